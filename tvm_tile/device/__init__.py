@@ -1,0 +1,49 @@
+"""The devices tvm_tile knows, by name. No TVM is imported here."""
+
+from __future__ import annotations
+
+import difflib
+
+from tvm_tile.device.cuda import CUDA_DEVICES
+from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
+from tvm_tile.device.emulated import EMULATED
+from tvm_tile.device.rocm import ROCM_DEVICES
+from tvm_tile.errors import UnknownDeviceError
+
+__all__ = [
+    "DEVICES",
+    "Device",
+    "MatrixInstruction",
+    "Memory",
+    "MemoryLevel",
+    "find_device",
+]
+
+DEVICES: tuple[Device, ...] = (*CUDA_DEVICES, *ROCM_DEVICES, EMULATED)
+
+
+def find_device(name: str) -> Device:
+    """The record of a device.
+
+    Args:
+        name: ``vendor/model`` in any case, such as ``"nvidia/h200"``, or ``"emulated"``.
+            (``"auto"`` is resolved by :func:`tvm_tile.device.detect.detect_device`.)
+
+    Returns:
+        The frozen :class:`Device` record.
+
+    Raises:
+        UnknownDeviceError: no record has that name.
+    """
+    wanted = name.strip().lower()
+    for device in DEVICES:
+        if device.name == wanted:
+            return device
+    known = [device.name for device in DEVICES]
+    # People type "h200": compare with the part after the vendor as well.
+    by_short_name = {full.rpartition("/")[2]: full for full in known}
+    candidates = difflib.get_close_matches(wanted.rpartition("/")[2], by_short_name, n=1)
+    remedy = f"use one of {', '.join(known)}, or auto"
+    if candidates:
+        remedy = f"did you mean {by_short_name[candidates[0]]}? Otherwise {remedy}"
+    raise UnknownDeviceError("the device must be one that tvm_tile has a record of", name, remedy)

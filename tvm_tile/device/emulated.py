@@ -1,0 +1,31 @@
+"""The emulated device: H200's schedules, run on the CPU as OpenCL kernels by PoCL.
+
+Everything that a decision reads is H200's, so exactly the same tiles are chosen; only the
+target, which code generation reads, differs. Work-groups run one after another on each
+core, so no kernel can wait for all blocks, and there is no graph to capture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm_tile.device.cuda import H200
+from tvm_tile.device.device import Device, MemoryLevel
+
+EMULATED: Device = replace(
+    H200,
+    name="emulated",
+    kernel_language="opencl",
+    target=(
+        ("kind", "opencl"),
+        ("max_num_threads", H200.max_threads_per_block),
+        ("max_shared_memory_per_block", H200.memory(MemoryLevel.SHARED).capacity),
+        ("max_threads_per_block", H200.max_threads_per_block),
+        # 1 is kDLCPU: TVM's host code then takes CPU tensors, and no OpenCL runtime is needed.
+        ("target_device_type", 1),
+        # PoCL's threads do not run in lock step: with warps of one, TVM keeps every barrier.
+        ("thread_warp_size", 1),
+    ),
+    supports_grid_barrier=False,
+    supports_graphs=False,
+)
