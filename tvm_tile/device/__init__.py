@@ -11,15 +11,20 @@ from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.errors import UnknownDeviceError
 
 __all__ = [
-    "DEVICES",
     "Device",
     "MatrixInstruction",
     "Memory",
     "MemoryLevel",
+    "devices",
     "find_device",
 ]
 
-DEVICES: tuple[Device, ...] = (*CUDA_DEVICES, *ROCM_DEVICES, EMULATED)
+_DEVICES: tuple[Device, ...] = (*CUDA_DEVICES, *ROCM_DEVICES, EMULATED)
+
+
+def devices() -> tuple[Device, ...]:
+    """All device records: what :func:`find_device` and ``compile(device=...)`` know by name."""
+    return _DEVICES
 
 
 def find_device(name: str) -> Device:
@@ -36,10 +41,10 @@ def find_device(name: str) -> Device:
         UnknownDeviceError: no record has that name.
     """
     wanted = name.strip().lower()
-    for device in DEVICES:
+    for device in _DEVICES:
         if device.name == wanted:
             return device
-    known = [device.name for device in DEVICES]
+    known = [device.name for device in _DEVICES]
     # People type "h200": compare with the part after the vendor as well.
     by_short_name = {full.rpartition("/")[2]: full for full in known}
     candidates = difflib.get_close_matches(wanted.rpartition("/")[2], by_short_name, n=1)

@@ -61,18 +61,14 @@ def _cuda_device(
     clocks = multi_processor_count * clock
     return Device(
         name=name,
-        target=tuple(
-            sorted(
-                {
-                    "kind": "cuda",
-                    "arch": arch,
-                    "max_num_threads": 1024,
-                    "max_shared_memory_per_block": shared_per_block,
-                    "max_threads_per_block": 1024,
-                    "registers_per_block": 65536,
-                    "thread_warp_size": 32,
-                }.items()
-            )
+        target=(
+            ("arch", arch),
+            ("kind", "cuda"),
+            ("max_num_threads", 1024),
+            ("max_shared_memory_per_block", shared_per_block),
+            ("max_threads_per_block", 1024),
+            ("registers_per_block", 65536),
+            ("thread_warp_size", 32),
         ),
         kernel_language="cuda",
         multi_processor_count=multi_processor_count,

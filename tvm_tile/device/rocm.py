@@ -38,17 +38,13 @@ def _rocm_device(
     local_data_share = 64 * _KIB
     return Device(
         name=name,
-        target=tuple(
-            sorted(
-                {
-                    "kind": "rocm",
-                    "mcpu": mcpu,
-                    "max_num_threads": 256,
-                    "max_shared_memory_per_block": local_data_share,
-                    "max_threads_per_block": 256,
-                    "thread_warp_size": 64,
-                }.items()
-            )
+        target=(
+            ("kind", "rocm"),
+            ("max_num_threads", 256),
+            ("max_shared_memory_per_block", local_data_share),
+            ("max_threads_per_block", 256),
+            ("mcpu", mcpu),
+            ("thread_warp_size", 64),
         ),
         kernel_language="rocm",
         multi_processor_count=compute_units,

@@ -1,0 +1,55 @@
+# Everything runs in .venv, which `make` creates: no root, no system packages.
+#   make demo    compile a trained model, run it, compare it with ONNX Runtime, explain it
+#   make test    all tests
+#   make check   style, types, import contracts, size budget
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Wanted for the trained models and the photograph inside them, not for their code: what they
+# depend on (OpenCV, torchaudio, torchvision...) stays out.
+DEMO_DATA := nudenet==3.4.2 matplotlib
+TEST_DATA := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3
+
+.DELETE_ON_ERROR:
+.PHONY: demo test test-pure check format clean
+
+demo: .venv/.demo
+	$(BIN)/python demo/demo.py
+
+test: .venv/.dev
+	$(BIN)/python -m pytest -n 0 tests/pure
+	$(BIN)/python -m pytest tests/ir tests/run
+
+test-pure: .venv/.dev
+	$(BIN)/python -m pytest -n 0 tests/pure
+
+check: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/size_budget.py
+
+format: .venv/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv
+
+.venv/.created:
+	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and f"Python 3.10 or newer is needed; this is {v.major}.{v.minor}. Use: make PYTHON=/path/to/python3")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.demo: .venv/.created pyproject.toml Makefile
+	$(PIP) -e '.[demo]'
+	$(PIP) --no-deps $(DEMO_DATA)
+	touch $@
+
+.venv/.dev: .venv/.demo
+	$(PIP) -e '.[dev]'
+	$(PIP) --no-deps $(TEST_DATA)
+	touch $@

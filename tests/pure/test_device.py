@@ -1,0 +1,152 @@
+"""Device records, the catalog and the description of unknown GPUs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvm_tile.device import Device, MemoryLevel, devices, find_device
+from tvm_tile.device.detect import GpuProperties, describe_gpu, resolve_device
+from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
+
+NAMES = [
+    "nvidia/h200",
+    "nvidia/h100",
+    "nvidia/a100",
+    "nvidia/rtx4090",
+    "nvidia/v100",
+    "amd/mi300x",
+    "amd/mi250",
+    "emulated",
+]
+
+
+def gpu(
+    name: str = "NVIDIA H200",
+    compute_version: tuple[int, int] = (9, 0),
+    multi_processor_count: int = 132,
+    total_global_memory: int = 150 * 10**9,
+) -> GpuProperties:
+    return GpuProperties(
+        name=name,
+        compute_version=compute_version,
+        multi_processor_count=multi_processor_count,
+        max_threads_per_block=1024,
+        max_shared_memory_per_block=49152,
+        total_global_memory=total_global_memory,
+        l2_capacity=60 << 20,
+    )
+
+
+def test_the_catalog_is_the_documented_list() -> None:
+    assert [device.name for device in devices()] == NAMES
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+def test_a_record_is_consistent(device: Device) -> None:
+    target = dict(device.target)
+    shared = device.memory(MemoryLevel.SHARED)
+    assert device.target == tuple(sorted(target.items()))
+    assert hash(device) == hash(find_device(device.name))
+    assert target["max_shared_memory_per_block"] == shared.capacity
+    assert target["max_threads_per_block"] == device.max_threads_per_block
+    assert shared.capacity <= device.shared_memory_per_multi_processor
+    assert device.max_threads_per_block <= device.max_threads_per_multi_processor
+    assert [memory.level for memory in device.memories] == list(MemoryLevel)
+    bandwidths = [memory.bandwidth for memory in device.memories]
+    assert bandwidths == sorted(bandwidths, reverse=True)
+    assert device.memory(MemoryLevel.GLOBAL).bandwidth < device.l2_bandwidth
+    assert device.flops("float32") == device.flops("no such dtype") > 1e12
+
+
+def test_h200_has_the_measured_numbers() -> None:
+    h200 = find_device("nvidia/h200")
+    assert h200.memory(MemoryLevel.GLOBAL).bandwidth == 4.28e12
+    assert h200.flops("float32") == 51e12
+    assert h200.multi_processor_count == 132
+    assert h200.memory(MemoryLevel.SHARED).capacity == 232_448
+
+
+def test_the_emulated_device_decides_like_h200() -> None:
+    emulated, h200 = find_device("emulated"), find_device("nvidia/h200")
+    for field in ("memories", "peak_flops", "multi_processor_count", "warp_size", "bank_count"):
+        assert getattr(emulated, field) == getattr(h200, field)
+    assert not emulated.supports_graphs
+    assert not emulated.supports_grid_barrier
+
+
+def test_names_are_found_in_any_case() -> None:
+    assert find_device(" NVIDIA/H200 ") is find_device("nvidia/h200")
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [("h200", "nvidia/h200"), ("nvidia/mi300x", "amd/mi300x"), ("emulate", "emulated")],
+)
+def test_an_unknown_name_suggests_the_closest_one(name: str, suggestion: str) -> None:
+    with pytest.raises(UnknownDeviceError, match=f"did you mean {suggestion}") as raised:
+        find_device(name)
+    assert raised.value.current == name
+    assert all(known in raised.value.remedy for known in NAMES)
+
+
+def test_a_record_resolves_to_itself() -> None:
+    h200 = find_device("nvidia/h200")
+    assert resolve_device(h200) is h200
+    assert resolve_device("nvidia/h200") is h200
+
+
+@pytest.mark.parametrize(
+    ("properties", "name"),
+    [
+        (gpu(), "nvidia/h200"),
+        (gpu("NVIDIA H100 80GB HBM3", total_global_memory=85 * 10**9), "nvidia/h100"),
+        (gpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 85 * 10**9), "nvidia/a100"),
+        (gpu("NVIDIA GeForce RTX 4090", (8, 9), 128, 25 * 10**9), "nvidia/rtx4090"),
+        (gpu("Tesla V100-SXM2-32GB", (7, 0), 80, 34 * 10**9), "nvidia/v100"),
+    ],
+)
+def test_a_known_gpu_is_its_record(properties: GpuProperties, name: str) -> None:
+    assert describe_gpu(properties) is find_device(name)
+
+
+def test_a_smaller_sibling_is_scaled() -> None:
+    pcie = describe_gpu(gpu("NVIDIA H100 PCIe", (9, 0), 114, 85 * 10**9))
+    h100 = find_device("nvidia/h100")
+    assert pcie.name == "nvidia/h100-pcie"
+    assert pcie.multi_processor_count == 114
+    assert pcie.flops("float32") == pytest.approx(h100.flops("float32") * 114 / 132)
+    assert pcie.memory(MemoryLevel.SHARED).capacity == h100.memory(MemoryLevel.SHARED).capacity
+    assert dict(pcie.target)["arch"] == "sm_90a"
+
+
+def test_an_unknown_generation_gets_only_what_is_safe() -> None:
+    ampere = describe_gpu(gpu("NVIDIA GeForce RTX 3090", (8, 6), 82, 25 * 10**9))
+    assert dict(ampere.target)["arch"] == "sm_86"
+    assert dict(ampere.target)["max_shared_memory_per_block"] == 49152
+    assert ampere.memory(MemoryLevel.SHARED).capacity == 49152
+    blackwell = describe_gpu(gpu("NVIDIA B200", (10, 0), 148, 190 * 10**9))
+    assert dict(blackwell.target)["arch"] == "sm_100a"
+
+
+def test_an_old_gpu_is_refused() -> None:
+    with pytest.raises(DeviceTooSmallError, match=r"7\.0 or newer") as raised:
+        describe_gpu(gpu("Tesla P100", (6, 0), 56, 16 * 10**9))
+    assert "Tesla P100 with 6.0" in str(raised.value)
+
+
+@given(
+    st.tuples(st.integers(7, 12), st.integers(0, 9)),
+    st.integers(1, 300),
+    st.integers(10**9, 10**12),
+)
+def test_every_gpu_from_volta_on_has_a_consistent_record(
+    compute_version: tuple[int, int], count: int, memory: int
+) -> None:
+    record = describe_gpu(gpu("NVIDIA Something", compute_version, count, memory))
+    target = dict(record.target)
+    assert target["arch"].startswith(f"sm_{compute_version[0]}{compute_version[1]}")
+    assert target["max_shared_memory_per_block"] == record.memory(MemoryLevel.SHARED).capacity
+    assert record.multi_processor_count == count
+    assert record.target == tuple(sorted(target.items()))

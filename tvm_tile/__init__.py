@@ -1,0 +1,88 @@
+"""Compile neural networks for GPUs with Apache TVM, without tuning.
+
+>>> import tvm_tile
+>>> model = tvm_tile.compile("detector.onnx", device="nvidia/h200")  # doctest: +SKIP
+
+Names are resolved on first use: importing this package imports neither TVM nor a model
+library.
+
+Raises:
+    InstallationError: at import, when the installed packages are known to crash together.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tvm_tile._version import __version__
+from tvm_tile.compat import check_installation
+
+if TYPE_CHECKING:
+    from tvm_tile.device import Device, devices, find_device
+    from tvm_tile.errors import (
+        BuildError,
+        CompilerNotFoundError,
+        DeviceError,
+        DeviceTooSmallError,
+        DynamicShapeError,
+        InputError,
+        InstallationError,
+        ModelError,
+        ModelFileError,
+        SavedModelError,
+        TileError,
+        UnknownDeviceError,
+        UnsupportedOperatorError,
+    )
+    from tvm_tile.pipeline import Options, compile
+    from tvm_tile.runtime import CompiledModel, load
+
+__all__ = [
+    "BuildError",
+    "CompiledModel",
+    "CompilerNotFoundError",
+    "Device",
+    "DeviceError",
+    "DeviceTooSmallError",
+    "DynamicShapeError",
+    "InputError",
+    "InstallationError",
+    "ModelError",
+    "ModelFileError",
+    "Options",
+    "SavedModelError",
+    "TileError",
+    "UnknownDeviceError",
+    "UnsupportedOperatorError",
+    "__version__",
+    "compile",
+    "devices",
+    "find_device",
+    "load",
+]
+
+# Where each public name lives, other than the errors.
+_HOMES = {
+    "CompiledModel": "tvm_tile.runtime",
+    "Device": "tvm_tile.device",
+    "Options": "tvm_tile.pipeline",
+    "compile": "tvm_tile.pipeline",
+    "devices": "tvm_tile.device",
+    "find_device": "tvm_tile.device",
+    "load": "tvm_tile.runtime",
+}
+
+check_installation()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES.get(name, "tvm_tile.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,202 @@
+"""``device="auto"``: describe the GPU that is present, or fall back to the emulated device."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tvm_tile.device import Device, MemoryLevel, devices, find_device
+from tvm_tile.device.emulated import EMULATED
+from tvm_tile.errors import DeviceTooSmallError
+
+# The oldest GPUs that there is a record of, and that CUDA 13 still loads code for.
+_OLDEST_COMPUTE_VERSION = (7, 0)
+# From Hopper on, the instructions that make a generation worth having need the "a" targets.
+_FIRST_ARCH_SPECIFIC = (9, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProperties:
+    """What the driver tells about a GPU.
+
+    Attributes:
+        name: the marketing name, such as ``"NVIDIA H200"``.
+        compute_version: compute capability, such as ``(9, 0)``.
+        multi_processor_count: enabled streaming multiprocessors.
+        max_threads_per_block: the largest block.
+        max_shared_memory_per_block: bytes without opting in to more.
+        total_global_memory: bytes.
+        l2_capacity: bytes.
+    """
+
+    name: str
+    compute_version: tuple[int, int]
+    multi_processor_count: int
+    max_threads_per_block: int
+    max_shared_memory_per_block: int
+    total_global_memory: int
+    l2_capacity: int
+
+
+def resolve_device(device: str | Device) -> Device:
+    """The record for what a user passed as ``device``.
+
+    Args:
+        device: a name for :func:`tvm_tile.find_device`, ``"auto"``, or a record (returned
+            as it is).
+
+    Raises:
+        UnknownDeviceError: no record has that name.
+        DeviceTooSmallError: ``"auto"``, and the GPU present is older than any record.
+    """
+    if isinstance(device, Device):
+        return device
+    if device.strip().lower() == "auto":
+        return detect_device()
+    return find_device(device)
+
+
+def detect_device() -> Device:
+    """The GPU of this machine as a record; the emulated device when there is none.
+
+    Raises:
+        DeviceTooSmallError: the GPU is older than any that there is a record of.
+    """
+    properties = read_gpu()
+    return EMULATED if properties is None else describe_gpu(properties)
+
+
+def read_gpu() -> GpuProperties | None:
+    """Ask the driver about the first NVIDIA GPU; None when there is none."""
+    load_cuda_runtime()
+    import tvm
+
+    gpu = tvm.cuda(0)
+    if not gpu.exist:
+        return None
+    major, _, minor = gpu.compute_version.partition(".")
+    return GpuProperties(
+        name=gpu.device_name,
+        compute_version=(int(major), int(minor)),
+        multi_processor_count=gpu.multi_processor_count,
+        max_threads_per_block=gpu.max_threads_per_block,
+        max_shared_memory_per_block=gpu.max_shared_memory_per_block,
+        total_global_memory=gpu.total_global_memory,
+        l2_capacity=gpu.l2_cache_size_bytes,
+    )
+
+
+def load_cuda_runtime() -> bool:
+    """Make TVM's CUDA runtime usable where NVIDIA's runtime library comes from a Python package.
+
+    TVM loads its CUDA runtime at import and silently goes without it when ``libcudart`` is
+    not on the loader's path, where the ``cuda`` extra does not put it.
+
+    Returns:
+        Whether TVM can now talk to NVIDIA GPUs. (There may still be none.)
+    """
+    import tvm
+
+    if tvm.get_global_func("device_api.cuda", allow_missing=True) is not None:
+        return True
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        load_nvidia_dynamic_lib("cudart")
+        ctypes.CDLL(str(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"))
+    except (ImportError, RuntimeError, OSError):
+        # No NVIDIA package or no driver on this machine: neither is an error here.
+        return False
+    return tvm.get_global_func("device_api.cuda", allow_missing=True) is not None
+
+
+def describe_gpu(gpu: GpuProperties) -> Device:
+    """The record that fits a GPU best, with the numbers that were read in place of its own.
+
+    A GPU that is one of the records is that record. Any other starts from the record of its
+    generation (else of the newest older one) with the closest amount of memory; rates over
+    the whole device are scaled by the number of multiprocessors.
+
+    Raises:
+        DeviceTooSmallError: the GPU is older than any that there is a record of.
+    """
+    if gpu.compute_version < _OLDEST_COMPUTE_VERSION:
+        oldest, found = (
+            ".".join(map(str, v)) for v in (_OLDEST_COMPUTE_VERSION, gpu.compute_version)
+        )
+        raise DeviceTooSmallError(
+            f"the GPU must have compute capability {oldest} or newer",
+            f"{gpu.name} with {found}",
+            'use another GPU, or device="emulated"',
+        )
+    base = _closest_record(gpu)
+    squeezed = re.sub(r"[^a-z0-9]", "", gpu.name.lower())
+    if (
+        base.name.rpartition("/")[2] in squeezed
+        and base.multi_processor_count == gpu.multi_processor_count
+    ):
+        return base
+    return _adjusted(base, gpu)
+
+
+def _closest_record(gpu: GpuProperties) -> Device:
+    records = [
+        device
+        for device in devices()
+        if device.kernel_language == "cuda" and _compute_version(device) <= gpu.compute_version
+    ]
+    newest = max(_compute_version(device) for device in records)
+    return min(
+        (device for device in records if _compute_version(device) == newest),
+        key=lambda device: abs(
+            device.memory(MemoryLevel.GLOBAL).capacity - gpu.total_global_memory
+        ),
+    )
+
+
+def _adjusted(base: Device, gpu: GpuProperties) -> Device:
+    scale = gpu.multi_processor_count / base.multi_processor_count
+    shared_memory = base.memory(MemoryLevel.SHARED).capacity
+    if _compute_version(base) != gpu.compute_version:
+        # How much a block can opt in to differs between generations: use what is safe.
+        shared_memory = gpu.max_shared_memory_per_block
+    target = dict(base.target) | {
+        "arch": _arch(gpu.compute_version),
+        "max_num_threads": gpu.max_threads_per_block,
+        "max_shared_memory_per_block": shared_memory,
+        "max_threads_per_block": gpu.max_threads_per_block,
+    }
+    capacities = {
+        MemoryLevel.SHARED: shared_memory,
+        MemoryLevel.GLOBAL: gpu.total_global_memory,
+    }
+    return replace(
+        base,
+        name="nvidia/" + re.sub(r"[^a-z0-9]+", "-", gpu.name.lower().removeprefix("nvidia ")),
+        target=tuple(sorted(target.items())),
+        multi_processor_count=gpu.multi_processor_count,
+        max_threads_per_block=gpu.max_threads_per_block,
+        memories=tuple(
+            replace(
+                memory,
+                capacity=capacities.get(memory.level, memory.capacity),
+                bandwidth=memory.bandwidth * (1.0 if memory.level is MemoryLevel.GLOBAL else scale),
+            )
+            for memory in base.memories
+        ),
+        peak_flops=tuple((dtype, rate * scale) for dtype, rate in base.peak_flops),
+        l2_capacity=gpu.l2_capacity,
+    )
+
+
+def _compute_version(device: Device) -> tuple[int, int]:
+    # "sm_90a" -> (9, 0), "sm_120" -> (12, 0): the last digit is the minor version.
+    digits = re.sub(r"\D", "", str(dict(device.target)["arch"]))
+    return int(digits[:-1]), int(digits[-1])
+
+
+def _arch(compute_version: tuple[int, int]) -> str:
+    suffix = "a" if compute_version >= _FIRST_ARCH_SPECIFIC else ""
+    return f"sm_{compute_version[0]}{compute_version[1]}{suffix}"
