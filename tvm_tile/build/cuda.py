@@ -1,0 +1,176 @@
+"""CUDA text to machine code (a cubin), with NVRTC or, where that is missing, nvcc.
+
+NVRTC needs no toolkit: ``cuda-bindings`` and three ``nvidia-cuda-*`` packages bring the
+compiler and its headers.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tvm_tile.errors import BuildError, CompilerNotFoundError
+
+# The one place where the options of every kernel are chosen. Division, square root, exp and
+# denormals stay accurate (no --use_fast_math, which TVM itself turns on); products and sums
+# still contract to fused multiply-adds (-fmad=true), which only removes a rounding.
+# Optimisation level 3 is the default of NVRTC's and nvcc's assembler.
+_COMMON_OPTIONS = ("-fmad=true",)
+_NVRTC_OPTIONS = (*_COMMON_OPTIONS, "-default-device", "--device-int128", "-w")
+_NVCC_OPTIONS = (*_COMMON_OPTIONS, "-O3", "--expt-relaxed-constexpr", "-w")
+
+# TVM's kernels start by including two libcu++ headers for a handful of names; reading these
+# takes NVRTC a second, more than the kernel itself. The names alone take it milliseconds.
+_LEAN_HEADERS = {
+    "cuda/std/cstdint": """
+namespace cuda { namespace std {
+typedef signed char int8_t; typedef unsigned char uint8_t;
+typedef short int16_t; typedef unsigned short uint16_t;
+typedef int int32_t; typedef unsigned int uint32_t;
+typedef long int64_t; typedef unsigned long uint64_t;
+} }
+""",
+    "cuda/std/type_traits": """
+namespace cuda { namespace std {
+template <bool V> struct bool_constant { static constexpr bool value = V; };
+template <class A, class B> struct is_same : bool_constant<false> {};
+template <class A> struct is_same<A, A> : bool_constant<true> {};
+template <class A, class B> inline constexpr bool is_same_v = is_same<A, B>::value;
+template <class T> struct is_floating_point
+    : bool_constant<is_same_v<T, float> || is_same_v<T, double>> {};
+template <class T> struct is_integral
+    : bool_constant<is_same_v<T, bool> || is_same_v<T, char> || is_same_v<T, signed char> ||
+                    is_same_v<T, unsigned char> || is_same_v<T, short> ||
+                    is_same_v<T, unsigned short> || is_same_v<T, int> ||
+                    is_same_v<T, unsigned int> || is_same_v<T, long> ||
+                    is_same_v<T, unsigned long> || is_same_v<T, long long> ||
+                    is_same_v<T, unsigned long long>> {};
+template <class T> struct is_signed
+    : bool_constant<(is_integral<T>::value || is_floating_point<T>::value) && (T(-1) < T(0))> {};
+template <class T> struct is_unsigned
+    : bool_constant<is_integral<T>::value && (T(0) < T(-1))> {};
+template <bool C, class T = void> struct enable_if {};
+template <class T> struct enable_if<true, T> { using type = T; };
+template <bool C, class A, class B> struct conditional { using type = A; };
+template <class A, class B> struct conditional<false, A, B> { using type = B; };
+} }
+""",
+}
+
+# NVRTC has no <math.h>, where nvcc finds these.
+_NVRTC_PREAMBLE = """
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fffffff)
+#endif
+"""
+
+
+def compile_cuda(source: str, arch: str) -> bytes:
+    """Compile one CUDA text to a cubin.
+
+    Args:
+        source: CUDA C++ with one or more ``extern "C" __global__`` functions.
+        arch: the real architecture, such as ``"sm_90a"``.
+
+    Returns:
+        The bytes of the cubin.
+
+    Raises:
+        CompilerNotFoundError: neither NVRTC nor nvcc is installed.
+        BuildError: the compiler rejected the text.
+    """
+    if nvrtc_available():
+        return _compile_with_nvrtc(source, arch)
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        raise CompilerNotFoundError(
+            "a CUDA compiler: NVRTC (the packages of the extra cuda) or nvcc on PATH",
+            "neither",
+            'pip install "tvm_tile[cuda]"',
+        )
+    return _compile_with_nvcc(nvcc, source, arch)
+
+
+@functools.cache
+def nvrtc_available() -> bool:
+    """Whether cuda-bindings, NVRTC's library and CUDA's headers are all installed."""
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError):
+        return False
+    return bool(_include_folders())
+
+
+@functools.cache
+def _include_folders() -> tuple[str, ...]:
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
+    return tuple(folder for folder in folders if folder is not None)
+
+
+def _compile_with_nvrtc(source: str, arch: str) -> bytes:
+    cubin, log = _run_nvrtc(source, arch, _LEAN_HEADERS)
+    if cubin is None:
+        # Other headers may need the real libcu++: read it, slowly.
+        cubin, log = _run_nvrtc(source, arch, {})
+    if cubin is None:
+        raise BuildError(f"NVRTC must accept the kernel for {arch}", log, _REMEDY)
+    return cubin
+
+
+_REMEDY = "report it with the kernel's source; the schedule that made it is at fault"
+
+
+def _run_nvrtc(source: str, arch: str, headers: dict[str, str]) -> tuple[bytes | None, str]:
+    """The cubin and an empty text, or None and the compiler's log."""
+    from cuda.bindings import nvrtc
+
+    names = [name.encode() for name in headers]
+    texts = [text.encode() for text in headers.values()]
+    text = (_NVRTC_PREAMBLE + source).encode()
+    program = _nvrtc(nvrtc.nvrtcCreateProgram(text, b"kernel.cu", len(names), texts, names))
+    try:
+        options = [
+            f"--gpu-architecture={arch}".encode(),
+            *(option.encode() for option in _NVRTC_OPTIONS),
+            *(f"-I{folder}".encode() for folder in _include_folders()),
+        ]
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = bytearray(_nvrtc(nvrtc.nvrtcGetProgramLogSize(program)))
+            _nvrtc(nvrtc.nvrtcGetProgramLog(program, log))
+            return None, bytes(log).rstrip(b"\0").decode(errors="replace")
+        cubin = bytearray(_nvrtc(nvrtc.nvrtcGetCUBINSize(program)))
+        _nvrtc(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return bytes(cubin), ""
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _nvrtc(answer: tuple[Any, ...]) -> Any:
+    """The value of a call of cuda-bindings, whose answer is (status, value)."""
+    if int(answer[0]) != 0:
+        raise BuildError("NVRTC must serve every call", str(answer[0]), "reinstall cuda-bindings")
+    return answer[1] if len(answer) > 1 else None
+
+
+def _compile_with_nvcc(nvcc: str, source: str, arch: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        text, cubin = Path(folder) / "kernel.cu", Path(folder) / "kernel.cubin"
+        text.write_text(source)
+        command = [nvcc, "-cubin", f"-arch={arch}", *_NVCC_OPTIONS, "-o", str(cubin), str(text)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            log = done.stderr + done.stdout
+            raise BuildError(f"nvcc must accept the kernel for {arch}", log, _REMEDY)
+        return cubin.read_bytes()

@@ -1,0 +1,308 @@
+"""The only module that adapts to TVM's moving API.
+
+Whatever another module needs from TVM's internals (lowering, code generation, the byte
+formats of its runtime modules) is a function here, so that a new TVM release is one file's
+work. TVM is imported inside the functions: importing this module costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm_tile.errors import InstallationError
+
+if TYPE_CHECKING:
+    from tvm_tile.device.device import Device
+
+TVM_VERSION = "0.27.0.post1"
+FFI_SERIES = "0.1.14"
+
+# TVM's callbacks are process-wide globals; one code generation at a time may replace them.
+_CALLBACK_LOCK = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredKernel:
+    """One GPU kernel after TVM's lowering, ready for code generation.
+
+    Attributes:
+        name: the kernel's symbol; the host code looks it up by this name.
+        module: a TVM IRModule with the kernel and the device functions that it calls.
+        target: the TVM target it was lowered for.
+        arg_types: ``"handle"``, ``"tensormap"`` or a scalar dtype, one an argument.
+        launch_params: what follows the arguments in a launch, such as ``"blockIdx.x"``.
+    """
+
+    name: str
+    module: Any
+    target: Any
+    arg_types: tuple[str, ...]
+    launch_params: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredModule:
+    """PrimFuncs after lowering: the host's IRModule and one record a kernel."""
+
+    host: Any
+    kernels: tuple[LoweredKernel, ...]
+
+
+def check_installation() -> None:
+    """Refuse package versions that are known to crash together; imports no TVM.
+
+    Raises:
+        InstallationError: apache-tvm is missing or not the pinned version, or
+            apache-tvm-ffi is not of the series that this TVM was built against (with
+            0.1.15 TVM ends in a segmentation fault at the first tensorize).
+    """
+    tvm, ffi = installed_versions()
+    remedy = f'pip install "apache-tvm=={TVM_VERSION}" "apache-tvm-ffi>=0.1.14.post0,<0.1.15"'
+    if not _is_version(tvm, TVM_VERSION):
+        raise InstallationError(f"apache-tvm must be {TVM_VERSION}", tvm, remedy)
+    if not _is_version(ffi, FFI_SERIES):
+        requirement = f"apache-tvm-ffi must be of the series {FFI_SERIES} (others crash this TVM)"
+        raise InstallationError(requirement, ffi, remedy)
+
+
+def installed_versions() -> tuple[str, str]:
+    """Versions of apache-tvm and apache-tvm-ffi; ``"not installed"`` where one is missing."""
+
+    def version(package: str) -> str:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return "not installed"
+
+    return version("apache-tvm"), version("apache-tvm-ffi")
+
+
+def _is_version(installed: str, wanted: str) -> bool:
+    return installed == wanted or installed.startswith((wanted + ".", wanted + "+"))
+
+
+def make_target(device: Device) -> Any:
+    """The TVM target of a device, with LLVM as its host."""
+    from tvm.target import Target
+
+    return Target({**dict(device.target), "host": {"kind": "llvm"}})
+
+
+def lower_module(mod: Any, target: Any) -> LoweredModule:
+    """Lower scheduled PrimFuncs to host code and kernels.
+
+    Args:
+        mod: a TVM IRModule that holds only PrimFuncs, every GPU loop bound to threads.
+        target: from :func:`make_target`.
+
+    Returns:
+        The host's IRModule (packed functions that launch the kernels) and the kernels.
+
+    Raises:
+        Exception: whatever TVM's passes raise; callers turn it into a BuildError.
+    """
+    import tvm
+    from tvm.tirx.build import split_host_device_mods
+
+    pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("default")
+    with target:
+        mod = tvm.tirx.transform.BindTarget(target)(mod)
+        host, devices = split_host_device_mods(pipeline(mod))
+        host = finalize_host()(host)
+        kernels = [
+            kernel
+            for device_target, module in devices.items()
+            for kernel in _split_kernels(finalize_device()(module), device_target)
+        ]
+    return LoweredModule(host, tuple(kernels))
+
+
+def _split_kernels(module: Any, target: Any) -> Iterator[LoweredKernel]:
+    import tvm
+    from tvm.ir import CallingConv
+
+    functions = sorted(module.functions.items(), key=lambda item: str(item[0].name_hint))
+    is_kernel = {
+        var.name_hint: int(function.attrs.get("calling_conv", 0))
+        == int(CallingConv.DEVICE_KERNEL_LAUNCH)
+        for var, function in functions
+    }
+    # Device functions that kernels call are few and private: every kernel gets all of them.
+    helpers = {var: function for var, function in functions if not is_kernel[var.name_hint]}
+    for var, function in functions:
+        if is_kernel[var.name_hint]:
+            yield LoweredKernel(
+                name=str(function.attrs["global_symbol"]),
+                module=tvm.IRModule({var: function, **helpers}, attrs=module.attrs),
+                target=target,
+                arg_types=tuple(_argument_type(param) for param in function.params),
+                launch_params=tuple(
+                    str(tag) for tag in function.attrs.get("tirx.kernel_launch_params", ())
+                ),
+            )
+
+
+def _argument_type(param: Any) -> str:
+    from tvm.ir import PointerType
+    from tvm.tirx import TensorMapType
+
+    if isinstance(param.ty, PointerType):
+        return "tensormap" if isinstance(param.ty.element_type, TensorMapType) else "handle"
+    return str(param.ty.dtype)
+
+
+def generate_source(kernel: LoweredKernel) -> str:
+    """CUDA or OpenCL C text of one kernel.
+
+    With a CUDA driver in reach, TVM would compile the text at once; the compile callback is
+    replaced meanwhile, because the text is compiled, in parallel, afterwards.
+    """
+    import tvm
+
+    language = str(kernel.target.kind.name)
+    generate = tvm.get_global_func(f"target.build.{language}")
+    with _replaced_callback("tvm_callback_cuda_compile", lambda _source: b"not compiled"):
+        module = generate(kernel.module, kernel.target)
+    return str(module.inspect_source("cuda" if language == "cuda" else "cl"))
+
+
+@contextmanager
+def _replaced_callback(name: str, function: Any) -> Iterator[None]:
+    import tvm_ffi
+
+    with _CALLBACK_LOCK:
+        previous = tvm_ffi.get_global_func(name, allow_missing=True)
+        tvm_ffi.register_global_func(name, function, override=True)
+        try:
+            yield
+        finally:
+            if previous is None:
+                tvm_ffi.registry.remove_global_func(name)
+            else:
+                tvm_ffi.register_global_func(name, previous, override=True)
+
+
+def generate_host(host: Any) -> bytes:
+    """LLVM bitcode of a lowered host module; empty when it holds no function."""
+    import tvm
+    from tvm.target import Target
+    from tvm.tirx.build import codegen_build
+
+    if not host.functions:
+        return b""
+    with Target("llvm"):
+        module: tvm.runtime.Module = codegen_build(host, Target("llvm"))
+    return _written_bytes(module, "host.bc", "bc")
+
+
+def generate_vm(mod: Any) -> tuple[bytes, Any]:
+    """Bytecode of a Relax module's functions.
+
+    Args:
+        mod: a Relax module after all Relax passes, calls lowered to the VM's.
+
+    Returns:
+        The bytes of TVM's VMExecutable, constants inside, and an IRModule with the
+        PrimFuncs, which are still to be lowered.
+    """
+    from tvm import relax
+    from tvm.relax import _ffi_api, vm_build
+
+    builder = relax.ExecBuilder()
+    constants = dict(mod.attrs.get("const_name_to_constant", {})) if mod.attrs else {}
+    remainder = vm_build._vmcodegen(builder, mod, "bytecode")
+    executable = _ffi_api.VMLink(builder, None, None, [], constants)
+    return _written_bytes(executable, "vm.bin", ""), vm_build._filter_tir(remainder)
+
+
+def _written_bytes(module: Any, name: str, file_format: str) -> bytes:
+    # TVM writes these modules to files only.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        module.write_to_file(str(path), file_format)
+        return path.read_bytes()
+
+
+def load_vm(data: bytes) -> Any:
+    """A VMExecutable runtime module from its bytes."""
+    import tvm
+
+    return tvm.get_global_func("ffi.Module.load_from_bytes.relax.VMExecutable")(data)
+
+
+def load_host(data: bytes) -> Any:
+    """A runtime module, compiled in memory by LLVM, from bitcode."""
+    import tvm
+
+    with tempfile.TemporaryDirectory() as folder:
+        # The loader goes by the suffix; it reads bitcode as well as text.
+        path = Path(folder) / "host.ll"
+        path.write_bytes(data)
+        return tvm.runtime.load_module(str(path))
+
+
+def cuda_module_from_cubin(
+    name: str, arg_types: Sequence[str], launch_params: Sequence[str], cubin: bytes
+) -> Any:
+    """A CUDA runtime module that holds one kernel's machine code.
+
+    Returns:
+        The module, or None where this process has no CUDA driver.
+    """
+    import tvm
+
+    loader = tvm.get_global_func("ffi.Module.load_from_bytes.cuda", allow_missing=True)
+    if loader is None:
+        return None
+    return loader(serialize_cubin(name, arg_types, launch_params, cubin))
+
+
+def serialize_cubin(
+    name: str, arg_types: Sequence[str], launch_params: Sequence[str], cubin: bytes
+) -> bytes:
+    """TVM's serialized form of a CUDA module that holds one kernel.
+
+    ``[format][{name: (name, arg dtypes, launch parameters, arg tags)}][code]``, every string
+    and list led by its length as a little-endian uint64, as TVM's ``Serializer`` writes it.
+    """
+
+    def text(value: bytes) -> bytes:
+        return struct.pack("<Q", len(value)) + value
+
+    def items(values: Sequence[bytes]) -> bytes:
+        return struct.pack("<Q", len(values)) + b"".join(values)
+
+    symbol = text(name.encode())
+    info = (
+        symbol
+        + items([_dtype_code(arg) for arg in arg_types])
+        + items([text(tag.encode()) for tag in launch_params])
+        # ArgExtraTags::kTensorMap is 1: the launch then passes the map itself by value.
+        + items([struct.pack("<i", int(arg == "tensormap")) for arg in arg_types])
+    )
+    return text(b"cubin") + items([symbol + info]) + text(cubin)
+
+
+def _dtype_code(arg_type: str) -> bytes:
+    """A DLDataType as TVM serializes it: code and bits (uint8), lanes (uint16)."""
+    import tvm_ffi
+
+    if arg_type in ("handle", "tensormap"):
+        return struct.pack("<BBH", 3, 64, 1)
+    dtype = tvm_ffi.dtype(arg_type)
+    return struct.pack("<BBH", int(dtype.type_code), int(dtype.bits), int(dtype.lanes))
+
+
+def make_virtual_machine(module: Any, device: Any) -> Any:
+    """TVM's Relax virtual machine over a VMExecutable module, with pooled memory."""
+    from tvm.runtime.vm import VirtualMachine
+
+    return VirtualMachine(module, device)

@@ -1,0 +1,88 @@
+"""Bring a program to life: host code, kernels and the virtual machine on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_tile import compat
+from tvm_tile.build.program import Program
+from tvm_tile.device import Device
+from tvm_tile.errors import DeviceError, UnknownDeviceError
+from tvm_tile.runtime.emulate import attach_emulated
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A program in memory.
+
+    Attributes:
+        machine: TVM's virtual machine.
+        main: the model's entry function in it.
+        device: the TVM device that holds its tensors.
+        keep_alive: what must live as long as ``machine``.
+    """
+
+    machine: Any
+    main: Any
+    device: Any
+    keep_alive: tuple[object, ...]
+
+
+def load_program(program: Program, device: Device) -> Loaded:
+    """Load a program onto the device that is present.
+
+    Raises:
+        UnknownDeviceError: no such device, or no driver for it, is present.
+        DeviceError: the GPU present cannot run this machine code.
+    """
+    runtime_device = _runtime_device(device)
+    machine_module = compat.load_vm(program.vm)
+    keep_alive: list[object] = []
+    if program.host:
+        host = compat.load_host(program.host)
+        for kernel in program.kernels:
+            if device.kernel_language == "opencl":
+                keep_alive.append(attach_emulated(kernel))
+            else:
+                host.import_module(
+                    compat.cuda_module_from_cubin(
+                        kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
+                    )
+                )
+        machine_module.import_module(host)
+    machine = compat.make_virtual_machine(machine_module, runtime_device)
+    return Loaded(machine, machine["main"], runtime_device, tuple(keep_alive))
+
+
+def _runtime_device(device: Device) -> Any:
+    import tvm
+
+    if device.kernel_language == "opencl":
+        return tvm.cpu()
+    gpu = tvm.cuda(0) if device.kernel_language == "cuda" else tvm.rocm(0)
+    if not gpu.exist:
+        raise UnknownDeviceError(
+            f"{device.name} and its driver must be present to run this model",
+            f"TVM finds no {device.kernel_language} device in this machine",
+            'run it there (model.save), or compile for device="emulated"',
+        )
+    if device.kernel_language == "cuda":
+        _check_architecture(str(dict(device.target)["arch"]), str(gpu.compute_version), gpu)
+    return gpu
+
+
+def _check_architecture(arch: str, version: str, gpu: Any) -> None:
+    """Machine code runs on its own major version, from its own minor version upwards."""
+    digits = arch.removeprefix("sm_").rstrip("af")
+    wanted = (int(digits[:-1]), int(digits[-1]))
+    major, _, minor = version.partition(".")
+    present = (int(major), int(minor or 0))
+    exact = arch[-1] in "af"
+    fits = present == wanted if exact else present[0] == wanted[0] and present[1] >= wanted[1]
+    if not fits:
+        raise DeviceError(
+            f"the model was compiled for {arch}",
+            f"the GPU is {gpu.device_name}, sm_{present[0]}{present[1]}",
+            'compile it for this GPU: device="auto"',
+        )

@@ -1,0 +1,182 @@
+"""A compiled model: call it, time it, explain it, save it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from tvm_tile.build.program import Program
+from tvm_tile.device import find_device
+from tvm_tile.errors import InputError
+from tvm_tile.graph.signature import Signature
+from tvm_tile.plan.report import Report
+from tvm_tile.runtime import artifact
+from tvm_tile.runtime.arrays import NUMPY, ArrayKind, check_input
+from tvm_tile.runtime.launch import Loaded, load_program
+from tvm_tile.runtime.timing import Timing, time_function
+
+
+class CompiledModel:
+    """A model compiled for one device.
+
+    Nothing is loaded before the first call, so a model for a GPU may be compiled, explained
+    and saved where there is no GPU. Calls from several threads run one after another.
+
+    Args:
+        program: host code, VM bytecode and machine code.
+        device_name: a name that :func:`tvm_tile.device.find_device` knows.
+        inputs: what a call takes, in order.
+        outputs: what it returns, in order.
+        report: what was compiled and how.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        device_name: str,
+        inputs: tuple[Signature, ...],
+        outputs: tuple[Signature, ...],
+        report: Report,
+    ) -> None:
+        self.program = program
+        self.device_name = device_name
+        self.inputs = inputs
+        self.outputs = outputs
+        self.report = report
+        self._copied = frozenset(program.copied_outputs)
+        self._loaded: Loaded | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **by_name: Any) -> Any:
+        """Run the model.
+
+        Args:
+            args: arrays in the order of ``inputs``: NumPy arrays, torch tensors, or anything
+                that speaks DLPack; dtype and shape exactly as in ``inputs``.
+            by_name: the remaining inputs by name.
+
+        Returns:
+            One array for one output, else a tuple, of the first input's kind: NumPy for
+            NumPy, torch on the same device for torch, a DLPack-capable TVM tensor otherwise
+            (NumPy when the model takes no input).
+
+        Raises:
+            InputError: wrong count, name, dtype, rank or shape; nothing has run then.
+            DeviceError: the model's device is not present.
+        """
+        values = self._in_order(args, by_name) if by_name or len(args) != len(self.inputs) else args
+        kinds = [
+            check_input(value, signature)
+            for value, signature in zip(values, self.inputs, strict=True)
+        ]
+        with self._lock:
+            loaded = self._load()
+            tensors = [
+                kind.to_device(value, loaded.device)
+                for kind, value in zip(kinds, values, strict=True)
+            ]
+            results = loaded.main(*tensors)
+        return self._outputs(results, kinds, values)
+
+    def time(self, *args: Any, repeats: int = 30, **by_name: Any) -> Timing:
+        """Measure a call with inputs already on the device; copies in and out do not count.
+
+        Args:
+            args: inputs, as in a call; so is ``by_name``.
+            repeats: timed calls, at least 1, after a few that warm up.
+
+        Returns:
+            Median and interquartile range in seconds. On a GPU each sample lies between two
+            events of the device; when emulated it is wall-clock time of the CPU, which says
+            nothing about any GPU.
+
+        Raises:
+            InputError: as in a call, or ``repeats`` < 1.
+            DeviceError: the model's device is not present.
+        """
+        if repeats < 1:
+            raise InputError("repeats must be at least 1", str(repeats), "time one call or more")
+        values = self._in_order(args, by_name)
+        kinds = [
+            check_input(value, signature)
+            for value, signature in zip(values, self.inputs, strict=True)
+        ]
+        with self._lock:
+            loaded = self._load()
+            tensors = [
+                kind.to_device(value, loaded.device)
+                for kind, value in zip(kinds, values, strict=True)
+            ]
+            return time_function(loaded.machine, loaded.device, tensors, repeats)
+
+    def explain(self) -> str:
+        """Kernels, tiles, predicted time and traffic, and what fell back and why."""
+        return self.report.render()
+
+    def save(self, path: str | Path) -> None:
+        """Write a self-contained ``.tvmtile`` file, all or nothing.
+
+        Args:
+            path: where; an existing file is replaced only once the new one is complete.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        saved = artifact.SavedModel(
+            self.program, self.device_name, self.inputs, self.outputs, self.report
+        )
+        artifact.write(saved, Path(path))
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(str, self.inputs))
+        outputs = ", ".join(map(str, self.outputs))
+        return f"CompiledModel({self.device_name}: ({inputs}) -> ({outputs}))"
+
+    def _load(self) -> Loaded:
+        if self._loaded is None:
+            self._loaded = load_program(self.program, find_device(self.device_name))
+        return self._loaded
+
+    def _in_order(self, args: tuple[Any, ...], by_name: dict[str, Any]) -> tuple[Any, ...]:
+        remaining = self.inputs[len(args) :]
+        names = {signature.name for signature in remaining}
+        if len(args) > len(self.inputs) or names != by_name.keys():
+            expected = ", ".join(map(str, self.inputs)) or "none"
+            given = ", ".join([f"{len(args)} by position", *by_name])
+            raise InputError(
+                f"the model takes {len(self.inputs)} inputs: {expected}",
+                given,
+                "pass every input once, by position or by name",
+            )
+        return (*args, *(by_name[signature.name] for signature in remaining))
+
+    def _outputs(self, results: Any, kinds: list[ArrayKind], values: tuple[Any, ...]) -> Any:
+        kind = kinds[0] if kinds else NUMPY
+        like = values[0] if values else None
+        fields = [results] if hasattr(results, "shape") else list(results)
+        arrays = tuple(
+            kind.from_device(field, like, position in self._copied)
+            for position, field in enumerate(fields)
+        )
+        return arrays[0] if len(arrays) == 1 else arrays
+
+
+def load(path: str | Path) -> CompiledModel:
+    """Load a model that :meth:`CompiledModel.save` wrote; no compiler is needed.
+
+    The file's sums are checked, but a model is machine code: load only files you trust.
+
+    Args:
+        path: the ``.tvmtile`` file.
+
+    Raises:
+        SavedModelError: the file is missing, truncated, changed, or from versions that do
+            not go with the installed ones.
+        UnknownDeviceError: this version knows no device of that name.
+    """
+    saved = artifact.read(Path(path))
+    find_device(saved.device_name)
+    return CompiledModel(
+        saved.program, saved.device_name, saved.inputs, saved.outputs, saved.report
+    )
