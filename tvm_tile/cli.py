@@ -39,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `tvm-tile explain ... | head`: the reader has seen enough. Python would complain
         # again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"tvm-tile: error: {error}", file=sys.stderr)
+        return _EXIT_ERROR
     return 0
 
 

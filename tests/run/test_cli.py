@@ -1,0 +1,181 @@
+"""The command line, on a small ONNX model and the emulated device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tvm_tile.cli import main
+from tvm_tile.device import devices
+
+WEIGHTS = np.arange(32, dtype="float32").reshape(4, 8) / 32
+
+
+@pytest.fixture(scope="module")
+def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "weights"], ["product"]),
+            helper.make_node("Relu", ["product"], ["y"]),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])],
+        [numpy_helper.from_array(WEIGHTS, "weights")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 10
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def saved(onnx_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "small.tvmtile"
+    words = ["compile", str(onnx_file), "--device", "emulated", "--input", "x=3x4"]
+    assert main([*words, "-o", str(path)]) == 0
+    return path
+
+
+def test_compile_saves_and_shows_progress_as_lines(
+    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "small.tvmtile"
+    words = ["compile", str(onnx_file), "--device", "emulated", "--input", "x=2x4"]
+    assert main([*words, "-o", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert path.is_file()
+    assert captured.out.startswith(f"{path}: ")
+    assert "for emulated" in captured.out
+    lines = captured.err.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        f"[{done}/{len(lines)}]" for done in range(1, len(lines) + 1)
+    ]
+
+
+def test_the_output_is_named_after_the_model(
+    onnx_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", str(onnx_file), "--device", "emulated", "--input", "x=2x4"]) == 0
+    assert (tmp_path / "small.tvmtile").is_file()
+
+
+def test_run_reads_and_writes_arrays(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = np.linspace(-1, 1, 12, dtype="float32").reshape(3, 4)
+    np.save(tmp_path / "x.npy", x)
+    out = tmp_path / "y.npz"
+    words = ["run", str(saved), "--input-file", str(tmp_path / "x.npy"), "-o", str(out), "--time"]
+    assert main(words) == 0
+    np.testing.assert_allclose(np.load(out)["y"], np.maximum(x @ WEIGHTS, 0), rtol=1e-5)
+    captured = capsys.readouterr()
+    assert captured.out.startswith("y: float32 3x8, from 0 to ")
+    assert "one call: " in captured.out
+
+
+def test_run_compiles_a_model_and_makes_the_same_random_inputs(
+    onnx_file: Path, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(onnx_file), "--device", "emulated", "--input", "x=3x4"]) == 0
+    compiled = capsys.readouterr().out
+    assert main(["run", str(saved)]) == 0
+    assert capsys.readouterr().out == compiled
+    assert main(["run", str(saved), "--seed", "1"]) == 0
+    assert capsys.readouterr().out != compiled
+
+
+def test_explain_prints_the_report(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(saved)]) == 0
+    assert "emulated" in capsys.readouterr().out
+
+
+def test_schedule_prints_tensor_ir(onnx_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["schedule", str(onnx_file), "--device", "emulated", "--input", "x=3x4"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "prim_func" in out
+    assert "threadIdx.x" in out
+    assert main([*words, "--kernel", "no_such_kernel"]) == 2
+    assert "no_such_kernel" in capsys.readouterr().err
+
+
+def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices"]) == 0
+    heading, *rows, auto = capsys.readouterr().out.splitlines()
+    assert heading.startswith("device")
+    assert [row.split()[0] for row in rows] == [device.name for device in devices()]
+    assert auto.startswith("auto is ")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["compile", "{missing}"], "missing.onnx"),
+        (["compile", "{broken}"], "broken.onnx"),
+        (["compile", "{model}", "--device", "nvidia/h2000"], "did you mean nvidia/h200?"),
+        (["compile", "{model}", "--device", "emulated"], "batch"),
+        (["compile", "{model}", "-o", "/no/such/folder/x"], "/no/such/folder"),
+        (["compile", "{saved}"], "must not be compiled yet"),
+        (["run", "{broken_saved}"], "broken.tvmtile"),
+        (["run", "{saved}", "--input", "x=1x4"], "shapes are fixed"),
+        (["run", "{saved}", "--input-file", "{missing}"], "missing.onnx"),
+        (["run", "{saved}", "--input-file", "{wrong}"], "(3, 4)"),
+    ],
+)
+def test_an_error_is_explained_without_a_traceback(
+    words: list[str],
+    problem: str,
+    onnx_file: Path,
+    saved: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = {
+        "model": onnx_file,
+        "saved": saved,
+        "missing": tmp_path / "missing.onnx",
+        "broken": tmp_path / "broken.onnx",
+        "broken_saved": tmp_path / "broken.tvmtile",
+        "wrong": tmp_path / "wrong.npy",
+    }
+    paths["broken"].write_bytes(b"not a model")
+    paths["broken_saved"].write_bytes(b"not a saved model")
+    np.save(paths["wrong"], np.zeros((1, 4), "float32"))
+    assert main([word.format_map(paths) for word in words]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("tvm-tile: error: ")
+    assert problem in message
+    assert "found:" in message
+    assert "remedy:" in message
+
+
+@pytest.mark.parametrize("shape", ["x", "x=1y2", "=1x2", "x=1x-2"])
+def test_a_malformed_shape_is_refused_by_the_parser(
+    shape: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", "m.onnx", "--input", shape])
+    assert exit_.value.code == 2
+    assert "does not look like NAME=1x3x320x320" in capsys.readouterr().err
+
+
+def test_help_needs_no_tvm() -> None:
+    code = (
+        "import sys; from tvm_tile.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: assert not {'tvm', 'numpy', 'rich'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "schedule" in done.stdout
