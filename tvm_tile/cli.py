@@ -248,7 +248,7 @@ def _random_inputs(model: CompiledModel, seed: int) -> list[Any]:
     values: list[Any] = []
     for signature in model.inputs:
         if "float" in signature.dtype:
-            value = generator.standard_normal(signature.shape)
+            value: Any = generator.standard_normal(signature.shape)
         else:
             # 0 and 1 are in range whatever the integers mean: labels, token numbers, masks.
             value = generator.integers(0, 2, signature.shape)

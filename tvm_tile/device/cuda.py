@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from tvm_tile.device.device import Device, Memory, MemoryLevel
 
+_REGISTER, _SHARED, _GLOBAL = MemoryLevel
 _MIB = 1 << 20
 _KIB = 1 << 10
 # 255 registers of 4 bytes is what one thread can name on every card since Kepler.
-_REGISTER_BYTES_PER_THREAD = 255 * 4
-_BYTES_PER_CLOCK_SHARED = 128
+_BYTES_PER_THREAD = 255 * 4
+_SHARED_LINE = 128
 _OPERAND_BYTES_PER_LANE = 12
 
 
@@ -41,22 +42,11 @@ def _cuda_device(
     l2_bandwidth: float,
     flops: dict[str, float],
 ) -> Device:
-    """Fill in what all NVIDIA cards have in common.
+    """Fill in what all NVIDIA cards have in common; bytes, Hz, and bytes or operations a second.
 
-    Args:
-        name: ``nvidia/model``.
-        arch: ``sm_*``, with the ``a`` suffix where the card has one.
-        multi_processor_count: enabled streaming multiprocessors.
-        clock: boost clock in Hz.
-        lanes: float32 lanes of one multiprocessor.
-        threads_per_multi_processor: resident threads.
-        shared_per_multi_processor: bytes.
-        shared_per_block: bytes that one block can opt in to.
-        global_capacity: bytes of device memory.
-        global_bandwidth: bytes per second, read and write together.
-        l2_capacity: bytes.
-        l2_bandwidth: bytes per second.
-        flops: operations per second by dtype.
+    ``clock`` is the boost clock, ``lanes`` the float32 lanes of one multiprocessor,
+    ``shared_per_block`` what one block can opt in to, and ``global_bandwidth`` counts reads and
+    writes together.
     """
     clocks = multi_processor_count * clock
     return Device(
@@ -80,21 +70,11 @@ def _cuda_device(
         bank_count=32,
         memories=(
             Memory(
-                MemoryLevel.REGISTER,
-                "local",
-                _REGISTER_BYTES_PER_THREAD,
-                clocks * lanes * _OPERAND_BYTES_PER_LANE,
-                4,
+                _REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES_PER_LANE, 4
             ),
-            Memory(
-                MemoryLevel.SHARED,
-                "shared",
-                shared_per_block,
-                clocks * _BYTES_PER_CLOCK_SHARED,
-                _BYTES_PER_CLOCK_SHARED,
-            ),
+            Memory(_SHARED, "shared", shared_per_block, clocks * _SHARED_LINE, _SHARED_LINE),
             # The L2 moves sectors of 32 bytes.
-            Memory(MemoryLevel.GLOBAL, "global", global_capacity, global_bandwidth, 32),
+            Memory(_GLOBAL, "global", global_capacity, global_bandwidth, 32),
         ),
         peak_flops=tuple(sorted(flops.items())),
         l2_capacity=l2_capacity,
