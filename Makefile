@@ -7,10 +7,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Wanted for the trained models and the photograph inside them, not for their code: what they
-# depend on (OpenCV, torchaudio, torchvision...) stays out.
+# Wanted for the models and the photograph inside them: what else they depend on (OpenCV,
+# torchaudio, torchvision...) stays out.
 DEMO_DATA := nudenet==3.4.2 matplotlib
-TEST_DATA := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3
+TEST_DATA := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3 timm==1.0.31
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-pure check format clean
