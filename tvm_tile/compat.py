@@ -159,6 +159,32 @@ def _argument_type(param: Any) -> str:
     return str(param.ty.dtype)
 
 
+def runs_on_host(function: Any) -> bool:
+    """Whether TVM means a PrimFunc for the host, as it does for computations of shapes."""
+    target = function.attrs.get("target")
+    if target is not None:
+        return str(target.kind.name) in ("llvm", "c")
+    return bool(function.attrs.get("tirx.is_host_func", False))
+
+
+def writes_memory(host: Any) -> bool:
+    """Whether lowered host code itself stores into a buffer, as loops bound to no thread do.
+
+    TVM's own check (VerifyMemory) lets such loops through; on a GPU they would end in a
+    segmentation fault.
+    """
+    import tvm_ffi
+    from tvm.tirx import BufferStore
+
+    def stop(_store: Any) -> Any:
+        return tvm_ffi.VisitInterrupt()
+
+    return any(
+        tvm_ffi.structural_walk(function.body, (BufferStore, stop)) is not None
+        for function in host.functions.values()
+    )
+
+
 def generate_source(kernel: LoweredKernel) -> str:
     """CUDA or OpenCL C text of one kernel.
 
@@ -191,15 +217,20 @@ def _replaced_callback(name: str, function: Any) -> Iterator[None]:
 
 
 def generate_host(host: Any) -> bytes:
-    """LLVM bitcode of a lowered host module; empty when it holds no function."""
+    """LLVM bitcode of a lowered host module; empty when it holds no function.
+
+    The checks of every argument of every call are left out. A model's inputs are checked
+    before it runs, and all shapes inside are static; with the checks, loading a model, which
+    ends in machine code, takes seven times as long.
+    """
     import tvm
     from tvm.target import Target
     from tvm.tirx.build import codegen_build
 
     if not host.functions:
         return b""
-    with Target("llvm"):
-        module: tvm.runtime.Module = codegen_build(host, Target("llvm"))
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}), Target("llvm"):
+        module = codegen_build(host, Target("llvm"))
     return _written_bytes(module, "host.bc", "bc")
 
 
@@ -254,19 +285,17 @@ def cuda_module_from_cubin(
 ) -> Any:
     """A CUDA runtime module that holds one kernel's machine code.
 
-    Returns:
-        The module, or None where this process has no CUDA driver.
+    TVM has the loader only where its CUDA runtime found a driver; callers ask for the device
+    before.
     """
     import tvm
 
-    loader = tvm.get_global_func("ffi.Module.load_from_bytes.cuda", allow_missing=True)
-    if loader is None:
-        return None
-    return loader(serialize_cubin(name, arg_types, launch_params, cubin))
+    loader = tvm.get_global_func("ffi.Module.load_from_bytes.cuda")
+    return loader(serialize_kernel(name, arg_types, launch_params, "cubin", cubin))
 
 
-def serialize_cubin(
-    name: str, arg_types: Sequence[str], launch_params: Sequence[str], cubin: bytes
+def serialize_kernel(
+    name: str, arg_types: Sequence[str], launch_params: Sequence[str], code_format: str, code: bytes
 ) -> bytes:
     """TVM's serialized form of a CUDA module that holds one kernel.
 
@@ -288,7 +317,7 @@ def serialize_cubin(
         # ArgExtraTags::kTensorMap is 1: the launch then passes the map itself by value.
         + items([struct.pack("<i", int(arg == "tensormap")) for arg in arg_types])
     )
-    return text(b"cubin") + items([symbol + info]) + text(cubin)
+    return text(code_format.encode()) + items([symbol + info]) + text(code)
 
 
 def _dtype_code(arg_type: str) -> bytes:
@@ -306,3 +335,32 @@ def make_virtual_machine(module: Any, device: Any) -> Any:
     from tvm.runtime.vm import VirtualMachine
 
     return VirtualMachine(module, device)
+
+
+# What TVM's schedule primitives and passes raise when a step does not apply.
+TVM_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    KeyError,
+)
+
+
+def apply_dlight(func: Any, device: Device) -> Any:
+    """Schedule one PrimFunc with the rules of TVM's default GPU pipeline."""
+    import tvm
+    from tvm.s_tir import dlight as dl
+
+    rules = (
+        dl.gpu.Matmul(),
+        dl.gpu.GEMV(),
+        dl.gpu.Reduction(),
+        dl.gpu.GeneralReduction(),
+        dl.gpu.Fallback(),
+    )
+    # dlight schedules the module that it is given in place: give it one of its own.
+    module = tvm.IRModule({"main": func})
+    with make_target(device):
+        return dl.ApplyDefaultSchedule(*rules)(module)["main"]

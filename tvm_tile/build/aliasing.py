@@ -25,9 +25,14 @@ def find_copied_outputs(mod: Any, entry: str = "main") -> tuple[int, ...]:
     values = _bound_values(function.body)
     result = _follow(function.body.body, values)
     fields = list(result.fields) if isinstance(result, relax.Tuple) else [result]
-    return tuple(
-        position for position, field in enumerate(fields) if not _is_own(_follow(field, values))
-    )
+    copied, seen = [], []
+    for position, field in enumerate(fields):
+        value = _follow(field, values)
+        # One tensor returned twice is the caller's own only once.
+        if not _is_own(value) or any(value.same_as(other) for other in seen):
+            copied.append(position)
+        seen.append(value)
+    return tuple(copied)
 
 
 def _bound_values(body: Any) -> dict[Any, Any]:

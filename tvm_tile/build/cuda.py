@@ -31,28 +31,28 @@ namespace cuda { namespace std {
 typedef signed char int8_t; typedef unsigned char uint8_t;
 typedef short int16_t; typedef unsigned short uint16_t;
 typedef int int32_t; typedef unsigned int uint32_t;
-typedef long int64_t; typedef unsigned long uint64_t;
+typedef long long int64_t; typedef unsigned long long uint64_t;
 } }
 """,
     "cuda/std/type_traits": """
 namespace cuda { namespace std {
-template <bool V> struct bool_constant { static constexpr bool value = V; };
-template <class A, class B> struct is_same : bool_constant<false> {};
-template <class A> struct is_same<A, A> : bool_constant<true> {};
+template <bool V> struct lean_bool { static constexpr bool value = V; };
+template <class A, class B> struct is_same : lean_bool<false> {};
+template <class A> struct is_same<A, A> : lean_bool<true> {};
 template <class A, class B> inline constexpr bool is_same_v = is_same<A, B>::value;
 template <class T> struct is_floating_point
-    : bool_constant<is_same_v<T, float> || is_same_v<T, double>> {};
+    : lean_bool<is_same_v<T, float> || is_same_v<T, double>> {};
 template <class T> struct is_integral
-    : bool_constant<is_same_v<T, bool> || is_same_v<T, char> || is_same_v<T, signed char> ||
+    : lean_bool<is_same_v<T, bool> || is_same_v<T, char> || is_same_v<T, signed char> ||
                     is_same_v<T, unsigned char> || is_same_v<T, short> ||
                     is_same_v<T, unsigned short> || is_same_v<T, int> ||
                     is_same_v<T, unsigned int> || is_same_v<T, long> ||
                     is_same_v<T, unsigned long> || is_same_v<T, long long> ||
                     is_same_v<T, unsigned long long>> {};
 template <class T> struct is_signed
-    : bool_constant<(is_integral<T>::value || is_floating_point<T>::value) && (T(-1) < T(0))> {};
+    : lean_bool<(is_integral<T>::value || is_floating_point<T>::value) && (T(-1) < T(0))> {};
 template <class T> struct is_unsigned
-    : bool_constant<is_integral<T>::value && (T(0) < T(-1))> {};
+    : lean_bool<is_integral<T>::value && (T(0) < T(-1))> {};
 template <bool C, class T = void> struct enable_if {};
 template <class T> struct enable_if<true, T> { using type = T; };
 template <bool C, class A, class B> struct conditional { using type = A; };

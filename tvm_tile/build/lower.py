@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda
-from tvm_tile.build.opencl import compile_opencl
+from tvm_tile.build.opencl import check_opencl
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.device import Device
-from tvm_tile.errors import BuildError
+from tvm_tile.errors import BuildError, CompilerNotFoundError
 
 OnKernel = Callable[[str, int, int], None]
 
@@ -29,36 +30,50 @@ def check_kernel(prim_func: Any, device: Device) -> None:
     """Build the kernels of one scheduled PrimFunc and throw the result away.
 
     Raises:
+        CompilerNotFoundError: no compiler for the device is installed.
         BuildError: they do not build; the message is the compiler's.
     """
     import tvm
 
-    named = prim_func.with_attr("global_symbol", "checked")
-    failures = Builder(device).find_failures(tvm.IRModule({"checked": named}))
+    failures = Builder(device).find_failures(tvm.IRModule({"checked": prim_func}))
     if failures:
         raise failures["checked"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Lowered:
+    """One PrimFunc on its way: its host code, and its kernels with their sources."""
+
+    host: Any
+    kernels: tuple[compat.LoweredKernel, ...]
+    sources: tuple[str, ...]
+
+
 class Builder:
-    """Builds modules for one device and keeps the machine code of every source it has seen.
+    """Builds modules for one device and keeps what it has made.
 
     So a pipeline may first ask which PrimFuncs fail, replace these, and build the whole,
-    without compiling anything twice.
+    without lowering or compiling anything twice. Sources compile in threads (compilers let
+    go of Python's lock) while the next PrimFunc is lowered; equal sources compile once.
 
     Args:
         device: what to build for.
         workers: kernels compiled at once; None: one a processor.
-        on_kernel: called after every compiled kernel with (name, done, total).
+        on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
+
+    Raises:
+        BuildError: kernels for this kind of device cannot be built yet.
     """
 
     def __init__(
         self, device: Device, *, workers: int | None = None, on_kernel: OnKernel | None = None
     ) -> None:
-        self._device = device
         self._target = compat.make_target(device)
+        self._compile = _compiler(device)
         self._workers = workers or len(os.sched_getaffinity(0))
         self._on_kernel = on_kernel
-        self._compiled: dict[str, bytes | BuildError] = {}
+        self._lowered: dict[Any, _Lowered | BuildError] = {}
+        self._binaries: dict[str, bytes | BuildError] = {}
 
     def build(self, mod: Any) -> Program:
         """Build a Relax module.
@@ -69,29 +84,30 @@ class Builder:
                 ``relax_pipeline=None``).
 
         Returns:
-            The program; equal sources are compiled once.
+            The program.
 
         Raises:
             CompilerNotFoundError: no compiler for the device is installed.
             BuildError: a PrimFunc cannot be lowered or a kernel does not compile.
         """
+        import tvm
+
         copied_outputs = find_copied_outputs(mod)
         vm, prim_funcs = compat.generate_vm(mod)
-        if prim_funcs is None:
-            return Program(vm, b"", (), copied_outputs)
-        lowered = self._lower(prim_funcs)
-        sources = [self._generate(kernel) for kernel in lowered.kernels]
-        self._compile(zip(lowered.kernels, sources, strict=True))
-        kernels = []
-        for kernel, source in zip(lowered.kernels, sources, strict=True):
-            binary = self._compiled[source]
-            if isinstance(binary, BuildError):
-                raise binary
-            kernels.append(
-                Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
-            )
-        host = compat.generate_host(lowered.host)
-        return Program(vm, host, tuple(kernels), copied_outputs)
+        made = self._make({} if prim_funcs is None else _prim_funcs(prim_funcs))
+        host, kernels = tvm.IRModule(), []
+        for lowered in made.values():
+            if isinstance(lowered, BuildError):
+                raise lowered
+            host.update(lowered.host)
+            for kernel, source in zip(lowered.kernels, lowered.sources, strict=True):
+                binary = self._binaries[source]
+                if isinstance(binary, BuildError):
+                    raise binary
+                kernels.append(
+                    Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
+                )
+        return Program(vm, compat.generate_host(host), tuple(kernels), copied_outputs)
 
     def find_failures(self, mod: Any) -> dict[str, BuildError]:
         """Try every PrimFunc of a module.
@@ -105,66 +121,110 @@ class Builder:
         Raises:
             CompilerNotFoundError: no compiler for the device is installed.
         """
-        import tvm
-        from tvm.tirx import PrimFunc
-
         failures: dict[str, BuildError] = {}
-        made: list[tuple[str, compat.LoweredKernel, str]] = []
-        for var, function in mod.functions.items():
-            if not isinstance(function, PrimFunc):
-                continue
-            name = str(var.name_hint)
-            try:
-                alone = tvm.IRModule({name: function.with_attr("global_symbol", name)})
-                for kernel in self._lower(alone).kernels:
-                    made.append((name, kernel, self._generate(kernel)))
-            except BuildError as error:
-                failures[name] = error
-        self._compile((kernel, source) for _, kernel, source in made)
-        for name, _, source in made:
-            outcome = self._compiled[source]
-            if isinstance(outcome, BuildError):
-                failures[name] = outcome
+        for name, lowered in self._make(_prim_funcs(mod)).items():
+            outcomes = (
+                [lowered]
+                if isinstance(lowered, BuildError)
+                else [self._binaries[source] for source in lowered.sources]
+            )
+            errors = [outcome for outcome in outcomes if isinstance(outcome, BuildError)]
+            if errors:
+                failures[name] = errors[0]
         return failures
 
-    def _lower(self, prim_funcs: Any) -> compat.LoweredModule:
-        try:
-            return compat.lower_module(prim_funcs, self._target)
-        except Exception as error:  # TVM's passes raise whatever they like
-            names = ", ".join(str(var.name_hint) for var in prim_funcs.get_global_vars())
-            raise BuildError(
-                "TVM must lower every PrimFunc to host code and kernels",
-                f"{error} (in one of {names})",
-                "schedule every loop of a GPU function onto blocks and threads",
-            ) from error
+    def _make(self, functions: Mapping[str, Any]) -> dict[str, _Lowered | BuildError]:
+        """Lower every function and bring all their sources into the table of binaries."""
+        from tvm_ffi import StructuralKey
 
-    def _generate(self, kernel: compat.LoweredKernel) -> str:
-        try:
-            return compat.generate_source(kernel)
-        except Exception as error:  # as above
-            raise BuildError(
-                f"TVM must generate {self._device.kernel_language} code for every kernel",
-                f"{error} (in {kernel.name})",
-                "keep to operations and dtypes that this language has",
-            ) from error
-
-    def _compile(self, kernels: Iterable[tuple[compat.LoweredKernel, str]]) -> None:
-        """Fill the table of compiled sources; a failure is kept as its error."""
-        names = {source: kernel.name for kernel, source in kernels}
-        missing = [source for source in names if source not in self._compiled]
+        made: dict[str, _Lowered | BuildError] = {}
+        tasks: dict[str, Future[bytes | BuildError]] = {}
         with ThreadPoolExecutor(max_workers=max(1, self._workers)) as pool:
-            tasks = {pool.submit(self._machine_code, names[s], s): s for s in missing}
-            for done, task in enumerate(as_completed(tasks), start=1):
-                source = tasks[task]
-                self._compiled[source] = task.result()
-                if self._on_kernel is not None:
-                    self._on_kernel(names[source], done, len(tasks))
+            for name, function in functions.items():
+                key = (name, StructuralKey(function))
+                if key not in self._lowered:
+                    self._lowered[key] = self._lower(name, function)
+                lowered = made[name] = self._lowered[key]
+                if isinstance(lowered, BuildError):
+                    continue
+                for kernel, source in zip(lowered.kernels, lowered.sources, strict=True):
+                    if source not in self._binaries and source not in tasks:
+                        tasks[source] = pool.submit(self._try_compile, kernel.name, source)
+            self._collect(made, tasks)
+        return made
 
-    def _machine_code(self, name: str, source: str) -> bytes | BuildError:
+    def _collect(
+        self,
+        made: Mapping[str, _Lowered | BuildError],
+        tasks: Mapping[str, Future[bytes | BuildError]],
+    ) -> None:
+        """Wait for the compiler, function after function as they become complete."""
+        sources = {future: source for source, future in tasks.items()}
+        waiting = {
+            name: set() if isinstance(lowered, BuildError) else tasks.keys() & lowered.sources
+            for name, lowered in made.items()
+        }
+        done = 0
+        for future in (None, *as_completed(sources)):
+            if future is not None:
+                self._binaries[sources[future]] = future.result()
+            for name in [
+                name for name, open_ in waiting.items() if not open_ - self._binaries.keys()
+            ]:
+                del waiting[name]
+                done += 1
+                if self._on_kernel is not None:
+                    self._on_kernel(name, done, len(made))
+
+    def _lower(self, name: str, function: Any) -> _Lowered | BuildError:
+        import tvm
+
         try:
-            if self._device.kernel_language == "cuda":
-                return compile_cuda(source, str(dict(self._device.target)["arch"]))
-            compile_opencl(name, source)
+            module = tvm.IRModule({name: function.with_attr("global_symbol", name)})
+            lowered = compat.lower_module(module, self._target)
+            if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
+                return _unscheduled(name, "some of its loops run on the host")
+            sources = tuple(compat.generate_source(kernel) for kernel in lowered.kernels)
+        except Exception as error:  # TVM's passes raise whatever they like
+            return _unscheduled(name, str(error))
+        return _Lowered(lowered.host, lowered.kernels, sources)
+
+    def _try_compile(self, name: str, source: str) -> bytes | BuildError:
+        try:
+            return self._compile(name, source)
+        except CompilerNotFoundError:
+            raise
         except BuildError as error:
             return error
-        return b""
+
+
+def _unscheduled(name: str, why: str) -> BuildError:
+    return BuildError(
+        "TVM must lower every PrimFunc to host code and kernels",
+        f"{name}: {why}",
+        "schedule every loop of a GPU function onto blocks and threads",
+    )
+
+
+def _prim_funcs(mod: Any) -> dict[str, Any]:
+    from tvm.tirx import PrimFunc
+
+    return {
+        str(var.name_hint): function.without_attr("global_symbol")
+        for var, function in mod.functions.items()
+        if isinstance(function, PrimFunc)
+    }
+
+
+def _compiler(device: Device) -> Callable[[str, str], bytes]:
+    """The function (kernel's name, source) → machine code of a device."""
+    if device.kernel_language == "cuda":
+        arch = str(dict(device.target)["arch"])
+        return lambda _name, source: compile_cuda(source, arch)
+    if device.kernel_language == "opencl":
+        return check_opencl
+    raise BuildError(
+        "machine code for AMD GPUs: an HSACO, linked by ld.lld",
+        f"{device.name}: tvm_tile plans for it and schedules for it, but cannot build for it yet",
+        "use tvm-tile schedule to see its plan, or build for an NVIDIA GPU or emulated",
+    )

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from typing import Any
 
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 
+_LOCK = threading.Lock()
 
-@functools.cache
+
 def opencl_context() -> Any:
     """PoCL's context on the CPU, shared by every emulated kernel of the process.
 
     Raises:
         CompilerNotFoundError: pyopencl or PoCL is not installed.
     """
+    # A cache alone lets two threads make two contexts, whose objects do not mix.
+    with _LOCK:
+        return _make_context()
+
+
+@functools.cache
+def _make_context() -> Any:
     requirement = "pyopencl and PoCL, which run kernels on the CPU (the packages of emulate)"
     remedy = 'pip install "tvm_tile[emulate]"'
     try:
@@ -33,6 +42,17 @@ def opencl_context() -> Any:
     raise CompilerNotFoundError(requirement, found, remedy)
 
 
+def check_opencl(name: str, source: str) -> bytes:
+    """No machine code, only the certainty that PoCL accepts the kernel.
+
+    Raises:
+        CompilerNotFoundError: pyopencl or PoCL is not installed.
+        BuildError: PoCL rejected the text.
+    """
+    compile_opencl(name, source)
+    return b""
+
+
 def compile_opencl(name: str, source: str) -> Any:
     """The OpenCL kernel ``name`` of a text, ready for its arguments.
 
@@ -40,18 +60,32 @@ def compile_opencl(name: str, source: str) -> Any:
         CompilerNotFoundError: pyopencl or PoCL is not installed.
         BuildError: PoCL rejected the text.
     """
+    program = _build_program(source)
+    import pyopencl
+
+    try:
+        return pyopencl.Kernel(program, name)
+    except pyopencl.Error as error:
+        raise BuildError(
+            f"the text of the kernel {name} must define it", str(error), "report it"
+        ) from error
+
+
+# A model that runs in the process that built it would otherwise compile everything twice.
+@functools.lru_cache(maxsize=128)
+def _build_program(source: str) -> Any:
     context = opencl_context()
     import pyopencl
 
     try:
-        with warnings.catch_warnings():
+        # PoCL compiles one text at a time anyway, and warning filters belong to the process.
+        with _LOCK, warnings.catch_warnings():
             # PoCL's remarks about correct code; errors raise.
             warnings.simplefilter("ignore")
-            program = pyopencl.Program(context, source).build(cache_dir=False)
-            return pyopencl.Kernel(program, name)
+            return pyopencl.Program(context, source).build(cache_dir=False)
     except (pyopencl.Error, RuntimeError) as error:
         raise BuildError(
-            f"PoCL must accept the kernel {name}",
+            "PoCL must accept every kernel",
             str(error),
             "float16 kernels cannot be emulated; use float32, or report the kernel's source",
         ) from error

@@ -72,7 +72,7 @@ def _cuda_device(
             Memory(
                 _REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES_PER_LANE, 4
             ),
-            Memory(_SHARED, "shared", shared_per_block, clocks * _SHARED_LINE, _SHARED_LINE),
+            Memory(_SHARED, "shared.dyn", shared_per_block, clocks * _SHARED_LINE, _SHARED_LINE),
             # The L2 moves sectors of 32 bytes.
             Memory(_GLOBAL, "global", global_capacity, global_bandwidth, 32),
         ),

@@ -6,10 +6,11 @@ import ctypes
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tvm_tile.device import Device, MemoryLevel, devices, find_device
 from tvm_tile.device.emulated import EMULATED
-from tvm_tile.errors import DeviceTooSmallError
+from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
 
 # The oldest GPUs that there is a record of, and that CUDA 13 still loads code for.
 _OLDEST_COMPUTE_VERSION = (7, 0)
@@ -200,3 +201,35 @@ def _compute_version(device: Device) -> tuple[int, int]:
 def _arch(compute_version: tuple[int, int]) -> str:
     suffix = "a" if compute_version >= _FIRST_ARCH_SPECIFIC else ""
     return f"sm_{compute_version[0]}{compute_version[1]}{suffix}"
+
+
+def device_for_target(target: Any) -> Device:
+    """The record for a TVM target, for people who compile with TVM's own API.
+
+    The record of the same architecture; the GPU that is present where it has that
+    architecture; the emulated device for TVM's OpenCL-on-CPU target.
+
+    Args:
+        target: a ``tvm.target.Target``, or ``None`` where no target is in scope.
+
+    Raises:
+        UnknownDeviceError: no record has the target's architecture.
+    """
+    kind = "" if target is None else str(target.kind.name)
+    arch = "" if target is None else str(target.attrs.get("arch", target.attrs.get("mcpu", "")))
+    if kind == "opencl":
+        return EMULATED
+    wanted = arch.rstrip("a") if kind == "cuda" else arch
+    known = [d for d in devices() if dict(d.target)["kind"] == kind]
+    for device in (d for d in known if _architecture(d) == wanted):
+        return device
+    raise UnknownDeviceError(
+        "the target must be one whose architecture has a device record",
+        str(target) if target is not None else "no target in scope",
+        f"use an arch of {', '.join(sorted({_architecture(d) for d in devices()} - {''}))}",
+    )
+
+
+def _architecture(device: Device) -> str:
+    target = dict(device.target)
+    return str(target.get("arch", target.get("mcpu", ""))).rstrip("a" if "arch" in target else "")

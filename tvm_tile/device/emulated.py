@@ -26,6 +26,11 @@ EMULATED: Device = replace(
         # PoCL's threads do not run in lock step: with warps of one, TVM keeps every barrier.
         ("thread_warp_size", 1),
     ),
+    # OpenCL C has no shared memory of a size fixed at launch.
+    memories=tuple(
+        replace(memory, scope="shared") if memory.level is MemoryLevel.SHARED else memory
+        for memory in H200.memories
+    ),
     supports_grid_barrier=False,
     supports_graphs=False,
 )

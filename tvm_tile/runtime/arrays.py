@@ -1,11 +1,14 @@
 """Arrays of callers, in and out: NumPy, torch, and whatever else speaks DLPack.
 
 Inputs reach the device without a copy where their memory allows it; outputs come back as
-the kind that went in.
+the kind that went in. A call costs a few microseconds an array, so the common case comes
+first everywhere and error texts are made only once something is wrong.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 from typing import Any, Protocol
 
@@ -14,7 +17,7 @@ import numpy as np
 from tvm_tile.errors import InputError
 from tvm_tile.graph.signature import Signature
 
-# TVM allocates at 64 bytes; kernels may use vector loads that rely on 16.
+# TVM allocates at 64 bytes; vector loads in kernels rely on 16.
 _ALIGNMENT = 16
 
 
@@ -24,21 +27,14 @@ class ArrayKind(Protocol):
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
         """(dtype as TVM names it, shape)."""
 
+    def fits(self, value: Any, signature: Signature) -> bool:
+        """Whether dtype and shape are exactly the signature's."""
+
     def to_device(self, value: Any, device: Any) -> Any:
-        """A dense, aligned TVM tensor on ``device``; shares memory where it can."""
+        """What TVM's call takes: a dense, aligned tensor on ``device``; shares memory if it can."""
 
-    def from_device(self, tensor: Any, like: Any, copy: bool) -> Any:
+    def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         """An array of this kind, where ``like`` (an input) lives; ``copy`` forbids sharing."""
-
-
-def kind_of(value: Any) -> ArrayKind | None:
-    """The kind of an array; None when it is no array."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        return NUMPY
-    torch = sys.modules.get("torch")  # whoever has a torch tensor has imported torch
-    if torch is not None and isinstance(value, torch.Tensor):
-        return TORCH
-    return DLPACK if hasattr(value, "__dlpack__") else None
 
 
 def check_input(value: Any, signature: Signature) -> ArrayKind:
@@ -47,85 +43,124 @@ def check_input(value: Any, signature: Signature) -> ArrayKind:
     Raises:
         InputError: it is no array, or has another dtype, rank or shape.
     """
-    kind = kind_of(value)
+    kind = _kind_of(value)
     if kind is None:
         raise InputError(
             f"input {signature} must be a NumPy, torch or DLPack array",
             f"a {type(value).__name__}",
             "wrap it, for example with numpy.asarray(value, dtype=...)",
         )
+    if not kind.fits(value, signature):
+        raise _misfit(kind, value, signature)
+    return kind
+
+
+def _kind_of(value: Any) -> ArrayKind | None:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return NUMPY
+    torch = sys.modules.get("torch")  # whoever has a torch tensor has imported torch
+    if torch is not None and isinstance(value, torch.Tensor):
+        return TORCH
+    return DLPACK if hasattr(value, "__dlpack__") else None
+
+
+def _misfit(kind: ArrayKind, value: Any, signature: Signature) -> InputError:
     dtype, shape = kind.describe(value)
     if dtype != signature.dtype:
-        raise InputError(
+        return InputError(
             f"input {signature} must have dtype {signature.dtype}",
             dtype,
             "convert it; nothing is cast silently",
         )
     if len(shape) != len(signature.shape):
-        raise InputError(
+        return InputError(
             f"input {signature} must have rank {len(signature.shape)}",
             f"rank {len(shape)}, shape {shape}",
             "reshape it, or compile the model for this rank",
         )
-    if shape != signature.shape:
-        raise InputError(
-            f"input {signature} must have shape {signature.shape}",
-            str(shape),
-            "resize or pad it, or compile the model for this shape",
-        )
-    return kind
+    return InputError(
+        f"input {signature} must have shape {signature.shape}",
+        str(shape),
+        "resize or pad it, or compile the model for this shape",
+    )
 
 
 class _NumpyKind:
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
         return str(value.dtype), tuple(value.shape)
 
+    def fits(self, value: Any, signature: Signature) -> bool:
+        dtype = _numpy_dtype(signature.dtype)
+        return bool(value.dtype == dtype and value.shape == signature.shape)
+
     def to_device(self, value: Any, device: Any) -> Any:
         import tvm
         import tvm_ffi
 
-        array = np.ascontiguousarray(value).reshape(np.shape(value))
-        on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
-        # NumPy exports neither read-only arrays nor the dtypes of ml_dtypes.
-        shareable = array.flags.writeable and array.dtype.kind in "biufc"
-        if on_cpu and shareable and array.ctypes.data % _ALIGNMENT == 0:
+        array = np.asarray(value, order="C")
+        if (
+            device == _cpu()
+            # NumPy exports neither read-only arrays nor the dtypes of ml_dtypes.
+            and array.flags.writeable
+            and array.dtype.kind in "biufc"
+            and array.ctypes.data % _ALIGNMENT == 0
+        ):
             return tvm_ffi.from_dlpack(array)
         return tvm.runtime.empty(array.shape, str(array.dtype), device).copyfrom(array)
 
-    def from_device(self, tensor: Any, like: Any, copy: bool) -> Any:
-        import tvm
-
-        on_cpu = tensor.device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
-        if on_cpu and not copy and _in_numpy(tensor.dtype):
+    def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
+        if not copy and tensor.device == _cpu() and _dlpack_in_numpy(str(tensor.dtype)):
             return np.from_dlpack(tensor)
         return tensor.numpy()
 
 
-def _in_numpy(dtype: Any) -> bool:
+@functools.cache
+def _numpy_dtype(name: str) -> np.dtype[Any] | None:
+    """NumPy's dtype; None when NumPy, even with ml_dtypes, has none of that name."""
     try:
-        return np.dtype(str(dtype)).kind in "biufc"
+        return np.dtype(name)
     except TypeError:
-        return False
+        pass
+    try:
+        # Registers bfloat16 and the 8-bit floats with NumPy.
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+@functools.cache
+def _dlpack_in_numpy(name: str) -> bool:
+    dtype = _numpy_dtype(name)
+    return dtype is not None and dtype.kind in "biufc"
+
+
+@functools.cache
+def _cpu() -> Any:
+    import tvm
+
+    return tvm.cpu()
 
 
 class _TorchKind:
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
         return str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
-    def to_device(self, value: Any, device: Any) -> Any:
-        import tvm_ffi
+    def fits(self, value: Any, signature: Signature) -> bool:
+        return value.dtype is _torch_dtype(signature.dtype) and value.shape == signature.shape
 
-        tensor = value.detach()
-        place = _torch_place(device)
-        if tensor.device.type == place and tensor.device.index in (None, device.index):
+    def to_device(self, value: Any, device: Any) -> Any:
+        tensor = value.detach() if value.requires_grad else value
+        place = _torch_device(device)
+        if tensor.device != place:
+            tensor = tensor.to(place)
+        if not tensor.is_contiguous():
             tensor = tensor.contiguous()
-        else:
-            tensor = tensor.to(f"{place}:{device.index}").contiguous()
         if tensor.data_ptr() % _ALIGNMENT:
             tensor = tensor.clone()
-        return tvm_ffi.from_dlpack(tensor)
+        # TVM's call takes torch tensors as they are and, for these, runs on torch's own stream.
+        return tensor
 
-    def from_device(self, tensor: Any, like: Any, copy: bool) -> Any:
+    def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         import torch
 
         result = torch.from_dlpack(tensor)
@@ -134,8 +169,21 @@ class _TorchKind:
         return result.clone() if copy else result
 
 
-def _torch_place(device: Any) -> str:
-    return "cpu" if str(device).startswith("cpu") else "cuda"
+@functools.cache
+def _torch_dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name, None)
+
+
+@functools.cache
+def _torch_device(device: Any) -> Any:
+    import torch
+
+    if device == _cpu():
+        return torch.device("cpu")
+    # torch calls AMD's GPUs "cuda" too.
+    return torch.device("cuda", device.index)
 
 
 class _DLPackKind:
@@ -143,21 +191,24 @@ class _DLPackKind:
         tensor = _import_dlpack(value)
         return str(tensor.dtype), tuple(tensor.shape)
 
+    def fits(self, value: Any, signature: Signature) -> bool:
+        return self.describe(value) == (signature.dtype, signature.shape)
+
     def to_device(self, value: Any, device: Any) -> Any:
         import tvm
 
         tensor = _import_dlpack(value)
         if tensor.device == device and tensor.data_ptr() % _ALIGNMENT == 0:
             return tensor
-        return tvm.runtime.tensor(tensor, device)
+        return tvm.runtime.empty(tensor.shape, str(tensor.dtype), device).copyfrom(tensor)
 
-    def from_device(self, tensor: Any, like: Any, copy: bool) -> Any:
+    def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         import tvm
 
         home = _import_dlpack(like).device
-        if copy or home != tensor.device:
-            return tvm.runtime.tensor(tensor, home)
-        return tensor
+        if not copy and home == tensor.device:
+            return tensor
+        return tvm.runtime.empty(tensor.shape, str(tensor.dtype), home).copyfrom(tensor)
 
 
 def _import_dlpack(value: Any) -> Any:

@@ -156,7 +156,7 @@ class CompiledModel:
         like = values[0] if values else None
         fields = [results] if hasattr(results, "shape") else list(results)
         arrays = tuple(
-            kind.from_device(field, like, position in self._copied)
+            kind.from_device(field, like, copy=position in self._copied)
             for position, field in enumerate(fields)
         )
         return arrays[0] if len(arrays) == 1 else arrays

@@ -1,0 +1,177 @@
+"""Read a TensorIR function into a :class:`TileGraph`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.graph.tile_graph import (
+    Access,
+    AffineIndex,
+    Axis,
+    Edge,
+    Operator,
+    Tensor,
+    TileGraph,
+)
+
+# Rough cost, in floating-point operations, of what is not an add or a multiply.
+_COSTLY_CALLS = {"tirx.exp": 8, "tirx.erf": 16, "tirx.tanh": 16, "tirx.pow": 16, "tirx.log": 8}
+
+
+def extract(func: tirx.PrimFunc) -> TileGraph | None:
+    """The operators of ``func`` with their accesses, in program order.
+
+    Returns:
+        ``None`` where the function is not a sequence of blocks over rectangular, static
+        domains: extern calls, loops written by hand, symbolic extents.
+    """
+    blocks: list[SBlock] = []
+    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
+    operators = [extract_operator(block) for block in blocks if block.name_hint != "root"]
+    if not operators or any(op is None for op in operators):
+        return None
+    found = tuple(op for op in operators if op is not None)
+    producer = {op.write.tensor: index for index, op in enumerate(found)}
+    edges = tuple(
+        Edge(producer[read.tensor], index, read.tensor)
+        for index, op in enumerate(found)
+        for read in op.reads
+        if read.tensor in producer and producer[read.tensor] < index
+    )
+    name = str(func.attrs["global_symbol"]) if "global_symbol" in (func.attrs or {}) else "main"
+    return TileGraph(name, found, edges)
+
+
+def extract_operator(block: SBlock) -> Operator | None:
+    """One block as an operator; ``None`` if its body is not a single store of an expression."""
+    axes = _axes(block)
+    body = block.body
+    if axes is None or not isinstance(body, tirx.BufferStore):
+        return None
+    names = _Names({v.var: axis.name for v, axis in zip(block.iter_vars, axes, strict=True)})
+    for v in block.iter_vars:
+        names.ranges.bind(v.var, v.dom)
+    write = _access(body.buffer, body.indices, names)
+    if write is None:
+        return None
+    guarded = _guarded_buffers(body.value)
+    reads: list[Access] = []
+    for load in _loads(body.value):
+        access = _access(load.source, load.indices, names)
+        if access is None:
+            return None
+        if access.tensor != write.tensor:
+            computed = any(load.source.same_as(buffer) for buffer in guarded)
+            reads.append(Access(access.tensor, access.indices, computed))
+    return Operator(
+        name=block.name_hint,
+        axes=axes,
+        reads=tuple(dict.fromkeys(reads)),
+        write=write,
+        flops=max(1, _flops(body.value)),
+    )
+
+
+def _axes(block: SBlock) -> tuple[Axis, ...] | None:
+    axes = []
+    for v in block.iter_vars:
+        if not isinstance(v.dom.extent, tirx.IntImm) or v.iter_type not in (0, 2):
+            return None
+        axes.append(Axis(v.var.name, int(v.dom.extent), v.iter_type == 2))
+    # Two iterators may share a name hint after inlining; positions keep them apart.
+    if len({axis.name for axis in axes}) < len(axes):
+        axes = [Axis(f"{a.name}.{i}", a.extent, a.is_reduce) for i, a in enumerate(axes)]
+    return tuple(axes)
+
+
+def _loads(expr: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (tvm.ir.TensorLoad, found.append), order="pre")
+    return found
+
+
+def _guarded_buffers(expr: Any) -> list[Any]:
+    """Buffers read under an ``if_then_else``: padding or a cut-out, no plain load."""
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(expr, (tvm.ir.Call, calls.append), order="pre")
+    guards = [c for c in calls if getattr(c.op, "name", "") == "prim.if_then_else"]
+    return [load.source for guard in guards for load in _loads(guard)]
+
+
+def _access(buffer: Any, indices: Any, names: _Names) -> Access | None:
+    shape = buffer.ty.shape if hasattr(buffer, "ty") else buffer.shape
+    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return None
+    dtype = str(buffer.ty.dtype if hasattr(buffer, "ty") else buffer.dtype)
+    tensor = Tensor(str(buffer.name), tuple(int(extent) for extent in shape), dtype)
+    return Access(tensor, tuple(affine_index(index, names) for index in indices))
+
+
+class _Names:
+    """Axis names of a block's variables, with their ranges for the simplifier."""
+
+    def __init__(self, axes: dict[Any, str]) -> None:
+        self.axes = axes
+        self.ranges = sym.Analyzer()
+
+
+def affine_index(expr: Any, names: _Names) -> AffineIndex:
+    """``expr`` as an affine form of the axes in ``names``; inexact where it is none.
+
+    Reshapes leave ``(j // 768 + i) % 128``, which is ``i`` within the ranges of the axes.
+    """
+    terms = _affine(expr, names.axes)
+    if terms is None:
+        terms = _affine(names.ranges.simplify(expr), names.axes)
+    if terms is None:
+        used: list[Any] = []
+        tvm_ffi.structural_walk(expr, (tirx.Var, used.append), order="pre")
+        axes = dict.fromkeys(names.axes[v] for v in used if v in names.axes)
+        return AffineIndex(tuple((axis, 1) for axis in axes), 0, is_exact=False)
+    offset = terms.pop("", 0)
+    return AffineIndex(tuple((axis, c) for axis, c in terms.items() if c), offset)
+
+
+def _affine(expr: Any, names: dict[Any, str]) -> dict[str, int] | None:
+    if isinstance(expr, tirx.IntImm):
+        return {"": int(expr)}
+    if isinstance(expr, tirx.Var):
+        return {names[expr]: 1} if expr in names else None
+    if isinstance(expr, tirx.Add | tirx.Sub):
+        left, right = _affine(expr.a, names), _affine(expr.b, names)
+        if left is None or right is None:
+            return None
+        sign = 1 if isinstance(expr, tirx.Add) else -1
+        keys = dict.fromkeys([*left, *right])
+        return {key: left.get(key, 0) + sign * right.get(key, 0) for key in keys}
+    if isinstance(expr, tirx.Mul):
+        left, right = _affine(expr.a, names), _affine(expr.b, names)
+        if left is None or right is None:
+            return None
+        if left.keys() - {""}:
+            left, right = right, left
+        if left.keys() - {""}:
+            return None
+        return {axis: c * left.get("", 0) for axis, c in right.items()}
+    return None
+
+
+def _flops(expr: Any) -> int:
+    count = 0
+
+    def visit(node: Any) -> None:
+        nonlocal count
+        if isinstance(node, tvm.ir.Call):
+            count += _COSTLY_CALLS.get(getattr(node.op, "name", ""), 1)
+        elif "float" in str(getattr(node, "ty", "")):
+            count += 1
+
+    binary = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+    entries = [(kind, visit) for kind in (*binary, tvm.ir.Call)]
+    tvm_ffi.structural_walk(expr, entries, order="pre")
+    return count

@@ -1,0 +1,199 @@
+"""What to compute: operators with affine accesses, as frozen data without TVM.
+
+Roller describes an operator by its tensor expression (section 3.1); this is the part of
+that expression which tile decisions need: the axes, and how each tensor is indexed by them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from dataclasses import dataclass
+
+
+@functools.cache
+def element_size(dtype: str) -> int:
+    """Bytes of one element of ``dtype``, as TVM spells it (``float16``, ``int64``, ``bool``)."""
+    digits = re.match(r"[a-z_]*(\d+)", dtype)
+    return max(1, int(digits.group(1)) // 8) if digits else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop of an operator: ``is_reduce`` tells a summed axis from a spatial one."""
+
+    name: str
+    extent: int
+    is_reduce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor in global memory: its name, extents, and element type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return element_size(self.dtype)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole tensor."""
+        return math.prod(self.shape) * self.element_size
+
+
+@dataclass(frozen=True, slots=True)
+class AffineIndex:
+    """``sum(coefficient * axis) + offset`` for one dimension of an access.
+
+    ``is_exact`` is false where the index is no affine form of the axes (a gather, or a
+    division by a reshape); ``terms`` then names the axes it depends on with coefficient one.
+    """
+
+    terms: tuple[tuple[str, int], ...]
+    offset: int = 0
+    is_exact: bool = True
+
+    def coefficient(self, axis: str) -> int:
+        """The factor of ``axis``; zero if the index does not depend on it."""
+        return dict(self.terms).get(axis, 0)
+
+    def span(self, tile: dict[str, int]) -> int:
+        """Distinct positions, at most, when each axis runs over ``tile[axis]`` values."""
+        return 1 + sum(abs(c) * (tile.get(axis, 1) - 1) for axis, c in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A tensor together with one index per dimension."""
+
+    tensor: Tensor
+    indices: tuple[AffineIndex, ...]
+    is_computed: bool = False  # an inlined producer (padding, cast) stands between it and memory
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """Names of the axes this access depends on."""
+        return frozenset(axis for index in self.indices for axis, _ in index.terms)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every index is an affine form."""
+        return all(index.is_exact for index in self.indices)
+
+    def elements(self, tile: dict[str, int]) -> int:
+        """Elements touched when each axis runs over ``tile[axis]`` values (its footprint)."""
+        spans = zip(self.indices, self.tensor.shape, strict=True)
+        return math.prod(min(index.span(tile), extent) for index, extent in spans)
+
+    @property
+    def contiguous_axis(self) -> str | None:
+        """The axis that moves through memory with stride one, if there is one."""
+        strides: dict[str, int] = {}
+        stride = 1
+        for index, extent in zip(reversed(self.indices), reversed(self.tensor.shape), strict=True):
+            for axis, coefficient in index.terms:
+                strides[axis] = strides.get(axis, 0) + abs(coefficient) * stride
+            stride *= extent
+        return next((axis for axis, s in strides.items() if s == 1), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One block of TensorIR: ``write[spatial axes] = reduce over reduce axes of f(reads)``.
+
+    ``flops`` counts the operations at one point of the iteration space; a multiply-add is two.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    reads: tuple[Access, ...]
+    write: Access
+    flops: int
+
+    @property
+    def spatial_axes(self) -> tuple[Axis, ...]:
+        """Axes of the output, in the order of the loops."""
+        return tuple(axis for axis in self.axes if not axis.is_reduce)
+
+    @property
+    def reduce_axes(self) -> tuple[Axis, ...]:
+        """Summed axes, in the order of the loops."""
+        return tuple(axis for axis in self.axes if axis.is_reduce)
+
+    @property
+    def points(self) -> int:
+        """Size of the iteration space."""
+        return math.prod(axis.extent for axis in self.axes)
+
+    @property
+    def total_flops(self) -> int:
+        """Floating-point operations of the whole operator."""
+        return self.points * self.flops
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that cross global memory at least: each input and the output once."""
+        extents = {axis.name: axis.extent for axis in self.axes}
+        accesses = (*{read.tensor: read for read in self.reads}.values(), self.write)
+        return sum(a.elements(extents) * a.tensor.element_size for a in accesses)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A tensor handed from operator ``producer`` to operator ``consumer`` (by index)."""
+
+    producer: int
+    consumer: int
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TileGraph:
+    """Operators in topological order and the tensors they hand over (Welder, section 3)."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+
+    @property
+    def reductions(self) -> tuple[Operator, ...]:
+        """Operators with at least one summed axis."""
+        return tuple(op for op in self.operators if op.reduce_axes)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Tensors read but made by no operator of the graph, each once."""
+        made = {op.write.tensor for op in self.operators}
+        read = [a.tensor for op in self.operators for a in op.reads if a.tensor not in made]
+        return tuple(dict.fromkeys(read))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Tensors made but read by no operator of the graph."""
+        read = {a.tensor for op in self.operators for a in op.reads}
+        made = (op.write.tensor for op in self.operators)
+        return tuple(dict.fromkeys(t for t in made if t not in read))
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that cross global memory at least, counting what each tensor's reader touches."""
+        made = {op.write.tensor for op in self.operators}
+        touched: dict[Tensor, int] = {}
+        for op in self.operators:
+            extents = {axis.name: axis.extent for axis in op.axes}
+            for a in op.reads:
+                if a.tensor not in made:
+                    size = a.elements(extents) * a.tensor.element_size
+                    touched[a.tensor] = max(touched.get(a.tensor, 0), size)
+        return sum(touched.values()) + sum(tensor.size for tensor in self.outputs)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all operators."""
+        return sum(op.total_flops for op in self.operators)

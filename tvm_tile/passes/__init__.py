@@ -1,0 +1,7 @@
+"""Thin Relax passes: read the IR, ask for a decision, rewrite."""
+
+from __future__ import annotations
+
+from tvm_tile.passes.schedule_tiles import ScheduleTiles, schedule_module
+
+__all__ = ["ScheduleTiles", "schedule_module"]

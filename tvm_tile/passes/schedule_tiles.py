@@ -1,0 +1,115 @@
+"""Schedule every TensorIR function of a module by tiles; what no rule takes goes to dlight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile import compat
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
+from tvm_tile.plan.report import KernelReport
+from tvm_tile.schedule import RULES, Scheduled, Task
+
+DLIGHT = "dlight"
+
+
+@tvm.transform.module_pass(opt_level=0, name="ScheduleTiles")
+class ScheduleTiles:
+    """``dl.ApplyDefaultSchedule``'s place in a pipeline, with tiles chosen for one device.
+
+    before: fused, unscheduled PrimFuncs   after: PrimFuncs with blockIdx and threadIdx bound
+
+    Args:
+        device: the record of the GPU to schedule for, from :func:`tvm_tile.find_device`.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        return schedule_module(mod, self.device)[0]
+
+
+def schedule_module(
+    mod: tvm.IRModule,
+    device: Device,
+    *,
+    refused: dict[str, str] | None = None,
+) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
+    """Schedule each PrimFunc that has no schedule yet; equal functions are scheduled once.
+
+    Args:
+        mod: a module after FuseTIR.
+        device: the GPU to schedule for.
+        refused: name of a PrimFunc -> why tvm_tile must not schedule it (its kernel did not
+            build, say); these go to dlight.
+
+    Returns:
+        A new module, and a report for each PrimFunc, in the order of their names.
+    """
+    done: dict[int, list[tuple[tirx.PrimFunc, tirx.PrimFunc, KernelReport]]] = {}
+    result = mod.clone()
+    reports = []
+    functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
+    for var, func in functions:
+        if not isinstance(func, tirx.PrimFunc) or "tirx.is_scheduled" in (func.attrs or {}):
+            continue
+        name = str(var.name_hint)
+        reason = (refused or {}).get(name)
+        anonymous = func.without_attr("global_symbol")
+        same = done.setdefault(tvm_ffi.structural_hash(anonymous), [])
+        match = next((m for m in same if tvm_ffi.structural_equal(m[0], anonymous)), None)
+        if match is None:
+            scheduled, report = _schedule(anonymous, device, reason)
+            same.append((anonymous, scheduled, report))
+        else:
+            _, scheduled, report = match
+        attrs = {"tirx.is_scheduled": True}
+        if "global_symbol" in (func.attrs or {}):
+            attrs["global_symbol"] = func.attrs["global_symbol"]
+        result[var] = scheduled.with_attrs(attrs)
+        reports.append(replace(report, name=name))
+    return result, tuple(reports)
+
+
+def _schedule(
+    func: tirx.PrimFunc, device: Device, refused: str | None
+) -> tuple[tirx.PrimFunc, KernelReport]:
+    graph = extract(func)
+    names = _operators(func)
+    if refused is None and graph is not None:
+        task = Task(func, graph, device)
+        for rule in RULES:
+            found = _try(rule, task)
+            if found is not None:
+                return found.func, KernelReport(
+                    "", names, found.rule, found.grid, found.block, found.tile,
+                    found.seconds, float(graph.traffic), "",
+                )
+    reason = refused or ("no rule takes it" if graph else "its loops are not plain tensor blocks")
+    traffic = float(graph.traffic) if graph else 0.0
+    scheduled = compat.apply_dlight(func, device)
+    return scheduled, KernelReport("", names, DLIGHT, 0, 0, "", 0.0, traffic, reason)
+
+
+def _try(rule: Callable[[Task], Scheduled | None], task: Task) -> Scheduled | None:
+    """A rule's answer; a rule that trips over a function has not taken it."""
+    try:
+        return rule(task)
+    except compat.TVM_ERRORS:
+        return None
+
+
+def _operators(func: tirx.PrimFunc) -> str:
+    """Names of the blocks, as they came from the legalized operators."""
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
+    return " ".join(str(block.name_hint) for block in blocks if block.name_hint != "root")

@@ -1,0 +1,168 @@
+"""The page: every stage from a model to machine code, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from tvm_tile import compat
+from tvm_tile.build import Builder, rename_by_content
+from tvm_tile.device import Device
+from tvm_tile.device.detect import device_for_target, resolve_device
+from tvm_tile.frontend import Imported, import_model
+from tvm_tile.passes import ScheduleTiles, schedule_module
+from tvm_tile.plan.report import KernelReport, Report
+from tvm_tile.runtime import CompiledModel
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile.
+
+    Attributes:
+        cuda_graph: capture launches into CUDA graphs where the device can replay them.
+        parallel_builds: kernels compiled at once; one a processor by default.
+    """
+
+    cuda_graph: bool = True
+    parallel_builds: int | None = None
+
+
+def compile(  # noqa: A001  the name users expect, as in tvm.compile
+    model: Any,
+    device: str | Device = "auto",
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> CompiledModel:
+    """Compile a model for a GPU, without tuning.
+
+    Args:
+        model: path of an ONNX file, ``onnx.ModelProto``, ``torch.export.ExportedProgram``,
+            ``torch.nn.Module`` (with ``example_inputs``), or a Relax ``IRModule``.
+        device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
+            the GPU that is present, else the emulated one.
+        inputs: input name -> shape, for inputs whose extents the model leaves open.
+        example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
+        options: see :class:`Options`.
+        progress: called after every compiled kernel with (name, done, total).
+
+    Returns:
+        The compiled model; its ``explain()`` tells what fell back to TVM's own schedules.
+
+    Raises:
+        ModelError: the model cannot be read, or uses an operator no importer knows.
+        UnknownDeviceError: no device record has that name.
+        CompilerNotFoundError: no compiler for the device's kernels is installed.
+        BuildError: a kernel builds neither with our schedule nor with TVM's.
+    """
+    options = options or Options()
+    record = resolve_device(device)
+    imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
+    fused = _fuse(imported.mod, record)
+    builder = Builder(record, workers=options.parallel_builds, on_kernel=progress)
+    scheduled, kernels = _schedule_what_builds(fused, record, builder)
+    program = builder.build(_lower(scheduled, record, options))
+    report = Report(record.name, kernels, ())
+    return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
+
+
+def schedule(
+    model: Any,
+    device: str | Device = "auto",
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+) -> dict[str, str]:
+    """The scheduled TensorIR of a model's kernels, as TVMScript by name; builds nothing.
+
+    Args and errors are those of :func:`compile`.
+    """
+    record = resolve_device(device)
+    imported: Imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
+    scheduled, kernels = schedule_module(_fuse(imported.mod, record), record)
+    return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+
+
+def relax_pipeline() -> tvm.transform.Pass:
+    """The pipeline behind ``tvm.compile(mod, target, relax_pipeline="tvm_tile")``.
+
+    It schedules for the device that the current target describes.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        device = device_for_target(Target.current())
+        stages = [*_fusion_passes(), ScheduleTiles(device), *_lowering_passes(device)]
+        return tvm.transform.Sequential(stages)(mod)
+
+    return run
+
+
+
+def _fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
+    with compat.make_target(device):
+        return rename_by_content(tvm.transform.Sequential(_fusion_passes())(mod))
+
+
+def _schedule_what_builds(
+    fused: tvm.IRModule, device: Device, builder: Builder
+) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
+    """Schedule; kernels that do not build are scheduled by dlight instead."""
+    scheduled, kernels = schedule_module(fused, device)
+    failures = builder.find_failures(scheduled)
+    if failures:
+        refused = {name: f"its kernel did not build: {e.current}" for name, e in failures.items()}
+        scheduled, kernels = schedule_module(fused, device, refused=refused)
+    return scheduled, kernels
+
+
+def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
+    config = {"relax.backend.use_cuda_graph": options.cuda_graph and device.supports_graphs}
+    with compat.make_target(device), tvm.transform.PassContext(config=config):
+        return tvm.transform.Sequential(_lowering_passes(device))(mod)
+
+
+def _fusion_passes() -> list[tvm.transform.Pass]:
+    """Operators to loops, stock fusion; views instead of copies for plain reshapes."""
+    return [
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.EliminateCommonSubexpr(),
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.DeadCodeElimination(),
+    ]
+
+
+def _lowering_passes(device: Device) -> list[tvm.transform.Pass]:
+    """Calls and memory to the virtual machine's terms."""
+    graph = [relax.transform.RewriteCUDAGraph()] if device.supports_graphs else []
+    return [
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+        relax.transform.StaticPlanBlockMemory(),
+        *graph,
+        relax.transform.LowerAllocTensor(),
+        relax.transform.KillAfterLastUse(),
+        relax.transform.LowerRuntimeBuiltin(),
+        relax.transform.ComputePrimValue(),
+        relax.transform.VMShapeLower(),
+        relax.transform.AttachGlobalSymbol(),
+    ]

@@ -1,0 +1,230 @@
+"""Matrix products and convolutions on CUDA cores, staged through shared memory.
+
+Before → after, for ``C[i, j] += A[i, k] * B[k, j]`` followed by ``D = f(C)``::
+
+    for i, j, k: C[i, j] += A[i, k] * B[k, j]
+    for i, j:    D[i, j]  = f(C[i, j])
+
+    for block in blockIdx:  for thread in threadIdx:
+        acc[...] = 0
+        for k_step:
+            A_shared, B_shared = the block's tiles    (all threads copy together; padding inlined)
+            for k in chunk:  for i, j in thread tile: acc[i, j] += A_shared * B_shared
+        D[thread tile] = f(acc)
+
+With ``groups`` > 1 the threads of a block form groups, each summing its own part of every step;
+partial sums meet in shared memory (``rfactor``), so that a small output still fills the device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.steps import (
+    LoopRV,
+    SBlockRV,
+    copy_together,
+    copy_guard,
+    drop_guards,
+    extent,
+    fuse,
+    shared_scope,
+    vector_width,
+)
+from tvm_tile.tile.classify import is_contraction
+from tvm_tile.tile.construct import construct_contraction
+from tvm_tile.tile.rtile import RProgram, TilePlan
+
+
+def schedule_contraction(task: Task, rank: int = 0) -> Scheduled | None:
+    """The candidate of that rank for a product or convolution; ``None`` if it is neither."""
+    if len(task.graph.reductions) != 1:
+        return None
+    sch = Schedule(task.func)
+    form = inline_spatial(sch, keep_producers=True)
+    if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
+        return None
+    operator = _operator(sch, form)
+    if operator is None or not is_contraction(operator):
+        return None
+    plans = construct_contraction(operator, task.device, rank + 1)
+    if len(plans) <= rank:
+        return None
+    plan = plans[rank]
+    func = write_contraction(sch, form, plan, task.device)
+    if func is None:
+        return None
+    return Scheduled(
+        func, "contraction", plan.program.describe(), plan.grid_size, plan.block_size,
+        plan.cost.seconds,
+    )
+
+
+def _operator(sch: Schedule, form: NormalForm) -> Operator | None:
+    """The reduction as an operator; reads that come from a kept producer are marked computed."""
+    operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))
+    if operator is None:
+        return None
+    made = {str(sch.get(sch.get_sblock(p)).writes[0].source.name) for p in form.producers}
+    reads = tuple(
+        dataclasses.replace(read, is_computed=read.is_computed or read.tensor.name in made)
+        for read in operator.reads
+    )
+    return dataclasses.replace(operator, reads=reads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """The accumulating block, the loop its copies go under, and the block behind the sum."""
+
+    block: SBlockRV
+    step: LoopRV
+    after: SBlockRV
+
+
+def write_contraction(
+    sch: Schedule, form: NormalForm, plan: TilePlan, device: Device
+) -> object | None:
+    """Write ``plan`` into ``sch``; the scheduled function, or ``None`` if a step is impossible."""
+    program = plan.program
+    scope = shared_scope(device, plan.cost.footprint)
+    main = sch.get_sblock(form.reductions[0])
+    try:
+        if program.groups > 1:
+            nest = _grouped_nest(sch, main, form, program, scope)
+        else:
+            nest = _plain_nest(sch, main, form, program)
+        for index in range(len(program.operator.reads)):
+            _stage(sch, nest, index, program, scope)
+        init = sch.decompose_reduction(nest.block, nest.step)
+        inner = len(program.operator.axes)
+        for loop in sch.get_loops(nest.block)[-inner:]:
+            sch.unroll(loop)
+        for loop in sch.get_loops(init)[-len(program.spatial) :]:
+            sch.unroll(loop)
+    except ScheduleError:
+        return None
+    func = sch.mod["main"]
+    if program.groups > 1:
+        func = copy_guard(sch, main, nest.after)
+    names = frozenset(str(sch.get(b).name_hint) for b in (nest.block, init))
+    return drop_guards(func, names)
+
+
+def _plain_nest(sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram) -> _Nest:
+    """blockIdx, threadIdx, step, chunk, thread tile; the epilogue follows in each thread."""
+    axes = len(program.spatial)
+    loops = sch.get_loops(main)
+    blocks, threads, tiles = [], [], []
+    for loop, (block, thread) in zip(loops[:axes], program.spatial, strict=True):
+        outer, middle, inner = sch.split(loop, [None, block // thread, thread])
+        blocks.append(outer)
+        threads.append(middle)
+        tiles.append(inner)
+    steps, chunks = _split_reduce(sch, loops[axes:], program.chunk)
+    after = _keep_sum(sch, main, form)
+    sch.reorder(*blocks, *threads, *steps, *chunks, *tiles)
+    block, thread = fuse(sch, blocks), fuse(sch, threads)
+    sch.bind(block, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    step = fuse(sch, steps)
+    _follow(sch, after, thread)
+    return _Nest(main, step, after)
+
+
+def _grouped_nest(
+    sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram, scope: str
+) -> _Nest:
+    """As the plain nest, in each group; then all threads add the groups' partial sums."""
+    axes = len(program.spatial)
+    loops = sch.get_loops(main)
+    _, group, _ = sch.split(loops[axes], [None, program.groups, program.chunk[0]])
+    partial = sch.rfactor(group, 0)
+
+    loops = sch.get_loops(main)
+    tiled = [
+        sch.split(loop, [None, block])
+        for loop, (block, _) in zip(loops[:axes], program.spatial, strict=True)
+    ]
+    sch.reorder(*(t[0] for t in tiled), *(t[1] for t in tiled), loops[axes])
+    block = fuse(sch, [t[0] for t in tiled])
+    sch.bind(block, "blockIdx.x")
+    sch.compute_at(partial, block, preserve_unit_loops=True)
+    sch.set_scope(partial, 0, scope)
+    flat = fuse(sch, [t[1] for t in tiled])
+    _, gather = sch.split(flat, [None, program.block_size])
+    sch.bind(gather, "threadIdx.x")
+    after = _keep_sum(sch, main, form)
+    sch.reverse_compute_at(after, gather, preserve_unit_loops=True)
+
+    store = sch.cache_write(partial, 0, "local")
+    group, *inner_loops = sch.get_loops(partial)[1:]
+    spatial, (first_step, first_chunk, *rest) = inner_loops[:axes], inner_loops[axes:]
+    tiles = [
+        sch.split(loop, [block // thread, thread])
+        for loop, (block, thread) in zip(spatial, program.spatial, strict=True)
+    ]
+    steps, chunks = _split_reduce(sch, rest, program.chunk[1:])
+    chunks = [first_chunk, *chunks]
+    steps = [first_step, *steps]
+    sch.reorder(group, *(t[0] for t in tiles), *steps, *chunks, *(t[1] for t in tiles))
+    thread = fuse(sch, [group, *(t[0] for t in tiles)])
+    sch.bind(thread, "threadIdx.x")
+    step = fuse(sch, steps)
+    sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
+    return _Nest(partial, step, after)
+
+
+def _split_reduce(
+    sch: Schedule, loops: list[LoopRV], chunk: tuple[int, ...]
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    pairs = [sch.split(loop, [None, c]) for loop, c in zip(loops, chunk, strict=True)]
+    return [p[0] for p in pairs], [p[1] for p in pairs]
+
+
+def _keep_sum(sch: Schedule, main: SBlockRV, form: NormalForm) -> SBlockRV:
+    """Keep the sum in registers; returns the block that takes it from there to global memory."""
+    if form.outputs:
+        sch.set_scope(main, 0, "local")
+        return sch.get_sblock(form.outputs[0])
+    return sch.cache_write(main, 0, "local")
+
+
+def _follow(sch: Schedule, after: SBlockRV, thread: LoopRV) -> None:
+    """Put the epilogue behind each thread's tile, its innermost run vectorized."""
+    sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
+    tensor = sch.get(after).writes[0].source
+    own = list(sch.get_loops(after))[2:]
+    if not own:
+        return
+    inner = extent(sch, own[-1])
+    width = vector_width((inner,), (int(tensor.ty.shape[-1]),), element_size(str(tensor.ty.dtype)))
+    if width > 1:
+        _, vector = sch.split(own[-1], [None, width])
+        sch.vectorize(vector)
+
+
+def _stage(sch: Schedule, nest: _Nest, index: int, program: RProgram, scope: str) -> None:
+    """Copy operand ``index`` of a step to shared memory, with its producer inlined."""
+    copy = sch.cache_read(nest.block, index, scope)
+    sch.compute_at(copy, nest.step, preserve_unit_loops=True)
+    producers = list(sch.get_producers(copy))
+    for producer in producers:
+        sch.compute_inline(producer)
+    block = sch.get(copy)
+    depth = len(block.iter_vars)
+    tensor = block.writes[0].source
+    shape = tuple(int(e) for e in tensor.ty.shape)
+    region = tuple(extent(sch, loop) for loop in list(sch.get_loops(copy))[-depth:])
+    size = element_size(str(tensor.ty.dtype))
+    width = 1 if producers else vector_width(region, shape, size)
+    copy_together(sch, copy, depth, program.block_size, width)

@@ -1,0 +1,59 @@
+"""Functions without a reduction: element-wise chains, broadcasts, slices, gathers, transposes.
+
+Before → after, for a chain ``B = f(A)``, ``C = g(B)``::
+
+    for i, j: B[i, j] = f(A[i, j])
+    for i, j: C[i, j] = g(B[i, j])
+
+    for block in blockIdx:  for thread in threadIdx:  for v in vectorized:
+        C[...] = g(f(A[...]))
+
+Each output becomes one kernel; everything between input and output is inlined.
+"""
+
+from __future__ import annotations
+
+from tvm.s_tir import Schedule
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract_operator
+from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.steps import bind_flat
+from tvm_tile.tile.plain import PlainTile, construct_plain
+
+
+def schedule_elementwise(task: Task) -> Scheduled | None:
+    """Schedule a function without reductions; ``None`` if it has one."""
+    if task.graph.reductions:
+        return None
+    sch = Schedule(task.func)
+    form = inline_spatial(sch, keep_producers=False)
+    if form is None or form.producers or not form.outputs:
+        return None
+    tiles: list[PlainTile] = []
+    for name in form.outputs:
+        block = sch.get_sblock(name)
+        operator = extract_operator(sch.get(block))
+        tile = construct_plain(operator, task.device) if operator else _opaque(sch, name, task.device)
+        bind_flat(sch, block, tile.threads, tile.vector)
+        tiles.append(tile)
+    main = max(tiles, key=lambda tile: tile.seconds)
+    return Scheduled(
+        sch.mod["main"],
+        "elementwise",
+        main.describe(),
+        main.grid,
+        main.threads,
+        sum(tile.seconds for tile in tiles),
+    )
+
+
+def _opaque(sch: Schedule, name: str, device: Device) -> PlainTile:
+    """A tile for a block whose expression extraction does not read (a tuple, a select)."""
+    points = 1
+    for v in sch.get(sch.get_sblock(name)).iter_vars:
+        points *= int(v.dom.extent)
+    return PlainTile.for_points(points, device, vector=1, traffic=8.0 * points)
+
+

@@ -1,0 +1,60 @@
+"""Bring a fused function into a normal form: no intermediate but those a rule stages on chip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm.s_tir import Schedule
+
+from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """Names of the blocks that are left.
+
+    Attributes:
+        producers: spatial blocks that only feed a reduction (padding, casts, dequantization).
+        reductions: in program order.
+        outputs: spatial blocks that write the function's outputs, in program order.
+    """
+
+    producers: tuple[str, ...]
+    reductions: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
+    """Inline every spatial block that is no output.
+
+    With ``keep_producers`` a spatial block that directly feeds a reduction stays, so that a rule
+    can merge it into its copy to shared memory.
+
+    Returns:
+        ``None`` where something cannot be inlined.
+    """
+    for block in child_blocks(sch):
+        if is_reduction(sch, block) or is_output(sch, block):
+            continue
+        consumers = sch.get_consumers(block)
+        feeds_reduction = any(is_reduction(sch, consumer) for consumer in consumers)
+        if keep_producers and feeds_reduction and len(consumers) == 1:
+            continue
+        try:
+            sch.compute_inline(block)
+        except Exception:  # noqa: BLE001  TVM raises its own type per failed check
+            return None
+    return _describe(sch)
+
+
+def _describe(sch: Schedule) -> NormalForm:
+    def name(block: SBlockRV) -> str:
+        return str(sch.get(block).name_hint)
+
+    blocks = child_blocks(sch)
+    reductions = [b for b in blocks if is_reduction(sch, b)]
+    outputs = [b for b in blocks if not is_reduction(sch, b) and is_output(sch, b)]
+    rest = [b for b in blocks if not is_reduction(sch, b) and not is_output(sch, b)]
+    return NormalForm(
+        tuple(map(name, rest)), tuple(map(name, reductions)), tuple(map(name, outputs))
+    )

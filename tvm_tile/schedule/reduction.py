@@ -1,0 +1,114 @@
+"""One reduction without reuse: pooling, depthwise convolution, sums, matrix-vector products.
+
+Three forms, by where the summed elements lie in memory:
+
+* *window*: few elements; one thread sums them all, neighbours share through the cache::
+
+      for block in blockIdx:  for thread in threadIdx:
+          acc = 0;  for ry, rx unrolled: acc += A[y*s + ry, x*s + rx];  out = f(acc)
+
+* *row*: the elements are neighbours; the threads of a block share a row and add up
+  (TVM lowers the bound reduction to shuffles or a shared-memory tree)::
+
+      for row in blockIdx, threadIdx.y:  for k_outer:  for k in threadIdx.x: acc += A[row, k]
+
+* *column*: the outputs are neighbours; threadIdx.x runs over outputs, threadIdx.y over parts
+  of the reduction.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
+
+from tvm_tile.graph.extract import extract_operator
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.steps import LoopRV, SBlockRV, copy_guard, fuse
+from tvm_tile.tile.classify import is_window
+from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
+
+
+def schedule_reduction(task: Task) -> Scheduled | None:
+    """Schedule a function with one reduction; ``None`` for any other number."""
+    if len(task.graph.reductions) != 1:
+        return None
+    sch = Schedule(task.func)
+    form = inline_spatial(sch, keep_producers=False)
+    if form is None or form.producers or len(form.reductions) != 1 or len(form.outputs) > 1:
+        return None
+    operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))
+    if operator is None:
+        return None
+    try:
+        if is_window(operator):
+            tile = construct_window(operator, task.device)
+            func = _write_window(sch, form, tile)
+        else:
+            tile = construct_reduction(operator, task.device)
+            func = _write_shared(sch, form, tile)
+    except ScheduleError:
+        return None
+    return Scheduled(
+        func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds
+    )
+
+
+def _write_window(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.PrimFunc:
+    main = sch.get_sblock(form.reductions[0])
+    spatial, window = _split_kinds(sch, main)
+    *outer, last = spatial
+    neighbours, run = sch.split(last, [None, tile.outputs_per_thread])
+    sch.reorder(*outer, neighbours, *window, run)
+    flat = fuse(sch, [*outer, neighbours])
+    block, thread = sch.split(flat, [None, tile.block_size])
+    sch.bind(block, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    if form.outputs:
+        sch.set_scope(main, 0, "local")
+        after = sch.get_sblock(form.outputs[0])
+    else:
+        after = sch.cache_write(main, 0, "local")
+    sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
+    if tile.outputs_per_thread > 1:
+        sch.vectorize(list(sch.get_loops(after))[-1])
+    for loop in (*window, run):
+        sch.unroll(loop)
+    sch.decompose_reduction(main, window[0])
+    return copy_guard(sch, main, after)
+
+
+def _split_kinds(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
+    """Spatial and summed loops of a block, spatial ones first; never without a spatial loop."""
+    kinds = [v.iter_type for v in sch.get(block).iter_vars]
+    loops = list(sch.get_loops(block))
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
+    summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+    if not spatial:
+        spatial = [sch.add_unit_loop(loops[0])]
+    sch.reorder(*spatial, *summed)
+    return spatial, summed
+
+
+def _write_shared(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.PrimFunc:
+    main = sch.get_sblock(form.reductions[0])
+    spatial, reduce = _split_kinds(sch, main)
+    row, summed = fuse(sch, spatial), fuse(sch, reduce)
+    block, output = sch.split(row, [None, tile.outputs_per_block])
+    serial, part = sch.split(summed, [None, tile.threads_per_output])
+    sch.reorder(block, output, serial, part)
+    along, across = ("threadIdx.x", "threadIdx.y")
+    if tile.form == "column":
+        along, across = across, along
+    sch.bind(block, "blockIdx.x")
+    sch.bind(output, across)
+    sch.bind(part, along)
+    if form.outputs:
+        sch.set_scope(main, 0, "local")
+        after = sch.get_sblock(form.outputs[0])
+        sch.reverse_compute_at(after, output)
+        return copy_guard(sch, main, after)
+    return sch.mod["main"]
+
+

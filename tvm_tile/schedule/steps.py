@@ -1,0 +1,150 @@
+"""Steps that several rules take on a ``Schedule``: fuse, bind, copy together, drop guards."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
+
+from tvm_tile.device.device import Device, MemoryLevel
+
+SBlockRV = Any
+LoopRV = Any
+
+# Static shared memory a CUDA kernel may declare; more must be dynamic.
+STATIC_SHARED_LIMIT = 48 * 1024
+VECTOR_BYTES = 16  # widest load or store of one thread
+
+
+def shared_scope(device: Device, footprint: int) -> str:
+    """The storage scope for ``footprint`` bytes of a block's shared memory."""
+    return "shared" if footprint <= STATIC_SHARED_LIMIT else device.memory(MemoryLevel.SHARED).scope
+
+
+def is_reduction(sch: Schedule, block: SBlockRV) -> bool:
+    """Whether ``block`` sums over some axis."""
+    return any(v.iter_type != tirx.IterVar.DataPar for v in sch.get(block).iter_vars)
+
+
+def is_output(sch: Schedule, block: SBlockRV) -> bool:
+    """Whether ``block`` writes a parameter of the function."""
+    written = sch.get(block).writes[0].source
+    func = sch.mod["main"]
+    return any(param.same_as(written) for param in func.params)
+
+
+def child_blocks(sch: Schedule) -> list[SBlockRV]:
+    """The function's blocks in program order."""
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def extent(sch: Schedule, loop: LoopRV) -> int:
+    """A loop's static extent."""
+    return int(sch.get(loop).extent)
+
+
+def fuse(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
+    """One loop from many; one loop as it is; a unit loop is never needed by callers."""
+    return loops[0] if len(loops) == 1 else sch.fuse(*loops)
+
+
+def bind_flat(sch: Schedule, block: SBlockRV, threads: int, vector: int = 1) -> None:
+    """Spread all loops of ``block`` over the grid: ``fused -> blockIdx, threadIdx, vector``."""
+    loops = sch.get_loops(block)
+    if not loops:
+        sch.add_unit_loop(block)
+        loops = sch.get_loops(block)
+    flat = fuse(sch, list(loops))
+    outer, thread, inner = sch.split(flat, [None, threads, vector])
+    sch.bind(outer, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    if vector > 1:
+        sch.vectorize(inner)
+
+
+def copy_together(
+    sch: Schedule, block: SBlockRV, depth: int, threads: int, vector: int
+) -> None:
+    """All threads share a staging copy: its ``depth`` inner loops -> serial, threadIdx, vector."""
+    flat = fuse(sch, list(sch.get_loops(block))[-depth:])
+    _, thread, inner = sch.split(flat, [None, threads, vector])
+    sch.bind(thread, "threadIdx.x")
+    if vector > 1:
+        sch.vectorize(inner)
+
+
+def vector_width(region: tuple[int, ...], shape: tuple[int, ...], element_size: int) -> int:
+    """Elements a thread can move at once from the contiguous runs of a tile.
+
+    ``region`` is the tile's extent in each dimension of a tensor of extents ``shape``.
+    """
+    run = 1
+    stride = 1
+    for part, whole in zip(reversed(region), reversed(shape), strict=True):
+        run *= part
+        stride *= whole
+        if part != whole:
+            break
+    widest = max(1, VECTOR_BYTES // element_size)
+    return math.gcd(widest, run, stride)
+
+
+def drop_guards(func: tirx.PrimFunc, names: frozenset[str]) -> tirx.PrimFunc:
+    """Let the blocks ``names`` compute past the tensor's edge instead of testing for it.
+
+    A tile that overhangs computes values nobody stores: they live in a thread's own accumulators,
+    and the copy to global memory keeps its guard. A test at each multiply-add would cost more than
+    the arithmetic it saves.
+    """
+    true = tirx.const(True, "bool")
+    return _with_guards(func, dict.fromkeys(names, true))
+
+
+def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.PrimFunc:
+    """The function of ``sch``, with ``follower`` run only where ``source`` above it runs.
+
+    TVM's ``reverse_compute_at`` derives a consumer's loops from the region its producer writes
+    and does not carry over the guard of a split that does not divide.
+    """
+    func = sch.mod["main"]
+    name = str(sch.get(follower).name_hint)
+    scope = [sch.get(loop).loop_var for loop in sch.get_loops(follower)]
+    guard = _realize(func, str(sch.get(source).name_hint)).predicate
+    kept = [part for part in _conjuncts(guard) if _uses_only(part, scope)]
+    if not kept:
+        return func
+    return _with_guards(func, {name: functools.reduce(tirx.all, kept)})
+
+
+def _realize(func: tirx.PrimFunc, name: str) -> SBlockRealize:
+    found: list[SBlockRealize] = []
+    tvm_ffi.structural_walk(func.body, (SBlockRealize, found.append), order="pre")
+    return next(realize for realize in found if realize.block.name_hint == name)
+
+
+def _conjuncts(guard: Any) -> list[Any]:
+    if isinstance(guard, tirx.And):
+        return [*_conjuncts(guard.a), *_conjuncts(guard.b)]
+    return [guard]
+
+
+def _uses_only(expr: Any, scope: list[Any]) -> bool:
+    used: list[Any] = []
+    tvm_ffi.structural_walk(expr, (tirx.Var, used.append), order="pre")
+    return bool(used) and all(any(v.same_as(known) for known in scope) for v in used)
+
+
+def _with_guards(func: tirx.PrimFunc, guards: dict[str, Any]) -> tirx.PrimFunc:
+    def visit(realize: SBlockRealize) -> SBlockRealize:
+        guard = guards.get(realize.block.name_hint)
+        if guard is None:
+            return realize
+        return SBlockRealize(realize.iter_values, guard, realize.block)
+
+    return func.with_body(
+        tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post")
+    )

@@ -1,0 +1,1 @@
+"""How large, and with whom: tile decisions as pure functions on frozen data."""

@@ -1,0 +1,171 @@
+"""Roller's construction of rTiles (OSDI'22, section 3.2): scale up, then scale out.
+
+Start from a thread's register tile, enlarge the block tile step by step along the axis that saves
+the most traffic (the data-reuse score), keep every tile on the way that fits, split the reduction
+among groups of threads where the grid leaves multiprocessors idle, and rank by the model.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.tile_graph import Axis, Operator
+from tvm_tile.tile.cost import Candidates, Costs, contraction_costs
+from tvm_tile.tile.rtile import RProgram, RTile, TileCost, TilePlan
+
+_MAX_ACCUMULATORS = 64
+_MAX_UNROLLED = 1024  # multiply-adds of one thread's step, which the kernel unrolls
+_MAX_THREADS = 512
+_MAX_PADDING = 0.35  # Roller's ε: share of a tile that may lie outside the tensor
+
+
+def construct_contraction(operator: Operator, device: Device, topk: int) -> tuple[TilePlan, ...]:
+    """The ``topk`` best tiles of a matrix product or convolution, best first.
+
+    Empty if nothing fits the device.
+    """
+    programs: dict[tuple[object, ...], RProgram] = {}
+    for register in _register_tiles(operator):
+        for block in _scale_up(operator, register):
+            for program in _programs(operator, register, block, device):
+                key = (program.register.shape, program.shared.shape, program.groups)
+                programs.setdefault(key, program)
+    if not programs:
+        return ()
+    candidates = Candidates(
+        np.array([program.register.shape for program in programs.values()]),
+        np.array([program.shared.shape for program in programs.values()]),
+        np.array([program.groups for program in programs.values()]),
+    )
+    costs = contraction_costs(operator, device, candidates)
+    ranked = [i for i in np.argsort(costs.seconds)[:topk] if np.isfinite(costs.seconds[i])]
+    ordered = list(programs.values())
+    return tuple(_plan(ordered[i], costs, i) for i in ranked)
+
+
+def _plan(program: RProgram, costs: Costs, row: int) -> TilePlan:
+    cost = TileCost(
+        traffic=float(costs.traffic[row]),
+        footprint=int(costs.footprint[row]),
+        registers=int(costs.registers[row]),
+        waves=float(costs.waves[row]),
+        seconds=float(costs.seconds[row]),
+    )
+    return TilePlan(program, program.grid_size, program.block_size, cost)
+
+
+@functools.cache
+def aligned_steps(extent: int) -> tuple[int, ...]:
+    """Tile extents worth trying along an axis: divisors and powers of two, padding bounded."""
+    steps = {d for d in range(1, min(extent, 512) + 1) if extent % d == 0}
+    steps |= {1 << i for i in range(10) if 1 << i <= extent}
+    padded = ((step, -(-extent // step) * step) for step in steps)
+    return tuple(sorted(s for s, total in padded if total <= (1 + _MAX_PADDING) * extent))
+
+
+def _thread_extents(axis: Axis) -> tuple[int, ...]:
+    return tuple(step for step in aligned_steps(axis.extent) if step in (1, 2, 4, 7, 8))
+
+
+def _register_tiles(operator: Operator) -> Iterator[dict[str, int]]:
+    """Thread tiles: up to two axes besides one, one per operand, so that both are reused."""
+    inner = operator.write.contiguous_axis
+    by_operand = []
+    for read in operator.reads:
+        only = [
+            axis
+            for axis in operator.spatial_axes
+            if axis.name in read.axes
+            and axis.extent > 1
+            and not all(axis.name in other.axes for other in operator.reads)
+        ]
+        by_operand.append(only[-2:])
+    base = {axis.name: 1 for axis in operator.spatial_axes}
+    candidates = [axis for axes in by_operand for axis in axes]
+    if not candidates:
+        candidates = [a for a in operator.spatial_axes if a.name == inner]
+    choices = [_thread_extents(axis) for axis in candidates]
+    # One output a thread wastes shared reads, unless there is too little work to share out.
+    outputs = math.prod(axis.extent for axis in operator.spatial_axes)
+    least = 4 if outputs >= 1 << 14 else 1
+    for extents in itertools.product(*choices):
+        if least <= math.prod(extents) <= _MAX_ACCUMULATORS:
+            yield base | dict(zip((a.name for a in candidates), extents, strict=True))
+
+
+def _scale_up(operator: Operator, register: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Block tiles along the path of best data reuse, from one thread to the largest block."""
+    tile = dict(register)
+    while True:
+        threads = math.prod(tile[a.name] // register[a.name] for a in operator.spatial_axes)
+        if threads > _MAX_THREADS:
+            return
+        yield dict(tile)
+        grown = [
+            tile | {axis.name: larger}
+            for axis in operator.spatial_axes
+            if (larger := _next_step(axis, tile[axis.name], register[axis.name])) is not None
+        ]
+        if not grown:
+            return
+        tile = max(grown, key=lambda t: _reuse(operator, t, tile))
+
+
+def _next_step(axis: Axis, current: int, thread: int) -> int | None:
+    larger = (s for s in aligned_steps(axis.extent) if s > current and s % thread == 0)
+    return next(larger, None)
+
+
+def _reuse(operator: Operator, tile: dict[str, int], before: dict[str, int]) -> float:
+    """The data-reuse score: operations per byte staged, per growth of the tile."""
+    depth = {axis.name: min(axis.extent, 8) for axis in operator.reduce_axes}
+
+    def intensity(t: dict[str, int]) -> float:
+        staged = sum(r.elements(t | depth) * r.tensor.element_size for r in operator.reads)
+        return math.prod(t.values()) / staged
+
+    growth = math.prod(tile.values()) / math.prod(before.values())
+    return math.log(intensity(tile) / intensity(before) + 1e-9) / math.log(growth)
+
+
+def _programs(
+    operator: Operator, register: dict[str, int], block: dict[str, int], device: Device
+) -> Iterator[RProgram]:
+    """Complete a block tile: depth of the reduction per step, groups that share it."""
+    threads = math.prod(block[a.name] // register[a.name] for a in operator.spatial_axes)
+    accumulators = math.prod(register.values())
+    grid = math.prod(-(-a.extent // block[a.name]) for a in operator.spatial_axes)
+    first = operator.reduce_axes[0]
+    for chunk in _chunks(operator):
+        depth = math.prod(chunk.values())
+        if depth * accumulators > _MAX_UNROLLED:
+            continue
+        for groups in (1, 2, 4, 8, 16):
+            if first.extent % (chunk[first.name] * groups) and groups > 1:
+                continue
+            if not 32 <= threads * groups <= _MAX_THREADS:
+                continue
+            if groups > 1 and grid > 2 * device.multi_processor_count:
+                continue
+            yield RProgram(
+                operator,
+                RTile(tuple(register.get(axis.name, 1) for axis in operator.axes)),
+                RTile(tuple((block | chunk)[axis.name] for axis in operator.axes)),
+                groups,
+            )
+
+
+def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
+    """Reduce extents of one step: the window whole, the long axis in small aligned pieces."""
+    axes = operator.reduce_axes
+    window = {axis.name: axis.extent for axis in axes[1:] if axis.extent <= 7}
+    rest = {axis.name: 1 for axis in axes[1:] if axis.extent > 7}
+    for step in (1, 2, 3, 4, 8, 16, 32):
+        if axes[0].extent % step == 0:
+            yield {axes[0].name: step} | window | rest

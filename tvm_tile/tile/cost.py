@@ -1,0 +1,195 @@
+"""Rank tiles by an analytic model of the device (Roller's micro-performance model, section 3.3).
+
+A block repeats one step: stage a chunk of each operand in shared memory, wait, multiply-add from
+shared memory into registers. The slowest of four things bounds a step: instruction issue, shared
+memory reads, second-level cache traffic, and the latency of the loads where too few blocks are
+resident to hide it. Waves of blocks then follow one another.
+
+Candidates are rows of integer arrays, so that thousands are ranked in a few milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Access, Operator
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+# Cycles, per the public microbenchmarks of the Volta-to-Hopper line.
+_LOAD_LATENCY = 700.0  # global load to shared memory, with the barrier behind it
+_EPILOGUE_CYCLES = 900.0  # kernel prologue, last barrier, stores
+_SCHEDULERS = 4  # warp schedulers of a multiprocessor
+_ISSUE_EFFICIENCY = 0.75  # address arithmetic and stalls of compiled inner loops
+_BLOCKS_PER_MULTI_PROCESSOR = 32
+_SECTOR = 32  # bytes a cache moves at once
+_REGISTERS_BESIDES = 28  # addresses and loop state
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Tiles to rank, one a row.
+
+    Attributes:
+        thread: extents of a thread's tile, shape (candidates, axes); one on reduce axes.
+        block: extents of a block's tile; on reduce axes, of one group's chunk.
+        groups: groups of threads that share the reduction, shape (candidates,).
+    """
+
+    thread: Ints
+    block: Ints
+    groups: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The model's prediction for each candidate; ``seconds`` is infinite where none fits."""
+
+    seconds: Floats
+    footprint: Ints
+    registers: Ints
+    waves: Floats
+    traffic: Floats
+
+
+def clock(device: Device) -> float:
+    """Sustained cycles per second, from the measured float32 rate."""
+    return device.flops("float32") / (device.multi_processor_count * 2 * 128)
+
+
+def occupancy(device: Device, threads: Ints, registers: Ints, shared_bytes: Ints) -> Ints:
+    """Blocks resident on one multiprocessor; zero where a block does not fit at all."""
+    rounded = -(-threads // device.warp_size) * device.warp_size
+    resident = np.minimum(
+        device.max_threads_per_multi_processor // rounded,
+        device.registers_per_multi_processor // (registers * rounded),
+    )
+    # The runtime keeps one KiB of shared memory a block for itself.
+    by_shared = device.shared_memory_per_multi_processor // (shared_bytes + 1024)
+    resident = np.minimum(np.minimum(resident, by_shared), _BLOCKS_PER_MULTI_PROCESSOR)
+    too_large = (threads > device.max_threads_per_block) | (
+        shared_bytes > device.memory(MemoryLevel.SHARED).capacity
+    )
+    return np.where(too_large, 0, resident)
+
+
+def elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
+    """Elements of ``access`` that each tile touches, shape (candidates,)."""
+    return np.prod(np.stack(_spans(access, operator, tiles)), axis=0)
+
+
+def _spans(access: Access, operator: Operator, tiles: Ints) -> list[Ints]:
+    column = {axis.name: i for i, axis in enumerate(operator.axes)}
+    spans = []
+    for index, extent in zip(access.indices, access.tensor.shape, strict=True):
+        span = np.ones(len(tiles), np.int64)
+        for axis, coefficient in index.terms:
+            span = span + abs(coefficient) * (tiles[:, column[axis]] - 1)
+        spans.append(np.minimum(span, extent))
+    return spans or [np.ones(len(tiles), np.int64)]
+
+
+def coalescing(access: Access, operator: Operator, tiles: Ints) -> Floats:
+    """Bytes moved per byte used when tiles of ``access`` cross global memory, at least one."""
+    run = np.ones(len(tiles), np.int64)
+    full = np.ones(len(tiles), bool)
+    spans = _spans(access, operator, tiles)
+    for span, extent in zip(reversed(spans), reversed(access.tensor.shape), strict=False):
+        run = np.where(full, run * span, run)
+        full = full & (span == extent)
+    used = run * access.tensor.element_size
+    return np.asarray(-(-used // _SECTOR) * _SECTOR / used, np.float64)
+
+
+def contraction_costs(operator: Operator, device: Device, tiles: Candidates) -> Costs:
+    """Predict each candidate for a matrix product or convolution staged in shared memory."""
+    spatial = np.array([not axis.is_reduce for axis in operator.axes])
+    extent = np.array([axis.extent for axis in operator.axes])
+    first = int(np.flatnonzero(~spatial)[0])
+    staged = tiles.block.copy()
+    staged[:, first] *= tiles.groups
+    outputs = np.prod(tiles.block[:, spatial], axis=1)
+    accumulators = np.prod(tiles.thread[:, spatial], axis=1)
+    threads = tiles.groups * (outputs // accumulators)
+    grid = np.prod(-(-extent[spatial] // tiles.block[:, spatial]), axis=1)
+    steps = np.prod(-(-extent[~spatial] // staged[:, ~spatial]), axis=1)
+
+    # Partial sums of the groups, and their total on its way to global memory.
+    footprint = np.where(tiles.groups > 1, outputs * (tiles.groups + 1) * 4, 0)
+    for read in operator.reads:
+        footprint = footprint + elements(read, operator, staged) * read.tensor.element_size
+    point = sum(elements(read, operator, tiles.thread) for read in operator.reads)
+    registers = np.minimum(255, accumulators + 2 * point + _REGISTERS_BESIDES)
+    occupied = occupancy(device, threads, registers, footprint)
+
+    step = _StepModel(operator, device, tiles, staged, threads, accumulators)
+    slots = np.maximum(1, device.multi_processor_count * occupied)
+    full, rest = grid // slots, grid % slots
+    cycles = _EPILOGUE_CYCLES + full * steps * step.cycles(occupied)
+    cycles = cycles + np.where(
+        rest > 0, steps * step.cycles(-(-rest // device.multi_processor_count)), 0
+    )
+    split = 100 + 16 * tiles.groups * outputs / threads
+    cycles = cycles + np.where(tiles.groups > 1, split, 0)
+
+    written = operator.write.tensor.size * coalescing(operator.write, operator, tiles.block)
+    traffic = operator.traffic - operator.write.tensor.size + written
+    memory_seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
+    seconds = np.maximum(cycles / clock(device), memory_seconds) + device.launch_latency
+    return Costs(
+        seconds=np.where(occupied > 0, seconds, np.inf),
+        footprint=footprint,
+        registers=registers,
+        waves=grid / slots,
+        traffic=traffic,
+    )
+
+
+class _StepModel:
+    """Cycles of one barrier-to-barrier step, given how many blocks share a multiprocessor."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        device: Device,
+        tiles: Candidates,
+        staged: Ints,
+        threads: Ints,
+        accumulators: Ints,
+    ) -> None:
+        reduce = np.array([axis.is_reduce for axis in operator.axes])
+        chunk = np.where(reduce, tiles.block, tiles.thread)
+        depth = np.prod(tiles.block[:, reduce], axis=1)
+        self.warps = -(-threads // device.warp_size)
+        # A thread's shared reads are merged about three to an instruction where contiguous.
+        read_elements = sum(elements(read, operator, chunk) for read in operator.reads)
+        self.shared_reads = read_elements / 3
+        convert = 0 if operator.reads[0].tensor.element_size >= 4 else read_elements
+        self.instructions = (
+            accumulators * depth + self.shared_reads + convert
+        ) / _ISSUE_EFFICIENCY
+        fill: Floats = np.zeros(len(threads))
+        self.fetched: Floats = np.zeros(len(threads))
+        for read in operator.reads:
+            count = elements(read, operator, staged)
+            waste = coalescing(read, operator, staged)
+            fill += count / (1 if read.is_computed else 4)
+            self.fetched += count * read.tensor.element_size * waste
+        self.issue = self.warps * self.instructions + fill / device.warp_size * 8
+        self.bytes_per_cycle = device.l2_bandwidth / device.multi_processor_count / clock(device)
+
+    def cycles(self, resident: Ints) -> Floats:
+        """The slowest of issue, shared reads, cache traffic and exposed latency."""
+        latency = _LOAD_LATENCY + np.maximum(1.0, self.warps / _SCHEDULERS) * self.instructions
+        bounds = (
+            resident * self.issue / _SCHEDULERS,
+            resident * self.warps * self.shared_reads * 1.5,
+            resident * self.fetched / self.bytes_per_cycle,
+            latency,
+        )
+        return np.asarray(np.max(np.stack(bounds), axis=0))

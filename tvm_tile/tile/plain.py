@@ -1,0 +1,77 @@
+"""Tiles for memory-bound operators: Roller's plain policy (OSDI'22, section 3.2).
+
+Such an operator reuses nothing, so its tile is as wide as a memory transaction and as many
+threads as fill the device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Operator
+
+_VECTOR_BYTES = 16
+_THREADS = (256, 128, 64, 32)
+_BLOCK_CYCLE_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTile:
+    """``threads`` of a block with ``vector`` neighbouring elements each.
+
+    Attributes:
+        points: outputs.
+        threads: threads of a block.
+        vector: neighbouring outputs of one thread.
+        seconds: predicted time.
+    """
+
+    points: int
+    threads: int
+    vector: int
+    seconds: float
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the kernel."""
+        return -(-self.points // (self.threads * self.vector))
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"block {self.threads * self.vector}, thread {self.vector}"
+
+    @classmethod
+    def for_points(cls, points: int, device: Device, *, vector: int, traffic: float) -> PlainTile:
+        """The widest block that still gives every multiprocessor one."""
+        threads = next(
+            (t for t in _THREADS if points >= t * vector * device.multi_processor_count),
+            _THREADS[-1] if points < 1 << 16 else _THREADS[1],
+        )
+        seconds = max(traffic / device.memory(MemoryLevel.GLOBAL).bandwidth, _BLOCK_CYCLE_SECONDS)
+        return cls(points, threads, vector, seconds + device.launch_latency)
+
+
+def construct_plain(operator: Operator, device: Device) -> PlainTile:
+    """The tile of an element-wise operator."""
+    points = math.prod(axis.extent for axis in operator.spatial_axes)
+    vector = vector_elements(operator)
+    while vector > 1 and points < vector * _THREADS[-1] * device.multi_processor_count:
+        vector //= 2
+    return PlainTile.for_points(points, device, vector=vector, traffic=float(operator.traffic))
+
+
+def vector_elements(operator: Operator) -> int:
+    """Neighbouring outputs that one thread can load and store at once; one if it cannot."""
+    axes = [axis for axis in operator.spatial_axes if axis.extent > 1]
+    if not axes or operator.write.contiguous_axis != axes[-1].name:
+        return 1
+    last = axes[-1]
+    for read in operator.reads:
+        if last.name in read.axes and (
+            not read.is_exact or read.contiguous_axis != last.name or read.is_computed
+        ):
+            return 1
+    sizes = [a.tensor.element_size for a in (*operator.reads, operator.write)]
+    return math.gcd(last.extent, max(1, _VECTOR_BYTES // max(sizes)))

@@ -1,0 +1,100 @@
+"""Tiles for reductions without reuse: how many threads share one sum, and how many sums a block."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Operator
+
+_ROUND_TRIP_SECONDS = 0.9e-6  # block start, a dependent load, the tree of partial sums
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceTile:
+    """A reduction's launch shape.
+
+    Attributes:
+        form: ``"window"``, ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.reduction`.
+        outputs: results in all.
+        outputs_per_block: results of a block.
+        outputs_per_thread: neighbouring results of a thread (window only).
+        threads_per_output: threads that share one sum.
+        seconds: predicted time.
+    """
+
+    form: str
+    outputs: int
+    outputs_per_block: int
+    outputs_per_thread: int
+    threads_per_output: int
+    seconds: float
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the kernel."""
+        return -(-self.outputs // self.outputs_per_block)
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.outputs_per_block // self.outputs_per_thread * self.threads_per_output
+
+    def describe(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.outputs_per_block} outputs a block, {self.outputs_per_thread} a thread, "
+            f"{self.threads_per_output} threads an output"
+        )
+
+
+def _counts(operator: Operator) -> tuple[int, int]:
+    outputs = math.prod(axis.extent for axis in operator.spatial_axes)
+    return outputs, math.prod(axis.extent for axis in operator.reduce_axes)
+
+
+def _memory_seconds(operator: Operator, device: Device) -> float:
+    stream = operator.traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
+    compute = operator.total_flops / device.flops("float32")
+    return max(stream, compute, _ROUND_TRIP_SECONDS) + device.launch_latency
+
+
+def construct_window(operator: Operator, device: Device) -> ReduceTile:
+    """One thread a sum, or a few neighbouring sums where they share loads and threads abound."""
+    outputs, depth = _counts(operator)
+    last = [axis for axis in operator.spatial_axes if axis.extent > 1][-1:]
+    per_thread = 1
+    if last and depth > 1:
+        # Enough threads to fill half of the device must remain.
+        wanted = device.multi_processor_count * device.max_threads_per_multi_processor // 4
+        fits = [n for n in (4, 2) if last[0].extent % n == 0 and outputs // n >= wanted]
+        per_thread = fits[0] if fits else 1
+    threads = 128 if outputs // per_thread >= 128 * device.multi_processor_count else 64
+    return ReduceTile(
+        "window", outputs, threads * per_thread, per_thread, 1, _memory_seconds(operator, device)
+    )
+
+
+def construct_reduction(operator: Operator, device: Device) -> ReduceTile:
+    """Threads across the reduction where its elements are neighbours, else across the outputs."""
+    outputs, depth = _counts(operator)
+    largest = max(operator.reads, key=lambda read: read.tensor.size)
+    contiguous = largest.contiguous_axis
+    seconds = _memory_seconds(operator, device)
+    spatial = {axis.name for axis in operator.spatial_axes if axis.extent > 1}
+    resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
+    if contiguous in spatial and outputs >= device.warp_size:
+        across = device.warp_size
+        wanted = max(1, resident // max(1, outputs))
+        parts = _power_of_two(min(wanted, max(1, depth // 4), 1024 // across))
+        return ReduceTile("column", outputs, across, 1, parts, seconds)
+    wanted = max(device.warp_size, resident // max(1, outputs))
+    parts = max(device.warp_size, _power_of_two(min(wanted, max(1, depth // 2), 1024)))
+    rows = max(1, min(256 // parts, outputs // device.multi_processor_count))
+    return ReduceTile("row", outputs, _power_of_two(rows), 1, parts, seconds)
+
+
+def _power_of_two(value: int) -> int:
+    """The largest power of two that is not above ``value``."""
+    return 1 << (max(1, value).bit_length() - 1)

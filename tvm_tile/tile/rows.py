@@ -1,0 +1,53 @@
+"""Tiles for chains of reductions over the same rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Operator
+
+_STAGE_SECONDS = 0.5e-6  # one pass over a cached row with its tree of partial sums
+
+
+@dataclass(frozen=True, slots=True)
+class RowTile:
+    """Launch shape: rows of a block and threads of a row."""
+
+    rows: int
+    rows_per_block: int
+    threads_per_row: int
+    seconds: float
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the kernel."""
+        return -(-self.rows // self.rows_per_block)
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.rows_per_block * self.threads_per_row
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
+
+
+def construct_rows(
+    output: Operator, reductions: list[Operator], shared: int, device: Device
+) -> RowTile:
+    """Threads of a row by its length and by how many rows there are to fill the device."""
+    rows = math.prod(axis.extent for axis in output.axes[:shared])
+    length = max(
+        math.prod(axis.extent for axis in op.reduce_axes) for op in reductions
+    )
+    resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
+    wanted = max(device.warp_size, min(1024, length // 4, resident // max(1, rows)))
+    threads = 1 << (max(device.warp_size, wanted).bit_length() - 1)
+    per_block = max(1, min(128 // threads, rows // device.multi_processor_count))
+    traffic = output.traffic + max(op.traffic for op in reductions)
+    seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
+    latency = _STAGE_SECONDS * (len(reductions) + 1)
+    return RowTile(rows, per_block, threads, max(seconds, latency) + device.launch_latency)

@@ -1,0 +1,113 @@
+"""rTiles and rPrograms: Roller's description of one kernel (OSDI'22, sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm_tile.graph.tile_graph import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class RTile:
+    """Extents of a tile, one for each axis of an operator, in the order of its loops."""
+
+    shape: tuple[int, ...]
+
+    def extents(self, operator: Operator) -> dict[str, int]:
+        """The tile as axis name -> extent."""
+        return dict(zip((axis.name for axis in operator.axes), self.shape, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class RProgram:
+    """An operator and its tile on each memory level.
+
+    Attributes:
+        operator: what is computed.
+        register: one thread's tile: spatial extents it accumulates; reduce extents are one.
+        shared: one block's tile: spatial extents, and the reduce extents one group of threads
+            consumes between two barriers.
+        groups: groups of threads in a block, each with its own part of the reduction; their
+            partial sums meet in shared memory. One: no split.
+    """
+
+    operator: Operator
+    register: RTile
+    shared: RTile
+    groups: int = 1
+
+    @property
+    def spatial(self) -> tuple[tuple[int, int], ...]:
+        """(block extent, thread extent) of each spatial axis."""
+        pairs = zip(self.operator.axes, self.shared.shape, self.register.shape, strict=True)
+        return tuple((block, thread) for axis, block, thread in pairs if not axis.is_reduce)
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """Extent of each reduce axis that one group consumes between two barriers."""
+        pairs = zip(self.operator.axes, self.shared.shape, strict=True)
+        return tuple(extent for axis, extent in pairs if axis.is_reduce)
+
+    @property
+    def staged(self) -> dict[str, int]:
+        """What lies in shared memory at a time: the block tile with all groups' chunks."""
+        extents = self.shared.extents(self.operator)
+        if self.groups > 1:
+            extents[self.operator.reduce_axes[0].name] *= self.groups
+        return extents
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.groups * math.prod(block // thread for block, thread in self.spatial)
+
+    @property
+    def grid_size(self) -> int:
+        """Blocks of the kernel."""
+        tiles = zip(self.operator.spatial_axes, self.spatial, strict=True)
+        return math.prod(-(-axis.extent // block) for axis, (block, _) in tiles)
+
+    @property
+    def steps(self) -> int:
+        """Barrier-separated steps of the reduction."""
+        extents = self.staged
+        axes = self.operator.reduce_axes
+        return math.prod(-(-axis.extent // extents[axis.name]) for axis in axes)
+
+    def describe(self) -> str:
+        """One line for people: ``block 1x64x7x7, thread 1x4x1x1, chunk 8x3x3, groups 4``."""
+        block = "x".join(str(b) for b, _ in self.spatial)
+        thread = "x".join(str(t) for _, t in self.spatial)
+        chunk = "x".join(str(c) for c in self.chunk)
+        split = f", groups {self.groups}" if self.groups > 1 else ""
+        return f"block {block}, thread {thread}, chunk {chunk}{split}"
+
+
+@dataclass(frozen=True, slots=True)
+class TileCost:
+    """What the model predicts.
+
+    Attributes:
+        traffic: bytes that cross global memory.
+        footprint: bytes of shared memory of one block.
+        registers: 32-bit registers of one thread, estimated.
+        waves: rounds in which the grid runs over the device; fractions are a partial last round.
+        seconds: time of the kernel, its launch included.
+    """
+
+    traffic: float
+    footprint: int
+    registers: int
+    waves: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """A ranked candidate: the program, its launch shape and its predicted cost."""
+
+    program: RProgram
+    grid_size: int
+    block_size: int
+    cost: TileCost
