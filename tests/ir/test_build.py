@@ -1,0 +1,256 @@
+"""From scheduled modules to bytes; no GPU is needed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import pytest
+import tvm
+import tvm_ffi
+from scheduled import relax_module, schedule
+from tvm import relax, te
+from tvm.relax import op
+
+import tvm_tile.build.cuda
+import tvm_tile.build.lower
+from tvm_tile import compat
+from tvm_tile.build import Builder, build_program, check_kernel, rename_by_content
+from tvm_tile.build.aliasing import find_copied_outputs
+from tvm_tile.build.cuda import compile_cuda
+from tvm_tile.device import find_device
+from tvm_tile.errors import BuildError, CompilerNotFoundError, InstallationError
+
+H200 = find_device("nvidia/h200")
+EMULATED = find_device("emulated")
+KERNEL = 'extern "C" __global__ void k(float* x) {{ x[threadIdx.x] = {}; }}'
+
+
+def two_layers(x: Any, weights: Any) -> Any:
+    return op.nn.softmax(op.nn.relu(op.matmul(x, weights)), axis=-1)
+
+
+def add_one(dtype: str = "float32", threads: int | None = 64) -> Any:
+    """A PrimFunc of 256 elements, bound to blocks and threads unless ``threads`` is None."""
+    x = te.placeholder((256,), dtype, name="x")
+    y = te.compute((256,), lambda i: x[i] + tvm.tirx.const(1, dtype), name="y")
+    tiled = tvm.s_tir.Schedule(te.create_prim_func([x, y]))
+    if threads is not None:
+        (loop,) = tiled.get_loops(tiled.get_sblock("y"))
+        block, thread = tiled.split(loop, [None, threads])
+        tiled.bind(block, "blockIdx.x")
+        tiled.bind(thread, "threadIdx.x")
+    return tiled.mod["main"]
+
+
+class TestProgram:
+    def test_every_cuda_kernel_becomes_a_cubin(self) -> None:
+        seen: list[tuple[int, int]] = []
+        mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))), H200.name)
+        program = build_program(
+            mod, H200, workers=2, on_kernel=lambda _name, *progress: seen.append(progress)
+        )
+        assert len(program.kernels) == 3
+        for kernel in program.kernels:
+            assert kernel.binary.startswith(b"\x7fELF")
+            assert f"{kernel.name}(" in kernel.source
+            assert set(kernel.arg_types) == {"handle"}
+            assert "blockIdx.x" in kernel.launch_params
+        assert seen == [(1, 3), (2, 3), (3, 3)]
+        assert program.copied_outputs == ()
+
+    def test_code_generation_leaves_tvms_compile_callback_as_it_was(self) -> None:
+        before = tvm.get_global_func("tvm_callback_cuda_compile")
+        lowered = compat.lower_module(named(add_one()), compat.make_target(H200))
+        assert "__global__" in compat.generate_source(lowered.kernels[0])
+        assert tvm.get_global_func("tvm_callback_cuda_compile").same_as(before)
+
+    def test_equal_sources_compile_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        compiled: list[str] = []
+
+        def count(source: str, arch: str) -> bytes:
+            compiled.append(arch)
+            return b"machine code"
+
+        monkeypatch.setattr(tvm_tile.build.lower, "compile_cuda", count)
+        mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))), H200.name)
+        builder = Builder(H200)
+        assert builder.find_failures(mod) == {}
+        assert builder.build(mod).kernels[0].binary == b"machine code"
+        assert compiled == ["sm_90a"] * 3
+
+    def test_a_model_without_kernels_builds(self) -> None:
+        program = build_program(schedule(relax_module(lambda x: x, ((2, 2),))), EMULATED)
+        assert (program.host, program.kernels) == (b"", ())
+
+    def test_amd_is_refused_with_what_it_needs(self) -> None:
+        with pytest.raises(BuildError, match="HSACO"):
+            Builder(find_device("amd/mi300x"))
+
+
+class TestFailures:
+    def test_only_the_function_that_fails_is_named(self) -> None:
+        mod = tvm.IRModule({"good": add_one(), "half": add_one("float16")})
+        failures = Builder(EMULATED).find_failures(mod)
+        assert list(failures) == ["half"]
+        assert "float16 kernels cannot be emulated" in str(failures["half"])
+
+    def test_an_unscheduled_function_is_named(self) -> None:
+        with pytest.raises(BuildError, match=r"checked[\s\S]*schedule every loop"):
+            check_kernel(add_one(threads=None), H200)
+
+    def test_a_sound_kernel_passes(self) -> None:
+        check_kernel(add_one(), H200)
+        check_kernel(add_one("float16"), H200)
+        check_kernel(add_one(), EMULATED)
+
+    def test_build_raises_what_find_failures_lists(self) -> None:
+        mod = schedule(relax_module(op.nn.relu, ((8, 8),), "float16"))
+        with pytest.raises(BuildError, match="float16"):
+            build_program(mod, EMULATED)
+
+
+class TestCuda:
+    def test_lean_headers_serve_tvms_kernels(self) -> None:
+        source = compat.generate_source(
+            compat.lower_module(named(add_one("float16")), compat.make_target(H200)).kernels[0]
+        )
+        cubin, log = tvm_tile.build.cuda._run_nvrtc(
+            source, "sm_90a", tvm_tile.build.cuda._LEAN_HEADERS
+        )
+        assert (cubin is not None, log) == (True, "")
+
+    def test_kernels_that_need_more_get_the_real_headers(self) -> None:
+        source = "#include <cuda/std/limits>\n" + KERNEL.format(
+            "cuda::std::numeric_limits<float>::max()"
+        )
+        assert compile_cuda(source, "sm_90a").startswith(b"\x7fELF")
+
+    def test_infinity_is_known_to_nvrtc_too(self) -> None:
+        assert compile_cuda(KERNEL.format("INFINITY + NAN"), "sm_80").startswith(b"\x7fELF")
+
+    def test_the_compilers_words_reach_the_user(self) -> None:
+        with pytest.raises(BuildError, match='"no_such_name" is undefined'):
+            compile_cuda(KERNEL.format("no_such_name"), "sm_90a")
+
+    def test_without_nvrtc_nvcc_is_used(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    ) -> None:
+        nvcc = tmp_path / "nvcc"
+        nvcc.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho "$*" > "$2"\n')
+        nvcc.chmod(0o755)
+        monkeypatch.setattr(tvm_tile.build.cuda, "nvrtc_available", lambda: False)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        assert b"kernel.cubin" in compile_cuda(KERNEL.format("1"), "sm_90a")
+        nvcc.write_text("#!/bin/sh\necho no such luck >&2\nexit 1\n")
+        with pytest.raises(BuildError, match="no such luck"):
+            compile_cuda(KERNEL.format("1"), "sm_90a")
+
+    def test_without_any_compiler_the_remedy_is_a_package(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    ) -> None:
+        monkeypatch.setattr(tvm_tile.build.cuda, "nvrtc_available", lambda: False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(CompilerNotFoundError, match="pip install"):
+            compile_cuda(KERNEL.format("1"), "sm_90a")
+        with pytest.raises(CompilerNotFoundError):
+            Builder(H200).find_failures(tvm.IRModule({"f": add_one()}))
+
+
+def named(function: Any) -> Any:
+    return tvm.IRModule({"f": function.with_attr("global_symbol", "f")})
+
+
+def test_kernels_are_serialized_as_tvm_does_it() -> None:
+    """Without a driver TVM packs CUDA text, in the form that machine code takes too."""
+    from tvm.tirx.build import codegen_build
+
+    lowered = compat.lower_module(named(add_one()), compat.make_target(H200))
+    (kernel,) = lowered.kernels
+    host = codegen_build(lowered.host, tvm.target.Target("llvm"))
+    device = codegen_build(kernel.module, kernel.target)
+    host.import_module(device)
+    packed = tvm.get_global_func("runtime.ModulePackImportsToTensor")(host).numpy().tobytes()
+    source = device.inspect_source("cuda").encode()
+    ours = compat.serialize_kernel(
+        kernel.name, kernel.arg_types, kernel.launch_params, "cuda", source
+    )
+    if b"cubin" in packed:  # a driver is in reach: TVM has compiled it
+        ours = ours[ours.index(kernel.name.encode()) : -len(source) - 8]
+    assert ours in packed
+
+
+class TestNames:
+    def test_calls_follow_the_new_names(self) -> None:
+        mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))))
+        names = {var.name_hint for var in mod.get_global_vars()} - {"main"}
+        assert names
+        assert all(len(name.rpartition("_")[2]) == 8 for name in names)
+        main = str(mod["main"])
+        assert all(f"{name}(" in main for name in names)
+        assert all(mod[name].attrs["global_symbol"] == name for name in names)
+
+    def test_renaming_twice_changes_nothing(self) -> None:
+        mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))))
+        assert tvm_ffi.structural_equal(rename_by_content(mod), mod)
+
+    def test_names_tell_contents_apart(self) -> None:
+        def name(shape: tuple[int, ...]) -> str:
+            mod = schedule(relax_module(op.nn.relu, (shape,)))
+            return min(var.name_hint for var in mod.get_global_vars() if var.name_hint != "main")
+
+        assert name((4, 4)) == name((4, 4)) != name((4, 8))
+
+
+class TestCopiedOutputs:
+    """Positions that share memory with an input, a constant, or another output."""
+
+    def copied(self, body: Any) -> tuple[int, ...]:
+        return find_copied_outputs(schedule(relax_module(body, ((4, 4),))))
+
+    def test_computed_outputs_are_the_callers_own(self) -> None:
+        assert self.copied(lambda x: (op.nn.relu(x), op.exp(x))) == ()
+
+    def test_inputs_constants_and_views_are_not(self) -> None:
+        constant = relax.const([[1.0, 2.0]], "float32")
+        assert self.copied(lambda x: (op.nn.relu(x), x, constant)) == (1, 2)
+
+    def test_one_tensor_twice_is_owned_once(self) -> None:
+        mod = relax_module(op.nn.relu, ((4, 4),))
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((4, 4), "float32"))
+        with builder.function("main", [x]):
+            y = builder.emit(op.nn.relu(x))
+            builder.emit_func_output(relax.Tuple([y, y]))
+        mod = builder.get()
+        assert find_copied_outputs(schedule(mod)) == (1,)
+
+
+class TestInstallation:
+    def test_the_installed_packages_serve(self) -> None:
+        compat.check_installation()
+
+    @pytest.mark.parametrize(
+        ("tvm_version", "ffi_version", "culprit"),
+        [
+            ("0.27.0.post1", "0.1.15.post2", "apache-tvm-ffi"),
+            ("0.27.0.post1", "0.1.15", "apache-tvm-ffi"),
+            ("0.28.0", "0.1.14.post1", "apache-tvm"),
+            ("0.27.0.post10", "0.1.14.post1", "apache-tvm"),
+        ],
+    )
+    def test_packages_that_crash_together_are_refused(
+        self, monkeypatch: pytest.MonkeyPatch, tvm_version: str, ffi_version: str, culprit: str
+    ) -> None:
+        versions = {"apache-tvm": tvm_version, "apache-tvm-ffi": ffi_version}
+        monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
+        with pytest.raises(InstallationError, match=f"^{culprit} must.*[\\s\\S]*pip install"):
+            compat.check_installation()
+
+    def test_a_missing_package_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing(name: str) -> str:
+            raise importlib.metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(importlib.metadata, "version", missing)
+        with pytest.raises(InstallationError, match="not installed"):
+            compat.check_installation()
