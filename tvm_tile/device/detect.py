@@ -1,4 +1,4 @@
-"""``device="auto"``: describe the GPU that is present, or fall back to the emulated device."""
+"""Find the record for what is there: the GPU that is present, or a TVM target."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
 
 # The oldest GPUs that there is a record of, and that CUDA 13 still loads code for.
 _OLDEST_COMPUTE_VERSION = (7, 0)
+_SHARED_MEMORY_OF_ANY_GPU = 48 << 10
 # From Hopper on, the instructions that make a generation worth having need the "a" targets.
 _FIRST_ARCH_SPECIFIC = (9, 0)
 
@@ -26,7 +27,6 @@ class GpuProperties:
         name: the marketing name, such as ``"NVIDIA H200"``.
         compute_version: compute capability, such as ``(9, 0)``.
         multi_processor_count: enabled streaming multiprocessors.
-        max_threads_per_block: the largest block.
         max_shared_memory_per_block: bytes without opting in to more.
         total_global_memory: bytes.
         l2_capacity: bytes.
@@ -35,7 +35,6 @@ class GpuProperties:
     name: str
     compute_version: tuple[int, int]
     multi_processor_count: int
-    max_threads_per_block: int
     max_shared_memory_per_block: int
     total_global_memory: int
     l2_capacity: int
@@ -69,6 +68,59 @@ def detect_device() -> Device:
     return EMULATED if properties is None else describe_gpu(properties)
 
 
+def device_for_target(target: Any) -> Device:
+    """The record to schedule for when all that is known is a TVM target.
+
+    Args:
+        target: a ``tvm.target.Target`` of kind cuda, rocm or opencl, or None.
+
+    Returns:
+        For CUDA the GPU that is present, if it is of the target's architecture, else the first
+        record of that architecture, else of the newest older one, with no more shared memory
+        than the target says. For OpenCL the emulated device.
+
+    Raises:
+        UnknownDeviceError: there is no target, or it is of a kind or architecture that there
+            is no record of.
+    """
+    kind = None if target is None else str(target.kind.name)
+    attributes = {} if target is None else dict(target.attrs)
+    if kind == "cuda":
+        return _cuda_device_for_target(attributes)
+    if kind == "opencl":
+        return EMULATED
+    for device in devices():
+        if kind == "rocm" and dict(device.target).get("mcpu") == attributes.get("mcpu"):
+            return device
+    architectures = [str(dict(device.target).get("mcpu", "")) for device in devices()]
+    raise UnknownDeviceError(
+        "the target must be a GPU that tvm_tile has a record of",
+        "no target in scope" if target is None else str(target),
+        "enter one first (`with target:`), of kind cuda, opencl, or rocm with mcpu "
+        + " or ".join(sorted(filter(None, architectures))),
+    )
+
+
+def _cuda_device_for_target(attributes: dict[str, Any]) -> Device:
+    arch = str(attributes.get("arch", ""))
+    wanted = _arch_version(arch)
+    gpu = read_gpu()
+    if gpu is not None and gpu.compute_version == wanted:
+        return describe_gpu(gpu)
+    if wanted < _OLDEST_COMPUTE_VERSION:
+        raise UnknownDeviceError(
+            "the target's architecture must be sm_70 or newer",
+            f"{arch} (what TVM takes when it finds neither an architecture nor a GPU is sm_50)",
+            'name it: Target({"kind": "cuda", "arch": "sm_90a"})',
+        )
+    base = _newest_records(wanted)[0]
+    if _compute_version(base) == wanted:
+        return base
+    # Not a record's generation: how much a block can opt in to is unknown.
+    safe = int(attributes.get("max_shared_memory_per_block", _SHARED_MEMORY_OF_ANY_GPU))
+    return _with_limits(base, arch=arch, shared_memory=safe)
+
+
 def read_gpu() -> GpuProperties | None:
     """Ask the driver about the first NVIDIA GPU; None when there is none."""
     load_cuda_runtime()
@@ -82,7 +134,6 @@ def read_gpu() -> GpuProperties | None:
         name=gpu.device_name,
         compute_version=(int(major), int(minor)),
         multi_processor_count=gpu.multi_processor_count,
-        max_threads_per_block=gpu.max_threads_per_block,
         max_shared_memory_per_block=gpu.max_shared_memory_per_block,
         total_global_memory=gpu.total_global_memory,
         l2_capacity=gpu.l2_cache_size_bytes,
@@ -142,15 +193,20 @@ def describe_gpu(gpu: GpuProperties) -> Device:
     return _adjusted(base, gpu)
 
 
-def _closest_record(gpu: GpuProperties) -> Device:
+def _newest_records(compute_version: tuple[int, int]) -> list[Device]:
+    """The CUDA records of one generation: this one, else the newest that is older."""
     records = [
         device
         for device in devices()
-        if device.kernel_language == "cuda" and _compute_version(device) <= gpu.compute_version
+        if device.kernel_language == "cuda" and _compute_version(device) <= compute_version
     ]
     newest = max(_compute_version(device) for device in records)
+    return [device for device in records if _compute_version(device) == newest]
+
+
+def _closest_record(gpu: GpuProperties) -> Device:
     return min(
-        (device for device in records if _compute_version(device) == newest),
+        _newest_records(gpu.compute_version),
         key=lambda device: abs(
             device.memory(MemoryLevel.GLOBAL).capacity - gpu.total_global_memory
         ),
@@ -163,73 +219,46 @@ def _adjusted(base: Device, gpu: GpuProperties) -> Device:
     if _compute_version(base) != gpu.compute_version:
         # How much a block can opt in to differs between generations: use what is safe.
         shared_memory = gpu.max_shared_memory_per_block
-    target = dict(base.target) | {
-        "arch": _arch(gpu.compute_version),
-        "max_num_threads": gpu.max_threads_per_block,
-        "max_shared_memory_per_block": shared_memory,
-        "max_threads_per_block": gpu.max_threads_per_block,
-    }
-    capacities = {
-        MemoryLevel.SHARED: shared_memory,
-        MemoryLevel.GLOBAL: gpu.total_global_memory,
-    }
+    limited = _with_limits(base, arch=_arch(gpu.compute_version), shared_memory=shared_memory)
     return replace(
-        base,
+        limited,
         name="nvidia/" + re.sub(r"[^a-z0-9]+", "-", gpu.name.lower().removeprefix("nvidia ")),
-        target=tuple(sorted(target.items())),
         multi_processor_count=gpu.multi_processor_count,
-        max_threads_per_block=gpu.max_threads_per_block,
         memories=tuple(
-            replace(
-                memory,
-                capacity=capacities.get(memory.level, memory.capacity),
-                bandwidth=memory.bandwidth * (1.0 if memory.level is MemoryLevel.GLOBAL else scale),
-            )
-            for memory in base.memories
+            replace(memory, capacity=gpu.total_global_memory)
+            if memory.level is MemoryLevel.GLOBAL
+            else replace(memory, bandwidth=memory.bandwidth * scale)
+            for memory in limited.memories
         ),
         peak_flops=tuple((dtype, rate * scale) for dtype, rate in base.peak_flops),
         l2_capacity=gpu.l2_capacity,
     )
 
 
+def _with_limits(base: Device, *, arch: str, shared_memory: int) -> Device:
+    target = dict(base.target) | {"arch": arch, "max_shared_memory_per_block": shared_memory}
+    return replace(
+        base,
+        target=tuple(sorted(target.items())),
+        memories=tuple(
+            replace(memory, capacity=shared_memory)
+            if memory.level is MemoryLevel.SHARED
+            else memory
+            for memory in base.memories
+        ),
+    )
+
+
 def _compute_version(device: Device) -> tuple[int, int]:
+    return _arch_version(str(dict(device.target)["arch"]))
+
+
+def _arch_version(arch: str) -> tuple[int, int]:
     # "sm_90a" -> (9, 0), "sm_120" -> (12, 0): the last digit is the minor version.
-    digits = re.sub(r"\D", "", str(dict(device.target)["arch"]))
-    return int(digits[:-1]), int(digits[-1])
+    digits = re.sub(r"\D", "", arch)
+    return (int(digits[:-1]), int(digits[-1])) if len(digits) > 1 else (0, 0)
 
 
 def _arch(compute_version: tuple[int, int]) -> str:
     suffix = "a" if compute_version >= _FIRST_ARCH_SPECIFIC else ""
     return f"sm_{compute_version[0]}{compute_version[1]}{suffix}"
-
-
-def device_for_target(target: Any) -> Device:
-    """The record for a TVM target, for people who compile with TVM's own API.
-
-    The record of the same architecture; the GPU that is present where it has that
-    architecture; the emulated device for TVM's OpenCL-on-CPU target.
-
-    Args:
-        target: a ``tvm.target.Target``, or ``None`` where no target is in scope.
-
-    Raises:
-        UnknownDeviceError: no record has the target's architecture.
-    """
-    kind = "" if target is None else str(target.kind.name)
-    arch = "" if target is None else str(target.attrs.get("arch", target.attrs.get("mcpu", "")))
-    if kind == "opencl":
-        return EMULATED
-    wanted = arch.rstrip("a") if kind == "cuda" else arch
-    known = [d for d in devices() if dict(d.target)["kind"] == kind]
-    for device in (d for d in known if _architecture(d) == wanted):
-        return device
-    raise UnknownDeviceError(
-        "the target must be one whose architecture has a device record",
-        str(target) if target is not None else "no target in scope",
-        f"use an arch of {', '.join(sorted({_architecture(d) for d in devices()} - {''}))}",
-    )
-
-
-def _architecture(device: Device) -> str:
-    target = dict(device.target)
-    return str(target.get("arch", target.get("mcpu", ""))).rstrip("a" if "arch" in target else "")

@@ -1,0 +1,59 @@
+"""Which record a TVM target stands for. No GPU is needed; with one, its own record wins."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from tvm.target import Target
+
+from tvm_tile.compat import make_target
+from tvm_tile.device import Device, MemoryLevel, devices
+from tvm_tile.device.detect import device_for_target, load_cuda_runtime
+from tvm_tile.errors import UnknownDeviceError
+
+NO_GPU = not (load_cuda_runtime() and tvm.cuda(0).exist)
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+def test_a_target_made_from_a_record_finds_the_same_architecture(device: Device) -> None:
+    target = make_target(device)
+    assert str(target.kind.name) == dict(device.target)["kind"]
+    found = device_for_target(target)
+    assert dict(found.target) == dict(device.target)
+
+
+@pytest.mark.skipif(not NO_GPU, reason="the GPU that is present is preferred")
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ({"kind": "cuda", "arch": "sm_90"}, "nvidia/h200"),
+        ({"kind": "cuda", "arch": "sm_90a"}, "nvidia/h200"),
+        ({"kind": "cuda", "arch": "sm_75"}, "nvidia/v100"),
+        ({"kind": "cuda", "arch": "sm_120"}, "nvidia/h200"),
+        ({"kind": "rocm", "mcpu": "gfx90a"}, "amd/mi250"),
+        ("opencl", "emulated"),
+        ("nvidia/nvidia-a100", "nvidia/a100"),
+    ],
+)
+def test_a_target_finds_the_closest_record(target: str | dict[str, str], name: str) -> None:
+    assert device_for_target(Target(target)).name == name
+
+
+def test_an_unknown_generation_keeps_to_the_targets_limits() -> None:
+    target = {"kind": "cuda", "arch": "sm_86", "max_shared_memory_per_block": 101376}
+    device = device_for_target(Target(target))
+    assert dict(device.target)["arch"] == "sm_86"
+    assert device.memory(MemoryLevel.SHARED).capacity == 101376
+    unlimited = device_for_target(Target({"kind": "cuda", "arch": "sm_86"}))
+    assert unlimited.memory(MemoryLevel.SHARED).capacity == 49152
+
+
+@pytest.mark.parametrize("target", ["llvm", {"kind": "rocm", "mcpu": "gfx1100"}, None])
+def test_other_targets_are_refused(target: str | dict[str, str] | None) -> None:
+    with pytest.raises(UnknownDeviceError, match="record"):
+        device_for_target(target and Target(target))
+
+
+def test_an_architecture_that_tvm_guessed_is_refused() -> None:
+    with pytest.raises(UnknownDeviceError, match="sm_70 or newer"):
+        device_for_target(Target({"kind": "cuda", "arch": "sm_50"}))
