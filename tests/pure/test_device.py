@@ -12,6 +12,7 @@ from tvm_tile.device import Device, MemoryLevel, devices, find_device
 from tvm_tile.device.detect import (
     GpuProperties,
     describe_gpu,
+    resolve_device,
 )
 from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
 
