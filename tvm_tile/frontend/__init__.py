@@ -1,0 +1,88 @@
+"""Front doors: models in outside formats become one Relax module.
+
+Nothing here imports ``onnx`` or ``torch`` before a model of that kind arrives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from tvm_tile.errors import ModelError
+from tvm_tile.frontend.imported import Imported, describe
+from tvm_tile.frontend.prepare import prepare
+from tvm_tile.frontend.sizes import bind_sizes
+
+__all__ = ["Imported", "import_model"]
+
+
+def import_model(
+    model: Any,
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+) -> Imported:
+    """Import a model of any supported kind.
+
+    Args:
+        model: path of an ONNX file, ``onnx.ModelProto``, ``torch.export.ExportedProgram``,
+            ``torch.nn.Module``, or a Relax ``IRModule`` with a function ``main``.
+        inputs: input name -> extents, for inputs whose shape the model leaves open.
+        example_inputs: arguments of a module's ``forward``; needed for ``torch.nn.Module`` only.
+
+    Returns:
+        The model as Relax operators, with its weights as constants.
+
+    Raises:
+        ModelFileError: the file is missing or not a valid ONNX model.
+        DynamicShapeError: an input's extent is neither in the model nor in ``inputs``.
+        UnsupportedOperatorError: operators that cannot be imported, all of them by name.
+        ModelError: ``model`` is of no supported kind, or the other arguments contradict it.
+    """
+    if isinstance(model, tvm.IRModule):
+        return _import_relax(model, inputs or {})
+    if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
+        from tvm_tile.frontend.onnx import import_onnx
+
+        return import_onnx(model, inputs=inputs)
+    if _is_instance(model, "torch.export", "ExportedProgram"):
+        from tvm_tile.frontend.torch import import_program
+
+        return import_program(model, inputs=inputs)
+    if _is_instance(model, "torch.nn", "Module"):
+        if example_inputs is None:
+            raise ModelError(
+                "a torch.nn.Module is compiled together with example inputs",
+                f"{type(model).__name__} without example_inputs",
+                "pass example_inputs=(tensor, ...), or what torch.export.export returns",
+            )
+        from tvm_tile.frontend.torch import import_module
+
+        return import_module(model, example_inputs, inputs=inputs)
+    raise ModelError(
+        "a model is the path of an ONNX file, an onnx.ModelProto, a torch ExportedProgram, "
+        "a torch.nn.Module or a Relax IRModule",
+        f"{type(model).__module__}.{type(model).__qualname__}",
+        "export the model to one of these",
+    )
+
+
+def _import_relax(mod: tvm.IRModule, inputs: Mapping[str, Sequence[int]]) -> Imported:
+    names = [var.name_hint for var in mod.get_global_vars()]
+    if "main" not in names:
+        raise ModelError(
+            "a Relax module must have a function named main",
+            f"it has {', '.join(sorted(names)) or 'no functions'}",
+            "rename the function to compile to main",
+        )
+    return describe(prepare(bind_sizes(mod, inputs)), "main")
+
+
+def _is_instance(model: Any, module: str, class_name: str) -> bool:
+    """Like ``isinstance``, without importing ``module``: if it is not loaded, the answer is no."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(model, getattr(loaded, class_name))

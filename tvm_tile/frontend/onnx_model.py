@@ -1,0 +1,254 @@
+"""Prepare an ONNX model for import: read, fix sizes, fold constants. Knows ONNX, not TVM."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
+
+_log = logging.getLogger(__name__)
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Read and validate a model file, with the external weight files beside it.
+
+    Raises:
+        ModelFileError: the file is missing, cannot be read, or is not a valid ONNX model.
+    """
+    if not path.is_file():
+        raise ModelFileError(
+            "the model must be an existing file",
+            f"{path} is {'a folder' if path.is_dir() else 'missing'}",
+            "check the path; an ONNX model is one file, usually named *.onnx",
+        )
+    try:
+        model = onnx.load(path)
+    except Exception as error:  # protobuf, the operating system and onnx raise their own kinds
+        raise _corrupt(str(path), error) from error
+    validate_model(model, str(path))
+    return model
+
+
+def validate_model(model: onnx.ModelProto, source: str) -> None:
+    """Check a model against the ONNX specification. Its format version may be raised, in place.
+
+    Raises:
+        ModelFileError: it is not a valid model; ``source`` names it in the message.
+    """
+    if model.ir_version == 0 or len(model.graph.output) == 0:
+        raise _corrupt(source, "it has no ONNX version or no outputs")
+    # Format 3 wants every weight listed as an input, too; many old files leave that out, and
+    # from format 4 on they may.
+    model.ir_version = max(model.ir_version, 4)
+    # A rank may be unknown here: fix_sizes asks for that of inputs, outputs follow.
+    unranked = [value for value in (*model.graph.input, *model.graph.output) if _unranked(value)]
+    for value in unranked:
+        value.type.tensor_type.shape.SetInParent()
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise _corrupt(source, error) from error
+    except ValueError as error:  # over 2 GiB: protobuf cannot serialize it for the checker
+        _log.info("not checked against the specification: %s", error)
+    finally:
+        for value in unranked:
+            value.type.tensor_type.ClearField("shape")
+
+
+def _unranked(value: onnx.ValueInfoProto) -> bool:
+    kind = value.type
+    return bool(kind.HasField("tensor_type") and not kind.tensor_type.HasField("shape"))
+
+
+def _corrupt(source: str, reason: object) -> ModelFileError:
+    first_line = str(reason).strip().splitlines()[0] if str(reason).strip() else repr(reason)
+    return ModelFileError(
+        "the model must be a valid ONNX model",
+        f"{source}: {first_line}",
+        "export or download it again; onnx.checker.check_model says more",
+    )
+
+
+def free_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The inputs a caller gives: those that no initializer holds a value for."""
+    initialized = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in initialized]
+
+
+def fix_sizes(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> None:
+    """Give every input a static shape, in place.
+
+    A named dimension (``batch``) that one input's size settles is settled for all inputs.
+
+    Args:
+        model: the model to change.
+        sizes: input name -> extents. Inputs whose shape is static need no entry.
+
+    Raises:
+        ModelError: an unknown input name, a wrong rank, or a contradiction of a fixed extent.
+        DynamicShapeError: an extent stays unknown; all of them are named.
+    """
+    inputs = {value.name: value for value in free_inputs(model.graph)}
+    unknown = sorted(set(sizes) - set(inputs))
+    if unknown:
+        raise ModelError(
+            f"inputs= may name the model's inputs: {', '.join(inputs)}",
+            f"it names {', '.join(unknown)}",
+            "correct the name",
+        )
+    named: dict[str, int] = {}
+    for name, size in sizes.items():
+        _fix_input(inputs[name], tuple(int(extent) for extent in size), named)
+    for value in inputs.values():
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in named:
+                dim.dim_value = named[dim.dim_param]
+    _require_static(list(inputs.values()))
+    if sizes:
+        # Shapes derived from the old, open sizes would contradict the new ones.
+        del model.graph.value_info[:]
+        for output in model.graph.output:
+            if output.type.HasField("tensor_type"):
+                output.type.tensor_type.ClearField("shape")
+
+
+def _fix_input(value: onnx.ValueInfoProto, size: tuple[int, ...], named: dict[str, int]) -> None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        for _ in size:
+            tensor.shape.dim.add()
+        if not size:
+            tensor.shape.SetInParent()
+    dims = tensor.shape.dim
+    if len(dims) != len(size):
+        raise ModelError(
+            f"the size of input {value.name!r} must have {len(dims)} extents {_shown(value)}",
+            f"{size}",
+            "give one extent per dimension, outermost first",
+        )
+    for dim, extent in zip(dims, size, strict=True):
+        expected = dim.dim_value if dim.HasField("dim_value") else named.get(dim.dim_param, extent)
+        if extent < 0 or expected != extent:
+            raise ModelError(
+                f"the size of input {value.name!r} must agree with the model: {_shown(value)}",
+                f"{size}" + (f", with {dim.dim_param} = {expected}" if dim.dim_param else ""),
+                "give the model's own extents where it fixes them, 0 or more elsewhere",
+            )
+        if dim.dim_param:
+            named[dim.dim_param] = extent
+        dim.dim_value = extent
+
+
+def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:
+    open_inputs = [value for value in inputs if not _is_static(value)]
+    if not open_inputs:
+        return
+    listed = ", ".join(f"{value.name!r} {_shown(value)}" for value in open_inputs)
+    example = ", ".join(f"{value.name!r}: {_example(value)}" for value in open_inputs)
+    raise DynamicShapeError(
+        "every extent of every input must be known when the model is compiled",
+        f"open extents in {listed}",
+        f"give the sizes: inputs={{{example}}}",
+    )
+
+
+def _is_static(value: onnx.ValueInfoProto) -> bool:
+    # A sequence or an optional has no dimensions here: the import says what is wrong with it.
+    return not _unranked(value) and all(_fixed(dim) for dim in value.type.tensor_type.shape.dim)
+
+
+def _shown(value: onnx.ValueInfoProto) -> str:
+    """``(batch, 3, ?, 224)``; ``(unknown rank)`` where there is no shape at all."""
+    if _unranked(value):
+        return "(unknown rank)"
+    dims = value.type.tensor_type.shape.dim
+    return f"({', '.join(str(d.dim_value) if _fixed(d) else d.dim_param or '?' for d in dims)})"
+
+
+def _fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    return bool(dim.HasField("dim_value"))
+
+
+def _example(value: onnx.ValueInfoProto) -> str:
+    dims = value.type.tensor_type.shape.dim
+    extents = [str(dim.dim_value) if _fixed(dim) else "1" for dim in dims]
+    return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})" if extents else "(1, ...)"
+
+
+def bind_constants(model: onnx.ModelProto, constants: Mapping[str, np.ndarray]) -> None:
+    """Turn inputs into constants, in place.
+
+    Raises:
+        ModelError: a name that is not an input of the model.
+    """
+    inputs = {value.name: value for value in free_inputs(model.graph)}
+    for name, array in constants.items():
+        if name not in inputs:
+            raise ModelError(
+                f"constants= may name the model's inputs: {', '.join(inputs)}",
+                f"it names {name!r}",
+                "correct the name",
+            )
+        model.graph.input.remove(inputs[name])
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+
+
+def fold(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Fold constants and simplify; the model itself where no simplifier accepts it.
+
+    Inputs and outputs keep their names and order. ``model`` may be changed.
+    """
+    wanted = [value.name for value in free_inputs(model.graph)]
+    signature = {value.name: value for value in model.graph.input}
+    outputs = [value.name for value in model.graph.output]
+    for simplify in (_fold_with_onnxslim, _fold_with_onnxruntime):
+        try:
+            folded = simplify(model)
+        except Exception as error:  # a simplifier may fail in any way; the model then stays as is
+            _log.info("%s failed: %s", simplify.__name__, error)
+            continue
+        if folded is None or [value.name for value in folded.graph.output] != outputs:
+            continue
+        # Simplifiers drop inputs that nothing reads; callers still pass them.
+        del folded.graph.input[:]
+        folded.graph.input.extend(signature[name] for name in wanted)
+        return folded
+    return model
+
+
+def _fold_with_onnxslim(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    import onnxslim
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        slimmed: onnx.ModelProto | None = onnxslim.slim(copy)
+    return slimmed
+
+
+def _fold_with_onnxruntime(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    onnxruntime = importlib.import_module("onnxruntime")
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = os.path.join(folder, "folded.onnx")
+        options.log_severity_level = 3
+        onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        folded: onnx.ModelProto = onnx.load(options.optimized_model_filepath)
+        return folded

@@ -1,0 +1,107 @@
+"""Rewrite ONNX graphs into operators that TVM's importer knows. Knows ONNX, not TVM.
+
+* Operators that the ONNX specification itself defines through simpler ones (``Celu``,
+  ``Attention``, ``SoftmaxCrossEntropyLoss``, ...) become those.
+* An ``If`` whose condition is a constant becomes the branch that is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+import onnx
+import onnx.inliner
+
+STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
+
+
+def walk_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Every node of a graph and of the graphs inside its nodes, outer ones first."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from walk_nodes(attribute.g)
+            for inner in attribute.graphs:
+                yield from walk_nodes(inner)
+
+
+def opset_version(model: onnx.ModelProto) -> int:
+    """Version of the standard operator set that the model is written in."""
+    versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
+    return int(versions[0]) if versions else 1
+
+
+def expand_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
+    """Replace calls of model-local functions, and of standard operators outside ``known``.
+
+    Args:
+        model: the model; shapes of its inputs should be static.
+        known: standard operators to keep.
+
+    Returns:
+        A new model. Operators that have no definition through others stay.
+    """
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    # A definition may use operators that again have one; three levels exist in ONNX 1.23.
+    for _ in range(4):
+        expandable = sorted(
+            {
+                ("", node.op_type)
+                for node in walk_nodes(model.graph)
+                if node.domain in STANDARD_DOMAINS
+                and node.op_type not in known
+                and _has_definition(node.op_type, opset_version(model))
+            }
+        )
+        if not expandable:
+            break
+        # Definitions that depend on the context read element types of intermediate values.
+        model = onnx.shape_inference.infer_shapes(model)
+        model = onnx.inliner.inline_selected_functions(
+            model, expandable, exclude=False, inline_schema_functions=True
+        )
+    return model
+
+
+def _has_definition(op_type: str, opset: int) -> bool:
+    if not onnx.defs.has(op_type, max_inclusive_version=opset):
+        return False
+    schema = onnx.defs.get_schema(op_type, opset)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def take_constant_branches(graph: onnx.GraphProto) -> bool:
+    """Replace each ``If`` with a constant condition by the branch taken, in place.
+
+    Returns:
+        Whether anything changed.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+    nodes: list[onnx.NodeProto] = []
+    changed = False
+    for node in graph.node:
+        if node.op_type != "If" or node.input[0] not in constants:
+            nodes.append(node)
+            continue
+        taken = bool(np.all(onnx.numpy_helper.to_array(constants[node.input[0]])))
+        wanted = "then_branch" if taken else "else_branch"
+        branch = next(a.g for a in node.attribute if a.name == wanted)
+        graph.initializer.extend(branch.initializer)
+        nodes.extend(branch.node)
+        # The branch's results take the names of the If's own.
+        nodes.extend(
+            onnx.helper.make_node("Identity", [inner.name], [outer])
+            for inner, outer in zip(branch.output, node.output, strict=True)
+        )
+        changed = True
+    if changed:
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(copies)
+    return changed

@@ -1,0 +1,110 @@
+"""Half-precision models: add up in float32, round once at the end.
+
+Both importers leave the arithmetic type of a float16 or bfloat16 operator open, and TVM then
+adds up in the storage type, which loses digits with every term. GPU libraries and PyTorch
+accumulate in float32 instead. This pass states that in the program, so that every later
+stage (matrix instructions included) sees it::
+
+    matmul(x: f16, w: f16) -> f16    =>   astype(matmul(x, w, out_dtype=f32), f16)
+    softmax(x: f16) -> f16           =>   astype(softmax(astype(x, f32)), f16)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+HALF_DTYPES = frozenset({"float16", "bfloat16"})
+
+_CONVOLUTION_ATTRS = ("strides", "padding", "dilation", "groups", "data_layout", "kernel_layout")
+_FORWARD = (*_CONVOLUTION_ATTRS, "out_layout")
+_TRANSPOSED = (*_FORWARD, "output_padding")
+_CONVOLUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "relax.nn.conv1d": ("conv1d", _FORWARD),
+    "relax.nn.conv2d": ("conv2d", _FORWARD),
+    "relax.nn.conv3d": ("conv3d", _FORWARD),
+    "relax.nn.conv1d_transpose": ("conv1d_transpose", _TRANSPOSED),
+    "relax.nn.conv2d_transpose": ("conv2d_transpose", _TRANSPOSED),
+    "relax.nn.conv3d_transpose": ("conv3d_transpose", _TRANSPOSED),
+}
+
+# Reductions, and functions whose half-precision forms are inexact or missing on some devices.
+_COMPUTE_IN_FLOAT32 = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("sum", "mean", "prod", "variance", "std", "cumsum", "cumprod"),
+        *("nn.softmax", "nn.log_softmax"),
+        *("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.batch_norm"),
+        *(f"nn.avg_pool{rank}d" for rank in (1, 2, 3)),
+        *(f"nn.adaptive_avg_pool{rank}d" for rank in (1, 2, 3)),
+        *("exp", "log", "erf", "power", "sqrt", "rsqrt", "sigmoid", "tanh"),
+        *("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"),
+        *("nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus"),
+        *("image.resize2d", "image.resize3d", "image.grid_sample"),
+    )
+)
+
+
+def accumulate_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
+    """Make half-precision sums, products and special functions compute in float32.
+
+    Args:
+        mod: Relax operators. Shapes and element types of all values stay as they are.
+
+    Returns:
+        The rewritten module; one without float16 or bfloat16 comes back as it was.
+    """
+    mutator = _Accumulate(mod)
+    for global_var, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            mutator.builder_.update_func(global_var, mutator.visit_expr(function))
+    return mutator.builder_.get()
+
+
+@relax.expr_functor.mutator
+class _Accumulate(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        # The type is the original's: operands are rebuilt and may not be normalized yet.
+        half = _half_dtype(call.ty)
+        call = self.visit_expr_post_order(call)
+        name = getattr(call.op, "name", None)
+        if half is None or name is None:
+            return call
+        if name == "relax.matmul":
+            return self._narrow(relax.op.matmul(*call.args, out_dtype="float32"), half)
+        if name in _CONVOLUTIONS:
+            return self._narrow(_float32_convolution(name, call), half)
+        if name in _COMPUTE_IN_FLOAT32:
+            arguments = [self._widen(argument) for argument in call.args]
+            return self._narrow(relax.Call(call.op, arguments, call.attrs), half)
+        return call
+
+    def _widen(self, argument: relax.Expr) -> relax.Expr:
+        if _half_dtype(argument.ty) is None:
+            return argument
+        return self.builder_.emit(relax.op.astype(argument, "float32"))
+
+    def _narrow(self, call: relax.Call, dtype: str) -> relax.Expr:
+        result = self.builder_.emit(call)
+        if isinstance(result.ty, relax.TupleType):
+            fields = [relax.TupleGetItem(result, i) for i in range(len(result.ty.fields))]
+            return relax.Tuple([relax.op.astype(self.builder_.emit(f), dtype) for f in fields])
+        return relax.op.astype(result, dtype)
+
+
+def _half_dtype(ty: Any) -> str | None:
+    """The half-precision type of a tensor (or of a tuple's first tensor), else ``None``."""
+    if isinstance(ty, relax.TupleType) and len(ty.fields) > 0:
+        ty = ty.fields[0]
+    if not isinstance(ty, relax.TensorType):
+        return None
+    dtype = str(ty.dtype)
+    return dtype if dtype in HALF_DTYPES else None
+
+
+def _float32_convolution(name: str, call: relax.Call) -> relax.Call:
+    function, attrs = _CONVOLUTIONS[name]
+    settings = {attr: getattr(call.attrs, attr) for attr in attrs}
+    return getattr(relax.op.nn, function)(*call.args, **settings, out_dtype="float32")

@@ -1,0 +1,43 @@
+"""What every front door does to its Relax module before handing it on."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from tvm_tile.frontend.fold import fold_constants
+from tvm_tile.frontend.precision import accumulate_in_float32
+
+
+def prepare(mod: tvm.IRModule) -> tvm.IRModule:
+    """Fold constants, bound indices, and make half precision accumulate in float32.
+
+    Args:
+        mod: Relax operators as an importer made them.
+
+    Returns:
+        The module with the same ``main`` from outside: inputs, outputs, shapes, element types.
+    """
+    # In this order: casts of weights to float32 would keep the folds from seeing constants.
+    return accumulate_in_float32(bound_indices(fold_constants(mod)))
+
+
+def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:
+    """Let a ``take`` with an index beyond the end read the last element.
+
+    The importers ask for no check at all, so that a wrong input would read foreign memory.
+    """
+    mutator = _BoundIndices(mod)
+    for global_var, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            mutator.builder_.update_func(global_var, mutator.visit_expr(function))
+    return mutator.builder_.get()
+
+
+@relax.expr_functor.mutator
+class _BoundIndices(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") != "relax.take" or call.attrs.mode != "fast":
+            return call
+        return relax.op.take(*call.args, axis=call.attrs.axis, mode="clip")

@@ -1,0 +1,56 @@
+"""Give the symbolic extents of a Relax module their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+from tvm import relax
+
+from tvm_tile.errors import ModelError
+
+
+def bind_sizes(mod: tvm.IRModule, sizes: Mapping[str, Sequence[int]]) -> tvm.IRModule:
+    """Replace the symbolic extents of ``main``'s inputs by numbers, everywhere.
+
+    Args:
+        mod: module whose ``main`` takes tensors.
+        sizes: input name -> extents. A symbol that one input settles is settled for all.
+
+    Returns:
+        The module with these symbols bound; symbols that ``sizes`` leaves open stay.
+
+    Raises:
+        ModelError: an unknown input name, a wrong rank, or a contradiction of a fixed extent.
+    """
+    if not sizes:
+        return mod
+    inputs = {str(param.name): param for param in mod["main"].params}
+    values: dict[tvm.tirx.Var, int] = {}
+    for name, size in sizes.items():
+        if name not in inputs:
+            raise ModelError(
+                f"inputs= may name the model's inputs: {', '.join(inputs)}",
+                f"it names {name!r}",
+                "correct the name",
+            )
+        declared = inputs[name].ty.shape
+        if declared is None or len(declared) != len(size):
+            raise _contradiction(name, declared, size)
+        for extent, value in zip(declared, size, strict=True):
+            if isinstance(extent, tvm.tirx.Var):
+                known = values.setdefault(extent, int(value))
+            else:
+                known = int(extent.value) if isinstance(extent, tvm.tirx.IntImm) else int(value)
+            if known != int(value) or known < 0:
+                raise _contradiction(name, declared, size)
+    bound: tvm.IRModule = relax.transform.BindSymbolicVars(values, "main")(mod)
+    return bound
+
+
+def _contradiction(name: str, declared: object, size: Sequence[int]) -> ModelError:
+    return ModelError(
+        f"the size of input {name!r} must agree with the model: {declared}",
+        f"{tuple(size)}",
+        "give one extent per dimension, the model's own where it fixes them",
+    )
