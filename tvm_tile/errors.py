@@ -1,0 +1,88 @@
+"""Every exception that tvm_tile raises on purpose.
+
+TileError
+├── ModelError                  the model that came in
+│   ├── ModelFileError          unreadable, missing or corrupt model file
+│   ├── UnsupportedOperatorError an operator no importer knows, by name and node
+│   └── DynamicShapeError       an unknown extent with no value and no bound
+├── InputError                  the arguments of a call: count, dtype, rank or shape
+├── DeviceError                 the hardware that was asked for
+│   ├── UnknownDeviceError      no such device record, or none present
+│   └── DeviceTooSmallError     a kernel needs more than the device has
+├── BuildError                  machine code could not be made
+│   └── CompilerNotFoundError   neither NVRTC nor nvcc (nor PoCL, when emulated)
+├── SavedModelError             a saved file: tampered, truncated or incompatible
+└── InstallationError           installed packages that are known to crash together
+
+Each message has three parts: what is required, what is there now, and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class TileError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        requirement: what must hold.
+        current: what was found instead.
+        remedy: what the user can do about it.
+    """
+
+    def __init__(self, requirement: str, current: str, remedy: str) -> None:
+        self.requirement = requirement
+        self.current = current
+        self.remedy = remedy
+        super().__init__(f"{requirement}\n  found:  {current}\n  remedy: {remedy}")
+
+    def __reduce__(self) -> tuple[type[TileError], tuple[str, str, str]]:
+        # Errors cross process borders (parallel kernel builds); the default would pass one string.
+        return type(self), (self.requirement, self.current, self.remedy)
+
+
+class ModelError(TileError):
+    """The model that came in cannot be compiled."""
+
+
+class ModelFileError(ModelError):
+    """The model file is missing, unreadable or corrupt."""
+
+
+class UnsupportedOperatorError(ModelError):
+    """The model uses an operator that no importer knows."""
+
+
+class DynamicShapeError(ModelError):
+    """An extent of the model is unknown and was given neither a value nor a bound."""
+
+
+class InputError(TileError):
+    """A compiled model was called with the wrong number, dtype, rank or shape of inputs."""
+
+
+class DeviceError(TileError):
+    """The device that was asked for does not serve."""
+
+
+class UnknownDeviceError(DeviceError):
+    """No device record has that name, or no device is present."""
+
+
+class DeviceTooSmallError(DeviceError):
+    """A kernel needs more of some resource than the device has."""
+
+
+class BuildError(TileError):
+    """Machine code could not be made from the generated source."""
+
+
+class CompilerNotFoundError(BuildError):
+    """No compiler for the device's code is installed."""
+
+
+class SavedModelError(TileError):
+    """A saved model is tampered with, truncated, or from an incompatible version."""
+
+
+class InstallationError(TileError):
+    """Installed packages are known to crash together."""
