@@ -123,16 +123,9 @@ def read(path: Path) -> SavedModel:
             return _assemble(manifest, members)
     except FileNotFoundError as error:
         raise SavedModelError("a saved model", f"no file {path}", "check the path") from error
-    except (
-        OSError,
-        EOFError,
-        zipfile.BadZipFile,
-        ValueError,
-        KeyError,
-        TypeError,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
+    except SavedModelError:
+        raise
+    except Exception as error:  # zipfile, zlib, json and the lookups raise ten kinds and more
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
 
 

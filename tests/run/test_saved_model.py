@@ -1,0 +1,246 @@
+"""Saved models: complete, checked, all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scheduled import compile_model
+from tvm.relax import op
+
+import tvm_tile.build.cuda
+from tvm_tile.errors import SavedModelError
+from tvm_tile.runtime import CompiledModel, artifact, load
+
+X = np.linspace(-2, 2, 6 * 16, dtype="float32").reshape(6, 16)
+
+
+def body(x: Any) -> Any:
+    return op.nn.softmax(op.nn.relu(x), axis=-1)
+
+
+@pytest.fixture(scope="module")
+def model() -> CompiledModel:
+    return compile_model(body, (X.shape,))
+
+
+@pytest.fixture(scope="module")
+def good(model: CompiledModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "good.tvmtile"
+    model.save(path)
+    return path
+
+
+def rewrite(source: Path, path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    """A copy with changed members, its zip structure sound."""
+    with zipfile.ZipFile(source) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+        comment = archive.comment
+    change(members)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.comment = comment
+    return path
+
+
+class TestRoundTrip:
+    def test_everything_comes_back(self, model: CompiledModel, good: Path) -> None:
+        loaded = load(good)
+        assert loaded.program == model.program
+        assert loaded.device_name == model.device_name
+        assert (loaded.inputs, loaded.outputs) == (model.inputs, model.outputs)
+        assert loaded.report == model.report
+        np.testing.assert_array_equal(loaded(X), model(X))
+
+    def test_another_process_gets_the_same_numbers(
+        self, model: CompiledModel, good: Path, tmp_path: Path
+    ) -> None:
+        np.save(tmp_path / "x.npy", X)
+        code = (
+            "import sys, numpy\n"
+            "from tvm_tile.runtime import load\n"
+            "numpy.save(sys.argv[3], load(sys.argv[1])(numpy.load(sys.argv[2])))\n"
+        )
+        arguments = [str(good), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+        subprocess.run([sys.executable, "-c", code, *arguments], check=True, timeout=120)
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model(X))
+
+    def test_a_gpus_machine_code_is_inside_and_no_compiler_is_asked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = compile_model(body, (X.shape,), device_name="nvidia/h200")
+        path = tmp_path / "gpu.tvmtile"
+        model.save(path)
+        with zipfile.ZipFile(path) as archive:
+            cubins = [name for name in archive.namelist() if name.endswith(".cubin")]
+            assert len(cubins) == len(model.program.kernels) > 0
+            assert all(archive.read(name).startswith(b"\x7fELF") for name in cubins)
+        monkeypatch.setattr(tvm_tile.build.cuda, "compile_cuda", None)
+        assert load(path).program == model.program
+
+    def test_equal_models_are_equal_files(
+        self, model: CompiledModel, good: Path, tmp_path: Path
+    ) -> None:
+        model.save(str(tmp_path / "again.tvmtile"))
+        assert (tmp_path / "again.tvmtile").read_bytes() == good.read_bytes()
+
+    def test_permissions_follow_the_users_mask(self, model: CompiledModel, tmp_path: Path) -> None:
+        mask = os.umask(0o027)
+        try:
+            model.save(tmp_path / "m.tvmtile")
+        finally:
+            os.umask(mask)
+        assert stat.S_IMODE((tmp_path / "m.tvmtile").stat().st_mode) == 0o640
+
+
+class TestAllOrNothing:
+    @pytest.mark.parametrize("step", ["fsync", "write"])
+    def test_a_failed_save_leaves_the_old_file_and_no_other(
+        self, model: CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        def fail(*_arguments: Any) -> None:
+            raise OSError("disk full")
+
+        path = tmp_path / "m.tvmtile"
+        path.write_bytes(b"old")
+        if step == "fsync":
+            monkeypatch.setattr(artifact.os, "fsync", fail)
+        else:
+            monkeypatch.setattr(artifact.zipfile.ZipFile, "writestr", fail)
+        with pytest.raises(OSError, match="disk full"):
+            model.save(path)
+        assert path.read_bytes() == b"old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_missing_folder_is_an_os_error(self, model: CompiledModel, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            model.save(tmp_path / "no" / "m.tvmtile")
+
+
+class TestDamage:
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(SavedModelError, match="no file"):
+            load(tmp_path / "none.tvmtile")
+
+    @pytest.mark.parametrize("content", [b"", b"no zip at all", b"PK\x03\x04"])
+    def test_no_saved_model(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "m.tvmtile"
+        path.write_bytes(content)
+        with pytest.raises(SavedModelError, match="exactly as it was written"):
+            load(path)
+
+    def test_a_folder_or_another_zip(self, tmp_path: Path) -> None:
+        with pytest.raises(SavedModelError):
+            load(tmp_path)
+        with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+            archive.writestr("hello", "world")
+        with pytest.raises(SavedModelError, match=r"manifest\.json"):
+            load(tmp_path / "m.zip")
+
+    @settings(
+        max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(fraction=st.floats(0, 1, exclude_max=True))
+    def test_truncation_anywhere(self, good: Path, tmp_path: Path, fraction: float) -> None:
+        data = good.read_bytes()
+        path = tmp_path / "m.tvmtile"
+        path.write_bytes(data[: int(len(data) * fraction)])
+        with pytest.raises(SavedModelError):
+            load(path)
+
+    @settings(
+        max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(fraction=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+    def test_a_changed_byte_is_found_or_harmless(
+        self, model: CompiledModel, good: Path, tmp_path: Path, fraction: float, flip: int
+    ) -> None:
+        data = bytearray(good.read_bytes())
+        data[int(len(data) * fraction)] ^= flip
+        path = tmp_path / "m.tvmtile"
+        path.write_bytes(data)
+        with contextlib.suppress(SavedModelError):
+            # Some bytes of a zip mean nothing, such as a member's date.
+            assert load(path).program == model.program
+
+    def test_every_members_sum_is_checked(self, good: Path, tmp_path: Path) -> None:
+        with zipfile.ZipFile(good) as archive:
+            names = archive.namelist()
+        assert {"manifest.json", "vm.bin", "host.bc", "kernels/0.src"} <= set(names)
+        for name in names:
+
+            def append(members: dict[str, bytes], name: str = name) -> None:
+                members[name] += b" "
+
+            with pytest.raises(SavedModelError, match=f"{name} has been changed"):
+                load(rewrite(good, tmp_path / "m.tvmtile", append))
+
+    def test_every_member_must_be_there(self, good: Path, tmp_path: Path) -> None:
+        with zipfile.ZipFile(good) as archive:
+            names = archive.namelist()
+        for name in names:
+            with pytest.raises(SavedModelError, match=name):
+                load(rewrite(good, tmp_path / "m.tvmtile", lambda members, n=name: members.pop(n)))
+
+    def test_a_forged_manifest_must_still_make_sense(self, good: Path, tmp_path: Path) -> None:
+        with zipfile.ZipFile(good) as archive:
+            manifest = json.loads(archive.read("manifest.json"))
+        for key in manifest:
+            text = json.dumps({k: v for k, v in manifest.items() if k != key}).encode()
+            path = rewrite(
+                good,
+                tmp_path / "m.tvmtile",
+                lambda members, t=text: members.update({"manifest.json": t}),
+            )
+            with zipfile.ZipFile(path, "a") as archive:
+                archive.comment = hashlib.sha256(text).hexdigest().encode()
+            if key == "tvm_tile":  # only for people
+                load(path)
+                continue
+            with pytest.raises(SavedModelError):
+                load(path)
+
+
+class TestVersions:
+    @pytest.mark.parametrize(
+        ("package", "version", "fits"),
+        [
+            ("apache-tvm", "0.28.0", False),
+            ("apache-tvm-ffi", "0.1.15", False),
+            ("apache-tvm-ffi", "0.1.14.post7", True),
+        ],
+    )
+    def test_other_packages(
+        self, good: Path, monkeypatch: pytest.MonkeyPatch, package: str, version: str, fits: bool
+    ) -> None:
+        installed = importlib.metadata.version
+        monkeypatch.setattr(
+            importlib.metadata,
+            "version",
+            lambda name: version if name == package else installed(name),
+        )
+        if fits:
+            load(good)
+        else:
+            with pytest.raises(SavedModelError, match=f"{version}[\\s\\S]*was saved with"):
+                load(good)
+
+    def test_another_format(self, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(artifact, "FORMAT_VERSION", 2)
+        with pytest.raises(SavedModelError, match=r"format 2[\s\S]*format 1"):
+            load(good)
