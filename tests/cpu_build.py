@@ -1,0 +1,31 @@
+"""TVM's own CPU build of an imported model, to compare with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_tile.frontend import Imported
+
+
+def run(imported: Imported, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Outputs that the CPU build computes from ``arrays``."""
+    executable = tvm.compile(imported.mod, "llvm")
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    outputs = machine["main"](*[tvm.runtime.tensor(array) for array in arrays])
+    return [o.numpy() for o in ([outputs] if hasattr(outputs, "numpy") else outputs)]
+
+
+def operators(imported: Imported) -> list[str]:
+    """Names of the Relax operators in ``main``, in order."""
+    names: list[str] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relax.Call):
+            names.append(getattr(node.op, "name", str(node.op)).removeprefix("relax."))
+
+    relax.analysis.post_order_visit(imported.mod["main"], visit)
+    return names

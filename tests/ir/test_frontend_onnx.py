@@ -1,0 +1,206 @@
+"""ONNX models arrive as Relax operators, or are refused with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+from cpu_build import operators, run
+from onnx import TensorProto
+
+from tvm_tile.errors import (
+    DynamicShapeError,
+    ModelError,
+    ModelFileError,
+    UnsupportedOperatorError,
+)
+from tvm_tile.frontend import import_model
+from tvm_tile.frontend.onnx import import_onnx
+from tvm_tile.graph.signature import Signature
+
+FLOAT = TensorProto.FLOAT
+
+
+def onnx_model(
+    nodes: list[Any],
+    inputs: dict[str, tuple[Any, ...] | None],
+    outputs: list[str],
+    weights: dict[str, np.ndarray] | None = None,
+    opset: int = 18,
+    dtype: int = FLOAT,
+) -> onnx.ModelProto:
+    graph = oh.make_graph(
+        nodes,
+        "net",
+        [oh.make_tensor_value_info(name, dtype, shape) for name, shape in inputs.items()],
+        [oh.make_tensor_value_info(name, dtype, None) for name in outputs],
+        [onnx.numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
+    )
+    return oh.make_model(graph, opset_imports=[oh.make_opsetid("", opset)], ir_version=9)
+
+
+def relu(*shape: Any) -> onnx.ModelProto:
+    return onnx_model([oh.make_node("Relu", ["x"], ["y"], name="act")], {"x": shape}, ["y"])
+
+
+class TestOnnx:
+    def test_reads_a_file_and_keeps_names(self, tmp_path: Path) -> None:
+        onnx.save(relu(2, 3), tmp_path / "small.onnx")
+        imported = import_model(tmp_path / "small.onnx")
+        assert imported.name == "small"
+        assert imported.inputs == (Signature("x", (2, 3), "float32"),)
+        assert imported.outputs == (Signature("y", (2, 3), "float32"),)
+
+    def test_takes_a_string_path_and_a_proto(self, tmp_path: Path) -> None:
+        onnx.save(relu(2, 3), tmp_path / "small.onnx")
+        assert import_model(str(tmp_path / "small.onnx")).inputs == import_model(relu(2, 3)).inputs
+
+    def test_leaves_the_given_proto_alone(self) -> None:
+        model = relu("n", 3)
+        before = model.SerializeToString()
+        import_model(model, inputs={"x": (2, 3)})
+        assert model.SerializeToString() == before
+
+    def test_names_that_are_no_identifiers_survive(self) -> None:
+        model = onnx_model([oh.make_node("Relu", ["0.x"], ["y/1"])], {"0.x": (2,)}, ["y/1"])
+        imported = import_model(model)
+        assert (imported.inputs[0].name, imported.outputs[0].name) == ("0.x", "y/1")
+
+    def test_an_unused_input_stays_an_input(self) -> None:
+        nodes = [oh.make_node("Relu", ["x"], ["y"])]
+        imported = import_model(onnx_model(nodes, {"unused": (1,), "x": (2,)}, ["y"]))
+        assert [s.name for s in imported.inputs] == ["unused", "x"]
+        (output,) = run(imported, np.zeros(1, np.float32), np.array([-1, 1], np.float32))
+        np.testing.assert_array_equal(output, [0, 1])
+
+    def test_weights_are_constants_and_shape_arithmetic_is_gone(self) -> None:
+        nodes = [
+            oh.make_node("Shape", ["x"], ["s"]),
+            oh.make_node("Gather", ["s", "zero"], ["n"]),
+            oh.make_node("Concat", ["n", "rest"], ["to"], axis=0),
+            oh.make_node("Reshape", ["x", "to"], ["flat"]),
+            oh.make_node("MatMul", ["flat", "w"], ["y"]),
+        ]
+        weights = {
+            "zero": np.array([0]),
+            "rest": np.array([-1]),
+            "w": np.arange(8, dtype=np.float32).reshape(4, 2),
+        }
+        imported = import_model(
+            onnx_model(nodes, {"x": ("n", 2, 2)}, ["y"], weights), inputs={"x": (3, 2, 2)}
+        )
+        assert operators(imported) == ["reshape", "matmul"]
+        x = np.ones((3, 2, 2), np.float32)
+        np.testing.assert_allclose(run(imported, x)[0], x.reshape(3, 4) @ weights["w"])
+
+    def test_a_constant_branch_is_taken(self) -> None:
+        branches = {
+            f"{name}_branch": oh.make_graph(
+                [oh.make_node(op, ["x"], [name])],
+                name,
+                [],
+                [oh.make_tensor_value_info(name, FLOAT, None)],
+            )
+            for name, op in (("then", "Neg"), ("else", "Relu"))
+        }
+        nodes = [oh.make_node("If", ["flag"], ["y"], **branches)]
+        model = onnx_model(nodes, {"x": (2,)}, ["y"])
+        model.graph.input.append(oh.make_tensor_value_info("flag", TensorProto.BOOL, ()))
+        imported = import_onnx(model, constants={"flag": np.array(True)})
+        assert [s.name for s in imported.inputs] == ["x"]
+        assert operators(imported) == ["negative"]
+
+    def test_an_operator_defined_through_others_is_expanded(self) -> None:
+        nodes = [oh.make_node("Celu", ["x"], ["y"], alpha=2.0)]
+        imported = import_model(onnx_model(nodes, {"x": (4,)}, ["y"]))
+        x = np.array([-3, -1, 0, 2], np.float32)
+        expected = np.maximum(x, 0) + np.minimum(0, 2 * (np.exp(x / 2) - 1))
+        np.testing.assert_allclose(run(imported, x)[0], expected, rtol=1e-6)
+
+    def test_half_precision_accumulates_in_float32(self) -> None:
+        nodes = [oh.make_node("MatMul", ["x", "w"], ["y"])]
+        weights = {"w": np.ones((4096, 1), np.float16)}
+        model = onnx_model(nodes, {"x": (1, 4096)}, ["y"], weights, dtype=TensorProto.FLOAT16)
+        imported = import_model(model)
+        assert imported.outputs[0].dtype == "float16"
+        # In float16, 2048 + 1 is 2048.
+        assert run(imported, np.ones((1, 4096), np.float16))[0].item() == 4096
+
+
+class TestOnnxErrors:
+    @pytest.mark.parametrize("name", ["missing.onnx", "."])
+    def test_no_such_file(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(ModelFileError, match="existing file"):
+            import_model(tmp_path / name)
+
+    @pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x07" * 40])
+    def test_not_a_model(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "bad.onnx").write_bytes(content)
+        with pytest.raises(ModelFileError, match=r"bad\.onnx"):
+            import_model(tmp_path / "bad.onnx")
+
+    def test_truncated_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "half.onnx"
+        data = relu(2, 3).SerializeToString()
+        path.write_bytes(data[: len(data) // 2])
+        with pytest.raises(ModelFileError):
+            import_model(path)
+
+    def test_violates_the_specification(self) -> None:
+        nodes = [oh.make_node("Relu", ["nowhere"], ["y"])]
+        with pytest.raises(ModelFileError, match="nowhere"):
+            import_model(onnx_model(nodes, {"x": (2,)}, ["y"]))
+
+    def test_open_extents_are_named_with_the_remedy(self) -> None:
+        with pytest.raises(DynamicShapeError) as caught:
+            import_model(relu("batch", 3, None))
+        assert "'x' (batch, 3, ?)" in caught.value.current
+        assert "inputs={'x': (1, 3, 1)}" in caught.value.remedy
+
+    def test_unknown_rank(self) -> None:
+        model = onnx_model([oh.make_node("Relu", ["x"], ["y"])], {"x": None}, ["y"])
+        with pytest.raises(DynamicShapeError, match="unknown rank"):
+            import_model(model)
+        assert import_model(model, inputs={"x": (2, 5)}).outputs[0].shape == (2, 5)
+
+    def test_a_named_extent_is_settled_for_all_inputs(self) -> None:
+        nodes = [oh.make_node("Add", ["a", "b"], ["y"])]
+        model = onnx_model(nodes, {"a": ("n", 2), "b": ("n", 2)}, ["y"])
+        imported = import_model(model, inputs={"a": (5, 2)})
+        assert [s.shape for s in imported.inputs] == [(5, 2), (5, 2)]
+        with pytest.raises(ModelError, match="n = 5"):
+            import_model(model, inputs={"a": (5, 2), "b": (6, 2)})
+
+    @pytest.mark.parametrize(
+        "sizes", [{"z": (2, 3)}, {"x": (2, 3, 4)}, {"x": (2, 4)}, {"x": (-1, 3)}]
+    )
+    def test_sizes_that_contradict_the_model(self, sizes: dict[str, tuple[int, ...]]) -> None:
+        with pytest.raises(ModelError):
+            import_model(relu("n", 3), inputs=sizes)
+
+    def test_all_unsupported_operators_at_once_with_their_nodes(self) -> None:
+        nodes = [
+            oh.make_node("Det", ["x"], ["d"], name="first"),
+            oh.make_node("Mystery", ["x"], ["m"], name="second", domain="some.where"),
+            oh.make_node("Add", ["d", "m"], ["y"]),
+        ]
+        model = onnx_model(nodes, {"x": (3, 3)}, ["y"])
+        model.opset_import.append(oh.make_opsetid("some.where", 1))
+        with pytest.raises(UnsupportedOperatorError) as caught:
+            import_model(model)
+        assert caught.value.current == "Det (nodes first); some.where::Mystery (nodes second)"
+
+    def test_an_unsupported_form_names_the_node(self, capsys: pytest.CaptureFixture[str]) -> None:
+        nodes = [oh.make_node("Reshape", ["x", "to"], ["y"], name="shaper")]
+        model = onnx_model(nodes, {"x": (4,)}, ["y"])
+        model.graph.input.append(oh.make_tensor_value_info("to", TensorProto.INT64, (2,)))
+        model.graph.node.insert(0, oh.make_node("TopK", ["x", "k"], ["v", "i"], name="best"))
+        model.graph.input.append(oh.make_tensor_value_info("k", TensorProto.INT64, (1,)))
+        model.graph.output.append(oh.make_tensor_value_info("v", FLOAT, None))
+        with pytest.raises(UnsupportedOperatorError, match=r"best|shaper"):
+            import_model(model)
+        assert capsys.readouterr().out == ""
