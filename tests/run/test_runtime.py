@@ -101,6 +101,7 @@ class TestKinds:
     def test_torch_on_the_gpu_stays_there(self) -> None:
         model = compile_model(layer, (X.shape, W.shape), device_name="nvidia/h200")
         x, w = torch.from_numpy(X).cuda(), torch.from_numpy(W).cuda()
+        torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
             y = model(x, w)
         torch.cuda.synchronize()

@@ -25,7 +25,8 @@ def find_copied_outputs(mod: Any, entry: str = "main") -> tuple[int, ...]:
     values = _bound_values(function.body)
     result = _follow(function.body.body, values)
     fields = list(result.fields) if isinstance(result, relax.Tuple) else [result]
-    copied, seen = [], []
+    copied: list[int] = []
+    seen: list[Any] = []
     for position, field in enumerate(fields):
         value = _follow(field, values)
         # One tensor returned twice is the caller's own only once.
