@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
@@ -45,6 +46,10 @@ from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.rtile import RProgram, TilePlan
 
 
+# TVM cannot analyse every combination of splits; then the next best tile is written.
+_ATTEMPTS = 4
+
+
 def schedule_contraction(task: Task, rank: int = 0) -> Scheduled | None:
     """The candidate of that rank for a product or convolution; ``None`` if it is neither."""
     if len(task.graph.reductions) != 1:
@@ -56,17 +61,18 @@ def schedule_contraction(task: Task, rank: int = 0) -> Scheduled | None:
     operator = _operator(sch, form)
     if operator is None or not is_contraction(operator):
         return None
-    plans = construct_contraction(operator, task.device, rank + 1)
-    if len(plans) <= rank:
-        return None
-    plan = plans[rank]
-    func = write_contraction(sch, form, plan, task.device)
-    if func is None:
-        return None
-    return Scheduled(
-        func, "contraction", plan.program.describe(), plan.grid_size, plan.block_size,
-        plan.cost.seconds,
-    )
+    for plan in construct_contraction(operator, task.device, rank + _ATTEMPTS)[rank:]:
+        func = write_contraction(sch.copy(), form, plan, task.device)
+        if func is not None:
+            return Scheduled(
+                func,
+                "contraction",
+                plan.program.describe(),
+                plan.grid_size,
+                plan.block_size,
+                plan.cost.seconds,
+            )
+    return None
 
 
 def _operator(sch: Schedule, form: NormalForm) -> Operator | None:
@@ -84,16 +90,17 @@ def _operator(sch: Schedule, form: NormalForm) -> Operator | None:
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """The accumulating block, the loop its copies go under, and the block behind the sum."""
+    """The accumulating block, the loop its copies go under, the block behind it, its sum's loops."""
 
     block: SBlockRV
     step: LoopRV
     after: SBlockRV
+    summed: tuple[LoopRV, ...]
 
 
 def write_contraction(
     sch: Schedule, form: NormalForm, plan: TilePlan, device: Device
-) -> object | None:
+) -> tirx.PrimFunc | None:
     """Write ``plan`` into ``sch``; the scheduled function, or ``None`` if a step is impossible."""
     program = plan.program
     scope = shared_scope(device, plan.cost.footprint)
@@ -117,7 +124,8 @@ def write_contraction(
     if program.groups > 1:
         func = copy_guard(sch, main, nest.after)
     names = frozenset(str(sch.get(b).name_hint) for b in (nest.block, init))
-    return drop_guards(func, names)
+    summed = tuple(sch.get(loop).loop_var for loop in nest.summed)
+    return drop_guards(func, names, summed)
 
 
 def _plain_nest(sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram) -> _Nest:
@@ -138,7 +146,7 @@ def _plain_nest(sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgr
     sch.bind(thread, "threadIdx.x")
     step = fuse(sch, steps)
     _follow(sch, after, thread)
-    return _Nest(main, step, after)
+    return _Nest(main, step, after, (step, *chunks))
 
 
 def _grouped_nest(
@@ -147,7 +155,9 @@ def _grouped_nest(
     """As the plain nest, in each group; then all threads add the groups' partial sums."""
     axes = len(program.spatial)
     loops = sch.get_loops(main)
-    _, group, _ = sch.split(loops[axes], [None, program.groups, program.chunk[0]])
+    shared_axis, chunk = program.group_axis, program.chunk
+    split = [None, program.groups, chunk[shared_axis]]
+    _, group, _ = sch.split(loops[axes + shared_axis], split)
     partial = sch.rfactor(group, 0)
 
     loops = sch.get_loops(main)
@@ -168,20 +178,22 @@ def _grouped_nest(
 
     store = sch.cache_write(partial, 0, "local")
     group, *inner_loops = sch.get_loops(partial)[1:]
-    spatial, (first_step, first_chunk, *rest) = inner_loops[:axes], inner_loops[axes:]
+    spatial, reduce = inner_loops[:axes], inner_loops[axes:]
+    # The shared axis is two loops already: its steps, and one group's chunk.
+    own_step, own_chunk = reduce.pop(shared_axis), reduce.pop(shared_axis)
     tiles = [
         sch.split(loop, [block // thread, thread])
         for loop, (block, thread) in zip(spatial, program.spatial, strict=True)
     ]
-    steps, chunks = _split_reduce(sch, rest, program.chunk[1:])
-    chunks = [first_chunk, *chunks]
-    steps = [first_step, *steps]
+    others = (*chunk[:shared_axis], *chunk[shared_axis + 1 :])
+    steps, chunks = _split_reduce(sch, reduce, others)
+    steps, chunks = [own_step, *steps], [own_chunk, *chunks]
     sch.reorder(group, *(t[0] for t in tiles), *steps, *chunks, *(t[1] for t in tiles))
     thread = fuse(sch, [group, *(t[0] for t in tiles)])
     sch.bind(thread, "threadIdx.x")
     step = fuse(sch, steps)
     sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
-    return _Nest(partial, step, after)
+    return _Nest(partial, step, after, (step, *chunks))
 
 
 def _split_reduce(

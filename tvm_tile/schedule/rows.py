@@ -43,14 +43,17 @@ def schedule_rows(task: Task) -> Scheduled | None:
     shared = _shared_axes(output, [op for op in reductions if op is not None])
     if shared is None:
         return None
-    tile = construct_rows(output, [op for op in reductions if op], shared, task.device)
-    try:
-        _write(sch, form, shared, tile)
-    except ScheduleError:
-        return None
-    return Scheduled(
-        sch.mod["main"], "rows", tile.describe(), tile.grid, tile.block_size, tile.seconds
-    )
+    tiles = construct_rows(output, [op for op in reductions if op], shared, task.device)
+    for tile in tiles:
+        # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
+        attempt = sch.copy()
+        try:
+            _write(attempt, form, shared, tile)
+        except ScheduleError:
+            continue
+        func = attempt.mod["main"]
+        return Scheduled(func, "rows", tile.describe(), tile.grid, tile.block_size, tile.seconds)
+    return None
 
 
 def _shared_axes(output: Operator, reductions: list[Operator]) -> int | None:

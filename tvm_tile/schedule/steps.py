@@ -93,15 +93,21 @@ def vector_width(region: tuple[int, ...], shape: tuple[int, ...], element_size: 
     return math.gcd(widest, run, stride)
 
 
-def drop_guards(func: tirx.PrimFunc, names: frozenset[str]) -> tirx.PrimFunc:
+def drop_guards(
+    func: tirx.PrimFunc, names: frozenset[str], summed: tuple[Any, ...]
+) -> tirx.PrimFunc:
     """Let the blocks ``names`` compute past the tensor's edge instead of testing for it.
 
     A tile that overhangs computes values nobody stores: they live in a thread's own accumulators,
     and the copy to global memory keeps its guard. A test at each multiply-add would cost more than
-    the arithmetic it saves.
+    the arithmetic it saves. Guards on the ``summed`` loop variables stay: what lies behind the end
+    of a sum must not be added.
     """
-    true = tirx.const(True, "bool")
-    return _with_guards(func, dict.fromkeys(names, true))
+    guards = {}
+    for name in names:
+        kept = [g for g in _conjuncts(_realize(func, name).predicate) if _uses_any(g, summed)]
+        guards[name] = functools.reduce(tirx.all, kept) if kept else tirx.const(True, "bool")
+    return _with_guards(func, guards)
 
 
 def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.PrimFunc:
@@ -132,10 +138,19 @@ def _conjuncts(guard: Any) -> list[Any]:
     return [guard]
 
 
-def _uses_only(expr: Any, scope: list[Any]) -> bool:
+def _variables(expr: Any) -> list[Any]:
     used: list[Any] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, used.append), order="pre")
+    return used
+
+
+def _uses_only(expr: Any, scope: list[Any]) -> bool:
+    used = _variables(expr)
     return bool(used) and all(any(v.same_as(known) for known in scope) for v in used)
+
+
+def _uses_any(expr: Any, variables: tuple[Any, ...]) -> bool:
+    return any(v.same_as(wanted) for v in _variables(expr) for wanted in variables)
 
 
 def _with_guards(func: tirx.PrimFunc, guards: dict[str, Any]) -> tirx.PrimFunc:

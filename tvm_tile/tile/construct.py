@@ -17,7 +17,13 @@ import numpy as np
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.tile.cost import Candidates, Costs, contraction_costs
-from tvm_tile.tile.rtile import RProgram, RTile, TileCost, TilePlan
+from tvm_tile.tile.rtile import (
+    RProgram,
+    RTile,
+    TileCost,
+    TilePlan,
+    longest_reduce_axis,
+)
 
 _MAX_ACCUMULATORS = 64
 _MAX_UNROLLED = 1024  # multiply-adds of one thread's step, which the kernel unrolls
@@ -141,13 +147,13 @@ def _programs(
     threads = math.prod(block[a.name] // register[a.name] for a in operator.spatial_axes)
     accumulators = math.prod(register.values())
     grid = math.prod(-(-a.extent // block[a.name]) for a in operator.spatial_axes)
-    first = operator.reduce_axes[0]
+    longest = operator.reduce_axes[longest_reduce_axis(operator)]
     for chunk in _chunks(operator):
         depth = math.prod(chunk.values())
         if depth * accumulators > _MAX_UNROLLED:
             continue
         for groups in (1, 2, 4, 8, 16):
-            if first.extent % (chunk[first.name] * groups) and groups > 1:
+            if longest.extent % (chunk[longest.name] * groups) and groups > 1:
                 continue
             if not 32 <= threads * groups <= _MAX_THREADS:
                 continue
@@ -162,10 +168,21 @@ def _programs(
 
 
 def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
-    """Reduce extents of one step: the window whole, the long axis in small aligned pieces."""
+    """Reduce extents of one step: short axes (a window) whole, the longest in small pieces.
+
+    A piece that does not divide its axis leaves a guarded last step; it is tried only where no
+    divisor is near.
+    """
     axes = operator.reduce_axes
-    window = {axis.name: axis.extent for axis in axes[1:] if axis.extent <= 7}
-    rest = {axis.name: 1 for axis in axes[1:] if axis.extent > 7}
-    for step in (1, 2, 3, 4, 8, 16, 32):
-        if axes[0].extent % step == 0:
-            yield {axes[0].name: step} | window | rest
+    longest = axes[longest_reduce_axis(operator)]
+    window = {axis.name: max(d for d in range(1, 9) if axis.extent % d == 0) for axis in axes}
+    for step in _chunk_steps(longest.extent):
+        yield window | {longest.name: step}
+
+
+def _chunk_steps(extent: int) -> tuple[int, ...]:
+    divisors = [step for step in range(1, 65) if extent % step == 0]
+    regular = [step for step in divisors if step in (1, 2, 3, 4, 7, 8, 16, 32) or step >= 16]
+    if max(regular) >= 8 or extent <= 8:
+        return tuple(regular)
+    return (*regular, 8, 16)

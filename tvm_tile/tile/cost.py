@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.tile.rtile import longest_reduce_axis
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -110,9 +111,9 @@ def contraction_costs(operator: Operator, device: Device, tiles: Candidates) -> 
     """Predict each candidate for a matrix product or convolution staged in shared memory."""
     spatial = np.array([not axis.is_reduce for axis in operator.axes])
     extent = np.array([axis.extent for axis in operator.axes])
-    first = int(np.flatnonzero(~spatial)[0])
+    shared_axis = int(np.flatnonzero(~spatial)[longest_reduce_axis(operator)])
     staged = tiles.block.copy()
-    staged[:, first] *= tiles.groups
+    staged[:, shared_axis] *= tiles.groups
     outputs = np.prod(tiles.block[:, spatial], axis=1)
     accumulators = np.prod(tiles.thread[:, spatial], axis=1)
     threads = tiles.groups * (outputs // accumulators)

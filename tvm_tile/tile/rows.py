@@ -37,8 +37,11 @@ class RowTile:
 
 def construct_rows(
     output: Operator, reductions: list[Operator], shared: int, device: Device
-) -> RowTile:
-    """Threads of a row by its length and by how many rows there are to fill the device."""
+) -> tuple[RowTile, ...]:
+    """Threads of a row by its length and by how many rows there are to fill the device.
+
+    The best tile first; then the same with one row a block.
+    """
     rows = math.prod(axis.extent for axis in output.axes[:shared])
     length = max(
         math.prod(axis.extent for axis in op.reduce_axes) for op in reductions
@@ -50,4 +53,5 @@ def construct_rows(
     traffic = output.traffic + max(op.traffic for op in reductions)
     seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
     latency = _STAGE_SECONDS * (len(reductions) + 1)
-    return RowTile(rows, per_block, threads, max(seconds, latency) + device.launch_latency)
+    predicted = max(seconds, latency) + device.launch_latency
+    return tuple(RowTile(rows, n, threads, predicted) for n in dict.fromkeys((per_block, 1)))

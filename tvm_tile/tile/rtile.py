@@ -19,6 +19,12 @@ class RTile:
         return dict(zip((axis.name for axis in operator.axes), self.shape, strict=True))
 
 
+def longest_reduce_axis(operator: Operator) -> int:
+    """Place of the longest reduce axis among the reduce axes; the first of equals."""
+    extents = [axis.extent for axis in operator.reduce_axes]
+    return extents.index(max(extents))
+
+
 @dataclass(frozen=True, slots=True)
 class RProgram:
     """An operator and its tile on each memory level.
@@ -38,6 +44,11 @@ class RProgram:
     groups: int = 1
 
     @property
+    def group_axis(self) -> int:
+        """The reduce axis that groups share, by its place among the reduce axes: the longest."""
+        return longest_reduce_axis(self.operator)
+
+    @property
     def spatial(self) -> tuple[tuple[int, int], ...]:
         """(block extent, thread extent) of each spatial axis."""
         pairs = zip(self.operator.axes, self.shared.shape, self.register.shape, strict=True)
@@ -54,7 +65,7 @@ class RProgram:
         """What lies in shared memory at a time: the block tile with all groups' chunks."""
         extents = self.shared.extents(self.operator)
         if self.groups > 1:
-            extents[self.operator.reduce_axes[0].name] *= self.groups
+            extents[self.operator.reduce_axes[self.group_axis].name] *= self.groups
         return extents
 
     @property
