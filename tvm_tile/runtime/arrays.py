@@ -34,7 +34,7 @@ class ArrayKind(Protocol):
         """What TVM's call takes: a dense, aligned tensor on ``device``; shares memory if it can."""
 
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
-        """An array of this kind, where ``like`` (an input) lives; ``copy`` forbids sharing."""
+        """A result as this kind, where ``like`` (an input) lives; ``copy`` forbids sharing."""
 
 
 def check_input(value: Any, signature: Signature) -> ArrayKind:
@@ -109,6 +109,7 @@ class _NumpyKind:
         return tvm.runtime.empty(array.shape, str(array.dtype), device).copyfrom(array)
 
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
+        tensor = _as_tvm(tensor)
         if not copy and tensor.device == _cpu() and _dlpack_in_numpy(str(tensor.dtype)):
             return np.from_dlpack(tensor)
         return tensor.numpy()
@@ -163,7 +164,7 @@ class _TorchKind:
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         import torch
 
-        result = torch.from_dlpack(tensor)
+        result = tensor if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
         if result.device != like.device:
             return result.to(like.device)
         return result.clone() if copy else result
@@ -205,10 +206,19 @@ class _DLPackKind:
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         import tvm
 
+        tensor = _as_tvm(tensor)
         home = _import_dlpack(like).device
         if not copy and home == tensor.device:
             return tensor
         return tvm.runtime.empty(tensor.shape, str(tensor.dtype), home).copyfrom(tensor)
+
+
+def _as_tvm(tensor: Any) -> Any:
+    """A result as a TVM tensor; with any torch tensor among its inputs TVM returns torch's."""
+    import tvm
+    import tvm_ffi
+
+    return tensor if isinstance(tensor, tvm.runtime.Tensor) else tvm_ffi.from_dlpack(tensor)
 
 
 def _import_dlpack(value: Any) -> Any:
