@@ -10,7 +10,7 @@ from tvm.relax.backend import gpu_generic
 
 from tvm_tile import compat
 from tvm_tile.build import Program, build_program, rename_by_content
-from tvm_tile.device import find_device
+from tvm_tile.device.detect import resolve_device
 from tvm_tile.graph.signature import Signature
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import CompiledModel
@@ -35,13 +35,13 @@ def relax_module(body: Body, shapes: tuple[Shape, ...], dtype: str = "float32") 
 
 def schedule(mod: Any, device_name: str = "emulated") -> Any:
     """A module after TVM's default GPU pipeline, ready for ``build_program``."""
-    target = compat.make_target(find_device(device_name))
+    target = compat.make_target(resolve_device(device_name))
     with target:
         return rename_by_content(gpu_generic.get_default_pipeline(target)(mod))
 
 
 def build(mod: Any, device_name: str = "emulated") -> Program:
-    return build_program(schedule(mod, device_name), find_device(device_name))
+    return build_program(schedule(mod, device_name), resolve_device(device_name))
 
 
 def compile_model(

@@ -65,7 +65,7 @@ class TestProgram:
         assert "__global__" in compat.generate_source(lowered.kernels[0])
         assert tvm.get_global_func("tvm_callback_cuda_compile").same_as(before)
 
-    def test_equal_sources_compile_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nothing_compiles_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         compiled: list[str] = []
 
         def count(source: str, arch: str) -> bytes:
@@ -81,7 +81,7 @@ class TestProgram:
 
     def test_a_model_without_kernels_builds(self) -> None:
         program = build_program(schedule(relax_module(lambda x: x, ((2, 2),))), EMULATED)
-        assert (program.host, program.kernels) == (b"", ())
+        assert (program.language, program.host, program.kernels) == ("opencl", b"", ())
 
     def test_amd_is_refused_with_what_it_needs(self) -> None:
         with pytest.raises(BuildError, match="HSACO"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,24 +41,23 @@ def check_kernel(prim_func: Any, device: Device) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lowered:
-    """One PrimFunc on its way: its host code, and its kernels with their sources."""
+class _Built:
+    """One PrimFunc: its host code, still in TVM's form, and its kernels."""
 
     host: Any
-    kernels: tuple[compat.LoweredKernel, ...]
-    sources: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
 
 
 class Builder:
     """Builds modules for one device and keeps what it has made.
 
     So a pipeline may first ask which PrimFuncs fail, replace these, and build the whole,
-    without lowering or compiling anything twice. Sources compile in threads (compilers let
-    go of Python's lock) while the next PrimFunc is lowered; equal sources compile once.
+    without lowering or compiling anything twice. PrimFuncs are built in threads: TVM's
+    passes and the compilers let go of Python's lock.
 
     Args:
         device: what to build for.
-        workers: kernels compiled at once; None: one a processor.
+        workers: PrimFuncs built at once; None: one a processor.
         on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
 
     Raises:
@@ -69,11 +68,12 @@ class Builder:
         self, device: Device, *, workers: int | None = None, on_kernel: OnKernel | None = None
     ) -> None:
         self._target = compat.make_target(device)
+        self._language = device.kernel_language
+        self._arch = str(dict(device.target).get("arch", ""))
         self._compile = _compiler(device)
-        self._workers = workers or len(os.sched_getaffinity(0))
+        self._workers = max(1, workers or len(os.sched_getaffinity(0)))
         self._on_kernel = on_kernel
-        self._lowered: dict[Any, _Lowered | BuildError] = {}
-        self._binaries: dict[str, bytes | BuildError] = {}
+        self._built: dict[Any, _Built | BuildError] = {}
 
     def build(self, mod: Any) -> Program:
         """Build a Relax module.
@@ -94,20 +94,23 @@ class Builder:
 
         copied_outputs = find_copied_outputs(mod)
         vm, prim_funcs = compat.generate_vm(mod)
-        made = self._make({} if prim_funcs is None else _prim_funcs(prim_funcs))
-        host, kernels = tvm.IRModule(), []
-        for lowered in made.values():
-            if isinstance(lowered, BuildError):
-                raise lowered
-            host.update(lowered.host)
-            for kernel, source in zip(lowered.kernels, lowered.sources, strict=True):
-                binary = self._binaries[source]
-                if isinstance(binary, BuildError):
-                    raise binary
-                kernels.append(
-                    Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
-                )
-        return Program(vm, compat.generate_host(host), tuple(kernels), copied_outputs)
+        host = tvm.IRModule()
+        kernels: list[Kernel] = []
+        for built in self._build_all(
+            {} if prim_funcs is None else _prim_funcs(prim_funcs)
+        ).values():
+            if isinstance(built, BuildError):
+                raise built
+            host.update(built.host)
+            kernels.extend(built.kernels)
+        return Program(
+            language=self._language,
+            arch=self._arch,
+            vm=vm,
+            host=compat.generate_host(host),
+            kernels=tuple(kernels),
+            copied_outputs=copied_outputs,
+        )
 
     def find_failures(self, mod: Any) -> dict[str, BuildError]:
         """Try every PrimFunc of a module.
@@ -121,62 +124,27 @@ class Builder:
         Raises:
             CompilerNotFoundError: no compiler for the device is installed.
         """
-        failures: dict[str, BuildError] = {}
-        for name, lowered in self._make(_prim_funcs(mod)).items():
-            outcomes = (
-                [lowered]
-                if isinstance(lowered, BuildError)
-                else [self._binaries[source] for source in lowered.sources]
-            )
-            errors = [outcome for outcome in outcomes if isinstance(outcome, BuildError)]
-            if errors:
-                failures[name] = errors[0]
-        return failures
+        return {
+            name: built
+            for name, built in self._build_all(_prim_funcs(mod)).items()
+            if isinstance(built, BuildError)
+        }
 
-    def _make(self, functions: Mapping[str, Any]) -> dict[str, _Lowered | BuildError]:
-        """Lower every function and bring all their sources into the table of binaries."""
+    def _build_all(self, functions: Mapping[str, Any]) -> dict[str, _Built | BuildError]:
         from tvm_ffi import StructuralKey
 
-        made: dict[str, _Lowered | BuildError] = {}
-        tasks: dict[str, Future[bytes | BuildError]] = {}
-        with ThreadPoolExecutor(max_workers=max(1, self._workers)) as pool:
-            for name, function in functions.items():
-                key = (name, StructuralKey(function))
-                if key not in self._lowered:
-                    self._lowered[key] = self._lower(name, function)
-                lowered = made[name] = self._lowered[key]
-                if isinstance(lowered, BuildError):
-                    continue
-                for kernel, source in zip(lowered.kernels, lowered.sources, strict=True):
-                    if source not in self._binaries and source not in tasks:
-                        tasks[source] = pool.submit(self._try_compile, kernel.name, source)
-            self._collect(made, tasks)
-        return made
-
-    def _collect(
-        self,
-        made: Mapping[str, _Lowered | BuildError],
-        tasks: Mapping[str, Future[bytes | BuildError]],
-    ) -> None:
-        """Wait for the compiler, function after function as they become complete."""
-        sources = {future: source for source, future in tasks.items()}
-        waiting = {
-            name: set() if isinstance(lowered, BuildError) else tasks.keys() & lowered.sources
-            for name, lowered in made.items()
-        }
-        done = 0
-        for future in (None, *as_completed(sources)):
-            if future is not None:
-                self._binaries[sources[future]] = future.result()
-            for name in [
-                name for name, open_ in waiting.items() if not open_ - self._binaries.keys()
-            ]:
-                del waiting[name]
-                done += 1
+        keys = {name: (name, StructuralKey(function)) for name, function in functions.items()}
+        missing = [name for name, key in keys.items() if key not in self._built]
+        with ThreadPoolExecutor(max_workers=self._workers) as pool:
+            tasks = {pool.submit(self._build_one, name, functions[name]): name for name in missing}
+            for done, task in enumerate(as_completed(tasks), start=1):
+                name = tasks[task]
+                self._built[keys[name]] = task.result()
                 if self._on_kernel is not None:
-                    self._on_kernel(name, done, len(made))
+                    self._on_kernel(name, done, len(tasks))
+        return {name: self._built[key] for name, key in keys.items()}
 
-    def _lower(self, name: str, function: Any) -> _Lowered | BuildError:
+    def _build_one(self, name: str, function: Any) -> _Built | BuildError:
         import tvm
 
         try:
@@ -184,18 +152,25 @@ class Builder:
             lowered = compat.lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
-            sources = tuple(compat.generate_source(kernel) for kernel in lowered.kernels)
+            sources = [compat.generate_source(kernel) for kernel in lowered.kernels]
         except Exception as error:  # TVM's passes raise whatever they like
             return _unscheduled(name, str(error))
-        return _Lowered(lowered.host, lowered.kernels, sources)
-
-    def _try_compile(self, name: str, source: str) -> bytes | BuildError:
         try:
-            return self._compile(name, source)
+            kernels = tuple(
+                Kernel(
+                    kernel.name,
+                    source,
+                    kernel.arg_types,
+                    kernel.launch_params,
+                    self._compile(kernel.name, source),
+                )
+                for kernel, source in zip(lowered.kernels, sources, strict=True)
+            )
         except CompilerNotFoundError:
             raise
         except BuildError as error:
             return error
+        return _Built(lowered.host, kernels)
 
 
 def _unscheduled(name: str, why: str) -> BuildError:

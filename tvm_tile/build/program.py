@@ -30,6 +30,8 @@ class Program:
     """A compiled model.
 
     Attributes:
+        language: what the kernels are written in: ``"cuda"`` or ``"opencl"`` (emulated).
+        arch: the GPU architecture of their machine code, such as ``"sm_90a"``; may be empty.
         vm: bytes of TVM's VMExecutable, with the model's constants.
         host: LLVM bitcode of the functions that launch the kernels; may be empty.
         kernels: every kernel, by name.
@@ -37,7 +39,9 @@ class Program:
             input, so that they are copied before a caller gets to write into them.
     """
 
+    language: str
+    arch: str
     vm: bytes
     host: bytes
     kernels: tuple[Kernel, ...]
-    copied_outputs: tuple[int, ...] = ()
+    copied_outputs: tuple[int, ...]

@@ -87,6 +87,8 @@ def _manifest(model: SavedModel, members: Mapping[str, bytes]) -> dict[str, Any]
         "tvm": tvm,
         "tvm_ffi": ffi,
         "device": model.device_name,
+        "language": model.program.language,
+        "arch": model.program.arch,
         "inputs": [asdict(signature) for signature in model.inputs],
         "outputs": [asdict(signature) for signature in model.outputs],
         "copied_outputs": list(model.program.copied_outputs),
@@ -189,6 +191,8 @@ def _assemble(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> Save
         for position, kernel in enumerate(manifest["kernels"])
     )
     program = Program(
+        language=manifest["language"],
+        arch=manifest["arch"],
         vm=members["vm.bin"],
         host=members["host.bc"],
         kernels=kernels,

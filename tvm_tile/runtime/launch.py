@@ -7,7 +7,6 @@ from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.program import Program
-from tvm_tile.device import Device
 from tvm_tile.errors import DeviceError, UnknownDeviceError
 from tvm_tile.runtime.emulate import attach_emulated
 
@@ -29,21 +28,22 @@ class Loaded:
     keep_alive: tuple[object, ...]
 
 
-def load_program(program: Program, device: Device) -> Loaded:
+def load_program(program: Program, device_name: str) -> Loaded:
     """Load a program onto the device that is present.
 
     Raises:
         UnknownDeviceError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code.
     """
-    runtime_device = _runtime_device(device)
+    emulated = program.language == "opencl"
+    device = _cpu() if emulated else _gpu(program.arch, device_name)
     machine_module = compat.load_vm(program.vm)
-    keep_alive: list[object] = []
+    launchers: list[object] = []
     if program.host:
         host = compat.load_host(program.host)
         for kernel in program.kernels:
-            if device.kernel_language == "opencl":
-                keep_alive.append(attach_emulated(kernel))
+            if emulated:
+                launchers.append(attach_emulated(kernel))
             else:
                 host.import_module(
                     compat.cuda_module_from_cubin(
@@ -51,28 +51,31 @@ def load_program(program: Program, device: Device) -> Loaded:
                     )
                 )
         machine_module.import_module(host)
-    machine = compat.make_virtual_machine(machine_module, runtime_device)
-    return Loaded(machine, machine["main"], runtime_device, tuple(keep_alive))
+    machine = compat.make_virtual_machine(machine_module, device)
+    return Loaded(machine, machine["main"], device, tuple(launchers))
 
 
-def _runtime_device(device: Device) -> Any:
+def _cpu() -> Any:
     import tvm
 
-    if device.kernel_language == "opencl":
-        return tvm.cpu()
-    gpu = tvm.cuda(0) if device.kernel_language == "cuda" else tvm.rocm(0)
+    return tvm.cpu()
+
+
+def _gpu(arch: str, device_name: str) -> Any:
+    import tvm
+
+    gpu = tvm.cuda(0)
     if not gpu.exist:
         raise UnknownDeviceError(
-            f"{device.name} and its driver must be present to run this model",
-            f"TVM finds no {device.kernel_language} device in this machine",
+            f"{device_name} and its driver must be present to run this model",
+            "TVM finds no CUDA device in this machine",
             'run it there (model.save), or compile for device="emulated"',
         )
-    if device.kernel_language == "cuda":
-        _check_architecture(str(dict(device.target)["arch"]), str(gpu.compute_version), gpu)
+    _check_architecture(arch, str(gpu.compute_version), str(gpu.device_name))
     return gpu
 
 
-def _check_architecture(arch: str, version: str, gpu: Any) -> None:
+def _check_architecture(arch: str, version: str, gpu: str) -> None:
     """Machine code runs on its own major version, from its own minor version upwards."""
     digits = arch.removeprefix("sm_").rstrip("af")
     wanted = (int(digits[:-1]), int(digits[-1]))
@@ -83,6 +86,6 @@ def _check_architecture(arch: str, version: str, gpu: Any) -> None:
     if not fits:
         raise DeviceError(
             f"the model was compiled for {arch}",
-            f"the GPU is {gpu.device_name}, sm_{present[0]}{present[1]}",
+            f"the GPU is {gpu}, sm_{present[0]}{present[1]}",
             'compile it for this GPU: device="auto"',
         )
