@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from typing import Any
 
 from tvm_tile.errors import BuildError, CompilerNotFoundError
@@ -78,11 +77,8 @@ def _build_program(source: str) -> Any:
     import pyopencl
 
     try:
-        # PoCL compiles one text at a time anyway, and warning filters belong to the process.
-        with _LOCK, warnings.catch_warnings():
-            # PoCL's remarks about correct code; errors raise.
-            warnings.simplefilter("ignore")
-            return pyopencl.Program(context, source).build(cache_dir=False)
+        # -w: PoCL's remarks about correct code would become Python warnings.
+        return pyopencl.Program(context, source).build(options=["-w"], cache_dir=False)
     except (pyopencl.Error, RuntimeError) as error:
         raise BuildError(
             "PoCL must accept every kernel",
