@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         sub.add_argument("model", type=Path, help=model_help)
         sub.add_argument(
-            "--device", default="auto", help='such as nvidia/h200; "auto" is the GPU present'
+            "--device", help='such as nvidia/h200; by default "auto", the GPU that is present'
         )
         sub.add_argument(
             "--input",
@@ -153,13 +154,15 @@ def _explain(arguments: argparse.Namespace) -> None:
 def _schedule(arguments: argparse.Namespace) -> None:
     from tvm_tile.pipeline import schedule
 
-    kernels = schedule(arguments.model, arguments.device, inputs=dict(arguments.inputs))
+    kernels = schedule(arguments.model, arguments.device or "auto", inputs=dict(arguments.inputs))
     if arguments.kernel is not None:
         if arguments.kernel not in kernels:
+            closest = difflib.get_close_matches(arguments.kernel, kernels, n=3, cutoff=0.3)
             raise InputError(
                 "the kernel must be one of this model's",
                 arguments.kernel,
-                f"use one of {', '.join(sorted(kernels))}",
+                f"use {' or '.join(closest or list(kernels)[:3])}; "
+                "`tvm-tile explain` lists all of them",
             )
         kernels = {arguments.kernel: kernels[arguments.kernel]}
     print("\n\n".join(kernels.values()))
@@ -198,15 +201,18 @@ def _open_model(arguments: argparse.Namespace) -> CompiledModel:
     from tvm_tile.progress import ConsoleProgress
 
     if arguments.model.suffix == _SAVED_SUFFIX:
-        if arguments.inputs:
+        if arguments.inputs or arguments.device is not None:
+            given = "--input" if arguments.inputs else "--device"
             raise InputError(
-                "a saved model's shapes are fixed", "--input was given", "leave --input out"
+                "a saved model has its device and its shapes already",
+                f"{given} was given",
+                f"leave {given} out, or pass the model that it was made from",
             )
         return tvm_tile.load(arguments.model)
     with ConsoleProgress() as progress:
         return tvm_tile.compile(
             arguments.model,
-            device=arguments.device,
+            device=arguments.device or "auto",
             inputs=dict(arguments.inputs) or None,
             progress=progress,
         )

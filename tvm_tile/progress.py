@@ -7,6 +7,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 
 class ConsoleProgress:
@@ -21,10 +22,13 @@ class ConsoleProgress:
         self._bar: Progress | None = None
         if console.is_terminal:
             self._bar = Progress(
-                BarColumn(),
+                BarColumn(bar_width=20),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                TextColumn("{task.description}"),
+                # Names of fused kernels can be longer than a terminal is wide.
+                TextColumn(
+                    "{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")
+                ),
                 console=console,
             )
             self._task = self._bar.add_task("kernels", total=None)

@@ -104,8 +104,12 @@ def test_schedule_prints_tensor_ir(onnx_file: Path, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert "prim_func" in out
     assert "threadIdx.x" in out
-    assert main([*words, "--kernel", "no_such_kernel"]) == 2
-    assert "no_such_kernel" in capsys.readouterr().err
+    assert main([*words, "--kernel", "matmul"]) == 2
+    message = capsys.readouterr().err
+    assert "remedy: use fused_matmul_relu_" in message
+    name = message.partition("remedy: use ")[2].partition(";")[0]
+    assert main([*words, "--kernel", name]) == 0
+    assert capsys.readouterr().out == out
 
 
 def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +130,8 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
         (["compile", "{model}", "-o", "/no/such/folder/x"], "/no/such/folder"),
         (["compile", "{saved}"], "must not be compiled yet"),
         (["run", "{broken_saved}"], "broken.tvmtile"),
-        (["run", "{saved}", "--input", "x=1x4"], "shapes are fixed"),
+        (["run", "{saved}", "--input", "x=1x4"], "--input was given"),
+        (["explain", "{saved}", "--device", "nvidia/h200"], "--device was given"),
         (["run", "{saved}", "--input-file", "{missing}"], "missing.onnx"),
         (["run", "{saved}", "--input-file", "{wrong}"], "(3, 4)"),
     ],
