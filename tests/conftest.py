@@ -1,1 +1,1 @@
-"""Pytest puts this file's folder on the path, so that tests can import its modules."""
+"""Pytest puts the folder above this package on the path, so that tests can import its modules."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from cpu_build import operators, run
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from tests.cpu_build import operators, run
 from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.frontend import Imported, import_model
 

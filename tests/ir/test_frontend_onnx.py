@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import onnx.helper as oh
 import pytest
-from cpu_build import operators, run
 from onnx import TensorProto
 
+from tests.cpu_build import operators, run
 from tvm_tile.errors import (
     DynamicShapeError,
     ModelError,
@@ -120,6 +120,42 @@ class TestOnnx:
         x = np.array([-3, -1, 0, 2], np.float32)
         expected = np.maximum(x, 0) + np.minimum(0, 2 * (np.exp(x / 2) - 1))
         np.testing.assert_allclose(run(imported, x)[0], expected, rtol=1e-6)
+
+    def test_a_form_that_the_converter_refuses_is_expanded(self) -> None:
+        nodes = [oh.make_node("Elu", ["x"], ["y"])]
+        model = onnx_model(nodes, {"x": (3,)}, ["y"], dtype=TensorProto.FLOAT16)
+        x = np.array([-1, 0, 2], np.float16)
+        expected = np.where(x > 0, x, np.exp(x) - 1)
+        np.testing.assert_allclose(run(import_model(model), x)[0], expected, rtol=2e-3)
+
+    @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+    def test_recurrent_operators(self, kind: str) -> None:
+        rng = np.random.default_rng(0)
+        gates, hidden, steps = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind], 5, 4
+        shapes = {
+            "w": (2, gates * hidden, 3),
+            "r": (2, gates * hidden, hidden),
+            "b": (2, 2 * gates * hidden),
+        }
+        weights = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+        states = ["", "h", "c"] if kind == "LSTM" else ["", "h"]
+        outputs = ["y", "yh", "yc"] if kind == "LSTM" else ["y", "yh"]
+        node = oh.make_node(
+            kind,
+            ["x", "w", "r", "b", *states],
+            outputs,
+            hidden_size=hidden,
+            direction="bidirectional",
+        )
+        inputs: dict[str, tuple[int, ...] | None] = {"x": (steps, 2, 3)}
+        inputs |= {name: (2, 2, hidden) for name in states if name}
+        model = onnx_model([node], inputs, outputs, weights)
+        arrays = [rng.standard_normal(shape).astype(np.float32) for shape in inputs.values()]
+        runtime = pytest.importorskip("onnxruntime")
+        session = runtime.InferenceSession(model.SerializeToString())
+        expected = session.run(None, dict(zip(inputs, arrays, strict=True)))
+        for output, reference in zip(run(import_model(model), *arrays), expected, strict=True):
+            np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-5)
 
     def test_half_precision_accumulates_in_float32(self) -> None:
         nodes = [oh.make_node("MatMul", ["x", "w"], ["y"])]

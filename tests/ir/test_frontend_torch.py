@@ -8,8 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from cpu_build import operators, run
 
+from tests.cpu_build import operators, run
 from tvm_tile.errors import DynamicShapeError, ModelError, UnsupportedOperatorError
 from tvm_tile.frontend import import_model
 from tvm_tile.graph.signature import Signature

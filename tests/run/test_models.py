@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from models import TEST_MODELS, Entry, relative_error
 
 import tvm_tile
+from tests.models import TEST_MODELS, Entry, relative_error
 
 pytest.importorskip("pyopencl")
 

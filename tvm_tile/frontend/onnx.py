@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from tvm_tile.frontend.onnx_model import (
     read_model,
     validate_model,
 )
+from tvm_tile.frontend.onnx_recurrent import RECURRENT_OPERATORS, convert_recurrent
 from tvm_tile.frontend.onnx_rewrite import (
     STANDARD_DOMAINS,
     expand_functions,
+    has_definition,
     opset_version,
     take_constant_branches,
     walk_nodes,
@@ -74,32 +76,41 @@ def import_onnx(
         model = read_model(Path(model))
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
-    model = _simplify(model)
-    _require_supported(model)
-    mod = prepare(_to_relax(model))
+    mod, model = _convert(model)
     return describe(
-        mod,
+        prepare(mod),
         name,
         [value.name for value in free_inputs(model.graph)],
         [value.name for value in model.graph.output],
     )
 
 
-def _simplify(model: onnx.ModelProto) -> onnx.ModelProto:
-    model = fold(expand_functions(model, _known_operators(model)))
-    while take_constant_branches(model.graph):
-        model = fold(model)
-    return model
+def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
+    """The Relax module, and the simplified model that it stands for."""
+    known = _HANDLED_APART | RECURRENT_OPERATORS | set(onnx_frontend._get_convert_map())
+    if opset_version(model) >= 23:
+        known -= {"Attention"}  # TVM's converter of this name is for another domain's operator
+    while True:
+        simple = _simplify(model, known)
+        _require_supported(simple, known)
+        try:
+            return _to_relax(simple), simple
+        except _Rejected as rejected:
+            # Some converters refuse forms (types, attributes) that ONNX's own definition of the
+            # operator through simpler ones covers.
+            if not has_definition(rejected.op_type, opset_version(simple)):
+                raise rejected.explain() from rejected
+            known -= {rejected.op_type}
 
 
-def _known_operators(model: onnx.ModelProto) -> frozenset[str]:
-    known = _HANDLED_APART | set(onnx_frontend._get_convert_map())
-    # TVM's converter of this name is for the operator of another domain.
-    return known - {"Attention"} if opset_version(model) >= 23 else known
+def _simplify(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
+    simple = fold(expand_functions(model, known))
+    while take_constant_branches(simple.graph):
+        simple = fold(simple)
+    return simple
 
 
-def _require_supported(model: onnx.ModelProto) -> None:
-    known = _known_operators(model)
+def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
     missing: dict[str, list[str]] = {}
     for node in walk_nodes(model.graph):
         if node.domain not in _DOMAINS or node.op_type not in known:
@@ -118,24 +129,51 @@ def _to_relax(model: onnx.ModelProto) -> Any:
     # The importer prints each failure and warns about each input name it changes.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return importer.from_onnx(model.graph, opset_version(model))
+        try:
+            return importer.from_onnx(model.graph, opset_version(model))
+        except _Rejected:
+            raise
+        except Exception as error:  # whatever comes up between the operators
+            raise UnsupportedOperatorError(
+                "the model must be in a form that TVM's ONNX importer knows",
+                f"{type(error).__name__}: {_first_line(error)}",
+                "give the sizes of all inputs, or export the model in another form",
+            ) from error
+
+
+class _Rejected(Exception):
+    """A converter raised ``error`` for a node."""
+
+    def __init__(self, op_type: str, node: str, error: Exception) -> None:
+        super().__init__(op_type, node, error)
+        self.op_type = op_type
+        self._node = node
+        self._error = error
+
+    def explain(self) -> UnsupportedOperatorError:
+        return UnsupportedOperatorError(
+            f"operator {self.op_type} must be in a form that TVM's ONNX importer knows",
+            f"node {self._node!r}: {type(self._error).__name__}: {_first_line(self._error)}",
+            "give the sizes of all inputs, or export this operator in another form",
+        )
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):
-    """TVM's importer, saying which node it could not convert."""
+    """TVM's importer with more operators, saying which node it could not convert."""
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Done before, for the graphs inside nodes as well."""
 
     def _convert_operator(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         try:
+            if op_name in RECURRENT_OPERATORS:
+                return self.bb.normalize(convert_recurrent(op_name, self.bb, inputs, attrs))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         except Exception as error:  # converters raise whatever comes up
             node = attrs.get("tvm_custom", {}).get("name") or "without a name"
-            raise UnsupportedOperatorError(
-                f"operator {op_name} must be in a form that TVM's ONNX importer knows",
-                f"node {node!r}: {type(error).__name__}: {_first_line(error)}",
-                "give the sizes of all inputs, or export this operator in another form",
-            ) from error
+            raise _Rejected(op_name, node, error) from error
 
 
 def _first_line(error: Exception) -> str:

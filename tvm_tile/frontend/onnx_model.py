@@ -138,7 +138,7 @@ def _fix_input(value: onnx.ValueInfoProto, size: tuple[int, ...], named: dict[st
             "give one extent per dimension, outermost first",
         )
     for dim, extent in zip(dims, size, strict=True):
-        expected = dim.dim_value if dim.HasField("dim_value") else named.get(dim.dim_param, extent)
+        expected = dim.dim_value if _fixed(dim) else named.get(dim.dim_param, extent)
         if extent < 0 or expected != extent:
             raise ModelError(
                 f"the size of input {value.name!r} must agree with the model: {_shown(value)}",
@@ -177,7 +177,8 @@ def _shown(value: onnx.ValueInfoProto) -> str:
 
 
 def _fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    return bool(dim.HasField("dim_value"))
+    # Some exporters write -1 for an open extent.
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
 def _example(value: onnx.ValueInfoProto) -> str:

@@ -53,11 +53,12 @@ def expand_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.Mod
                 for node in walk_nodes(model.graph)
                 if node.domain in STANDARD_DOMAINS
                 and node.op_type not in known
-                and _has_definition(node.op_type, opset_version(model))
+                and has_definition(node.op_type, opset_version(model))
             }
         )
         if not expandable:
             break
+        _write_defaults(model.graph, {op_type for _, op_type in expandable}, opset_version(model))
         # Definitions that depend on the context read element types of intermediate values.
         model = onnx.shape_inference.infer_shapes(model)
         model = onnx.inliner.inline_selected_functions(
@@ -66,7 +67,20 @@ def expand_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.Mod
     return model
 
 
-def _has_definition(op_type: str, opset: int) -> bool:
+def _write_defaults(graph: onnx.GraphProto, op_types: Collection[str], opset: int) -> None:
+    """Give nodes their attributes' default values, in place: the inliner loses those."""
+    for node in walk_nodes(graph):
+        if node.op_type not in op_types or node.domain not in STANDARD_DOMAINS:
+            continue
+        given = {attribute.name for attribute in node.attribute}
+        for name, attribute in onnx.defs.get_schema(node.op_type, opset).attributes.items():
+            default = attribute.default_value
+            if name not in given and default.type != onnx.AttributeProto.UNDEFINED:
+                node.attribute.append(default)
+
+
+def has_definition(op_type: str, opset: int) -> bool:
+    """Whether ONNX defines a standard operator through simpler ones."""
     if not onnx.defs.has(op_type, max_inclusive_version=opset):
         return False
     schema = onnx.defs.get_schema(op_type, opset)
