@@ -139,22 +139,34 @@ class TestCuda:
         nvcc = tmp_path / "nvcc"
         nvcc.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho "$*" > "$2"\n')
         nvcc.chmod(0o755)
-        monkeypatch.setattr(tvm_tile.build.cuda, "nvrtc_available", lambda: False)
+        monkeypatch.setattr(tvm_tile.build.cuda, "nvrtc_architectures", lambda: ())
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
         assert b"kernel.cubin" in compile_cuda(KERNEL.format("1"), "sm_90a")
         nvcc.write_text("#!/bin/sh\necho no such luck >&2\nexit 1\n")
         with pytest.raises(BuildError, match="no such luck"):
             compile_cuda(KERNEL.format("1"), "sm_90a")
+        nvcc.write_text("#!/bin/sh\necho Unsupported gpu architecture >&2\nexit 1\n")
+        with pytest.raises(CompilerNotFoundError, match="code for sm_70"):
+            compile_cuda(KERNEL.format("1"), "sm_70")
 
     def test_without_any_compiler_the_remedy_is_a_package(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     ) -> None:
-        monkeypatch.setattr(tvm_tile.build.cuda, "nvrtc_available", lambda: False)
+        monkeypatch.setattr(tvm_tile.build.cuda, "nvrtc_architectures", lambda: ())
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(CompilerNotFoundError, match="pip install"):
             compile_cuda(KERNEL.format("1"), "sm_90a")
         with pytest.raises(CompilerNotFoundError):
             Builder(H200).find_failures(tvm.IRModule({"f": add_one()}))
+
+    def test_gpus_that_nvrtc_has_dropped_need_an_older_nvcc(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    ) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(
+            CompilerNotFoundError, match=r"sm_50[\s\S]*NVRTC for .*90[\s\S]*CUDA 12"
+        ):
+            compile_cuda(KERNEL.format("1"), "sm_50")
 
 
 def named(function: Any) -> Any:

@@ -83,31 +83,45 @@ def compile_cuda(source: str, arch: str) -> bytes:
         The bytes of the cubin.
 
     Raises:
-        CompilerNotFoundError: neither NVRTC nor nvcc is installed.
+        CompilerNotFoundError: neither NVRTC nor nvcc is installed, or none knows ``arch``.
         BuildError: the compiler rejected the text.
     """
-    if nvrtc_available():
+    if _digits(arch) in nvrtc_architectures():
         return _compile_with_nvrtc(source, arch)
     nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        raise CompilerNotFoundError(
-            "a CUDA compiler: NVRTC (the packages of the extra cuda) or nvcc on PATH",
-            "neither",
-            'pip install "tvm_tile[cuda]"',
-        )
-    return _compile_with_nvcc(nvcc, source, arch)
+    if nvcc is not None:
+        return _compile_with_nvcc(nvcc, source, arch)
+    if nvrtc_architectures():
+        raise _too_new(arch, f"NVRTC for {', '.join(map(str, nvrtc_architectures()))}, no nvcc")
+    raise CompilerNotFoundError(
+        "a CUDA compiler: NVRTC (the packages of the extra cuda), or nvcc on PATH",
+        "neither",
+        'pip install "tvm_tile[cuda]"',
+    )
+
+
+def _too_new(arch: str, found: str) -> CompilerNotFoundError:
+    remedy = "put an nvcc on PATH that still knows this GPU: CUDA 12 for sm_70"
+    return CompilerNotFoundError(f"a CUDA compiler that makes code for {arch}", found, remedy)
+
+
+def _digits(arch: str) -> int:
+    return int(arch.removeprefix("sm_").rstrip("af"))
 
 
 @functools.cache
-def nvrtc_available() -> bool:
-    """Whether cuda-bindings, NVRTC's library and CUDA's headers are all installed."""
+def nvrtc_architectures() -> tuple[int, ...]:
+    """Compute capabilities, such as 90, that the installed NVRTC can make code for.
+
+    Empty unless cuda-bindings, NVRTC's library and CUDA's headers are all installed.
+    """
     try:
         from cuda.bindings import nvrtc
 
-        nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError):
-        return False
-    return bool(_include_folders())
+        architectures = _nvrtc(nvrtc.nvrtcGetSupportedArchs())
+        return tuple(architectures) if _include_folders() else ()
+    except (ImportError, RuntimeError):  # the library is looked for at the first call
+        return ()
 
 
 @functools.cache
@@ -172,5 +186,7 @@ def _compile_with_nvcc(nvcc: str, source: str, arch: str) -> bytes:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             log = done.stderr + done.stdout
+            if "nsupported gpu architecture" in log:
+                raise _too_new(arch, log.strip())
             raise BuildError(f"nvcc must accept the kernel for {arch}", log, _REMEDY)
         return cubin.read_bytes()

@@ -199,7 +199,7 @@ def _compiler(device: Device) -> Callable[[str, str], bytes]:
     if device.kernel_language == "opencl":
         return check_opencl
     raise BuildError(
-        "machine code for AMD GPUs: an HSACO, linked by ld.lld",
-        f"{device.name}: tvm_tile plans for it and schedules for it, but cannot build for it yet",
+        "AMD kernels: ld.lld to link an HSACO, and TVM with its ROCm runtime to launch it",
+        f"{device.name}: tvm_tile schedules for it, but cannot build for it yet",
         "use tvm-tile schedule to see its plan, or build for an NVIDIA GPU or emulated",
     )
