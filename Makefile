@@ -40,16 +40,17 @@ clean:
 	rm -rf .venv
 
 .venv/.created:
-	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and f"Python 3.10 or newer is needed; this is {v.major}.{v.minor}. Use: make PYTHON=/path/to/python3")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and f"Python 3.10 or newer is needed; this is {v.major}.{v.minor}. Use: make PYTHON=/path/to/python3")'
 	$(PYTHON) -m venv .venv
-	touch $@
+	@touch $@
 
 .venv/.demo: .venv/.created pyproject.toml Makefile
+	@echo 'Installing into .venv: some 350 MB to download the first time'
 	$(PIP) -e '.[demo]'
 	$(PIP) --no-deps $(DEMO_DATA)
-	touch $@
+	@touch $@
 
 .venv/.dev: .venv/.demo
 	$(PIP) -e '.[dev]'
 	$(PIP) --no-deps $(TEST_DATA)
-	touch $@
+	@touch $@
