@@ -68,7 +68,7 @@ def compile(  # noqa: A001  the name users expect, as in tvm.compile
     options = options or Options()
     record = resolve_device(device)
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
-    fused = _fuse(imported.mod, record)
+    fused = fuse(imported.mod, record)
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress)
     scheduled, kernels = _schedule_what_builds(fused, record, builder)
     program = builder.build(_lower(scheduled, record, options))
@@ -89,7 +89,7 @@ def schedule(
     """
     record = resolve_device(device)
     imported: Imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
-    scheduled, kernels = schedule_module(_fuse(imported.mod, record), record)
+    scheduled, kernels = schedule_module(fuse(imported.mod, record), record)
     return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
 
 
@@ -109,7 +109,7 @@ def relax_pipeline() -> tvm.transform.Pass:
 
 
 
-def _fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
+def fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
     with compat.make_target(device):
         return rename_by_content(tvm.transform.Sequential(_fusion_passes())(mod))
 

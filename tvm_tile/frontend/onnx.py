@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.imported import Imported, describe
+from tvm_tile.frontend.onnx_fold import fold_with_onnxslim, fold_with_reference
 from tvm_tile.frontend.onnx_model import (
     bind_constants,
     fix_sizes,
-    fold,
     free_inputs,
     read_model,
     validate_model,
@@ -91,20 +91,27 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
     if opset_version(model) >= 23:
         known -= {"Attention"}  # TVM's converter of this name is for another domain's operator
     while True:
-        simple = _simplify(model, known)
-        _require_supported(simple, known)
-        try:
-            return _to_relax(simple), simple
-        except _Rejected as rejected:
-            # Some converters refuse forms (types, attributes) that ONNX's own definition of the
-            # operator through simpler ones covers.
-            if not has_definition(rejected.op_type, opset_version(simple)):
-                raise rejected.explain() from rejected
-            known -= {rejected.op_type}
+        expanded = expand_functions(model, known)
+        rejected: _Rejected | None = None
+        for fold in (fold_with_onnxslim, fold_with_reference):
+            simple = _simplify(expanded, fold)
+            _require_supported(simple, known)
+            try:
+                return _to_relax(simple), simple
+            except _Rejected as error:
+                rejected = error
+        assert rejected is not None
+        # Some converters refuse forms (types, attributes) that ONNX's own definition of the
+        # operator through simpler ones covers.
+        if not has_definition(rejected.op_type, opset_version(model)):
+            raise rejected.explain() from rejected
+        known -= {rejected.op_type}
 
 
-def _simplify(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
-    simple = fold(expand_functions(model, known))
+def _simplify(
+    model: onnx.ModelProto, fold: Callable[[onnx.ModelProto], onnx.ModelProto]
+) -> onnx.ModelProto:
+    simple = fold(model)
     while take_constant_branches(simple.graph):
         simple = fold(simple)
     return simple
@@ -134,11 +141,7 @@ def _to_relax(model: onnx.ModelProto) -> Any:
         except _Rejected:
             raise
         except Exception as error:  # whatever comes up between the operators
-            raise UnsupportedOperatorError(
-                "the model must be in a form that TVM's ONNX importer knows",
-                f"{type(error).__name__}: {_first_line(error)}",
-                "give the sizes of all inputs, or export the model in another form",
-            ) from error
+            raise _Rejected(importer.last_operator, "", error) from error
 
 
 class _Rejected(Exception):
@@ -153,13 +156,19 @@ class _Rejected(Exception):
     def explain(self) -> UnsupportedOperatorError:
         return UnsupportedOperatorError(
             f"operator {self.op_type} must be in a form that TVM's ONNX importer knows",
-            f"node {self._node!r}: {type(self._error).__name__}: {_first_line(self._error)}",
+            f"at node {self._node!r}: {type(self._error).__name__}: {_first_line(self._error)}",
             "give the sizes of all inputs, or export this operator in another form",
         )
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):
-    """TVM's importer with more operators, saying which node it could not convert."""
+    """TVM's importer with more operators, saying which node it could not convert.
+
+    Attributes:
+        last_operator: type of the operator that was converted last.
+    """
+
+    last_operator = ""
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Done before, for the graphs inside nodes as well."""
@@ -167,12 +176,13 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _convert_operator(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
+        self.last_operator = op_name
         try:
             if op_name in RECURRENT_OPERATORS:
                 return self.bb.normalize(convert_recurrent(op_name, self.bb, inputs, attrs))
             return super()._convert_operator(op_name, inputs, attrs, opset)
         except Exception as error:  # converters raise whatever comes up
-            node = attrs.get("tvm_custom", {}).get("name") or "without a name"
+            node = attrs.get("tvm_custom", {}).get("name", "")
             raise _Rejected(op_name, node, error) from error
 
 

@@ -1,14 +1,8 @@
-"""Prepare an ONNX model for import: read, fix sizes, fold constants. Knows ONNX, not TVM."""
+"""Read an ONNX model, and settle its inputs. Knows ONNX, not TVM."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import io
 import logging
-import os
-import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -203,53 +197,3 @@ def bind_constants(model: onnx.ModelProto, constants: Mapping[str, np.ndarray]) 
             )
         model.graph.input.remove(inputs[name])
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
-
-
-def fold(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Fold constants and simplify; the model itself where no simplifier accepts it.
-
-    Inputs and outputs keep their names and order. ``model`` may be changed.
-    """
-    wanted = [value.name for value in free_inputs(model.graph)]
-    signature = {value.name: value for value in model.graph.input}
-    outputs = [value.name for value in model.graph.output]
-    for simplify in (_fold_with_onnxslim, _fold_with_onnxruntime):
-        try:
-            folded = simplify(model)
-        except Exception as error:  # a simplifier may fail in any way; the model then stays as is
-            _log.info("%s failed: %s", simplify.__name__, error)
-            continue
-        if folded is None or [value.name for value in folded.graph.output] != outputs:
-            continue
-        # Simplifiers drop inputs that nothing reads; callers still pass them.
-        del folded.graph.input[:]
-        folded.graph.input.extend(signature[name] for name in wanted)
-        return folded
-    return model
-
-
-def _fold_with_onnxslim(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    import onnxslim
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        slimmed: onnx.ModelProto | None = onnxslim.slim(copy)
-    return slimmed
-
-
-def _fold_with_onnxruntime(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    if importlib.util.find_spec("onnxruntime") is None:
-        return None
-    onnxruntime = importlib.import_module("onnxruntime")
-    with tempfile.TemporaryDirectory() as folder:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = os.path.join(folder, "folded.onnx")
-        options.log_severity_level = 3
-        onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        folded: onnx.ModelProto = onnx.load(options.optimized_model_filepath)
-        return folded

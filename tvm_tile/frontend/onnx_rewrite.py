@@ -61,9 +61,14 @@ def expand_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.Mod
         _write_defaults(model.graph, {op_type for _, op_type in expandable}, opset_version(model))
         # Definitions that depend on the context read element types of intermediate values.
         model = onnx.shape_inference.infer_shapes(model)
+        # The inliner looks up the type even of inputs left out, whose name is empty.
+        model.graph.value_info.append(
+            onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, None)
+        )
         model = onnx.inliner.inline_selected_functions(
             model, expandable, exclude=False, inline_schema_functions=True
         )
+        del model.graph.value_info[:]
     return model
 
 

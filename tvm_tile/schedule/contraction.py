@@ -19,6 +19,7 @@ partial sums meet in shared memory (``rfactor``), so that a small output still f
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -43,6 +44,7 @@ from tvm_tile.schedule.steps import (
 )
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.construct import construct_contraction
+from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.rtile import RProgram, TilePlan
 
 
@@ -50,29 +52,38 @@ from tvm_tile.tile.rtile import RProgram, TilePlan
 _ATTEMPTS = 4
 
 
-def schedule_contraction(task: Task, rank: int = 0) -> Scheduled | None:
-    """The candidate of that rank for a product or convolution; ``None`` if it is neither."""
+def schedule_contraction(task: Task) -> Scheduled | None:
+    """The best-ranked tile for a product or convolution; ``None`` if it is neither."""
+    return next(iter(candidates(task, tuple(range(_ATTEMPTS)), first=True).values()), None)
+
+
+def candidates(task: Task, ranks: tuple[int, ...], *, first: bool = False) -> dict[int, Scheduled]:
+    """Schedules of the tiles at ``ranks`` (0 is the model's choice) that TVM can write.
+
+    Empty if the function is no product or convolution. With ``first`` only the first one.
+    """
     if len(task.graph.reductions) != 1:
-        return None
+        return {}
     sch = Schedule(task.func)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
-        return None
+        return {}
     operator = _operator(sch, form)
     if operator is None or not is_contraction(operator):
-        return None
-    for plan in construct_contraction(operator, task.device, rank + _ATTEMPTS)[rank:]:
+        return {}
+    plans = construct_contraction(operator, task.device, max(ranks) + 1)
+    found: dict[int, Scheduled] = {}
+    for rank in ranks:
+        if rank >= len(plans) or (first and found):
+            break
+        plan = plans[rank]
         func = write_contraction(sch.copy(), form, plan, task.device)
         if func is not None:
-            return Scheduled(
-                func,
-                "contraction",
-                plan.program.describe(),
-                plan.grid_size,
-                plan.block_size,
-                plan.cost.seconds,
+            tile, seconds = plan.program.describe(), plan.cost.seconds
+            found[rank] = Scheduled(
+                func, "contraction", tile, plan.grid_size, plan.block_size, seconds
             )
-    return None
+    return found
 
 
 def _operator(sch: Schedule, form: NormalForm) -> Operator | None:
@@ -214,12 +225,11 @@ def _keep_sum(sch: Schedule, main: SBlockRV, form: NormalForm) -> SBlockRV:
 def _follow(sch: Schedule, after: SBlockRV, thread: LoopRV) -> None:
     """Put the epilogue behind each thread's tile, its innermost run vectorized."""
     sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
-    tensor = sch.get(after).writes[0].source
     own = list(sch.get_loops(after))[2:]
-    if not own:
+    operator = extract_operator(sch.get(after))
+    if not own or operator is None:
         return
-    inner = extent(sch, own[-1])
-    width = vector_width((inner,), (int(tensor.ty.shape[-1]),), element_size(str(tensor.ty.dtype)))
+    width = math.gcd(extent(sch, own[-1]), vector_elements(operator))
     if width > 1:
         _, vector = sch.split(own[-1], [None, width])
         sch.vectorize(vector)

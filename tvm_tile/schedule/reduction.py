@@ -27,6 +27,7 @@ from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, copy_guard, fuse
 from tvm_tile.tile.classify import is_window
+from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
 
 
@@ -71,7 +72,8 @@ def _write_window(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
     else:
         after = sch.cache_write(main, 0, "local")
     sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
-    if tile.outputs_per_thread > 1:
+    store = extract_operator(sch.get(after))
+    if store is not None and tile.outputs_per_thread > 1 and vector_elements(store) > 1:
         sch.vectorize(list(sch.get_loops(after))[-1])
     for loop in (*window, run):
         sch.unroll(loop)

@@ -90,6 +90,9 @@ def vector_width(region: tuple[int, ...], shape: tuple[int, ...], element_size: 
         if part != whole:
             break
     widest = max(1, VECTOR_BYTES // element_size)
+    if region[-1] % widest:
+        # A vector across rows has an address for each element; CUDA has no type for eight of them.
+        widest = min(widest, 4)
     return math.gcd(widest, run, stride)
 
 

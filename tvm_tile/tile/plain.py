@@ -73,5 +73,8 @@ def vector_elements(operator: Operator) -> int:
             not read.is_exact or read.contiguous_axis != last.name or read.is_computed
         ):
             return 1
-    sizes = [a.tensor.element_size for a in (*operator.reads, operator.write)]
+    accesses = (*operator.reads, operator.write)
+    if any(access.tensor.dtype == "bool" for access in accesses):
+        return 1  # TVM writes a vector of four one-byte booleans as an eight-byte one
+    sizes = [access.tensor.element_size for access in accesses]
     return math.gcd(last.extent, max(1, _VECTOR_BYTES // max(sizes)))

@@ -1,0 +1,178 @@
+"""ONNX's own node tests: which there are, and whether one of them passes on a backend."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import tvm
+from onnx.backend.test.loader import load_model_tests
+from tvm import relax
+
+import tvm_tile
+from tvm_tile.errors import TileError, UnsupportedOperatorError
+from tvm_tile.frontend import import_model
+from tvm_tile.frontend.onnx_model import bind_constants, free_inputs
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+# One float32 rounding more or less, where results cancel to nearly zero.
+ABSOLUTE_TOLERANCE = 1e-5
+
+Arrays = tuple[np.ndarray, ...]
+Run = Callable[[onnx.ModelProto, Arrays], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCase:
+    """One node test: a model of (usually) one node, with inputs and expected outputs."""
+
+    name: str
+    model: onnx.ModelProto
+    inputs: Arrays
+    expected: Arrays
+    relative_tolerance: float
+
+    @property
+    def operator(self) -> str:
+        """The operator under test; the first one of an expanded definition."""
+        return str(self.model.graph.node[0].op_type) if self.model.graph.node else "none"
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        return frozenset(array.dtype.name for array in (*self.inputs, *self.expected))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a case went: ``passed``, ``unsupported`` (by the importer), or ``failed``."""
+
+    status: str
+    detail: str = ""
+
+
+def float_cases() -> tuple[NodeCase, ...]:
+    """All node tests on tensors, at least one of them of a floating-point type."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tests are computed on loading, infinities included
+        tests = load_model_tests(kind="node")
+    cases = []
+    for test in tests:
+        inputs, expected = test.data_sets[0]
+        arrays = (*inputs, *expected)
+        if all(isinstance(array, np.ndarray) for array in arrays) and any(
+            array.dtype.name in FLOATS for array in arrays
+        ):
+            case = NodeCase(test.name, test.model, tuple(inputs), tuple(expected), test.rtol)
+            cases.append(case)
+    return tuple(cases)
+
+
+def judge(case: NodeCase, run: Run) -> Verdict:
+    """Run a case: first as it is, then with its integer inputs as constants.
+
+    Shapes, axes, counts and indices are inputs in ONNX; compilers need many of them as constants.
+    """
+    verdict = _attempt(case, run, {})
+    if verdict.status == "passed":
+        return verdict
+    names = [value.name for value in free_inputs(case.model.graph)]
+    integers = {
+        name: array
+        for name, array in zip(names, case.inputs, strict=False)
+        if array.dtype.kind in "iub"
+    }
+    if not integers:
+        return verdict
+    second = _attempt(case, run, integers)
+    return second if second.status != "unsupported" else verdict
+
+
+def _attempt(case: NodeCase, run: Run, constants: Mapping[str, np.ndarray]) -> Verdict:
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    names = [value.name for value in free_inputs(model.graph)]
+    inputs = tuple(
+        array for name, array in zip(names, case.inputs, strict=False) if name not in constants
+    )
+    bind_constants(model, constants)
+    try:
+        outputs = run(model, inputs)
+    except (UnsupportedOperatorError, tvm.error.OpNotImplemented) as error:
+        return Verdict("unsupported", _short(error))
+    except Exception as error:  # any failure is a verdict
+        return Verdict("failed", _short(error))
+    return compare(outputs, case.expected, case.relative_tolerance)
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, TileError):
+        return f"{type(error).__name__}: {error.current}"[:200]
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"[:200]
+
+
+def compare(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray], rtol: float) -> Verdict:
+    """``passed`` when counts, shapes, element types and values agree."""
+    if len(outputs) != len(expected):
+        return Verdict("failed", f"{len(outputs)} outputs instead of {len(expected)}")
+    for i, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
+        if output.shape != wanted.shape or output.dtype != wanted.dtype:
+            found = f"{output.dtype.name}{list(output.shape)}"
+            return Verdict(
+                "failed", f"output {i} is {found}, not {wanted.dtype.name}{list(wanted.shape)}"
+            )
+        if not _close(output, wanted, rtol):
+            return Verdict("failed", f"output {i} has other values")
+    return Verdict("passed")
+
+
+def _close(output: np.ndarray, wanted: np.ndarray, rtol: float) -> bool:
+    if wanted.dtype.name not in FLOATS:
+        return bool(np.array_equal(output, wanted))
+    # A half-precision result may be off by one unit in its last place.
+    epsilon = float(ml_dtypes.finfo(wanted.dtype).eps)
+    rtol = max(rtol, 2 * epsilon)
+    atol = max(ABSOLUTE_TOLERANCE, epsilon if epsilon > 1e-4 else 0.0)
+    return bool(
+        np.allclose(
+            output.astype(np.float64), wanted.astype(np.float64), rtol, atol, equal_nan=True
+        )
+    )
+
+
+def run_stock(model: onnx.ModelProto, inputs: Arrays) -> Sequence[np.ndarray]:
+    """TVM's importer and its default CPU build, without anything of tvm_tile."""
+    from tvm.relax.frontend.onnx import from_onnx
+
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mod = from_onnx(model)
+    return _run_on_cpu(mod, inputs)
+
+
+def run_imported(model: onnx.ModelProto, inputs: Arrays) -> Sequence[np.ndarray]:
+    """Our front door and TVM's default CPU build: tells import from scheduling faults."""
+    return _run_on_cpu(import_model(model).mod, inputs)
+
+
+def run_compiled(device: str) -> Run:
+    """Everything of tvm_tile, for a device."""
+
+    def run(model: onnx.ModelProto, inputs: Arrays) -> Sequence[np.ndarray]:
+        outputs = tvm_tile.compile(model, device=device)(*inputs)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+    return run
+
+
+def _run_on_cpu(mod: tvm.IRModule, inputs: Arrays) -> Sequence[np.ndarray]:
+    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    outputs: Any = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    return [o.numpy() for o in ([outputs] if hasattr(outputs, "numpy") else outputs)]

@@ -1,0 +1,1 @@
+"""What to compute: operators with affine accesses."""

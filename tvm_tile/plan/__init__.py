@@ -1,0 +1,1 @@
+"""Where and when: what was compiled, and how."""
