@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -31,7 +33,30 @@ def test_import_tvm_registers_the_pipeline_lazily() -> None:
 
 
 @pytest.mark.skipif(not INSTALLED, reason="tvm_tile is on the path, but not installed")
-def test_the_registered_pipeline_is_a_pass() -> None:
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_90", "sm_80"])
+def test_tvm_compile_takes_the_pipeline_by_name(arch: str) -> None:
     import tvm
+    from tvm import relax
 
-    assert isinstance(tvm.relax.get_pipeline("tvm_tile"), tvm.ir.transform.Pass)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64, 32), "float32"))
+    w = relax.Var("w", relax.TensorType((32, 128), "float32"))
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(x, w))
+            result = builder.emit_output(relax.op.nn.relu(product))
+        builder.emit_func_output(result)
+    target = tvm.target.Target({"kind": "cuda", "arch": arch}, host="llvm")
+    with target:
+        executable = tvm.compile(builder.get(), target, relax_pipeline="tvm_tile")
+    sources = [
+        module.inspect_source("cuda") for module in _walk(executable.mod) if module.kind == "cuda"
+    ]
+    assert len(sources) == 1
+    assert sources[0].count('extern "C" __global__') == 2  # its declaration and itself
+
+
+def _walk(module: Any) -> Iterator[Any]:
+    yield module
+    for imported in module.imports:
+        yield from _walk(imported)
