@@ -128,6 +128,45 @@ class TestOnnx:
         expected = np.where(x > 0, x, np.exp(x) - 1)
         np.testing.assert_allclose(run(import_model(model), x)[0], expected, rtol=2e-3)
 
+    @pytest.mark.parametrize(
+        ("attrs", "expected"),
+        [
+            ({"detect_negative": 0}, [False, True, False]),
+            ({"detect_positive": 0}, [True, False, False]),
+            ({"detect_positive": 0, "detect_negative": 0}, [False, False, False]),
+        ],
+    )
+    def test_infinities_of_one_sign(self, attrs: dict[str, int], expected: list[bool]) -> None:
+        model = onnx_model([oh.make_node("IsInf", ["x"], ["y"], **attrs)], {"x": (3,)}, ["y"])
+        model.graph.output[0].type.tensor_type.elem_type = TensorProto.BOOL
+        x = np.array([-np.inf, np.inf, 2], np.float32)
+        np.testing.assert_array_equal(run(import_model(model), x)[0], expected)
+
+    @pytest.mark.parametrize(("p", "expected"), [(1, [0.375, 0, 0.625]), (2, [0.6, 0, 0.8])])
+    def test_normalization_by_a_norm(self, p: int, expected: list[float]) -> None:
+        nodes = [oh.make_node("LpNormalization", ["x"], ["y"], p=p)]
+        x = np.array([3, 0, 5 if p == 1 else 4], np.float32)
+        (output,) = run(import_model(onnx_model(nodes, {"x": (3,)}, ["y"])), x)
+        np.testing.assert_allclose(output, expected, rtol=1e-6)
+
+    def test_a_power_of_another_type(self) -> None:
+        nodes = [oh.make_node("Pow", ["x", "two"], ["y"])]
+        model = onnx_model(nodes, {"x": (2,)}, ["y"], {"two": np.array(2)})
+        np.testing.assert_allclose(run(import_model(model), np.float32([3, 4]))[0], [9, 16])
+
+    def test_what_the_importer_would_misread_is_expanded_or_refused(self) -> None:
+        nodes = [oh.make_node("LayerNormalization", ["x", "one"], ["y", "mean"])]
+        model = onnx_model(nodes, {"x": (2, 3)}, ["mean"], {"one": np.ones(3, np.float32)})
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        np.testing.assert_allclose(run(import_model(model), x)[0], [[1], [4]])
+        nodes = [oh.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")]
+        scales = {"scales": np.array([1, 1, 0.6, 0.6], np.float32)}
+        with pytest.raises(UnsupportedOperatorError, match="fraction"):
+            import_model(onnx_model(nodes, {"x": (1, 1, 4, 4)}, ["y"], scales))
+
+    def test_extents_of_zero_are_kept(self) -> None:
+        assert import_model(relu(2, 0)).inputs[0].shape == (2, 0)
+
     @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
     def test_recurrent_operators(self, kind: str) -> None:
         rng = np.random.default_rng(0)

@@ -60,14 +60,15 @@ def describe(
                 f"input {signature.name!r} has shape {signature.shape}, -1 meaning unknown",
                 f"give its shape: inputs={{{signature.name!r}: (...)}}",
             )
-    types = _flat_types(main.ret_ty)
+    types = result_types(mod)
     names = tuple(output_names) or tuple(f"output{i}" for i in range(len(types)))
     outputs = tuple(_signature(n, ty) for n, ty in zip(names, types, strict=True))
     return Imported(mod, name, inputs, outputs)
 
 
-def _flat_types(ty: Any) -> tuple[Any, ...]:
-    """Types of what ``main`` returns: one tensor, or a flat tuple of tensors."""
+def result_types(mod: tvm.IRModule) -> tuple[Any, ...]:
+    """Types of what ``main`` returns: one value, or a flat tuple of values."""
+    ty = mod["main"].ret_ty
     return tuple(ty.fields) if isinstance(ty, relax.TupleType) else (ty,)
 
 

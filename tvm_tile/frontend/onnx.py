@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -15,16 +16,17 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import UnsupportedOperatorError
-from tvm_tile.frontend.imported import Imported, describe
+from tvm_tile.frontend.imported import Imported, describe, result_types
 from tvm_tile.frontend.onnx_fold import fold_with_onnxslim, fold_with_reference
 from tvm_tile.frontend.onnx_model import (
     bind_constants,
     fix_sizes,
     free_inputs,
     read_model,
+    unwrap_optionals,
     validate_model,
 )
-from tvm_tile.frontend.onnx_recurrent import RECURRENT_OPERATORS, convert_recurrent
+from tvm_tile.frontend.onnx_operators import ADDED_OPERATORS, convert_operator, is_misread
 from tvm_tile.frontend.onnx_rewrite import (
     STANDARD_DOMAINS,
     expand_functions,
@@ -74,6 +76,7 @@ def import_onnx(
     else:
         name = Path(model).stem
         model = read_model(Path(model))
+    unwrap_optionals(model.graph)
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
     mod, model = _convert(model)
@@ -87,9 +90,10 @@ def import_onnx(
 
 def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
     """The Relax module, and the simplified model that it stands for."""
-    known = _HANDLED_APART | RECURRENT_OPERATORS | set(onnx_frontend._get_convert_map())
+    known = _HANDLED_APART | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
     if opset_version(model) >= 23:
         known -= {"Attention"}  # TVM's converter of this name is for another domain's operator
+    known -= {node.op_type for node in walk_nodes(model.graph) if is_misread(node)}
     while True:
         expanded = expand_functions(model, known)
         rejected: _Rejected | None = None
@@ -103,7 +107,7 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
         assert rejected is not None
         # Some converters refuse forms (types, attributes) that ONNX's own definition of the
         # operator through simpler ones covers.
-        if not has_definition(rejected.op_type, opset_version(model)):
+        if not has_definition(rejected.op_type, "", opset_version(model)):
             raise rejected.explain() from rejected
         known -= {rejected.op_type}
 
@@ -132,16 +136,24 @@ def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
 
 
 def _to_relax(model: onnx.ModelProto) -> Any:
-    importer = _Importer({}, None)
+    # Given apart, because the importer takes an extent of 0 for an unknown one.
+    shapes = {
+        value.name: [int(dim.dim_value) for dim in value.type.tensor_type.shape.dim]
+        for value in free_inputs(model.graph)
+    }
+    importer = _Importer(shapes, None)
     # The importer prints each failure and warns about each input name it changes.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return importer.from_onnx(model.graph, opset_version(model))
+            mod = importer.from_onnx(model.graph, opset_version(model))
         except _Rejected:
             raise
         except Exception as error:  # whatever comes up between the operators
             raise _Rejected(importer.last_operator, "", error) from error
+    if any(isinstance(ty, relax.ShapeType) for ty in result_types(mod)):
+        raise _Rejected("Shape", "", TypeError("a shape as the model's output"))
+    return mod
 
 
 class _Rejected(Exception):
@@ -173,13 +185,20 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Done before, for the graphs inside nodes as well."""
 
+    def _sanitize_name(self, name: str) -> str:
+        """Names become parameters in generated C, CUDA and OpenCL."""
+        identifier = re.sub(r"\W", "_", name)
+        prefix = "" if identifier[:1].isalpha() else "input_"
+        return str(self._name_supply.fresh_name(prefix + identifier))
+
     def _convert_operator(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         self.last_operator = op_name
         try:
-            if op_name in RECURRENT_OPERATORS:
-                return self.bb.normalize(convert_recurrent(op_name, self.bb, inputs, attrs))
+            ours = convert_operator(op_name, self.bb, inputs, attrs)
+            if ours is not None:
+                return self.bb.normalize(ours)
             return super()._convert_operator(op_name, inputs, attrs, opset)
         except Exception as error:  # converters raise whatever comes up
             node = attrs.get("tvm_custom", {}).get("name", "")

@@ -80,6 +80,14 @@ def free_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in initialized]
 
 
+def unwrap_optionals(graph: onnx.GraphProto) -> None:
+    """Make inputs that may be left out ordinary ones, in place: a caller gives every input."""
+    for value in free_inputs(graph):
+        inner = value.type.optional_type.elem_type
+        if inner.HasField("tensor_type"):
+            value.type.tensor_type.CopyFrom(inner.tensor_type)
+
+
 def fix_sizes(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> None:
     """Give every input a static shape, in place.
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -45,50 +45,64 @@ def expand_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.Mod
     """
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
+    versions = {o.domain: int(o.version) for o in model.opset_import}
     # A definition may use operators that again have one; three levels exist in ONNX 1.23.
     for _ in range(4):
         expandable = sorted(
             {
-                ("", node.op_type)
+                (node.domain, node.op_type)
                 for node in walk_nodes(model.graph)
-                if node.domain in STANDARD_DOMAINS
-                and node.op_type not in known
-                and has_definition(node.op_type, opset_version(model))
+                if not (node.domain in STANDARD_DOMAINS and node.op_type in known)
+                and has_definition(node.op_type, node.domain, versions.get(node.domain, 1))
             }
         )
         if not expandable:
             break
-        _write_defaults(model.graph, {op_type for _, op_type in expandable}, opset_version(model))
-        # Definitions that depend on the context read element types of intermediate values.
-        model = onnx.shape_inference.infer_shapes(model)
-        # The inliner looks up the type even of inputs left out, whose name is empty.
-        model.graph.value_info.append(
-            onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, None)
-        )
+        _write_defaults(model.graph, expandable, versions)
         model = onnx.inliner.inline_selected_functions(
-            model, expandable, exclude=False, inline_schema_functions=True
+            _with_types(model), expandable, exclude=False, inline_schema_functions=True
         )
         del model.graph.value_info[:]
     return model
 
 
-def _write_defaults(graph: onnx.GraphProto, op_types: Collection[str], opset: int) -> None:
+def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a type for every name, which definitions may depend on."""
+    typed: onnx.ModelProto = onnx.shape_inference.infer_shapes(model)
+    listed = {value.name for value in (*typed.graph.input, *typed.graph.value_info)}
+    typed.graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in typed.graph.initializer
+        if tensor.name not in listed
+    )
+    # The inliner looks up even inputs that are left out, whose name is empty.
+    nothing = onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, None)
+    typed.graph.value_info.append(nothing)
+    return typed
+
+
+def _write_defaults(
+    graph: onnx.GraphProto,
+    operators: Collection[tuple[str, str]],
+    versions: Mapping[str, int],
+) -> None:
     """Give nodes their attributes' default values, in place: the inliner loses those."""
     for node in walk_nodes(graph):
-        if node.op_type not in op_types or node.domain not in STANDARD_DOMAINS:
+        if (node.domain, node.op_type) not in operators:
             continue
         given = {attribute.name for attribute in node.attribute}
-        for name, attribute in onnx.defs.get_schema(node.op_type, opset).attributes.items():
+        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), node.domain)
+        for name, attribute in schema.attributes.items():
             default = attribute.default_value
             if name not in given and default.type != onnx.AttributeProto.UNDEFINED:
                 node.attribute.append(default)
 
 
-def has_definition(op_type: str, opset: int) -> bool:
-    """Whether ONNX defines a standard operator through simpler ones."""
-    if not onnx.defs.has(op_type, max_inclusive_version=opset):
+def has_definition(op_type: str, domain: str, version: int) -> bool:
+    """Whether ONNX defines an operator through simpler ones."""
+    if not onnx.defs.has(op_type, max_inclusive_version=version, domain=domain):
         return False
-    schema = onnx.defs.get_schema(op_type, opset)
+    schema = onnx.defs.get_schema(op_type, version, domain)
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
