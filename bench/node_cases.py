@@ -75,22 +75,24 @@ def float_cases() -> tuple[NodeCase, ...]:
 
 
 def judge(case: NodeCase, run: Run) -> Verdict:
-    """Run a case: first as it is, then with its integer inputs as constants.
+    """Run a case: first as it is, then with its parameters as constants.
 
-    Shapes, axes, counts and indices are inputs in ONNX; compilers need many of them as constants.
+    Shapes, axes, counts, indices and scales are inputs in ONNX; compilers need many of them as
+    constants, which they are in nearly every model.
     """
     verdict = _attempt(case, run, {})
     if verdict.status == "passed":
         return verdict
     names = [value.name for value in free_inputs(case.model.graph)]
-    integers = {
+    scales = case.operator in ("Resize", "Upsample")
+    parameters = {
         name: array
-        for name, array in zip(names, case.inputs, strict=False)
-        if array.dtype.kind in "iub"
+        for i, (name, array) in enumerate(zip(names, case.inputs, strict=False))
+        if array.dtype.kind in "iub" or (scales and i > 0)
     }
-    if not integers:
+    if not parameters:
         return verdict
-    second = _attempt(case, run, integers)
+    second = _attempt(case, run, parameters)
     return second if second.status != "unsupported" else verdict
 
 
