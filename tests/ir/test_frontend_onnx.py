@@ -70,6 +70,15 @@ class TestOnnx:
         imported = import_model(model)
         assert (imported.inputs[0].name, imported.outputs[0].name) == ("0.x", "y/1")
 
+    def test_nodes_out_of_order_are_sorted(self) -> None:
+        nodes = [
+            oh.make_node("Neg", ["b"], ["y"]),
+            oh.make_node("Relu", ["a"], ["b"]),
+            oh.make_node("Exp", ["x"], ["a"]),
+        ]
+        imported = import_model(onnx_model(nodes, {"x": (2,)}, ["y"]))
+        assert operators(imported) == ["exp", "nn.relu", "negative"]
+
     def test_an_unused_input_stays_an_input(self) -> None:
         nodes = [oh.make_node("Relu", ["x"], ["y"])]
         imported = import_model(onnx_model(nodes, {"unused": (1,), "x": (2,)}, ["y"]))

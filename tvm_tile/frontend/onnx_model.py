@@ -35,7 +35,10 @@ def read_model(path: Path) -> onnx.ModelProto:
 
 
 def validate_model(model: onnx.ModelProto, source: str) -> None:
-    """Check a model against the ONNX specification. Its format version may be raised, in place.
+    """Check a model against the ONNX specification.
+
+    What readers of ONNX commonly forgive is put right before, in place: an old format version,
+    and nodes that are not in topological order.
 
     Raises:
         ModelFileError: it is not a valid model; ``source`` names it in the message.
@@ -45,6 +48,7 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     # Format 3 wants every weight listed as an input, too; many old files leave that out, and
     # from format 4 on they may.
     model.ir_version = max(model.ir_version, 4)
+    _sort_nodes(model.graph)
     # A rank may be unknown here: fix_sizes asks for that of inputs, outputs follow.
     unranked = [value for value in (*model.graph.input, *model.graph.output) if _unranked(value)]
     for value in unranked:
@@ -58,6 +62,40 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     finally:
         for value in unranked:
             value.type.tensor_type.ClearField("shape")
+
+
+def _sort_nodes(graph: onnx.GraphProto) -> None:
+    """Move each node behind the ones it reads from, changing the order as little as possible."""
+    made_later = {name for node in graph.node for name in node.output if name}
+    waiting = list(graph.node)
+    ordered: list[onnx.NodeProto] = []
+    while waiting:
+        blocked = []
+        for node in waiting:
+            if _read_names(node) & made_later:
+                blocked.append(node)
+            else:
+                ordered.append(node)
+                made_later.difference_update(node.output)
+        if len(blocked) == len(waiting):
+            return  # a cycle: the check says so
+        waiting = blocked
+    if any(a is not b for a, b in zip(ordered, graph.node, strict=True)):
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
+        del graph.node[:]
+        graph.node.extend(copies)
+
+
+def _read_names(node: onnx.NodeProto) -> set[str]:
+    """Every name that a node reads, the graphs inside it included."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            inside = attribute.g
+            names.update(*(_read_names(inner) for inner in inside.node))
+            names.update(value.name for value in inside.output)
+            names.difference_update(*(inner.output for inner in inside.node))
+    return names
 
 
 def _unranked(value: onnx.ValueInfoProto) -> bool:
