@@ -101,7 +101,7 @@ def sweep(name: str, func: Any) -> list[dict[str, Any]]:
     assert graph is not None
     found = candidates(Task(func, graph, device), RANKS)
     symbols = {f"{name}_{rank}": item for rank, item in found.items()}
-    module = build_functions({symbol: item.func for symbol, item in symbols.items()}, device)
+    module, built = build_functions({symbol: i.func for symbol, i in symbols.items()}, device)
     gpu = tvm.cuda(0)
     rng = np.random.default_rng(0)
     arguments = [
@@ -111,7 +111,7 @@ def sweep(name: str, func: Any) -> list[dict[str, Any]]:
     records = []
     expected = None
     for symbol, item in symbols.items():
-        if not module.implements_function(symbol):
+        if symbol not in built:
             continue
         module[symbol](*arguments)
         output = arguments[-1].numpy().astype("float64")
@@ -127,8 +127,8 @@ def sweep(name: str, func: Any) -> list[dict[str, Any]]:
     return records
 
 
-def build_functions(functions: dict[str, Any], device: Any) -> Any:
-    """A runtime module of scheduled PrimFuncs, by name; kernels compile in parallel."""
+def build_functions(functions: dict[str, Any], device: Any) -> tuple[Any, frozenset[str]]:
+    """A runtime module of scheduled PrimFuncs and the names of those that build."""
     import tvm
     from tvm import relax
 
@@ -144,7 +144,8 @@ def build_functions(functions: dict[str, Any], device: Any) -> Any:
     for symbol, func in functions.items():
         mod[symbol] = func.with_attr("global_symbol", symbol)
     tools = Builder(device)
-    for symbol in tools.find_failures(mod):
+    failures = tools.find_failures(mod)
+    for symbol in failures:
         del mod[symbol]
     mod = relax.transform.VMShapeLower()(relax.transform.AttachGlobalSymbol()(mod))
     program = tools.build(mod)
@@ -158,7 +159,7 @@ def build_functions(functions: dict[str, Any], device: Any) -> Any:
                 kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
             )
         )
-    return host
+    return host, frozenset(functions.keys() - failures.keys())
 
 
 def summary(name: str, records: list[dict[str, Any]]) -> str:

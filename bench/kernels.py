@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import statistics
 import sys
+import tempfile
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -40,6 +41,7 @@ def main(argv: list[str] | None = None) -> int:
             # A process of its own: an illegal access in one model must not end the others.
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                 records += pool.submit(profile, saved).result()
+            print(saved.parent.name, len(records), flush=True)
         except Exception as error:  # noqa: BLE001  one model's failure is a result
             print(saved.parent.name, type(error).__name__, str(error)[-200:])
     arguments.result.write_text(json.dumps(environment() | {"records": records}, indent=0))
@@ -68,8 +70,12 @@ def profile(saved: Path) -> list[dict[str, Any]]:
             model(*inputs)
         torch.cuda.synchronize()
     times: dict[str, list[float]] = defaultdict(list)
-    for event in profiler.events():
-        times[event.name].append(event.device_time * 1e-6)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        for event in json.loads(trace.read_text())["traceEvents"]:
+            if event.get("cat") == "kernel":
+                times[event["name"]].append(event["dur"] * 1e-6)
     records = []
     for kernel in model.report.kernels:
         # A function may hold several kernels: name_kernel, name_kernel_1, ...
@@ -87,6 +93,8 @@ def profile(saved: Path) -> list[dict[str, Any]]:
                 "predicted_s": kernel.seconds,
                 "traffic": kernel.traffic,
             })
+    if not records:
+        print(f"{saved.parent.name}: none of {sorted(times)[:5]} is a kernel of the model")
     return records
 
 

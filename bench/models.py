@@ -47,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--models", nargs="*", default=None)
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES))
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--ours-only", action="store_true", help="do not build the peer")
     parser.add_argument("--limit-s", type=float, default=240.0, help="for one model's build")
     parser.add_argument("--result", type=Path, default=Path("bench/results/models.json"))
     arguments = parser.parse_args(argv)
@@ -66,7 +67,9 @@ def build(arguments: argparse.Namespace) -> int:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, context, max_tasks_per_child=1) as pool:
         tasks = {
-            pool.submit(build_one, name, dtype, arguments.folder / f"{name}-{dtype}"): (name, dtype)
+            pool.submit(
+                build_one, name, dtype, arguments.folder / f"{name}-{dtype}", arguments.ours_only
+            ): (name, dtype)
             for name, dtype in jobs
         }
         for task, job in tasks.items():
@@ -77,7 +80,7 @@ def build(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def build_one(name: str, dtype: str, folder: Path) -> str:
+def build_one(name: str, dtype: str, folder: Path, ours_only: bool) -> str:
     """Compile one model with both systems into ``folder``; a line about it."""
     from tests.models import BENCH_MODELS
 
@@ -90,7 +93,8 @@ def build_one(name: str, dtype: str, folder: Path) -> str:
         **{f"reference{i}": np.asarray(a) for i, a in enumerate(case.reference)},
     )
     facts: dict[str, Any] = {"name": name, "dtype": dtype}
-    for system, make in (("tvm_tile", _build_ours), ("tvm_default", _build_peer)):
+    systems = {"tvm_tile": _build_ours} if ours_only else SYSTEMS
+    for system, make in systems.items():
         start = time.perf_counter()
         try:
             facts[system] = make(model, case.sizes, example, folder)
@@ -99,7 +103,7 @@ def build_one(name: str, dtype: str, folder: Path) -> str:
             facts[system] = {"error": f"{type(error).__name__}: {str(error)[-300:]}"}
         facts[system]["compile_s"] = time.perf_counter() - start
     (folder / "facts.json").write_text(json.dumps(facts))
-    return " ".join(f"{s}: {facts[s].get('error', 'ok')}" for s in ("tvm_tile", "tvm_default"))
+    return " ".join(f"{s}: {facts[s].get('error', 'ok')}" for s in systems)
 
 
 def in_dtype(case: Any, dtype: str) -> tuple[Any, list[np.ndarray], tuple[Any, ...] | None]:
@@ -143,6 +147,9 @@ def _build_peer(model: Any, sizes: Any, example: Any, folder: Path) -> dict[str,
         executable = tvm.compile(imported.mod, target)
     executable.export_library(str(folder / "peer.so"))
     return {}
+
+
+SYSTEMS = {"tvm_tile": _build_ours, "tvm_default": _build_peer}
 
 
 def measure(arguments: argparse.Namespace) -> int:

@@ -113,7 +113,9 @@ def lower_module(mod: Any, target: Any) -> LoweredModule:
     from tvm.tirx.build import split_host_device_mods
 
     pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("default")
-    with target:
+    # "#pragma unroll" instead of megabytes of unrolled text: the compilers unroll as well.
+    config = {"tirx.UnrollLoop": {"explicit_unroll": False}}
+    with target, tvm.transform.PassContext(config=config):
         mod = tvm.tirx.transform.BindTarget(target)(mod)
         host, devices = split_host_device_mods(pipeline(mod))
         host = finalize_host()(host)

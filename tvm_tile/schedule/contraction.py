@@ -184,6 +184,7 @@ def _grouped_nest(
     flat = fuse(sch, [t[1] for t in tiled])
     _, gather = sch.split(flat, [None, program.block_size])
     sch.bind(gather, "threadIdx.x")
+    sch.unroll(sch.get_loops(main)[-1])
     after = _keep_sum(sch, main, form)
     sch.reverse_compute_at(after, gather, preserve_unit_loops=True)
 

@@ -7,7 +7,7 @@ Before → after, for a softmax over the last axis::
     for i, k: B[i, k] = exp(A[i, k] - m[i]) / s[i]
 
     for row in blockIdx, threadIdx.y:
-        m, s in shared memory, each summed over threadIdx.x
+        m, s in registers, each summed over threadIdx.x
         for k in threadIdx.x: B[row, k] = exp(A[row, k] - m) / s
 
 The row is read again from cache, never written between the stages.
@@ -98,7 +98,9 @@ def _write(sch: Schedule, form: NormalForm, shared: int, tile: RowTile) -> None:
     for name in reversed(form.reductions):
         reduction = sch.get_sblock(name)
         sch.compute_at(reduction, lane, preserve_unit_loops=True)
-        sch.set_scope(reduction, 0, "shared")
+        # In registers, each thread its copy: TVM's sum over threads ends in a broadcast. In shared
+        # memory TVM leaves out the barrier behind a row's result (its index is threadIdx.y alone).
+        sch.set_scope(reduction, 0, "local")
         kinds = [v.iter_type for v in sch.get(reduction).iter_vars]
         own = list(sch.get_loops(reduction))[2:]
         summed = [loop for loop, kind in zip(own, kinds, strict=True) if kind != 0]

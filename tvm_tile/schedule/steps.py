@@ -17,6 +17,7 @@ LoopRV = Any
 
 # Static shared memory a CUDA kernel may declare; more must be dynamic.
 STATIC_SHARED_LIMIT = 48 * 1024
+_LOADS_IN_FLIGHT = 16  # of one thread in a staging copy
 VECTOR_BYTES = 16  # widest load or store of one thread
 
 
@@ -66,15 +67,31 @@ def bind_flat(sch: Schedule, block: SBlockRV, threads: int, vector: int = 1) -> 
         sch.vectorize(inner)
 
 
-def copy_together(
-    sch: Schedule, block: SBlockRV, depth: int, threads: int, vector: int
-) -> None:
-    """All threads share a staging copy: its ``depth`` inner loops -> serial, threadIdx, vector."""
+def copy_together(sch: Schedule, block: SBlockRV, depth: int, threads: int, vector: int) -> None:
+    """All threads share a staging copy: its ``depth`` inner loops -> serial, threadIdx, vector.
+
+    The serial loop is unrolled, so that a thread has many loads in flight: one load at a time
+    would cost the latency of memory at each iteration.
+    """
     flat = fuse(sch, list(sch.get_loops(block))[-depth:])
-    _, thread, inner = sch.split(flat, [None, threads, vector])
+    serial, thread, inner = sch.split(flat, [None, threads, vector])
     sch.bind(thread, "threadIdx.x")
     if vector > 1:
         sch.vectorize(inner)
+    unroll_part(sch, serial, _LOADS_IN_FLIGHT)
+
+
+def unroll_part(sch: Schedule, loop: LoopRV, most: int) -> None:
+    """Unroll ``loop``, or a part of it of at most ``most`` iterations, a divisor if one is near."""
+    count = extent(sch, loop)
+    part = max(n for n in range(1, most + 1) if count % n == 0)
+    if count > most and part < most // 4:
+        part = most // 2
+    if part >= count:
+        sch.unroll(loop)
+    elif part > 1:
+        _, inner = sch.split(loop, [None, part])
+        sch.unroll(inner)
 
 
 def vector_width(region: tuple[int, ...], shape: tuple[int, ...], element_size: int) -> int:
