@@ -114,10 +114,12 @@ def _attempt(case: NodeCase, run: Run, constants: Mapping[str, np.ndarray]) -> V
 
 
 def _short(error: Exception) -> str:
-    if isinstance(error, TileError):
-        return f"{type(error).__name__}: {error.current}"[:200]
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"[:200]
+    """One line: the first that a compiler calls an error, else the last."""
+    text = error.current if isinstance(error, TileError) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    errors = [line for line in lines if line.startswith("error:")]
+    line = errors[0].rpartition("/")[2] if errors else lines[0 if len(lines) == 1 else -1]
+    return f"{type(error).__name__}: {line}"[:200]
 
 
 def compare(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray], rtol: float) -> Verdict:

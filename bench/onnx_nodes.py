@@ -3,7 +3,7 @@
 Usage: python -m bench.onnx_nodes [--device emulated] [--only test_softmax] [--workers 2]
 
 Writes bench/results/onnx_nodes.json (every case) and .md (the table). Interrupted, it goes on
-where it stopped; ``--fresh`` starts over.
+where it stopped. ``--retry`` runs again what did not pass, ``--fresh`` everything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,17 +51,22 @@ def make_worker(device: str) -> Callable[[str], list[str]]:
 def main() -> int:
     arguments = _arguments()
     stem = RESULTS / f"onnx_nodes{'' if arguments.device == 'emulated' else '_gpu'}"
-    cases = [case for case in float_cases() if arguments.only in case.name]
+    cases = float_cases()
     backends = ["tvm", "import", arguments.device]
     progress = stem.with_suffix(".progress")
     if arguments.fresh:
         progress.unlink(missing_ok=True)
-    verdicts = _read_progress(progress, backends)
+    verdicts: Verdicts = {backend: {} for backend in backends}
+    if not arguments.fresh:
+        verdicts |= _read_results(stem.with_suffix(".json"), backends)
+    for backend in arguments.backends or backends:
+        verdicts[backend] = _still_valid(verdicts[backend], arguments.only, arguments.retry)
+    _read_progress(progress, verdicts)
     todo = [
         f"{backend} {case.name}"
         for backend in (arguments.backends or backends)
         for case in cases
-        if case.name not in verdicts[backend]
+        if arguments.only in case.name and case.name not in verdicts[backend]
     ]
     RESULTS.mkdir(exist_ok=True)
     start = time.monotonic()
@@ -80,7 +85,7 @@ def main() -> int:
             if count % 50 == 0 or count == len(todo):
                 print(f"{count}/{len(todo)} in {time.monotonic() - start:.0f} s", flush=True)
     print(_totals(cases, backends, verdicts))
-    if not arguments.only and all(len(verdicts[b]) == len(cases) for b in backends):
+    if all(case.name in verdicts[backend] for backend in backends for case in cases):
         _write(stem, cases, backends, verdicts)
         progress.unlink()
     return 0
@@ -93,20 +98,40 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="only cases whose name contains this")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one case")
-    parser.add_argument("--fresh", action="store_true", help="forget an interrupted run")
+    parser.add_argument("--retry", action="store_true", help="run again what did not pass")
+    parser.add_argument("--fresh", action="store_true", help="run everything again")
     return parser.parse_args()
 
 
-def _read_progress(path: Path, backends: list[str]) -> Verdicts:
-    verdicts: Verdicts = {backend: {} for backend in backends}
+def _read_results(path: Path, backends: list[str]) -> Verdicts:
+    if not path.exists():
+        return {}
+    cases = json.loads(path.read_text(encoding="utf-8"))["cases"]
+    return {
+        backend: {name: entry[backend] for name, entry in cases.items() if backend in entry}
+        for backend in backends
+    }
+
+
+def _still_valid(verdicts: dict[str, list[str]], only: str, retry: bool) -> dict[str, list[str]]:
+    """The verdicts of earlier runs without those that this run makes anew."""
+    if not only and not retry:
+        return verdicts
+    return {
+        name: verdict
+        for name, verdict in verdicts.items()
+        if only not in name or (retry and verdict[0] == "passed")
+    }
+
+
+def _read_progress(path: Path, verdicts: Verdicts) -> None:
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
             backend, name, verdict = json.loads(line)
             verdicts.setdefault(backend, {})[name] = verdict
-    return verdicts
 
 
-def regressions(cases: list[NodeCase], device: str, verdicts: Verdicts) -> list[str]:
+def regressions(cases: Sequence[NodeCase], device: str, verdicts: Verdicts) -> list[str]:
     """Cases that TVM's default CPU build passes and tvm_tile does not."""
     return [
         case.name
@@ -116,7 +141,7 @@ def regressions(cases: list[NodeCase], device: str, verdicts: Verdicts) -> list[
     ]
 
 
-def _totals(cases: list[NodeCase], backends: list[str], verdicts: Verdicts) -> str:
+def _totals(cases: Sequence[NodeCase], backends: list[str], verdicts: Verdicts) -> str:
     titles = {"tvm": "TVM, CPU", "import": "our import, TVM's CPU build"}
     rows = ["| | passed | unsupported | failed | not run |", "| --- | --- | --- | --- | --- |"]
     for backend in backends:
@@ -128,7 +153,7 @@ def _totals(cases: list[NodeCase], backends: list[str], verdicts: Verdicts) -> s
     return "\n".join(rows)
 
 
-def _write(stem: Path, cases: list[NodeCase], backends: list[str], verdicts: Verdicts) -> None:
+def _write(stem: Path, cases: Sequence[NodeCase], backends: list[str], verdicts: Verdicts) -> None:
     meta = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -151,7 +176,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def table(
-    cases: list[NodeCase], backends: list[str], verdicts: Verdicts, meta: dict[str, Any]
+    cases: Sequence[NodeCase], backends: list[str], verdicts: Verdicts, meta: dict[str, Any]
 ) -> str:
     """The Markdown table: totals, counts by operator, and every case that did not pass."""
     device = backends[-1]

@@ -100,7 +100,8 @@ def _require_exact_scales(inputs: Sequence[Value], attrs: Attrs) -> None:
 # Forms that TVM's converters take and get wrong.
 _MISREAD: dict[str, Callable[[onnx.NodeProto, Attrs], bool]] = {
     "BatchNormalization": lambda _, attrs: attrs.get("training_mode", 0) != 0,
-    "ConvTranspose": lambda _, attrs: "output_shape" in attrs,
+    # Exporters that write output_padding as well agree with it.
+    "ConvTranspose": lambda _, attrs: "output_shape" in attrs and "output_padding" not in attrs,
     "Dropout": lambda node, _: _results(node) > 1,
     "LayerNormalization": lambda node, _: _results(node) > 1,
     "Resize": lambda _, attrs: attrs.get("antialias", 0) != 0,
