@@ -25,6 +25,7 @@ from bench.isolated import Crash, run_jobs
 from bench.node_cases import NodeCase, float_cases, judge, run_compiled, run_imported, run_stock
 
 RESULTS = Path(__file__).parent / "results"
+UNFINISHED = Path(__file__).parent / "out"  # not under version control
 STATUSES = ("passed", "unsupported", "failed", "not run")
 HALVES = frozenset({"float16", "bfloat16"})
 PACKAGES = ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxslim", "numpy")
@@ -53,7 +54,7 @@ def main() -> int:
     stem = RESULTS / f"onnx_nodes{'' if arguments.device == 'emulated' else '_gpu'}"
     cases = float_cases()
     backends = ["tvm", "import", arguments.device]
-    progress = stem.with_suffix(".progress")
+    progress = UNFINISHED / f"{stem.name}.progress"
     if arguments.fresh:
         progress.unlink(missing_ok=True)
     verdicts: Verdicts = {backend: {} for backend in backends}
@@ -69,6 +70,7 @@ def main() -> int:
         if arguments.only in case.name and case.name not in verdicts[backend]
     ]
     RESULTS.mkdir(exist_ok=True)
+    UNFINISHED.mkdir(exist_ok=True)
     start = time.monotonic()
     with progress.open("a", encoding="utf-8") as log:
         results = run_jobs(
