@@ -68,13 +68,22 @@ def bind_flat(sch: Schedule, block: SBlockRV, threads: int, vector: int = 1) -> 
 
 
 def copy_together(sch: Schedule, block: SBlockRV, depth: int, threads: int, vector: int) -> None:
-    """All threads share a staging copy: its ``depth`` inner loops -> serial, threadIdx, vector.
+    """The threads share a staging copy: its ``depth`` inner loops -> serial, threadIdx, vector.
 
     The serial loop is unrolled, so that a thread has many loads in flight: one load at a time
-    would cost the latency of memory at each iteration.
+    would cost the latency of memory at each iteration. A test for the end of the copy in each
+    iteration would prevent that, so where no whole number of rounds covers the copy, the largest
+    number of threads that does so copies, and the rest wait.
     """
     flat = fuse(sch, list(sch.get_loops(block))[-depth:])
-    serial, thread, inner = sch.split(flat, [None, threads, vector])
+    rounds = extent(sch, flat) // vector
+    busy = max(n for n in range(1, threads + 1) if rounds % n == 0)
+    if 2 * busy < threads or vector > 1:
+        # TVM recognizes a vector's neighbouring addresses only where all threads take part.
+        busy = threads
+    serial, thread, inner = sch.split(flat, [None, busy, vector])
+    if busy < threads:
+        _, thread = sch.split(thread, [None, threads])
     sch.bind(thread, "threadIdx.x")
     if vector > 1:
         sch.vectorize(inner)

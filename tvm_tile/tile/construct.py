@@ -16,7 +16,7 @@ import numpy as np
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Axis, Operator
-from tvm_tile.tile.cost import Candidates, Costs, contraction_costs
+from tvm_tile.tile.cost import Candidates, Costs, Ints, contraction_costs
 from tvm_tile.tile.rtile import (
     RProgram,
     RTile,
@@ -27,7 +27,9 @@ from tvm_tile.tile.rtile import (
 
 _MAX_ACCUMULATORS = 64
 _MAX_UNROLLED = 1024  # multiply-adds of one thread's step, which the kernel unrolls
+_MIN_THREADS = 32
 _MAX_THREADS = 512
+_GROUPS = (1, 2, 4, 8, 16)
 _MAX_PADDING = 0.35  # Roller's ε: share of a tile that may lie outside the tensor
 
 
@@ -36,26 +38,73 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
 
     Empty if nothing fits the device.
     """
-    programs: dict[tuple[object, ...], RProgram] = {}
-    for register in _register_tiles(operator):
-        for block in _scale_up(operator, register):
-            for program in _programs(operator, register, block, device):
-                key = (program.register.shape, program.shared.shape, program.groups)
-                programs.setdefault(key, program)
-    if not programs:
+    candidates = _candidates(operator, device)
+    if not len(candidates.groups):
         return ()
-    candidates = Candidates(
-        np.array([program.register.shape for program in programs.values()]),
-        np.array([program.shared.shape for program in programs.values()]),
-        np.array([program.groups for program in programs.values()]),
-    )
     costs = contraction_costs(operator, device, candidates)
-    ranked = [i for i in np.argsort(costs.seconds)[:topk] if np.isfinite(costs.seconds[i])]
-    ordered = list(programs.values())
-    return tuple(_plan(ordered[i], costs, i) for i in ranked)
+    # Ties keep the order of construction, so that the choice is the same on every machine.
+    order = np.argsort(costs.seconds, kind="stable")[:topk]
+    return tuple(
+        _plan(operator, candidates, costs, row) for row in order if np.isfinite(costs.seconds[row])
+    )
 
 
-def _plan(program: RProgram, costs: Costs, row: int) -> TilePlan:
+def _candidates(operator: Operator, device: Device) -> Candidates:
+    """Every block tile on the way up, with every depth of a step and every split among groups."""
+    spatial = [axis.name for axis in operator.spatial_axes]
+    pairs = {
+        (tuple(register[name] for name in spatial), tuple(block[name] for name in spatial))
+        for register in _register_tiles(operator)
+        for block in _scale_up(operator, register)
+    }
+    ordered = sorted(pairs)
+    shape = (len(ordered), len(spatial))
+    thread = np.array([register for register, _ in ordered], np.int64).reshape(shape)
+    block = np.array([tile for _, tile in ordered], np.int64).reshape(shape)
+    parts = [
+        _with_depth(operator, device, thread, block, chunk, groups)
+        for chunk in _chunks(operator)
+        for groups in _GROUPS
+    ]
+    return Candidates(
+        np.concatenate([part.thread for part in parts]),
+        np.concatenate([part.block for part in parts]),
+        np.concatenate([part.groups for part in parts]),
+    )
+
+
+def _with_depth(
+    operator: Operator, device: Device, thread: Ints, block: Ints, chunk: dict[str, int], groups: int
+) -> Candidates:
+    """The tiles for which this depth of a step and this number of groups make sense."""
+    longest = operator.reduce_axes[longest_reduce_axis(operator)]
+    extents = np.array([axis.extent for axis in operator.spatial_axes], np.int64)
+    accumulators = np.prod(thread, axis=1)
+    threads = np.prod(block, axis=1) // accumulators * groups
+    grid = np.prod(-(-extents // block), axis=1)
+    kept = (threads >= _MIN_THREADS) & (threads <= _MAX_THREADS)
+    kept &= math.prod(chunk.values()) * accumulators <= _MAX_UNROLLED
+    if groups > 1:
+        # Groups are for grids too small to fill the device; each needs whole chunks.
+        kept &= grid <= 2 * device.multi_processor_count
+        kept &= longest.extent % (chunk[longest.name] * groups) == 0
+    count = int(kept.sum())
+    columns = np.array([not axis.is_reduce for axis in operator.axes])
+    full_thread = np.ones((count, len(operator.axes)), np.int64)
+    full_block = np.ones((count, len(operator.axes)), np.int64)
+    full_thread[:, columns] = thread[kept]
+    full_block[:, columns] = block[kept]
+    full_block[:, ~columns] = [chunk[axis.name] for axis in operator.reduce_axes]
+    return Candidates(full_thread, full_block, np.full(count, groups, np.int64))
+
+
+def _plan(operator: Operator, candidates: Candidates, costs: Costs, row: int) -> TilePlan:
+    program = RProgram(
+        operator,
+        RTile(tuple(int(extent) for extent in candidates.thread[row])),
+        RTile(tuple(int(extent) for extent in candidates.block[row])),
+        int(candidates.groups[row]),
+    )
     cost = TileCost(
         traffic=float(costs.traffic[row]),
         footprint=int(costs.footprint[row]),
@@ -138,33 +187,6 @@ def _reuse(operator: Operator, tile: dict[str, int], before: dict[str, int]) -> 
 
     growth = math.prod(tile.values()) / math.prod(before.values())
     return math.log(intensity(tile) / intensity(before) + 1e-9) / math.log(growth)
-
-
-def _programs(
-    operator: Operator, register: dict[str, int], block: dict[str, int], device: Device
-) -> Iterator[RProgram]:
-    """Complete a block tile: depth of the reduction per step, groups that share it."""
-    threads = math.prod(block[a.name] // register[a.name] for a in operator.spatial_axes)
-    accumulators = math.prod(register.values())
-    grid = math.prod(-(-a.extent // block[a.name]) for a in operator.spatial_axes)
-    longest = operator.reduce_axes[longest_reduce_axis(operator)]
-    for chunk in _chunks(operator):
-        depth = math.prod(chunk.values())
-        if depth * accumulators > _MAX_UNROLLED:
-            continue
-        for groups in (1, 2, 4, 8, 16):
-            if longest.extent % (chunk[longest.name] * groups) and groups > 1:
-                continue
-            if not 32 <= threads * groups <= _MAX_THREADS:
-                continue
-            if groups > 1 and grid > 2 * device.multi_processor_count:
-                continue
-            yield RProgram(
-                operator,
-                RTile(tuple(register.get(axis.name, 1) for axis in operator.axes)),
-                RTile(tuple((block | chunk)[axis.name] for axis in operator.axes)),
-                groups,
-            )
 
 
 def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
