@@ -111,7 +111,9 @@ def sweep(name: str, func: Any) -> list[dict[str, Any]]:
     gpu = tvm.cuda(0)
     rng = np.random.default_rng(0)
     arguments = [
-        tvm.runtime.tensor(rng.standard_normal([int(e) for e in p.ty.shape]).astype(str(p.ty.dtype)), gpu)
+        tvm.runtime.tensor(
+            rng.standard_normal([int(e) for e in p.ty.shape]).astype(str(p.ty.dtype)), gpu
+        )
         for p in func.params
     ]
     records = []
@@ -125,17 +127,23 @@ def sweep(name: str, func: Any) -> list[dict[str, Any]]:
         error = float(np.linalg.norm(output - expected) / np.linalg.norm(expected))
         timer = module.time_evaluator(symbol, gpu, number=20, repeat=5)
         seconds = float(np.median(timer(*arguments).results))
-        records.append({
-            "operator": name, "rank": int(symbol.rpartition("_")[2]), "tile": item.tile,
-            "grid": item.grid, "block": item.block, "predicted_s": item.seconds,
-            "measured_s": seconds, "difference": error,
-        })
+        records.append(
+            {
+                "operator": name,
+                "rank": int(symbol.rpartition("_")[2]),
+                "tile": item.tile,
+                "grid": item.grid,
+                "block": item.block,
+                "predicted_s": item.seconds,
+                "measured_s": seconds,
+                "difference": error,
+            }
+        )
     return records
 
 
 def build_functions(functions: dict[str, Any], device: Any) -> tuple[Any, frozenset[str]]:
     """A runtime module of scheduled PrimFuncs and the names of those that build."""
-    import tvm
     from tvm import relax
 
     from tvm_tile import compat

@@ -69,7 +69,7 @@ def check_model(name: str, case: Any, dtype: str, device_name: str) -> int:
 
 
 def difference(func: Any, kernel: Any, language: str) -> float:
-    """Relative error of ``kernel`` against a CPU build of ``func``; NaN if anything is unwritten."""
+    """Relative error of ``kernel`` against a CPU build of ``func``; NaN where one is."""
     import tvm
 
     reference = tvm.compile(func.with_attr("global_symbol", "reference"), target="llvm")

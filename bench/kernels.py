@@ -42,13 +42,15 @@ def main(argv: list[str] | None = None) -> int:
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                 records += pool.submit(profile, saved).result()
             print(saved.parent.name, len(records), flush=True)
-        except Exception as error:  # noqa: BLE001  one model's failure is a result
+        except Exception as error:
             print(saved.parent.name, type(error).__name__, str(error)[-200:])
     arguments.result.write_text(json.dumps(environment() | {"records": records}, indent=0))
     for record in sorted(records, key=lambda r: r["measured_s"] - r["predicted_s"])[-40:]:
         measured, predicted = record["measured_s"] * 1e6, record["predicted_s"] * 1e6
-        print(f"{record['model']:24s} {measured:7.1f} us, predicted {predicted:6.1f}: "
-              f"{record['kernel'][:40]} {record['rule']} {record['tile']} x{record['calls']}")
+        print(
+            f"{record['model']:24s} {measured:7.1f} us, predicted {predicted:6.1f}: "
+            f"{record['kernel'][:40]} {record['rule']} {record['tile']} x{record['calls']}"
+        )
     return 0
 
 
@@ -81,18 +83,20 @@ def profile(saved: Path) -> list[dict[str, Any]]:
         # A function may hold several kernels: name_kernel, name_kernel_1, ...
         own = [t for name, t in times.items() if name.startswith(kernel.name + "_kernel")]
         if own:
-            records.append({
-                "model": saved.parent.name,
-                "kernel": kernel.name,
-                "rule": kernel.rule,
-                "tile": kernel.tile,
-                "grid": kernel.grid,
-                "block": kernel.block,
-                "calls": len(own[0]) // CALLS,
-                "measured_s": sum(statistics.median(t) for t in own),
-                "predicted_s": kernel.seconds,
-                "traffic": kernel.traffic,
-            })
+            records.append(
+                {
+                    "model": saved.parent.name,
+                    "kernel": kernel.name,
+                    "rule": kernel.rule,
+                    "tile": kernel.tile,
+                    "grid": kernel.grid,
+                    "block": kernel.block,
+                    "calls": len(own[0]) // CALLS,
+                    "measured_s": sum(statistics.median(t) for t in own),
+                    "predicted_s": kernel.seconds,
+                    "traffic": kernel.traffic,
+                }
+            )
     if not records:
         print(f"{saved.parent.name}: none of {sorted(times)[:5]} is a kernel of the model")
     return records

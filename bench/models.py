@@ -75,7 +75,7 @@ def build(arguments: argparse.Namespace) -> int:
         for task, job in tasks.items():
             try:
                 print(*job, task.result(timeout=arguments.limit_s), flush=True)
-            except Exception as error:  # noqa: BLE001  one model's failure is a result
+            except Exception as error:
                 print(*job, "FAILED", type(error).__name__, str(error)[-400:], flush=True)
     return 0
 
@@ -98,7 +98,7 @@ def build_one(name: str, dtype: str, folder: Path, ours_only: bool) -> str:
         start = time.perf_counter()
         try:
             facts[system] = make(model, case.sizes, example, folder)
-        except Exception as error:  # noqa: BLE001  recorded, not hidden
+        except Exception as error:
             traceback.print_exc()
             facts[system] = {"error": f"{type(error).__name__}: {str(error)[-300:]}"}
         facts[system]["compile_s"] = time.perf_counter() - start
@@ -161,7 +161,7 @@ def measure(arguments: argparse.Namespace) -> int:
             # A process of its own: an illegal access in one model must not end the others.
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                 records.append(facts | pool.submit(measure_one, facts, facts_file.parent).result())
-        except Exception as error:  # noqa: BLE001  one model's failure is a result
+        except Exception as error:
             traceback.print_exc()
             records.append(facts | {"error": f"{type(error).__name__}: {str(error)[-300:]}"})
         result = environment() | {"device": DEVICE, "protocol": __doc__, "records": records}

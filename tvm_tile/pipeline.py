@@ -35,7 +35,7 @@ class Options:
     parallel_builds: int | None = None
 
 
-def compile(  # noqa: A001  the name users expect, as in tvm.compile
+def compile(
     model: Any,
     device: str | Device = "auto",
     *,
@@ -108,8 +108,8 @@ def relax_pipeline() -> tvm.transform.Pass:
     return run
 
 
-
 def fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
+    """A model's operators as fused, unscheduled loops, each function named by its content."""
     with compat.make_target(device):
         return rename_by_content(tvm.transform.Sequential(_fusion_passes())(mod))
 

@@ -91,8 +91,15 @@ def _schedule(
             found = _try(rule, task)
             if found is not None:
                 return found.func, KernelReport(
-                    "", names, found.rule, found.grid, found.block, found.tile,
-                    found.seconds, float(graph.traffic), "",
+                    "",
+                    names,
+                    found.rule,
+                    found.grid,
+                    found.block,
+                    found.tile,
+                    found.seconds,
+                    float(graph.traffic),
+                    "",
                 )
     reason = refused or ("no rule takes it" if graph else "its loops are not plain tensor blocks")
     traffic = float(graph.traffic) if graph else 0.0

@@ -34,8 +34,8 @@ from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
-    copy_together,
     copy_guard,
+    copy_together,
     drop_guards,
     extent,
     fuse,
@@ -46,7 +46,6 @@ from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.rtile import RProgram, TilePlan
-
 
 # TVM cannot analyse every combination of splits; then the next best tile is written.
 _ATTEMPTS = 4
@@ -101,7 +100,7 @@ def _operator(sch: Schedule, form: NormalForm) -> Operator | None:
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """The accumulating block, the loop its copies go under, the block behind it, its sum's loops."""
+    """The accumulating block, the loop of its copies, the block behind it, the summed loops."""
 
     block: SBlockRV
     step: LoopRV

@@ -35,7 +35,9 @@ def schedule_elementwise(task: Task) -> Scheduled | None:
     for name in form.outputs:
         block = sch.get_sblock(name)
         operator = extract_operator(sch.get(block))
-        tile = construct_plain(operator, task.device) if operator else _opaque(sch, name, task.device)
+        tile = (
+            construct_plain(operator, task.device) if operator else _opaque(sch, name, task.device)
+        )
         bind_flat(sch, block, tile.threads, tile.vector)
         tiles.append(tile)
     main = max(tiles, key=lambda tile: tile.seconds)
@@ -55,5 +57,3 @@ def _opaque(sch: Schedule, name: str, device: Device) -> PlainTile:
     for v in sch.get(sch.get_sblock(name)).iter_vars:
         points *= int(v.dom.extent)
     return PlainTile.for_points(points, device, vector=1, traffic=8.0 * points)
-
-

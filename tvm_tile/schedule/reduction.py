@@ -51,9 +51,7 @@ def schedule_reduction(task: Task) -> Scheduled | None:
             func = _write_shared(sch, form, tile)
     except ScheduleError:
         return None
-    return Scheduled(
-        func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds
-    )
+    return Scheduled(func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds)
 
 
 def _write_window(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.PrimFunc:
@@ -112,5 +110,3 @@ def _write_shared(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
         sch.reverse_compute_at(after, output)
         return copy_guard(sch, main, after)
     return sch.mod["main"]
-
-

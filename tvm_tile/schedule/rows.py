@@ -10,12 +10,11 @@ Before → after, for a softmax over the last axis::
         m, s in registers, each summed over threadIdx.x
         for k in threadIdx.x: B[row, k] = exp(A[row, k] - m) / s
 
-The row is read again from cache, never written between the stages.
+The row is read again from cache, never written between the stages. Where not the elements of a
+row but the rows are neighbours in memory (a softmax over channels), each thread takes a row.
 """
 
 from __future__ import annotations
-
-import math
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
@@ -40,15 +39,13 @@ def schedule_rows(task: Task) -> Scheduled | None:
     reductions = [extract_operator(sch.get(sch.get_sblock(name))) for name in form.reductions]
     if output is None or any(op is None for op in reductions):
         return None
-    shared = _shared_axes(output, [op for op in reductions if op is not None])
-    if shared is None:
-        return None
-    tiles = construct_rows(output, [op for op in reductions if op], shared, task.device)
-    for tile in tiles:
+    sums = [op for op in reductions if op is not None]
+    rows = _row_axes(output, sums)
+    for tile in construct_rows(output, sums, rows, task.device):
         # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
         attempt = sch.copy()
         try:
-            _write(attempt, form, shared, tile)
+            _write(attempt, form, [axis.name in rows for axis in output.axes], tile)
         except ScheduleError:
             continue
         func = attempt.mod["main"]
@@ -56,44 +53,22 @@ def schedule_rows(task: Task) -> Scheduled | None:
     return None
 
 
-def _shared_axes(output: Operator, reductions: list[Operator]) -> int | None:
-    """How many leading output axes are rows of every reduction; ``None`` if they do not lead."""
-    depths = set()
-    for op in reductions:
-        rows = [axis.extent for axis in op.spatial_axes if axis.extent > 1]
-        leading = [axis.extent for axis in output.axes]
-        count, seen = 0, []
-        while seen != rows and count < len(leading):
-            if leading[count] > 1:
-                seen.append(leading[count])
-            count += 1
-        if seen != rows:
-            return None
-        depths.add(math.prod(leading[:count]))
-    if len(depths) != 1:
-        return None
-    return _leading(output, depths.pop())
+def _row_axes(output: Operator, reductions: list[Operator]) -> frozenset[str]:
+    """The output's axes that tell rows apart: those that index the reductions' results."""
+    results = {op.write.tensor for op in reductions}
+    return frozenset(axis for read in output.reads if read.tensor in results for axis in read.axes)
 
 
-def _leading(output: Operator, rows: int) -> int | None:
-    count = 0
-    total = 1
-    for axis in output.axes:
-        if total == rows and axis.extent > 1:
-            break
-        total *= axis.extent
-        count += 1
-    return count if total == rows else None
-
-
-def _write(sch: Schedule, form: NormalForm, shared: int, tile: RowTile) -> None:
+def _write(sch: Schedule, form: NormalForm, is_row: list[bool], tile: RowTile) -> None:
     last = sch.get_sblock(form.outputs[0])
     loops = list(sch.get_loops(last))
-    rows, inner = loops[:shared], loops[shared:]
-    row = fuse(sch, rows) if rows else sch.add_unit_loop(loops[0])
-    block, lane = sch.split(row, [None, tile.rows_per_block])
+    rows = [loop for loop, row in zip(loops, is_row, strict=True) if row]
+    inner = [loop for loop, row in zip(loops, is_row, strict=True) if not row]
+    rows = rows or [sch.add_unit_loop(loops[0])]
+    sch.reorder(*rows, *inner)
+    block, lane = sch.split(fuse(sch, rows), [None, tile.rows_per_block])
     sch.bind(block, "blockIdx.x")
-    sch.bind(lane, "threadIdx.y")
+    sch.bind(lane, "threadIdx.y" if tile.threads_per_row > 1 else "threadIdx.x")
     _spread(sch, last, inner, tile)
     for name in reversed(form.reductions):
         reduction = sch.get_sblock(name)
@@ -108,8 +83,8 @@ def _write(sch: Schedule, form: NormalForm, shared: int, tile: RowTile) -> None:
 
 
 def _spread(sch: Schedule, block: SBlockRV, loops: list[LoopRV], tile: RowTile) -> None:
+    if tile.threads_per_row == 1:
+        return
     flat = fuse(sch, loops) if loops else sch.add_unit_loop(block)
     _, thread = sch.split(flat, [None, tile.threads_per_row])
     sch.bind(thread, "threadIdx.x")
-
-

@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm.s_tir import SBlockRealize, Schedule
 
 from tvm_tile.device.device import Device, MemoryLevel
 
@@ -189,6 +189,4 @@ def _with_guards(func: tirx.PrimFunc, guards: dict[str, Any]) -> tirx.PrimFunc:
             return realize
         return SBlockRealize(realize.iter_values, guard, realize.block)
 
-    return func.with_body(
-        tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post")
-    )
+    return func.with_body(tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post"))

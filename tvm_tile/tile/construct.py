@@ -74,7 +74,12 @@ def _candidates(operator: Operator, device: Device) -> Candidates:
 
 
 def _with_depth(
-    operator: Operator, device: Device, thread: Ints, block: Ints, chunk: dict[str, int], groups: int
+    operator: Operator,
+    device: Device,
+    thread: Ints,
+    block: Ints,
+    chunk: dict[str, int],
+    groups: int,
 ) -> Candidates:
     """The tiles for which this depth of a step and this number of groups make sense."""
     longest = operator.reduce_axes[longest_reduce_axis(operator)]

@@ -22,15 +22,17 @@ from tvm_tile.tile.rtile import longest_reduce_axis
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Fitted on an H200 to 337 measured tiles of 17 operators (bench/candidates.py), in cycles of the
-# clock that `clock` derives. What a device record can say, it says; these describe compiled code.
-_EXPOSED_LATENCY = 225.0  # of a step's loads and barriers, shared by the resident blocks
-_EPILOGUE_CYCLES = 3300.0  # start of a kernel, its first loads, last barrier, stores
-_ISSUE_EFFICIENCY = 0.97
-_SHARED_READ_COST = 1.5  # issue slots of one shared read, its address included
-_COPY_COST = 50.0  # issue slots of one staging load and store, with their addresses
-_COMPUTED_COPY_COST = 65.0  # the same where padding is tested
-_SINGLE_WARP_STALL = 0.43  # stalls, as a share of a step's time, when one warp is resident
+# Fitted on an H200 to some 700 measured tiles of 23 operators (bench/candidates.py), in cycles of
+# the clock that `clock` derives. What a device record can say, it says; these are about compiled
+# code.
+_EXPOSED_LATENCY = 290.0  # of a step's loads and barriers, shared by the resident blocks
+_EPILOGUE_CYCLES = 3400.0  # start of a kernel, its first loads, last barrier, stores
+_ISSUE_EFFICIENCY = 0.89
+_SHARED_READ_COST = 1.1  # issue slots of one shared read, its address included
+_COPY_COST = 20.0  # issue slots of one staging load and store, with their addresses
+_ODD_EXTENT_COST = 0.73  # more of these for each extent that needs a real division
+_COPY_STALL = 0.86  # a staging load's wait, where few warps are resident
+_SINGLE_WARP_STALL = 0.76  # stalls, as a share of a step's time, when one warp is resident
 _SCHEDULERS = 4  # warp schedulers of a multiprocessor
 _BLOCKS_PER_MULTI_PROCESSOR = 32
 _SECTOR = 32  # bytes a cache moves at once
@@ -156,7 +158,6 @@ def contraction_costs(operator: Operator, device: Device, tiles: Candidates) -> 
     cycles = cycles + np.where(
         rest > 0, steps * step.cycles(-(-rest // device.multi_processor_count)), 0
     )
-    cycles = cycles + np.where(tiles.groups > 1, _EXPOSED_LATENCY, 0)
 
     written = operator.write.tensor.size * coalescing(operator.write, operator, tiles.block)
     traffic = operator.traffic - operator.write.tensor.size + written
@@ -194,20 +195,23 @@ class _StepModel:
         self.fetched: Floats = np.zeros(len(threads))
         for read in operator.reads:
             count = elements(read, operator, staged)
-            cost = _COMPUTED_COPY_COST if read.is_computed else _COPY_COST
+            spans = np.stack(_spans(read, operator, staged))
+            odd = np.sum(spans & (spans - 1) != 0, axis=0)
             loads = count / vector_elements(read, operator, staged) / device.warp_size
-            self.copies += loads * cost
+            self.copies += loads * _COPY_COST * (1 + _ODD_EXTENT_COST * odd)
             waste = coalescing(read, operator, staged)
             self.fetched += count * read.tensor.element_size * waste
         self.bytes_per_cycle = device.l2_bandwidth / device.multi_processor_count / clock(device)
 
     def cycles(self, resident: Ints) -> Floats:
         """The slower of issue and cache traffic, stretched by stalls; then exposed latency."""
-        busy = np.clip(self.warps, 1, _SCHEDULERS)
-        alone = np.maximum(1.0, self.warps / _SCHEDULERS) * self.instructions + self.copies / busy
-        together = resident * (self.warps * self.instructions + self.copies) / _SCHEDULERS
-        traffic = resident * self.fetched / self.bytes_per_cycle
         present = np.maximum(1, resident)
-        stretch = 1 + _SINGLE_WARP_STALL / (present * self.warps)
-        slowest = np.maximum(np.maximum(together, alone), traffic)
-        return np.asarray(slowest * stretch + _EXPOSED_LATENCY / present)
+        active = present * self.warps
+        together = present * (self.warps * self.instructions + self.copies)
+        together = together / np.clip(active, 1, _SCHEDULERS)
+        alone = np.maximum(1.0, self.warps / _SCHEDULERS) * self.instructions
+        alone = alone + self.copies / np.clip(self.warps, 1, _SCHEDULERS)
+        busy = np.maximum(together, alone) * (1 + _SINGLE_WARP_STALL / active)
+        traffic = present * self.fetched / self.bytes_per_cycle
+        exposed = _EXPOSED_LATENCY / present + _COPY_STALL * self.copies / active
+        return np.asarray(np.maximum(busy, traffic) + exposed)

@@ -36,22 +36,35 @@ class RowTile:
 
 
 def construct_rows(
-    output: Operator, reductions: list[Operator], shared: int, device: Device
+    output: Operator, reductions: list[Operator], row_axes: frozenset[str], device: Device
 ) -> tuple[RowTile, ...]:
     """Threads of a row by its length and by how many rows there are to fill the device.
 
-    The best tile first; then the same with one row a block.
+    ``row_axes`` names the output's axes that tell rows apart. The best tile comes first; then the
+    same with one row a block.
     """
-    rows = math.prod(axis.extent for axis in output.axes[:shared])
-    length = max(
-        math.prod(axis.extent for axis in op.reduce_axes) for op in reductions
-    )
+    rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
+    length = max(math.prod(axis.extent for axis in op.reduce_axes) for op in reductions)
     resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
-    wanted = max(device.warp_size, min(1024, length // 4, resident // max(1, rows)))
-    threads = 1 << (max(device.warp_size, wanted).bit_length() - 1)
-    per_block = max(1, min(128 // threads, rows // device.multi_processor_count))
     traffic = output.traffic + max(op.traffic for op in reductions)
     seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
     latency = _STAGE_SECONDS * (len(reductions) + 1)
     predicted = max(seconds, latency) + device.launch_latency
+    if _rows_are_neighbours(reductions) and rows >= device.warp_size:
+        # Neighbouring threads read neighbouring rows; each sums its own.
+        threads = 64 if rows < 64 * device.multi_processor_count else 128
+        return (RowTile(rows, threads, 1, predicted),)
+    wanted = max(device.warp_size, min(1024, length // 4, resident // max(1, rows)))
+    threads = 1 << (max(device.warp_size, wanted).bit_length() - 1)
+    per_block = max(1, min(128 // threads, rows // device.multi_processor_count))
     return tuple(RowTile(rows, n, threads, predicted) for n in dict.fromkeys((per_block, 1)))
+
+
+def _rows_are_neighbours(reductions: list[Operator]) -> bool:
+    """Whether the elements that lie side by side in memory belong to different rows."""
+    for op in reductions:
+        largest = max(op.reads, key=lambda read: read.tensor.size)
+        summed = {axis.name for axis in op.reduce_axes if axis.extent > 1}
+        if largest.contiguous_axis is None or largest.contiguous_axis in summed:
+            return False
+    return True
