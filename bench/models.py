@@ -2,6 +2,7 @@
 
     python -m bench.models build   --folder OUT [--models ...] [--dtypes ...] [--jobs N]
     python -m bench.models measure --folder OUT --result bench/results/models.json
+    python -m bench.models report  --result bench/results/models.json
 
 ``build`` compiles each model twice in a process of its own (so that one failure costs one model);
 ``measure`` loads both, compares their outputs with the reference, and times them alternately.
@@ -42,8 +43,9 @@ REPEATS = 20
 def main(argv: list[str] | None = None) -> int:
     """Parse the command line and run one of the two steps."""
     parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__)
-    parser.add_argument("step", choices=("build", "measure"))
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("step", choices=("build", "measure", "report"))
+    parser.add_argument("--folder", type=Path, default=Path("bench/out"))
+    parser.add_argument("--commit", default=None, help="where the checkout has no history")
     parser.add_argument("--models", nargs="*", default=None)
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES))
     parser.add_argument("--jobs", type=int, default=4)
@@ -51,9 +53,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--limit-s", type=float, default=240.0, help="for one model's build")
     parser.add_argument("--result", type=Path, default=Path("bench/results/models.json"))
     arguments = parser.parse_args(argv)
-    if arguments.step == "build":
-        return build(arguments)
-    return measure(arguments)
+    steps = {"build": build, "measure": measure, "report": report}
+    return steps[arguments.step](arguments)
 
 
 def build(arguments: argparse.Namespace) -> int:
@@ -164,7 +165,9 @@ def measure(arguments: argparse.Namespace) -> int:
         except Exception as error:
             traceback.print_exc()
             records.append(facts | {"error": f"{type(error).__name__}: {str(error)[-300:]}"})
-        result = environment() | {"device": DEVICE, "protocol": __doc__, "records": records}
+        result = environment() | {"device": DEVICE, "records": records}
+        if arguments.commit is not None:
+            result["commit"] = arguments.commit
         arguments.result.parent.mkdir(parents=True, exist_ok=True)
         arguments.result.write_text(json.dumps(result, indent=1))
         print(line(records[-1]), flush=True)
@@ -240,6 +243,59 @@ def environment() -> dict[str, str]:
         "commit": shell("git", "rev-parse", "HEAD"),
         "command": " ".join(sys.argv),
     }
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Write the table of a result file beside it, as Markdown."""
+    result = json.loads(arguments.result.read_text())
+    rows = [r for r in result["records"] if "error" not in r]
+    ratios = [_ratio(r) for r in rows]
+    known = [ratio for ratio in ratios if ratio is not None]
+    lines = [
+        "# Models on a GPU: tvm_tile against TVM's default pipeline",
+        "",
+        f"Measured with `{result['command']}` (after `build`) on {result['gpu']},",
+        f"{result['nvcc']}, TVM {result['tvm']}, commit {result['commit']}. Both systems compile the same imported",
+        "module, CUDA graphs on; TVM's default is dlight for sm_90. Median of "
+        f"{ROUNDS * REPEATS} calls, alternating;",
+        "in brackets the interquartile range. Errors are relative to PyTorch or ONNX Runtime in",
+        "float32.",
+        "",
+        "| model | dtype | tvm_tile, ms | error | TVM default, ms | error | speed-up "
+        "| kernels (fell back) |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for record, ratio in zip(rows, ratios, strict=True):
+        ours, peer = record["tvm_tile"], record["tvm_default"]
+        speed_up = "" if ratio is None else f"{ratio:.2f}"
+        kernels = f"{ours.get('kernels', '')} ({len(ours.get('fallbacks', ()))})"
+        cells = (record["name"], record["dtype"], *_cells(ours), *_cells(peer), speed_up, kernels)
+        lines.append("| " + " | ".join(cells) + " |")
+    if known:
+        mean = float(np.exp(np.mean(np.log(known))))
+        lines += [
+            "",
+            f"Geometric mean of {len(known)} speed-ups: {mean:.2f}; least {min(known):.2f}.",
+        ]
+    lines += [
+        f"Failed: {r['name']} {r['dtype']}: {r['error']}" for r in result["records"] if "error" in r
+    ]
+    arguments.result.with_suffix(".md").write_text("\n".join(lines) + "\n")
+    return 0
+
+
+def _cells(system: dict[str, Any]) -> tuple[str, str]:
+    if "median_s" not in system:
+        return str(system.get("error", "not run"))[:80].replace("|", "/").replace("\n", " "), ""
+    time_ms = f"{system['median_s'] * 1e3:.3f} ({system['iqr_s'] * 1e3:.3f})"
+    return time_ms, f"{system['relative_error']:.0e}"
+
+
+def _ratio(record: dict[str, Any]) -> float | None:
+    ours, peer = record["tvm_tile"], record["tvm_default"]
+    if "median_s" not in ours or "median_s" not in peer:
+        return None
+    return float(peer["median_s"] / ours["median_s"])
 
 
 def line(record: dict[str, Any]) -> str:

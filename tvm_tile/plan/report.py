@@ -41,11 +41,33 @@ class Report:
     kernels: tuple[KernelReport, ...]
     notes: tuple[str, ...]
 
+    @property
+    def fallbacks(self) -> tuple[KernelReport, ...]:
+        """Kernels that TVM's own schedules had to take."""
+        return tuple(kernel for kernel in self.kernels if kernel.fallback)
+
     def render(self) -> str:
-        """Lines for people."""
-        lines = [f"{len(self.kernels)} kernels for {self.device}"]
-        lines += [f"  {k.name}: {k.operators} ({k.rule}) {k.tile}" for k in self.kernels]
-        return "\n".join([*lines, *self.notes])
+        """Lines for people: a table of kernels, then what fell back and why, then totals."""
+        heading = ("kernel", "rule", "grid", "block", "tile", "predicted", "traffic")
+        rows = [heading, *(_row(kernel) for kernel in self.kernels)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(heading))]
+        table = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        seconds = sum(kernel.seconds for kernel in self.kernels)
+        traffic = sum(kernel.traffic for kernel in self.kernels)
+        own = len(self.kernels) - len(self.fallbacks)
+        totals = (
+            f"{len(self.kernels)} kernels for {self.device}: {own} scheduled by tiles, "
+            f"{len(self.fallbacks)} by TVM's own schedules"
+        )
+        predicted = (
+            f"each launched once: {seconds * 1e6:.1f} us predicted (without those of TVM's), "
+            f"{traffic / 1e6:.2f} MB of traffic"
+        )
+        reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]
+        return "\n".join([*table, *reasons, totals, predicted, *self.notes])
 
     def to_json(self) -> str:
         """Text that :meth:`from_json` reads back."""
@@ -57,3 +79,16 @@ class Report:
         data = json.loads(text)
         kernels = tuple(KernelReport(**kernel) for kernel in data["kernels"])
         return cls(data["device"], kernels, tuple(data["notes"]))
+
+
+def _row(kernel: KernelReport) -> tuple[str, ...]:
+    ours = not kernel.fallback
+    return (
+        kernel.name,
+        kernel.rule,
+        str(kernel.grid) if ours else "-",
+        str(kernel.block) if ours else "-",
+        kernel.tile or "-",
+        f"{kernel.seconds * 1e6:.1f} us" if ours else "-",
+        f"{kernel.traffic / 1e6:.2f} MB",
+    )
