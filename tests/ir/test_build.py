@@ -68,7 +68,7 @@ class TestProgram:
     def test_nothing_compiles_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         compiled: list[str] = []
 
-        def count(source: str, arch: str) -> bytes:
+        def count(source: str, arch: str, *, contract: bool) -> bytes:
             compiled.append(arch)
             return b"machine code"
 
@@ -116,7 +116,7 @@ class TestCuda:
             compat.lower_module(named(add_one("float16")), compat.make_target(H200)).kernels[0]
         )
         cubin, log = tvm_tile.build.cuda._run_nvrtc(
-            source, "sm_90a", tvm_tile.build.cuda._LEAN_HEADERS
+            source, "sm_90a", (), tvm_tile.build.cuda._LEAN_HEADERS
         )
         assert (cubin is not None, log) == (True, "")
 

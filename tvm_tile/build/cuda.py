@@ -72,12 +72,13 @@ _NVRTC_PREAMBLE = """
 """
 
 
-def compile_cuda(source: str, arch: str) -> bytes:
+def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
     """Compile one CUDA text to a cubin.
 
     Args:
         source: CUDA C++ with one or more ``extern "C" __global__`` functions.
         arch: the real architecture, such as ``"sm_90a"``.
+        contract: whether products may be fused into sums.
 
     Returns:
         The bytes of the cubin.
@@ -86,11 +87,12 @@ def compile_cuda(source: str, arch: str) -> bytes:
         CompilerNotFoundError: neither NVRTC nor nvcc is installed, or none knows ``arch``.
         BuildError: the compiler rejected the text.
     """
+    options = (f"-fmad={str(contract).lower()}",)
     if _digits(arch) in nvrtc_architectures():
-        return _compile_with_nvrtc(source, arch)
+        return _compile_with_nvrtc(source, arch, (*options, *_NVRTC_OPTIONS))
     nvcc = shutil.which("nvcc")
     if nvcc is not None:
-        return _compile_with_nvcc(nvcc, source, arch)
+        return _compile_with_nvcc(nvcc, source, arch, (*options, *_NVCC_OPTIONS))
     if nvrtc_architectures():
         raise _too_new(arch, f"NVRTC for {', '.join(map(str, nvrtc_architectures()))}, no nvcc")
     raise CompilerNotFoundError(
@@ -132,11 +134,11 @@ def _include_folders() -> tuple[str, ...]:
     return tuple(folder for folder in folders if folder is not None)
 
 
-def _compile_with_nvrtc(source: str, arch: str) -> bytes:
-    cubin, log = _run_nvrtc(source, arch, _LEAN_HEADERS)
+def _compile_with_nvrtc(source: str, arch: str, options: tuple[str, ...]) -> bytes:
+    cubin, log = _run_nvrtc(source, arch, options, _LEAN_HEADERS)
     if cubin is None:
         # Other headers may need the real libcu++: read it, slowly.
-        cubin, log = _run_nvrtc(source, arch, {})
+        cubin, log = _run_nvrtc(source, arch, options, {})
     if cubin is None:
         raise BuildError(f"NVRTC must accept the kernel for {arch}", log, _REMEDY)
     return cubin
@@ -145,7 +147,9 @@ def _compile_with_nvrtc(source: str, arch: str) -> bytes:
 _REMEDY = "report it with the kernel's source; the schedule that made it is at fault"
 
 
-def _run_nvrtc(source: str, arch: str, headers: dict[str, str]) -> tuple[bytes | None, str]:
+def _run_nvrtc(
+    source: str, arch: str, options: tuple[str, ...], headers: dict[str, str]
+) -> tuple[bytes | None, str]:
     """The cubin and an empty text, or None and the compiler's log."""
     from cuda.bindings import nvrtc
 
@@ -154,12 +158,12 @@ def _run_nvrtc(source: str, arch: str, headers: dict[str, str]) -> tuple[bytes |
     text = (_NVRTC_PREAMBLE + source).encode()
     program = _nvrtc(nvrtc.nvrtcCreateProgram(text, b"kernel.cu", len(names), texts, names))
     try:
-        options = [
+        arguments = [
             f"--gpu-architecture={arch}".encode(),
-            *(option.encode() for option in _NVRTC_OPTIONS),
+            *(option.encode() for option in options),
             *(f"-I{folder}".encode() for folder in _include_folders()),
         ]
-        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = bytearray(_nvrtc(nvrtc.nvrtcGetProgramLogSize(program)))
             _nvrtc(nvrtc.nvrtcGetProgramLog(program, log))
@@ -178,11 +182,11 @@ def _nvrtc(answer: tuple[Any, ...]) -> Any:
     return answer[1] if len(answer) > 1 else None
 
 
-def _compile_with_nvcc(nvcc: str, source: str, arch: str) -> bytes:
+def _compile_with_nvcc(nvcc: str, source: str, arch: str, options: tuple[str, ...]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         text, cubin = Path(folder) / "kernel.cu", Path(folder) / "kernel.cubin"
         text.write_text(source)
-        command = [nvcc, "-cubin", f"-arch={arch}", *_NVCC_OPTIONS, "-o", str(cubin), str(text)]
+        command = [nvcc, "-cubin", f"-arch={arch}", *options, "-o", str(cubin), str(text)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             log = done.stderr + done.stdout

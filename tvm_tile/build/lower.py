@@ -11,7 +11,8 @@ from typing import Any
 from tvm_tile import compat
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda
-from tvm_tile.build.opencl import check_opencl
+from tvm_tile.build.numerics import rounds_to_integers, widen_halves
+from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError
@@ -67,10 +68,10 @@ class Builder:
     def __init__(
         self, device: Device, *, workers: int | None = None, on_kernel: OnKernel | None = None
     ) -> None:
+        _require_compiler(device)
         self._target = compat.make_target(device)
         self._language = device.kernel_language
         self._arch = str(dict(device.target).get("arch", ""))
-        self._compile = _compiler(device)
         self._workers = max(1, workers or len(os.sched_getaffinity(0)))
         self._on_kernel = on_kernel
         self._built: dict[Any, _Built | BuildError] = {}
@@ -148,7 +149,8 @@ class Builder:
         import tvm
 
         try:
-            module = tvm.IRModule({name: function.with_attr("global_symbol", name)})
+            named = widen_halves(function).with_attr("global_symbol", name)
+            module = tvm.IRModule({name: named})
             lowered = compat.lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
@@ -157,13 +159,7 @@ class Builder:
             return _unscheduled(name, str(error))
         try:
             kernels = tuple(
-                Kernel(
-                    kernel.name,
-                    source,
-                    kernel.arg_types,
-                    kernel.launch_params,
-                    self._compile(kernel.name, source),
-                )
+                self._compile_kernel(kernel, source)
                 for kernel, source in zip(lowered.kernels, sources, strict=True)
             )
         except CompilerNotFoundError:
@@ -171,6 +167,15 @@ class Builder:
         except BuildError as error:
             return error
         return _Built(lowered.host, kernels)
+
+    def _compile_kernel(self, kernel: compat.LoweredKernel, source: str) -> Kernel:
+        contract = not rounds_to_integers(kernel.module)
+        if self._language == "opencl":
+            source = complete_opencl(source, contract=contract)
+            binary = check_opencl(kernel.name, source)
+        else:
+            binary = compile_cuda(source, self._arch, contract=contract)
+        return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
 
 
 def _unscheduled(name: str, why: str) -> BuildError:
@@ -191,15 +196,10 @@ def _prim_funcs(mod: Any) -> dict[str, Any]:
     }
 
 
-def _compiler(device: Device) -> Callable[[str, str], bytes]:
-    """The function (kernel's name, source) → machine code of a device."""
-    if device.kernel_language == "cuda":
-        arch = str(dict(device.target)["arch"])
-        return lambda _name, source: compile_cuda(source, arch)
-    if device.kernel_language == "opencl":
-        return check_opencl
-    raise BuildError(
-        "AMD kernels: ld.lld to link an HSACO, and TVM with its ROCm runtime to launch it",
-        f"{device.name}: tvm_tile schedules for it, but cannot build for it yet",
-        "use tvm-tile schedule to see its plan, or build for an NVIDIA GPU or emulated",
-    )
+def _require_compiler(device: Device) -> None:
+    if device.kernel_language not in ("cuda", "opencl"):
+        raise BuildError(
+            "AMD kernels: ld.lld to link an HSACO, and TVM with its ROCm runtime to launch it",
+            f"{device.name}: tvm_tile schedules for it, but cannot build for it yet",
+            "use tvm-tile schedule to see its plan, or build for an NVIDIA GPU or emulated",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from typing import Any
 
@@ -39,6 +40,32 @@ def _make_context() -> Any:
             return pyopencl.Context(platform.get_devices()[:1])
     found = ", ".join(platform.name for platform in platforms) or "no OpenCL platform"
     raise CompilerNotFoundError(requirement, found, remedy)
+
+
+# TVM has OpenCL's names for some functions only. The others it calls by their names in C,
+# which end in f for float; in OpenCL C a function has one name for all types.
+_C_NAMES = (
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "hypot", "ldexp",
+    "log1p", "nextafter", "tan",
+)  # fmt: skip
+_OPENCL_NAMES = {name + "f": name for name in _C_NAMES} | {"nearbyint": "rint"}
+
+
+def complete_opencl(source: str, *, contract: bool) -> str:
+    """TVM's OpenCL text with what it lacks to be compiled, and compiled rightly.
+
+    Args:
+        source: the text of a kernel.
+        contract: whether products may be fused into sums, as OpenCL C allows by default.
+    """
+    lines = [f"#define {c} {name}" for c, name in _OPENCL_NAMES.items() if _calls(source, c)]
+    if not contract:
+        lines.append("#pragma OPENCL FP_CONTRACT OFF")
+    return "\n".join([*lines, source])
+
+
+def _calls(source: str, function: str) -> bool:
+    return re.search(rf"\b{function}\(", source) is not None
 
 
 def check_opencl(name: str, source: str) -> bytes:

@@ -1,0 +1,61 @@
+"""What kernels need so that their numbers come out as the model means them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# What TVM's rules leave of floor, ceil, round, trunc and nearbyint, before types' affixes.
+_ROUNDING = ("ceil", "floor", "nearbyint", "rint", "round", "trunc", "hceil", "hfloor", "hrint")
+
+# Functions that TVM cannot lower for CUDA in half precision.
+_FLOAT_ONLY = frozenset(
+    f"tirx.{name}"
+    for name in (
+        "acos", "acosh", "asin", "asinh", "atan2", "atanh", "copysign", "cosh", "hypot",
+        "log1p", "nearbyint", "sinh",
+    )
+)  # fmt: skip
+_HALVES = ("float16", "bfloat16")
+
+
+def widen_halves(function: Any) -> Any:
+    """A PrimFunc whose functions of half-precision numbers that TVM lacks run in float32.
+
+    before: ``acos(x)``   after: ``float16(acos(float32(x)))``
+    """
+    import tvm
+    import tvm_ffi
+    from tvm.tirx import Cast
+
+    def widen(call: Any) -> Any:
+        if getattr(call.op, "name", "") not in _FLOAT_ONLY or str(call.ty.dtype) not in _HALVES:
+            return call
+        arguments = [Cast("float32", argument) for argument in call.args]
+        return Cast(str(call.ty.dtype), tvm.tirx.call_intrin("float32", call.op, *arguments))
+
+    return tvm_ffi.structural_map(function, (tvm.ir.Call, widen))
+
+
+def rounds_to_integers(kernel: Any) -> bool:
+    """Whether a lowered kernel (an IRModule) makes integers of floating-point numbers.
+
+    There the last bit counts: 3.5 * 0.2857143 - 1 is 0 where the product is rounded, and 4e-8,
+    whose ceiling is 1, where it is fused into the sum. Models mean the former.
+    """
+    import tvm
+    import tvm_ffi
+    from tvm.tirx import Cast
+
+    def cast(node: Any) -> Any:
+        source, result = str(node.value.ty.dtype), str(node.ty.dtype)
+        return tvm_ffi.VisitInterrupt() if "float" in source and "int" in result else None
+
+    def call(node: Any) -> Any:
+        is_extern = getattr(node.op, "name", "") == "tirx.call_pure_extern"
+        name = str(node.args[0].value) if is_extern else ""
+        return tvm_ffi.VisitInterrupt() if name.startswith(_ROUNDING) else None
+
+    return any(
+        tvm_ffi.structural_walk(function.body, [(Cast, cast), (tvm.ir.Call, call)]) is not None
+        for function in kernel.functions.values()
+    )
