@@ -15,7 +15,7 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.device import Device
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.frontend import Imported, import_model
-from tvm_tile.passes import ScheduleTiles, schedule_module
+from tvm_tile.passes import DLIGHT, STATEMENTS, ScheduleTiles, schedule_module
 from tvm_tile.plan.report import KernelReport, Report
 from tvm_tile.runtime import CompiledModel
 
@@ -117,13 +117,22 @@ def fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
 def _schedule_what_builds(
     fused: tvm.IRModule, device: Device, builder: Builder
 ) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
-    """Schedule; kernels that do not build are scheduled by dlight instead."""
-    scheduled, kernels = schedule_module(fused, device)
-    failures = builder.find_failures(scheduled)
-    if failures:
-        refused = {name: f"its kernel did not build: {e.current}" for name, e in failures.items()}
-        scheduled, kernels = schedule_module(fused, device, refused=refused)
-    return scheduled, kernels
+    """Schedule; what does not build is scheduled by dlight instead, then by statements."""
+    refused: dict[str, str] = {}
+    beyond_dlight: set[str] = set()
+    while True:
+        scheduled, kernels = schedule_module(
+            fused, device, refused=refused, beyond_dlight=beyond_dlight
+        )
+        failures = builder.find_failures(scheduled)
+        rules = {kernel.name: kernel.rule for kernel in kernels}
+        # What fails without a schedule of ours, or with the last one, fails the build.
+        failures = {n: e for n, e in failures.items() if rules.get(n, STATEMENTS) != STATEMENTS}
+        if not failures:
+            return scheduled, kernels
+        beyond_dlight |= {name for name in failures if rules[name] == DLIGHT}
+        for name, error in failures.items():
+            refused.setdefault(name, f"its kernel did not build: {error.current}")
 
 
 def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tvm_tile.passes.schedule_tiles import ScheduleTiles, schedule_module
+from tvm_tile.passes.schedule_tiles import DLIGHT, STATEMENTS, ScheduleTiles, schedule_module
 
-__all__ = ["ScheduleTiles", "schedule_module"]
+__all__ = ["DLIGHT", "STATEMENTS", "ScheduleTiles", "schedule_module"]

@@ -1,8 +1,11 @@
-"""Schedule every TensorIR function of a module by tiles; what no rule takes goes to dlight."""
+"""Schedule every TensorIR function of a module by tiles.
+
+What no rule takes goes to dlight; what dlight does not take, statement by statement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +19,10 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.schedule import RULES, Scheduled, Task
+from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 
 DLIGHT = "dlight"
+STATEMENTS = "statements"
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleTiles")
@@ -43,6 +48,7 @@ def schedule_module(
     device: Device,
     *,
     refused: dict[str, str] | None = None,
+    beyond_dlight: Collection[str] = (),
 ) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
     """Schedule each PrimFunc that has no schedule yet; equal functions are scheduled once.
 
@@ -51,11 +57,13 @@ def schedule_module(
         device: the GPU to schedule for.
         refused: name of a PrimFunc -> why tvm_tile must not schedule it (its kernel did not
             build, say); these go to dlight.
+        beyond_dlight: those of ``refused`` that dlight must not schedule either; each of their
+            statements becomes a kernel.
 
     Returns:
         A new module, and a report for each PrimFunc, in the order of their names.
     """
-    done: dict[int, list[tuple[tirx.PrimFunc, tirx.PrimFunc, KernelReport]]] = {}
+    done: dict[Any, list[tuple[tirx.PrimFunc, tirx.PrimFunc, KernelReport]]] = {}
     result = mod.clone()
     reports = []
     functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
@@ -63,12 +71,12 @@ def schedule_module(
         if not isinstance(func, tirx.PrimFunc) or "tirx.is_scheduled" in (func.attrs or {}):
             continue
         name = str(var.name_hint)
-        reason = (refused or {}).get(name)
+        verdict = (refused or {}).get(name), name in beyond_dlight
         anonymous = func.without_attr("global_symbol")
-        same = done.setdefault(tvm_ffi.structural_hash(anonymous), [])
+        same = done.setdefault((tvm_ffi.structural_hash(anonymous), verdict), [])
         match = next((m for m in same if tvm_ffi.structural_equal(m[0], anonymous)), None)
         if match is None:
-            scheduled, report = _schedule(anonymous, device, reason)
+            scheduled, report = _schedule(anonymous, device, *verdict)
             same.append((anonymous, scheduled, report))
         else:
             _, scheduled, report = match
@@ -81,30 +89,31 @@ def schedule_module(
 
 
 def _schedule(
-    func: tirx.PrimFunc, device: Device, refused: str | None
+    func: tirx.PrimFunc, device: Device, refused: str | None, beyond_dlight: bool
 ) -> tuple[tirx.PrimFunc, KernelReport]:
-    graph = extract(func)
     names = _operators(func)
+    obstacle = find_obstacle(func)
+    graph = None if obstacle else extract(func)
+    traffic = float(graph.traffic) if graph else 0.0
     if refused is None and graph is not None:
         task = Task(func, graph, device)
         for rule in RULES:
             found = _try(rule, task)
             if found is not None:
                 return found.func, KernelReport(
-                    "",
-                    names,
-                    found.rule,
-                    found.grid,
-                    found.block,
-                    found.tile,
-                    found.seconds,
-                    float(graph.traffic),
-                    "",
-                )
-    reason = refused or ("no rule takes it" if graph else "its loops are not plain tensor blocks")
-    traffic = float(graph.traffic) if graph else 0.0
-    scheduled = compat.apply_dlight(func, device)
-    return scheduled, KernelReport("", names, DLIGHT, 0, 0, "", 0.0, traffic, reason)
+                    "", names, found.rule, found.grid, found.block, found.tile,
+                    found.seconds, traffic, "",
+                )  # fmt: skip
+    reason = refused or obstacle
+    reason = reason or ("no rule takes it" if graph else "its loops are not plain tensor blocks")
+    if not obstacle and not beyond_dlight:
+        try:
+            scheduled = compat.apply_dlight(func, device)
+            return scheduled, KernelReport("", names, DLIGHT, 0, 0, "", 0.0, traffic, reason)
+        except compat.TVM_ERRORS as error:
+            reason = f"{reason}; dlight fails: {error}"
+    scheduled = schedule_statements(func)
+    return scheduled, KernelReport("", names, STATEMENTS, 0, 0, "", 0.0, traffic, reason)
 
 
 def _try(rule: Callable[[Task], Scheduled | None], task: Task) -> Scheduled | None:

@@ -1,0 +1,139 @@
+"""Functions that no rule takes, or whose kernels do not build, still run, and rightly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from scheduled import relax_module
+from tvm import relax, te
+from tvm.relax import op
+from tvm.script import tirx as T
+
+import tvm_tile
+from tvm_tile import pipeline
+from tvm_tile.build import Builder
+from tvm_tile.device import find_device
+from tvm_tile.errors import BuildError
+from tvm_tile.passes import schedule_module
+from tvm_tile.schedule.statements import find_obstacle, schedule_statements
+
+H200 = find_device("nvidia/h200")
+EMULATED = find_device("emulated")
+X = np.random.default_rng(0).normal(size=(5, 7)).astype("float32")
+
+
+@T.prim_func(private=True, s_tir=True)
+def running_maximum(x: T.Buffer((5, 7), "float32"), y: T.Buffer((5, 7), "float32")) -> None:
+    """Twice the largest number of a row so far: plain loops around loops written by hand."""
+    doubled = T.sblock_alloc_buffer((5, 7))
+    seen = T.sblock_alloc_buffer((5, 7))
+    for i, j in T.grid(5, 7):
+        with T.sblock("doubled"):
+            v, w = T.axis.remap("SS", [i, j])
+            doubled[v, w] = x[v, w] * T.float32(2)
+    with T.sblock("by_hand"):
+        T.reads()
+        T.writes()
+        largest = T.alloc_local((1,))
+        for i in T.parallel(5):
+            largest[0] = doubled[i, 0]
+            for j in range(7):
+                if doubled[i, j] > largest[0]:
+                    largest[0] = doubled[i, j]
+                seen[i, j] = largest[0]
+    for i, j in T.grid(5, 7):
+        with T.sblock("copy"):
+            v, w = T.axis.remap("SS", [i, j])
+            y[v, w] = seen[v, w]
+
+
+def calling(func: Any) -> tvm.IRModule:
+    """A Relax module whose main returns ``func`` of a (5, 7) tensor."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((5, 7), "float32"))
+    with builder.function("main", [x]):
+        var = builder.add_func(func, "func")
+        ty = relax.TensorType((5, 7), "float32")
+        builder.emit_func_output(builder.emit(relax.call_tir(var, (x,), ty)))
+    return builder.get()
+
+
+def test_loops_written_by_hand_run_in_one_thread_each_between_parallel_kernels() -> None:
+    model = tvm_tile.compile(calling(running_maximum), "emulated")
+    assert np.array_equal(model(X), np.maximum.accumulate(2 * X, axis=1))
+    (kernel,) = model.report.kernels
+    assert (kernel.rule, kernel.fallback) == ("statements", "it has loops written by hand")
+
+
+def test_cuda_takes_what_the_last_resort_writes() -> None:
+    mod, _ = schedule_module(tvm.IRModule({"f": running_maximum}), H200)
+    assert Builder(H200).find_failures(mod) == {}
+
+
+def test_what_fails_with_our_schedule_and_with_dlights_is_scheduled_by_statements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    find_failures = Builder.find_failures
+    rounds = []
+
+    def fail_twice(builder: Builder, mod: Any) -> dict[str, BuildError]:
+        rounds.append(mod)
+        if len(rounds) > 2:
+            return find_failures(builder, mod)
+        return {
+            str(v.name_hint): BuildError("r", f"failure {len(rounds)}", "") for v in mod.functions
+        }
+
+    monkeypatch.setattr(pipeline.Builder, "find_failures", fail_twice)
+    model = tvm_tile.compile(relax_module(lambda x: op.nn.softmax(x), ((5, 7),)), "emulated")
+    (kernel,) = model.report.kernels
+    assert (kernel.rule, kernel.fallback) == ("statements", "its kernel did not build: failure 1")
+    powers = np.exp(X - X.max(1, keepdims=True))
+    np.testing.assert_allclose(model(X), powers / powers.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_a_dlight_that_raises_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trip(*_: Any) -> None:
+        raise ValueError("no such loop")
+
+    monkeypatch.setattr("tvm_tile.compat.apply_dlight", trip)
+    monkeypatch.setattr("tvm_tile.passes.schedule_tiles.RULES", ())
+    model = tvm_tile.compile(relax_module(lambda x: op.exp(x), ((5, 7),)), "emulated")
+    assert model.report.kernels[0].fallback == "no rule takes it; dlight fails: no such loop"
+    np.testing.assert_allclose(model(X), np.exp(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((4, 0), 1), ((0, 4), 1), ((0, 4), 0), ((0, 0), 0)])
+def test_extents_of_zero(shape: tuple[int, int], axis: int) -> None:
+    x, y = (te.placeholder(shape, "float32", name=name) for name in "xy")
+    k = te.reduce_axis((0, shape[axis]), "k")
+    rest = shape[1 - axis]
+
+    def total(i: Any) -> Any:
+        index = (i, k) if axis == 1 else (k, i)
+        return te.sum(x[index] + y[index], axis=k)
+
+    func = te.create_prim_func([x, y, te.compute((rest,), total, name="sum")])
+    assert find_obstacle(func) == "it has loops over nothing"
+    kernels = tvm.IRModule({"sum": schedule_statements(func)})
+    assert Builder(EMULATED).find_failures(kernels) == {}
+    assert Builder(H200).find_failures(kernels) == {}
+
+    def body(x: Any) -> Any:
+        return op.sum(op.multiply(x, x), axis=axis)
+
+    model = tvm_tile.compile(relax_module(body, (shape,)), "emulated")
+    assert model(np.zeros(shape, "float32")).tolist() == [0.0] * rest
+
+
+def test_a_model_may_give_nothing_beside_something() -> None:
+    def body(x: Any) -> Any:
+        return op.exp(op.strided_slice(x, [0], [2], [2])), op.exp(x)
+
+    model = tvm_tile.compile(relax_module(body, ((5, 7),)), "emulated")
+    empty, full = model(X)
+    assert empty.shape == (0, 7)
+    np.testing.assert_allclose(full, np.exp(X), rtol=1e-6)
