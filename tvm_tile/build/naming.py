@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 
 def rename_by_content(mod: Any) -> Any:
-    """Rename every PrimFunc to ``name_<8 hex digits of its structural hash>``.
+    """Rename every PrimFunc to ``name_<8 hex digits of a hash of its text>``.
 
     before: ``matmul``, ``matmul1``   after: ``matmul_0f3a99c1``, ``matmul1_77b0d2e4``
 
     The emulated device finds kernels in a table of the whole process, so two models may use
-    one name only for one and the same kernel. Names that already end so are kept.
+    one name only for one and the same kernel, whose source has the names of its buffers in it.
+    Names that already end so are kept.
 
     Args:
         mod: a Relax module whose PrimFuncs are called by ``call_tir`` or by the VM.
@@ -19,7 +21,6 @@ def rename_by_content(mod: Any) -> Any:
     Returns:
         A new IRModule; PrimFuncs and their calls agree on the new names.
     """
-    import tvm_ffi
     from tvm.relax.transform import NormalizeGlobalVar
     from tvm.tirx import PrimFunc
 
@@ -27,7 +28,8 @@ def rename_by_content(mod: Any) -> Any:
     for var, function in mod.functions.items():
         if isinstance(function, PrimFunc):
             anonymous = function.without_attr("global_symbol")
-            suffix = f"_{tvm_ffi.structural_hash(anonymous) & 0xFFFFFFFF:08x}"
+            text = anonymous.script(show_meta=True).encode()
+            suffix = f"_{hashlib.sha256(text).hexdigest()[:8]}"
             name = str(var.name_hint)
             name = name if name.endswith(suffix) else name + suffix
             renamed[var] = anonymous.with_attr("global_symbol", name)

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax import op
 
+from tvm_tile.frontend.onnx_detection import convert_non_max_suppression
 from tvm_tile.frontend.onnx_recurrent import RECURRENT_OPERATORS, convert_recurrent
 
 Value = Any  # a Relax expression with a known type
@@ -40,6 +41,8 @@ def convert_operator(
         return _lp_normalization(builder, inputs[0], attrs)
     if op_type == "CumProd":
         return _cumulative_product(inputs[0], inputs[1], attrs)
+    if op_type == "NonMaxSuppression":
+        return convert_non_max_suppression(builder, inputs, attrs)
     if op_type == "IsInf":
         return _is_infinite(inputs[0], attrs)
     if op_type == "Pow":

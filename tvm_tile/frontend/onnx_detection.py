@@ -1,0 +1,189 @@
+"""ONNX's NonMaxSuppression as tensor operators and one kernel.
+
+TVM's converter takes thresholds that are no constants for its own defaults, keeps boxes whose
+overlap equals the threshold from being selected, and sorts on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+from tvm.ir import GenericConst
+from tvm.relax import op
+from tvm.script import tirx as T
+
+Value = Any  # a Relax expression with a known type
+
+
+def convert_non_max_suppression(
+    builder: relax.BlockBuilder, inputs: Sequence[Value], attrs: Mapping[str, Any]
+) -> Value:
+    """Convert a node of NonMaxSuppression.
+
+    Args:
+        builder: where operators and kernels go.
+        inputs: boxes (batches, boxes, 4), scores (batches, classes, boxes), then each of one
+            element or ``None``: the most boxes of a class, overlap and score thresholds.
+        attrs: ``center_point_box``: boxes are centers and sizes, not two corners.
+
+    Returns:
+        The selected (batch, class, box) of int64, as many rows as there are.
+    """
+    boxes, scores, limit, overlap, threshold = (*inputs, None, None, None)[:5]
+    batches, classes, number = (int(extent) for extent in scores.ty.shape)
+    most = number if limit is not None else 0
+    if isinstance(limit, GenericConst):
+        most = max(0, min(number, int(limit.value.numpy().item())))
+    if batches * classes * most == 0:
+        return relax.const(np.zeros((0, 3)), "int64")
+    rows = batches * classes
+    arguments = (
+        _corners(builder, boxes, bool(attrs.get("center_point_box", 0))),
+        op.reshape(op.astype(scores, "float32"), (rows, number)),
+        op.reshape(op.astype(limit, "int64"), (1,)),
+        _scalar(overlap, 0.0),
+        _scalar(threshold, -np.inf),
+    )
+    kernel = builder.add_func(_suppress(batches, classes, number, most), "non_max_suppression")
+    chosen = builder.emit(
+        relax.call_tir(
+            kernel,
+            tuple(builder.emit(argument) for argument in arguments),
+            [
+                relax.TensorType((rows, number), "float32"),
+                relax.TensorType((rows, most), "int64"),
+                relax.TensorType((rows,), "int64"),
+            ],
+        )
+    )
+    indices, counts = builder.emit(chosen[1]), builder.emit(chosen[2])
+    collect = builder.add_func(_collect(classes, rows, most), "collect_boxes")
+    table = builder.emit(
+        relax.call_tir(collect, (indices, counts), relax.TensorType((rows * most, 3), "int64"))
+    )
+    total = builder.emit(op.sum(counts, axis=[0], keepdims=True))
+    end = builder.emit(op.concat([total, relax.const(np.array([3]), "int64")], axis=0))
+    zeros, ones = (relax.const(np.full(2, value), "int64") for value in (0, 1))
+    return op.dynamic_strided_slice(table, zeros, end, ones)
+
+
+def _scalar(value: Value | None, default: float) -> Value:
+    if value is None:
+        return relax.const(np.array([default], "float32"))
+    return op.reshape(op.astype(value, "float32"), (1,))
+
+
+def _corners(builder: relax.BlockBuilder, boxes: Value, is_center: bool) -> Value:
+    """Boxes as (low, low, high, high), whatever order the corners come in."""
+    boxes = builder.emit(op.astype(boxes, "float32"))
+    first, second = (
+        builder.emit(op.strided_slice(boxes, [2], [start], [start + 2])) for start in (0, 2)
+    )
+    if is_center:
+        half = builder.emit(op.multiply(second, relax.const(0.5, "float32")))
+        first, second = op.subtract(first, half), op.add(first, half)
+        first, second = builder.emit(first), builder.emit(second)
+    return op.concat([op.minimum(first, second), op.maximum(first, second)], axis=2)
+
+
+def _suppress(batches: int, classes: int, number: int, most: int) -> tirx.PrimFunc:
+    """For each class of each batch: the best box left, until none is left or enough are chosen.
+
+    One pass over the boxes discards what overlaps the last choice and finds the next one.
+    """
+    rows = batches * classes
+
+    @T.prim_func(private=True, s_tir=True)
+    def non_max_suppression(  # type: ignore[no-untyped-def]
+        a: T.handle, b: T.handle, c: T.handle, d: T.handle, e: T.handle, f: T.handle,
+        g: T.handle, h: T.handle,
+    ):  # fmt: skip
+        boxes = T.match_buffer(a, (batches, number, 4), "float32")
+        scores = T.match_buffer(b, (rows, number), "float32")
+        limit = T.match_buffer(c, (1,), "int64")
+        overlap = T.match_buffer(d, (1,), "float32")
+        threshold = T.match_buffer(e, (1,), "float32")
+        left = T.match_buffer(f, (rows, number), "float32")
+        chosen = T.match_buffer(g, (rows, most), "int64")
+        count = T.match_buffer(h, (rows,), "int64")
+        for row in range(rows):
+            with T.sblock("suppress"):
+                v = T.axis.spatial(rows, row)
+                T.reads(boxes[v // classes, 0:number, 0:4], scores[v, 0:number], limit[0],
+                        overlap[0], threshold[0])  # fmt: skip
+                T.writes(left[v, 0:number], chosen[v, 0:most], count[v])
+                best = T.alloc_local((1,), "int64")
+                top = T.alloc_local((1,), "float32")
+                last = T.alloc_local((1,), "int64")
+                best[0] = T.int64(-1)
+                top[0] = T.float32("-inf")
+                count[v] = T.int64(0)
+                for j in range(number):
+                    left[v, j] = T.float32("-inf")
+                    if scores[v, j] > threshold[0]:
+                        left[v, j] = scores[v, j]
+                    if left[v, j] > top[0]:
+                        top[0] = left[v, j]
+                        best[0] = T.Cast("int64", j)
+                while best[0] >= T.int64(0) and count[v] < T.min(limit[0], T.int64(most)):
+                    last[0] = best[0]
+                    chosen[v, count[v]] = last[0]
+                    count[v] = count[v] + T.int64(1)
+                    left[v, last[0]] = T.float32("-inf")
+                    best[0] = T.int64(-1)
+                    top[0] = T.float32("-inf")
+                    for j in range(number):
+                        if left[v, j] > T.float32("-inf"):
+                            if _overlap(boxes, v // classes, last[0], j) > overlap[0]:
+                                left[v, j] = T.float32("-inf")
+                            if left[v, j] > top[0]:
+                                top[0] = left[v, j]
+                                best[0] = T.Cast("int64", j)
+
+    return non_max_suppression
+
+
+def _overlap(boxes: Any, batch: Any, first: Any, second: Any) -> Any:
+    """Area of the intersection over that of the union; 0 where the boxes are apart."""
+
+    def corner(box: Any, axis: int) -> Any:
+        return boxes[batch, box, axis]
+
+    def area(box: Any) -> Any:
+        return (corner(box, 2) - corner(box, 0)) * (corner(box, 3) - corner(box, 1))
+
+    def common(axis: int) -> Any:
+        high = T.min(corner(first, axis + 2), corner(second, axis + 2))
+        return T.max(high - T.max(corner(first, axis), corner(second, axis)), T.float32(0))
+
+    shared = common(0) * common(1)
+    union = area(first) + area(second) - shared
+    return T.if_then_else(shared > T.float32(0), shared / union, T.float32(0))
+
+
+def _collect(classes: int, rows: int, most: int) -> tirx.PrimFunc:
+    """All classes' choices as rows (batch, class, box), without gaps."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def collect_boxes(a: T.handle, b: T.handle, c: T.handle):  # type: ignore[no-untyped-def]
+        chosen = T.match_buffer(a, (rows, most), "int64")
+        count = T.match_buffer(b, (rows,), "int64")
+        table = T.match_buffer(c, (rows * most, 3), "int64")
+        for row in range(rows):
+            with T.sblock("collect"):
+                v = T.axis.spatial(rows, row)
+                T.reads(chosen[v, 0:most], count[0:rows])
+                T.writes(table[0 : rows * most, 0:3])
+                start = T.alloc_local((1,), "int64")
+                start[0] = T.int64(0)
+                for before in range(v):
+                    start[0] = start[0] + count[before]
+                for k in range(count[v]):
+                    table[start[0] + k, 0] = T.Cast("int64", v // classes)
+                    table[start[0] + k, 1] = T.Cast("int64", v % classes)
+                    table[start[0] + k, 2] = chosen[v, k]
+
+    return collect_boxes
