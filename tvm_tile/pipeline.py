@@ -146,6 +146,7 @@ def _fusion_passes() -> list[tvm.transform.Pass]:
     return [
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
+        relax.transform.ConvertToDataflow(),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         relax.transform.EliminateCommonSubexpr(),

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.program import Program
+from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceError, UnknownDeviceError
 from tvm_tile.runtime.emulate import attach_emulated
 
@@ -62,6 +63,7 @@ def _cpu() -> Any:
 
 
 def _gpu(arch: str, device_name: str) -> Any:
+    load_cuda_runtime()
     import tvm
 
     gpu = tvm.cuda(0)

@@ -249,4 +249,4 @@ def _stage(sch: Schedule, nest: _Nest, index: int, program: RProgram, scope: str
     region = tuple(extent(sch, loop) for loop in list(sch.get_loops(copy))[-depth:])
     size = element_size(str(tensor.ty.dtype))
     width = 1 if producers else vector_width(region, shape, size)
-    copy_together(sch, copy, depth, program.block_size, width)
+    copy_together(sch, copy, region, shape, program.block_size, width)

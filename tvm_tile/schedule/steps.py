@@ -67,21 +67,35 @@ def bind_flat(sch: Schedule, block: SBlockRV, threads: int, vector: int = 1) -> 
         sch.vectorize(inner)
 
 
-def copy_together(sch: Schedule, block: SBlockRV, depth: int, threads: int, vector: int) -> None:
-    """The threads share a staging copy: its ``depth`` inner loops -> serial, threadIdx, vector.
+def copy_together(
+    sch: Schedule,
+    block: SBlockRV,
+    region: tuple[int, ...],
+    shape: tuple[int, ...],
+    threads: int,
+    vector: int,
+) -> None:
+    """The threads share a staging copy: its inner loops -> serial, threadIdx, vector.
 
-    The serial loop is unrolled, so that a thread has many loads in flight: one load at a time
-    would cost the latency of memory at each iteration. A test for the end of the copy in each
+    ``region`` is the tile's extent in each dimension of a tensor of extents ``shape``, one inner
+    loop each. The serial loop is unrolled, so that a thread has many loads in flight: one load at a
+    time would cost the latency of memory at each iteration. A test for the end of the copy in each
     iteration would prevent that, so where no whole number of rounds covers the copy, the largest
     number of threads that does so copies, and the rest wait.
     """
-    flat = fuse(sch, list(sch.get_loops(block))[-depth:])
-    rounds = extent(sch, flat) // vector
+    loops = list(sch.get_loops(block))[-len(region) :]
+    # Vectors lie within the contiguous run of the innermost dimensions, so cut these first.
+    first = len(region) - 1
+    while first > 0 and region[first] == shape[first]:
+        first -= 1
+    pieces, inner = sch.split(fuse(sch, loops[first:]), [None, vector])
+    flat = fuse(sch, [*loops[:first], pieces])
+    rounds = extent(sch, flat)
     busy = max(n for n in range(1, threads + 1) if rounds % n == 0)
     if 2 * busy < threads or vector > 1:
         # TVM recognizes a vector's neighbouring addresses only where all threads take part.
         busy = threads
-    serial, thread, inner = sch.split(flat, [None, busy, vector])
+    serial, thread = sch.split(flat, [None, busy])
     if busy < threads:
         _, thread = sch.split(thread, [None, threads])
     sch.bind(thread, "threadIdx.x")
