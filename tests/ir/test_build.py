@@ -266,3 +266,11 @@ class TestInstallation:
         monkeypatch.setattr(importlib.metadata, "version", missing)
         with pytest.raises(InstallationError, match="not installed"):
             compat.check_installation()
+
+
+def test_static_shared_memory_beyond_the_limit_is_refused_before_the_driver_would() -> None:
+    array = "__shared__ alignas(64) float tile_ptr[{}];"
+    text = 'extern "C" __global__ void k(float* x) {{ {} tile_ptr[0] = x[0]; x[0] = tile_ptr[0]; }}'
+    with pytest.raises(BuildError, match="52000 bytes"):
+        compile_cuda(text.format(array.format(13000)), "sm_90a")
+    assert compile_cuda(text.format(array.format(12000)), "sm_90a")

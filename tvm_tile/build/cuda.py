@@ -7,6 +7,7 @@ compiler and its headers.
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +23,14 @@ from tvm_tile.errors import BuildError, CompilerNotFoundError
 _COMMON_OPTIONS = ("-fmad=true",)
 _NVRTC_OPTIONS = (*_COMMON_OPTIONS, "-default-device", "--device-int128", "-w")
 _NVCC_OPTIONS = (*_COMMON_OPTIONS, "-O3", "--expt-relaxed-constexpr", "-w")
+
+_STATIC_SHARED_LIMIT = 48 * 1024
+_SHARED_ARRAY = re.compile(r"__shared__ alignas\(\d+\) ([\w ]+?) \w+\[(\d+)\]")
+_TYPE_SIZES = {
+    **dict.fromkeys(("bool", "char", "signed char", "uchar", "int8_t", "uint8_t"), 1),
+    **dict.fromkeys(("half", "nv_bfloat16", "short", "ushort", "int16_t", "uint16_t"), 2),
+    **dict.fromkeys(("float", "int", "uint", "int32_t", "uint32_t"), 4),
+}
 
 # TVM's kernels start by including two libcu++ headers for a handful of names; reading these
 # takes NVRTC a second, more than the kernel itself. The names alone take it milliseconds.
@@ -87,6 +96,7 @@ def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
         CompilerNotFoundError: neither NVRTC nor nvcc is installed, or none knows ``arch``.
         BuildError: the compiler rejected the text.
     """
+    _check_static_shared_memory(source)
     options = (f"-fmad={str(contract).lower()}",)
     if _digits(arch) in nvrtc_architectures():
         return _compile_with_nvrtc(source, arch, (*options, *_NVRTC_OPTIONS))
@@ -100,6 +110,23 @@ def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
         "neither",
         'pip install "tvm_tile[cuda]"',
     )
+
+
+def _check_static_shared_memory(source: str) -> None:
+    """Refuse what the driver would refuse at load: the compilers let it pass.
+
+    Raises:
+        BuildError: statically declared shared memory above the limit of every CUDA GPU.
+    """
+    declared = sum(
+        _TYPE_SIZES.get(kind, 8) * int(count) for kind, count in _SHARED_ARRAY.findall(source)
+    )
+    if declared > _STATIC_SHARED_LIMIT:
+        raise BuildError(
+            f"a kernel may declare at most {_STATIC_SHARED_LIMIT} bytes of static shared memory",
+            f"{declared} bytes",
+            "use a smaller tile, or dynamic shared memory (the scope shared.dyn)",
+        )
 
 
 def _too_new(arch: str, found: str) -> CompilerNotFoundError:
