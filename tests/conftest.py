@@ -1,1 +1,16 @@
-"""Pytest puts the folder above this package on the path, so that tests can import its modules."""
+"""Pytest puts this folder and the one above on the path, so that tests can import its modules."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+
+# Other work on the machine must not fail a test.
+hypothesis.settings.register_profile("shared machine", deadline=None)
+hypothesis.settings.load_profile("shared machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite tests/golden from what is scheduled"
+    )

@@ -1,0 +1,32 @@
+"""Scheduled TensorIR of small functions, as text to review: what changes shows in a diff.
+
+After a wanted change: ``pytest tests/golden --update-golden``, then read ``git diff``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel_cases import CASES
+from kernels import prim_functions
+from tvm import IRModule
+
+from tvm_tile.device import find_device
+from tvm_tile.passes import schedule_module
+
+H200 = find_device("nvidia/h200")
+NAMES = ("mm_bias_relu", "mm_deep", "conv_bias_relu", "softmax", "conv_depthwise", "sum_even_rows")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scheduled_text(name: str, request: pytest.FixtureRequest) -> None:
+    entry = next(entry for entry in CASES if entry.name == name)
+    scheduled, (report,) = schedule_module(IRModule(prim_functions(entry, H200)), H200)
+    func = scheduled[report.name].without_attr("global_symbol")
+    text = f"# {report.rule}: {report.tile}; grid {report.grid}, block {report.block}\n"
+    text += func.script() + "\n"
+    path = Path(__file__).with_name(f"{name}.py.txt")
+    if request.config.getoption("--update-golden"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), "if wanted: pytest --update-golden"

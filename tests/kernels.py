@@ -1,0 +1,138 @@
+"""Kernels of small Relax functions, run next to TVM's CPU build of the unscheduled function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from tvm_tile.build import build_program
+from tvm_tile.device import Device
+from tvm_tile.passes import schedule_module
+from tvm_tile.pipeline import fuse
+from tvm_tile.runtime.launch import load_program
+
+_GUARD = 256  # elements behind each tensor that must stay as they are
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A float32 input unless said otherwise; integers are drawn from ``range(4)``."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One small Relax function: ``body(*inputs)``, and the rules that take what it becomes."""
+
+    name: str
+    rules: str
+    body: Callable[..., Any]
+    inputs: tuple[Input, ...]
+
+
+def prim_functions(case: Case, device: Device) -> dict[str, tirx.PrimFunc]:
+    """The fused, unscheduled functions of a case, by name."""
+    builder = relax.BlockBuilder()
+    inputs = [
+        relax.Var(f"x{position}", relax.TensorType(entry.shape, entry.dtype))
+        for position, entry in enumerate(case.inputs)
+    ]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = case.body(*inputs)
+            output = builder.emit_output(relax.Tuple(result) if type(result) is tuple else result)
+        builder.emit_func_output(output)
+    fused = fuse(builder.get(), device)
+    functions = ((str(var.name_hint), func) for var, func in fused.functions.items())
+    return {name: func for name, func in functions if isinstance(func, tirx.PrimFunc)}
+
+
+def rules_of(case: Case, device: Device) -> str:
+    """The rules that take the functions of a case, sorted, separated by spaces."""
+    _, reports = schedule_module(tvm.IRModule(prim_functions(case, device)), device)
+    return " ".join(sorted(report.rule for report in reports))
+
+
+def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
+    """Rule and tile of each function, and its largest error: NaN where outputs stay unwritten."""
+    functions = prim_functions(case, device)
+    scheduled, reports = schedule_module(tvm.IRModule(functions), device)
+    program = build_program(_with_main(scheduled), device)
+    loaded = load_program(program, device.name)
+    host = loaded.machine.module.imports[0]
+    gpu = tvm.cpu() if device.kernel_language == "opencl" else tvm.cuda(0)
+    return [
+        (f"{r.rule} {r.tile}", _largest_error(functions[r.name], host[r.name], gpu))
+        for r in reports
+    ]
+
+
+def _with_main(mod: tvm.IRModule) -> tvm.IRModule:
+    """``mod`` as a whole program, whose ``main`` calls nothing."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(x)
+    whole = builder.get()
+    whole.update(mod)
+    return relax.transform.VMShapeLower()(relax.transform.AttachGlobalSymbol()(whole))
+
+
+def _largest_error(func: tirx.PrimFunc, kernel: Any, gpu: Any) -> float:
+    """Of one function; infinite where a kernel writes behind the end of an output."""
+    reference = tvm.compile(func.with_attr("global_symbol", "reference"), target="llvm")
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
+    rng = np.random.default_rng(0)
+    expected, actual, memory = [], [], []
+    for param in func.params:
+        is_output = any(param.same_as(store.buffer) for store in stores)
+        shape, dtype = [int(extent) for extent in param.ty.shape], np.dtype(str(param.ty.dtype))
+        flat = _random(rng, math.prod(shape), dtype)
+        expected.append(tvm.runtime.tensor(flat.reshape(shape)))
+        end = np.full(_GUARD, _poison(dtype), dtype)
+        if is_output:
+            flat = np.full_like(flat, _poison(dtype))
+        memory.append(tvm.runtime.tensor(np.concatenate([flat, end]), gpu))
+        actual.append(memory[-1]._create_view(shape))
+    reference["reference"](*expected)
+    kernel(*actual)
+    errors = [
+        relative_difference(got.numpy(), want.numpy())
+        for want, got in zip(expected, actual, strict=True)
+    ]
+    ends = [whole.numpy()[-_GUARD:] for whole in memory]
+    intact = all(np.array_equal(e, np.full_like(e, _poison(e.dtype)), equal_nan=True) for e in ends)
+    return max(errors) if intact else math.inf
+
+
+def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
+    """Largest difference over largest finite value; NaN and infinities must agree."""
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(w)
+    if not np.array_equal(g[~finite], w[~finite], equal_nan=True):
+        return math.inf
+    if not finite.any():
+        return 0.0
+    return float(np.abs(g - w)[finite].max() / max(1.0, np.abs(w[finite]).max()))
+
+
+def _poison(dtype: np.dtype) -> Any:
+    if dtype.kind == "f":
+        return np.nan
+    return True if dtype.kind == "b" else np.iinfo(dtype).max - 7
+
+
+def _random(rng: np.random.Generator, size: int, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "f":
+        return rng.standard_normal(size).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 4, size).astype(dtype)

@@ -1,0 +1,163 @@
+"""What every constructed tile must be, whatever the model prefers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from operators import access, axes, conv2d, index, matmul
+
+from tvm_tile.device import Device, MemoryLevel, devices, find_device
+from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.construct import aligned_steps, construct_contraction
+from tvm_tile.tile.rtile import RProgram, RTile, TilePlan, longest_reduce_axis
+
+H200 = find_device("nvidia/h200")
+EXTENTS = st.sampled_from([1, 2, 3, 7, 16, 31, 49, 64, 100, 128, 197, 768, 1000, 2053])
+MOST = 10_000  # more than are ever constructed
+
+
+def batched(batch: int, m: int, n: int, k: int) -> Operator:
+    """``C[b, i, j] += A[b, i, k] * B[b, j, k]``."""
+    b, i, j, d = (index(**{axis: 1}) for axis in "bijk")
+    reads = (access("A", (batch, m, k), b, i, d), access("B", (batch, n, k), b, j, d))
+    extents = {"b": batch, "i": m, "j": n, "k": k}
+    return Operator("bmm", axes("k", **extents), reads, access("C", (batch, m, n), b, i, j), 2)
+
+
+OPERATORS = {
+    "square": matmul(1024, 1024, 1024),
+    "primes": matmul(197, 49, 197),
+    "deep": matmul(8, 24, 8191),
+    "vector": matmul(1, 1000, 2048),
+    "huge": matmul(65536, 16384, 8192),
+    "half": matmul(128, 768, 768, "float16"),
+    "heads": batched(12, 197, 197, 64),
+    "conv3x3": conv2d(64, 64, 56, 3),
+    "conv1x1": conv2d(1024, 256, 14, 1),
+    "stem": conv2d(3, 64, 112, 7, stride=2),
+    "last": conv2d(512, 512, 7, 3, batch=2),
+}
+
+
+def check(plan: TilePlan, device: Device) -> None:
+    program = plan.program
+    op = program.operator
+    spatial = list(zip(op.spatial_axes, program.spatial, strict=True))
+    assert all(block % thread == 0 for _, (block, thread) in spatial)
+    assert all(1 <= thread <= block <= axis.extent for axis, (block, thread) in spatial)
+    for axis, (block, _) in spatial:
+        assert -(-axis.extent // block) * block <= 1.35 * axis.extent
+    pairs = zip(op.axes, program.register.shape, strict=True)
+    assert all(extent == 1 for axis, extent in pairs if axis.is_reduce)
+    assert 32 <= plan.block_size <= device.max_threads_per_block
+    assert plan.block_size == program.block_size
+    assert plan.grid_size == program.grid_size >= 1
+    assert plan.grid_size < 1 << 31
+    assert plan.cost.footprint <= device.memory(MemoryLevel.SHARED).capacity
+    assert plan.cost.registers <= 255
+    assert plan.block_size * plan.cost.registers <= device.registers_per_multi_processor
+    assert plan.cost.seconds > device.launch_latency
+    assert plan.cost.traffic >= op.traffic
+    covered = math.prod(-(-axis.extent // block) * block for axis, (block, _) in spatial)
+    assert plan.grid_size * math.prod(block for _, (block, _) in spatial) == covered
+    if program.groups > 1:
+        longest = op.reduce_axes[program.group_axis]
+        assert longest.extent % (program.groups * program.chunk[program.group_axis]) == 0
+    assert program.steps * math.prod(program.staged[a.name] for a in op.reduce_axes) >= math.prod(
+        axis.extent for axis in op.reduce_axes
+    )
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_plan_is_sound(name: str, device: Device) -> None:
+    plans = construct_contraction(OPERATORS[name], device, 50)
+    assert plans
+    for plan in plans:
+        check(plan, device)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_plans_are_ranked_distinct_and_repeatable(name: str) -> None:
+    plans = construct_contraction(OPERATORS[name], H200, 100)
+    seconds = [plan.cost.seconds for plan in plans]
+    assert seconds == sorted(seconds)
+    programs = {(p.program.register, p.program.shared, p.program.groups) for p in plans}
+    assert len(programs) == len(plans)
+    assert plans == construct_contraction(OPERATORS[name], H200, 100)
+
+
+def test_topk_only_cuts_the_list() -> None:
+    many = construct_contraction(OPERATORS["conv3x3"], H200, 20)
+    for count in (0, 1, 7):
+        assert construct_contraction(OPERATORS["conv3x3"], H200, count) == many[:count]
+
+
+@settings(max_examples=30)
+@given(m=EXTENTS, n=EXTENTS, k=EXTENTS)
+def test_products_of_any_size(m: int, n: int, k: int) -> None:
+    for plan in construct_contraction(matmul(m, n, k), H200, 10):
+        check(plan, H200)
+
+
+@settings(max_examples=15)
+@given(
+    channels=st.sampled_from([1, 3, 13, 64, 96]),
+    filters=st.sampled_from([1, 2, 24, 64, 197]),
+    size=st.sampled_from([1, 7, 13, 28, 56]),
+    kernel=st.sampled_from([1, 2, 3, 5, 7, 11]),
+)
+def test_convolutions_of_any_size(channels: int, filters: int, size: int, kernel: int) -> None:
+    for plan in construct_contraction(conv2d(channels, filters, size, kernel), H200, 10):
+        check(plan, H200)
+
+
+@pytest.mark.parametrize("shape", list(itertools.product((1, 2), repeat=3)))
+def test_products_with_fewer_outputs_than_a_warp_need_groups(shape: tuple[int, int, int]) -> None:
+    assert construct_contraction(matmul(*shape), H200, 5) == ()
+
+
+def test_large_products_fill_the_device() -> None:
+    for name in ("square", "conv3x3", "last"):
+        best = construct_contraction(OPERATORS[name], H200, 1)[0]
+        assert best.grid_size * best.program.groups >= H200.multi_processor_count // 2
+    best = construct_contraction(OPERATORS["huge"], H200, 1)[0]
+    assert math.prod(best.program.register.shape) >= 16  # reuse in registers
+    assert best.program.groups == 1  # nothing to gain from splitting the sum
+
+
+def test_a_small_output_splits_its_sum() -> None:
+    best = construct_contraction(OPERATORS["deep"], H200, MOST)
+    assert best
+    even = construct_contraction(matmul(8, 24, 8192), H200, 1)[0]
+    assert even.program.groups > 1
+
+
+@given(extent=st.integers(1, 5000))
+def test_steps_pad_little(extent: int) -> None:
+    steps = aligned_steps(extent)
+    assert steps[0] == 1
+    assert list(steps) == sorted(set(steps))
+    assert all(step <= min(extent, 512) for step in steps)
+    assert all(-(-extent // step) * step <= 1.35 * extent for step in steps)
+
+
+def test_a_program_in_numbers() -> None:
+    op = matmul(100, 64, 96)
+    program = RProgram(op, RTile((4, 2, 1)), RTile((16, 32, 8)), groups=4)
+    assert program.spatial == ((16, 4), (32, 2))
+    assert program.chunk == (8,)
+    assert program.staged == {"i": 16, "j": 32, "k": 32}
+    assert program.block_size == 4 * 4 * 16
+    assert program.grid_size == 7 * 2
+    assert program.steps == 3
+    assert program.describe() == "block 16x32, thread 4x2, chunk 8, groups 4"
+
+
+def test_groups_share_the_first_longest_axis() -> None:
+    assert longest_reduce_axis(conv2d(3, 8, 7, 5)) == 1
+    assert longest_reduce_axis(conv2d(5, 8, 7, 5)) == 0

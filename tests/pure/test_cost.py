@@ -1,0 +1,181 @@
+"""Facts that any cost model of a GPU must keep, whatever its constants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from operators import access, conv2d, depthwise, index, matmul, row_sum
+
+from tvm_tile.device import Device, MemoryLevel, devices, find_device
+from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.classify import is_contraction, is_window
+from tvm_tile.tile.cost import (
+    Candidates,
+    Costs,
+    clock,
+    coalescing,
+    contraction_costs,
+    elements,
+    occupancy,
+    vector_elements,
+)
+
+H200 = find_device("nvidia/h200")
+SHARED = H200.memory(MemoryLevel.SHARED).capacity
+BLOCK = (64, 64, 8)
+THREAD = (4, 4, 1)
+
+
+def costs(op: Operator, device: Device = H200, *, block: tuple[int, ...] = BLOCK,
+          thread: tuple[int, ...] = THREAD, groups: int = 1) -> Costs:  # fmt: skip
+    tiles = Candidates(np.array([thread]), np.array([block]), np.array([groups]))
+    return contraction_costs(op, device, tiles)
+
+
+def seconds(op: Operator, device: Device = H200, **tile: object) -> float:
+    return float(costs(op, device, **tile).seconds[0])  # type: ignore[arg-type]
+
+
+def resident(device: Device, threads: int, registers: int, shared: int) -> int:
+    return int(occupancy(device, *(np.array([value]) for value in (threads, registers, shared)))[0])
+
+
+@given(threads=st.integers(1, 1024), registers=st.integers(16, 255), shared=st.integers(0, SHARED))
+def test_resident_blocks_fit_the_multiprocessor(threads: int, registers: int, shared: int) -> None:
+    blocks = resident(H200, threads, registers, shared)
+    assert blocks * threads <= H200.max_threads_per_multi_processor
+    assert blocks * threads * registers <= H200.registers_per_multi_processor
+    assert blocks * shared <= H200.shared_memory_per_multi_processor
+
+
+@given(threads=st.integers(1, 1024), registers=st.integers(16, 200), shared=st.integers(0, SHARED))
+def test_more_of_anything_never_raises_occupancy(threads: int, registers: int, shared: int) -> None:
+    blocks = resident(H200, threads, registers, shared)
+    assert resident(H200, threads, registers + 8, shared) <= blocks
+    assert resident(H200, threads, registers, shared + 1024) <= blocks
+    assert resident(H200, threads + 32, registers, shared) <= blocks
+
+
+def test_blocks_that_do_not_fit() -> None:
+    assert resident(H200, 128, 32, SHARED) >= 1
+    assert resident(H200, 128, 32, SHARED + 1) == 0
+    assert resident(H200, H200.max_threads_per_block + 1, 32, 0) == 0
+    assert resident(H200, 1024, 255, 0) == 0  # more registers than there are
+
+
+def test_a_tile_that_does_not_fit_takes_forever() -> None:
+    op = matmul(1024, 1024, 1024)
+    found = costs(op, block=(512, 512, 64), thread=(16, 32, 1))
+    assert found.footprint[0] > SHARED
+    assert found.seconds[0] == np.inf
+    assert np.isfinite(seconds(op))
+
+
+@given(
+    m=st.integers(1, 5),
+    n=st.integers(1, 5),
+    short=st.integers(1, 63),
+    device=st.sampled_from(devices()),
+)
+def test_padding_is_never_cheaper(m: int, n: int, short: int, device: Device) -> None:
+    """The same blocks do the same steps whether or not their last one is full."""
+    full, padded = matmul(64 * m, 64 * n, 512), matmul(64 * m - short, 64 * n, 512)
+    assert seconds(padded, device) / padded.points >= seconds(full, device) / full.points * 0.999
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_more_work_takes_longer(axis: int) -> None:
+    times = []
+    for factor in (1, 2, 4, 8, 16, 32):
+        shape = [512, 512, 512]
+        shape[axis] *= factor
+        times.append(seconds(matmul(*shape)))
+    assert times == sorted(times)
+    assert times[-1] > 3 * times[0]
+
+
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+def test_no_tile_beats_the_device(device: Device) -> None:
+    op = matmul(4096, 4096, 4096)
+    found = seconds(op, device)
+    assert found >= op.total_flops / device.flops("float32")
+    assert found >= op.traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
+    assert found < 1.0
+
+
+def test_a_slower_device_is_slower() -> None:
+    op = matmul(4096, 4096, 1024)
+    half = replace(H200, multi_processor_count=H200.multi_processor_count // 2,
+                   peak_flops=tuple((d, f / 2) for d, f in H200.peak_flops))  # fmt: skip
+    assert seconds(op, half) > seconds(op)
+
+
+def test_every_kernel_pays_its_launch() -> None:
+    assert seconds(matmul(64, 64, 8)) > H200.launch_latency
+    late = replace(H200, launch_latency=H200.launch_latency + 1.0)
+    assert seconds(matmul(64, 64, 8), late) == pytest.approx(1.0 + seconds(matmul(64, 64, 8)))
+
+
+def test_the_footprint_counts_both_operands_and_the_partial_sums() -> None:
+    op = matmul(1024, 1024, 1024)
+    assert costs(op).footprint[0] == 4 * 8 * (64 + 64)
+    split = costs(op, groups=2).footprint[0]
+    assert split == 4 * 2 * 8 * (64 + 64) + 4 * 64 * 64 * 3
+
+
+def test_waves_are_blocks_over_slots() -> None:
+    one = costs(matmul(1024, 1024, 256)).waves[0]
+    two = costs(matmul(2048, 1024, 256)).waves[0]
+    assert two == pytest.approx(2 * one)
+
+
+@given(c=st.integers(1, 64), f=st.integers(1, 64), y=st.integers(1, 14), p=st.integers(1, 3))
+def test_array_footprints_are_those_of_the_graph(c: int, f: int, y: int, p: int) -> None:
+    op = conv2d(64, 64, 14, 3, stride=2)
+    tile = (1, f, y, y, c, p, p)
+    by_name = dict(zip((axis.name for axis in op.axes), tile, strict=True))
+    for read in (*op.reads, op.write):
+        assert elements(read, op, np.array([tile]))[0] == read.elements(by_name)
+
+
+def test_narrow_rows_waste_bandwidth() -> None:
+    op = matmul(1024, 1024, 1024)
+    tiles = np.array([(1, 1, 1), (1, 8, 1), (1, 12, 1), (1, 64, 1)])
+    assert coalescing(op.write, op, tiles).tolist() == [8.0, 1.0, 4 / 3, 1.0]
+
+
+def test_whole_rows_are_one_run() -> None:
+    op = matmul(1024, 12, 64)
+    assert coalescing(op.write, op, np.array([(2, 12, 1)])).tolist() == [1.0]
+
+
+def test_vectors_divide_runs_and_rows() -> None:
+    op = matmul(64, 64, 30)
+    left, right = op.reads
+    tiles = np.array([(8, 8, 8), (8, 6, 2), (8, 7, 1)])
+    assert vector_elements(right, op, tiles).tolist() == [4, 2, 1]
+    assert vector_elements(left, op, tiles).tolist() == [2, 2, 1]  # rows of 30
+    assert vector_elements(replace(right, is_computed=True), op, tiles).tolist() == [1, 1, 1]
+
+
+def test_the_clock_is_that_of_the_device() -> None:
+    assert 0.5e9 < clock(H200) < 2.5e9
+
+
+def test_families() -> None:
+    contractions = [matmul(64, 64, 64), conv2d(8, 16, 14, 3), matmul(1, 1000, 2048)]
+    others = [depthwise(8, 14, 3), row_sum(8, 64), matmul(1, 1, 1), matmul(64, 64, 1)]
+    assert all(is_contraction(op) for op in contractions)
+    assert not any(is_contraction(op) for op in others)
+    assert is_window(depthwise(8, 14, 3))
+    assert not is_window(depthwise(8, 14, 9))
+    assert not is_window(row_sum(8, 16))
+
+
+def test_a_gather_is_no_smaller_than_its_tile() -> None:
+    read = access("X", (100, 8), index(a=1), index(b=1))
+    assert read.elements({"a": 7, "b": 8}) == 56

@@ -1,0 +1,198 @@
+"""Launch shapes of memory-bound kernels: everything is covered, nothing exceeds the device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from operators import (
+    access,
+    axes,
+    column_sum,
+    depthwise,
+    elementwise,
+    index,
+    row_sum,
+)
+
+from tvm_tile.device import Device, devices, find_device
+from tvm_tile.graph.tile_graph import AffineIndex, Operator
+from tvm_tile.tile.plain import PlainTile, construct_plain, vector_elements
+from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
+from tvm_tile.tile.rows import construct_rows
+
+H200 = find_device("nvidia/h200")
+SMALL_BLOCKS = [device for device in devices() if device.max_threads_per_block < 1024]
+LARGE_BLOCKS = [device for device in devices() if device.max_threads_per_block >= 1024]
+DEVICES = st.sampled_from(LARGE_BLOCKS)
+EXTENTS = st.sampled_from([1, 2, 3, 7, 31, 32, 33, 64, 197, 768, 1000, 2053, 50_257])
+WIDE = 10**6
+
+
+def is_power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+@given(rows=EXTENTS, columns=EXTENTS, device=DEVICES)
+def test_a_plain_tile_covers_every_output(rows: int, columns: int, device: Device) -> None:
+    tile = construct_plain(elementwise(rows, columns), device)
+    assert tile.points == rows * columns
+    assert tile.grid * tile.threads * tile.vector >= tile.points
+    assert (tile.grid - 1) * tile.threads * tile.vector < tile.points
+    assert tile.threads <= device.max_threads_per_block
+    assert tile.threads % 32 == 0
+    assert columns % tile.vector == 0
+    assert tile.seconds > device.launch_latency
+
+
+def test_large_outputs_fill_every_multiprocessor() -> None:
+    tile = construct_plain(elementwise(4096, 4096), H200)
+    assert tile.grid >= H200.multi_processor_count
+    assert tile.vector == 4
+    assert construct_plain(elementwise(4096, 4096, "float16"), H200).vector == 8
+
+
+def test_small_outputs_prefer_threads_to_vectors() -> None:
+    tile = construct_plain(elementwise(8, 64), H200)
+    assert tile.vector == 1
+    assert tile.grid > 1
+
+
+def test_more_traffic_takes_longer() -> None:
+    times = [construct_plain(elementwise(4096, n), H200).seconds for n in (1, 1024, 2048, 4096)]
+    assert times == sorted(times)
+
+
+def test_a_plain_tile_describes_itself() -> None:
+    assert PlainTile(1000, 64, 4, 0.0).describe() == "block 256, thread 4"
+
+
+def copy(read: AffineIndex, extent: int, dtype: str = "float32", **options: bool) -> Operator:
+    source = replace(access("X", (8, WIDE), index(i=1), read, dtype=dtype), **options)
+    write = access("Y", (8, extent), index(i=1), index(j=1), dtype=dtype)
+    return Operator("copy", axes("", i=8, j=extent), (source,), write, 1)
+
+
+@pytest.mark.parametrize(
+    ("operator", "vector"),
+    [
+        (copy(index(j=1), 64), 4),
+        (copy(index(j=1), 6), 2),
+        (copy(index(j=1), 63), 1),
+        (copy(index(j=1), 64, "int8"), 16),
+        (copy(index(j=1), 64, "float64"), 2),
+        (copy(index(j=1), 64, "bool"), 1),
+        (copy(index(j=2), 64), 1),  # every second element
+        (copy(index(j=1), 64, is_computed=True), 1),  # behind a condition
+        (copy(AffineIndex((("j", 1),), is_exact=False), 64), 1),  # a gather
+        (copy(index(), 64), 4),  # one element for all: a broadcast
+        (copy(index(j=1), 1), 1),
+    ],
+)
+def test_vectors_need_neighbours(operator: Operator, vector: int) -> None:
+    assert vector_elements(operator) == vector
+
+
+def check_reduction(tile: ReduceTile, operator: Operator, device: Device) -> None:
+    outputs = math.prod(axis.extent for axis in operator.spatial_axes)
+    assert tile.outputs == outputs
+    assert tile.grid * tile.outputs_per_block >= outputs
+    assert (tile.grid - 1) * tile.outputs_per_block < outputs
+    assert tile.outputs_per_block % tile.outputs_per_thread == 0
+    assert 1 <= tile.block_size <= device.max_threads_per_block
+    assert is_power_of_two(tile.threads_per_output)
+    assert tile.seconds > device.launch_latency
+
+
+@given(rows=EXTENTS, length=EXTENTS, device=DEVICES)
+def test_a_sum_over_rows(rows: int, length: int, device: Device) -> None:
+    operator = row_sum(rows, length)
+    tile = construct_reduction(operator, device)
+    check_reduction(tile, operator, device)
+    assert tile.form == "row" or length == 1  # then neighbours are outputs
+    assert tile.block_size % 32 == 0
+
+
+@given(length=EXTENTS, columns=EXTENTS, device=DEVICES)
+def test_a_sum_over_columns(length: int, columns: int, device: Device) -> None:
+    operator = column_sum(length, columns)
+    tile = construct_reduction(operator, device)
+    check_reduction(tile, operator, device)
+    assert tile.form == ("column" if columns >= device.warp_size else "row")
+
+
+def test_few_long_rows_share_many_threads() -> None:
+    assert construct_reduction(row_sum(4, 1 << 20), H200).threads_per_output == 1024
+    assert construct_reduction(row_sum(1 << 20, 64), H200).threads_per_output == 32
+
+
+IGNORED_LIMIT = pytest.mark.xfail(
+    strict=True, reason="construct_reduction and construct_rows always allow 1024 threads"
+)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [*LARGE_BLOCKS, *(pytest.param(device, marks=IGNORED_LIMIT) for device in SMALL_BLOCKS)],
+    ids=lambda device: device.name,
+)
+def test_no_block_is_larger_than_the_device_allows(device: Device) -> None:
+    stages = softmax_stages(1, 50_257)
+    blocks = [
+        construct_reduction(row_sum(1, 1 << 20), device).block_size,
+        construct_reduction(column_sum(1 << 20, 64), device).block_size,
+        construct_rows(*stages, frozenset("i"), device)[0].block_size,
+        construct_window(depthwise(8, 14, 3), device).block_size,
+        construct_plain(elementwise(4096, 4096), device).threads,
+    ]
+    assert max(blocks) <= device.max_threads_per_block
+
+
+@given(
+    channels=st.sampled_from([1, 3, 8, 197, 960]),
+    size=st.sampled_from([1, 7, 13, 14, 56, 112]),
+    kernel=st.sampled_from([1, 3, 5, 7]),
+    device=DEVICES,
+)
+def test_a_window_belongs_to_one_thread(
+    channels: int, size: int, kernel: int, device: Device
+) -> None:
+    operator = depthwise(channels, size, kernel)
+    tile = construct_window(operator, device)
+    check_reduction(tile, operator, device)
+    assert (tile.form, tile.threads_per_output) == ("window", 1)
+    last = next((a.extent for a in reversed(operator.spatial_axes) if a.extent > 1), 1)
+    assert last % tile.outputs_per_thread == 0
+
+
+def softmax_stages(rows: int, length: int) -> tuple[Operator, list[Operator]]:
+    return elementwise(rows, length), [row_sum(rows, length), row_sum(rows, length)]
+
+
+@given(rows=EXTENTS, length=EXTENTS, device=DEVICES)
+def test_rows_are_covered(rows: int, length: int, device: Device) -> None:
+    output, reductions = softmax_stages(rows, length)
+    tiles = construct_rows(output, reductions, frozenset("i"), device)
+    assert tiles
+    for tile in tiles:
+        assert tile.rows == rows
+        assert tile.grid * tile.rows_per_block >= rows
+        assert (tile.grid - 1) * tile.rows_per_block < rows
+        assert tile.block_size <= device.max_threads_per_block
+        assert tile.block_size % 32 == 0
+        assert is_power_of_two(tile.threads_per_row)
+        assert tile.seconds > device.launch_latency
+
+
+def test_long_rows_get_more_threads() -> None:
+    def threads(rows: int, length: int) -> int:
+        return construct_rows(*softmax_stages(rows, length), frozenset("i"), H200)[
+            0
+        ].threads_per_row
+
+    assert threads(1, 50_257) == 1024
+    assert threads(197, 197) < threads(197, 4096)
+    assert threads(1 << 20, 4096) <= threads(1 << 10, 4096)

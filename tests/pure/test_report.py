@@ -1,0 +1,64 @@
+"""The report: what it says, and that it survives being saved."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvm_tile.plan.report import KernelReport, Report
+
+OWN = KernelReport(
+    "fused_conv2d_relu", "pad conv2d relu", "contraction", 56, 128, "block 1x64", 12.5e-6, 3e6, ""
+)
+FALLBACK = KernelReport("argmax", "argmax", "dlight", 0, 0, "", 0.0, 1e6, "no rule takes it")
+REPORT = Report("nvidia/h200", (OWN, FALLBACK), ("a note",))
+
+TEXT = st.text(max_size=20)
+FINITE = st.floats(0, 1e12)
+KERNELS = st.builds(
+    KernelReport, TEXT, TEXT, TEXT, st.integers(), st.integers(), TEXT, FINITE, FINITE, TEXT
+)
+REPORTS = st.builds(
+    Report,
+    TEXT,
+    st.lists(KERNELS, max_size=3).map(tuple),
+    st.lists(TEXT, max_size=2).map(tuple),
+)
+
+
+@given(report=REPORTS)
+def test_a_report_survives_json(report: Report) -> None:
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_the_text_is_plain_json() -> None:
+    data = json.loads(REPORT.to_json())
+    assert data["kernels"][0]["rule"] == "contraction"
+    assert data["device"] == "nvidia/h200"
+
+
+def test_people_see_every_kernel_and_every_reason() -> None:
+    text = REPORT.render()
+    for part in ("fused_conv2d_relu", "contraction", "block 1x64", "56", "128", "12.5 us"):
+        assert part in text
+    assert "no rule takes it" in text
+    assert "a note" in text
+    assert "2 kernels for nvidia/h200: 1 scheduled by tiles, 1 by TVM's own" in text
+
+
+def test_fallbacks_are_the_kernels_with_a_reason() -> None:
+    assert REPORT.fallbacks == (FALLBACK,)
+    assert Report("emulated", (OWN,), ()).fallbacks == ()
+
+
+@given(report=REPORTS)
+def test_any_report_can_be_shown(report: Report) -> None:
+    assert report.device in report.render()
+
+
+def test_a_report_without_kernels() -> None:
+    empty = Report("emulated", (), ())
+    assert "0 kernels" in empty.render()
+    assert Report.from_json(empty.to_json()) == empty
