@@ -26,12 +26,13 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
-from tvm_tile.device.device import Device
+from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.steps import (
+    STATIC_SHARED_LIMIT,
     LoopRV,
     SBlockRV,
     copy_guard,
@@ -120,8 +121,10 @@ def write_contraction(
             nest = _grouped_nest(sch, main, form, program, scope)
         else:
             nest = _plain_nest(sch, main, form, program)
-        for index in range(len(program.operator.reads)):
-            _stage(sch, nest, index, program, scope)
+        reads = range(len(program.operator.reads))
+        staged = sum(_stage(sch, nest, index, program, scope) for index in reads)
+        if not _fits(staged, program, scope, device):
+            return None
         init = sch.decompose_reduction(nest.block, nest.step)
         inner = len(program.operator.axes)
         for loop in sch.get_loops(nest.block)[-inner:]:
@@ -235,8 +238,17 @@ def _follow(sch: Schedule, after: SBlockRV, thread: LoopRV) -> None:
         sch.vectorize(vector)
 
 
-def _stage(sch: Schedule, nest: _Nest, index: int, program: RProgram, scope: str) -> None:
-    """Copy operand ``index`` of a step to shared memory, with its producer inlined."""
+def _fits(staged: int, program: RProgram, scope: str, device: Device) -> bool:
+    """Whether what was really staged fits; the model only estimates indices that are not affine."""
+    memory = device.memory(MemoryLevel.SHARED)
+    partial = math.prod(block for block, _ in program.spatial) * (program.groups + 1) * 4
+    total = staged + (partial if program.groups > 1 else 0)
+    is_static = scope != memory.scope
+    return total <= min(memory.capacity, STATIC_SHARED_LIMIT if is_static else memory.capacity)
+
+
+def _stage(sch: Schedule, nest: _Nest, index: int, program: RProgram, scope: str) -> int:
+    """Copy operand ``index`` of a step to shared memory, its producer inlined; returns bytes."""
     copy = sch.cache_read(nest.block, index, scope)
     sch.compute_at(copy, nest.step, preserve_unit_loops=True)
     producers = list(sch.get_producers(copy))
@@ -250,3 +262,4 @@ def _stage(sch: Schedule, nest: _Nest, index: int, program: RProgram, scope: str
     size = element_size(str(tensor.ty.dtype))
     width = 1 if producers else vector_width(region, shape, size)
     copy_together(sch, copy, region, shape, program.block_size, width)
+    return math.prod(region) * size
