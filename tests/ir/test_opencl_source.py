@@ -27,7 +27,7 @@ FUNCTIONS = (
     "exp2", "exp10", "floor", "log", "log10", "log1p", "log2", "nearbyint", "round", "rsqrt",
     "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
 )  # fmt: skip
-PAIRS = ("atan2", "copysign", "hypot", "nextafter", "power")
+PAIRS = ("atan2", "copysign", "fmod", "hypot", "nextafter", "power", "truncmod")
 
 
 def scheduled(make: Callable[..., Any], dtype: str = "float32", device: Any = EMULATED) -> Any:

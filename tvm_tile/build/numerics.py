@@ -11,8 +11,8 @@ _ROUNDING = ("ceil", "floor", "nearbyint", "rint", "round", "trunc", "hceil", "h
 _FLOAT_ONLY = frozenset(
     f"tirx.{name}"
     for name in (
-        "acos", "acosh", "asin", "asinh", "atan2", "atanh", "copysign", "cosh", "hypot",
-        "log1p", "nearbyint", "sinh",
+        "acos", "acosh", "asin", "asinh", "atan2", "atanh", "copysign", "cosh", "fmod",
+        "hypot", "log1p", "nearbyint", "sinh",
     )
 )  # fmt: skip
 _HALVES = ("float16", "bfloat16")
@@ -25,7 +25,7 @@ def widen_halves(function: Any) -> Any:
     """
     import tvm
     import tvm_ffi
-    from tvm.tirx import Cast
+    from tvm.tirx import Cast, Mod
 
     def widen(call: Any) -> Any:
         if getattr(call.op, "name", "") not in _FLOAT_ONLY or str(call.ty.dtype) not in _HALVES:
@@ -33,7 +33,12 @@ def widen_halves(function: Any) -> Any:
         arguments = [Cast("float32", argument) for argument in call.args]
         return Cast(str(call.ty.dtype), tvm.tirx.call_intrin("float32", call.op, *arguments))
 
-    return tvm_ffi.structural_map(function, (tvm.ir.Call, widen))
+    def widen_remainder(mod: Any) -> Any:
+        if str(mod.ty.dtype) not in _HALVES:
+            return mod
+        return Cast(str(mod.ty.dtype), Mod(Cast("float32", mod.a), Cast("float32", mod.b)))
+
+    return tvm_ffi.structural_map(function, [(tvm.ir.Call, widen), (Mod, widen_remainder)])
 
 
 def rounds_to_integers(kernel: Any) -> bool:

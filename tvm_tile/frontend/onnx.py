@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import UnsupportedOperatorError
-from tvm_tile.frontend.imported import Imported, describe, result_types
+from tvm_tile.frontend.imported import Imported, describe, has_static_results, result_types
 from tvm_tile.frontend.onnx_fold import fold_with_onnxslim, fold_with_reference
 from tvm_tile.frontend.onnx_model import (
     bind_constants,
@@ -97,13 +97,21 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
     while True:
         expanded = expand_functions(model, known)
         rejected: _Rejected | None = None
+        dynamic: tuple[Any, onnx.ModelProto] | None = None
         for fold in (fold_with_onnxslim, fold_with_reference):
             simple = _simplify(expanded, fold)
             _require_supported(simple, known)
             try:
-                return _to_relax(simple), simple
+                mod = _to_relax(simple)
             except _Rejected as error:
                 rejected = error
+                continue
+            if has_static_results(mod):
+                return mod, simple
+            # Perhaps this fold left a computation of shapes in, as it does around bfloat16.
+            dynamic = dynamic or (mod, simple)
+        if dynamic is not None:
+            return dynamic
         assert rejected is not None
         # Some converters refuse forms (types, attributes) that ONNX's own definition of the
         # operator through simpler ones covers.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 from tvm.relax import op
 
@@ -47,6 +47,12 @@ def convert_operator(
         return _is_infinite(inputs[0], attrs)
     if op_type == "Pow":
         return _power(*inputs)
+    if op_type == "Mod":
+        return _modulo(builder, inputs[0], inputs[1], attrs)
+    if op_type in _EXTREMES:
+        return _extreme_of_nothing(op_type, inputs, attrs)
+    if op_type == "Split":
+        return _split_with_empty_parts(inputs, attrs)
     if op_type == "Resize":
         _require_exact_scales(inputs, attrs)
     return None
@@ -88,6 +94,56 @@ def _power(base: Value, exponent: Value) -> Value | None:
     if "float" in dtypes[0]:
         return op.power(base, op.astype(exponent, dtypes[0]))
     return op.astype(op.power(op.astype(base, dtypes[1]), exponent), dtypes[0])
+
+
+def _modulo(builder: relax.BlockBuilder, x: Value, y: Value, attrs: Attrs) -> Value | None:
+    """TVM's x - floor(x / y) * y is no number where x / y or y is infinite."""
+    is_float = all("float" in str(getattr(v.ty, "dtype", "")) for v in (x, y))
+    if not is_float or attrs.get("fmod", 0):
+        return None
+    remainder = builder.emit(op.mod(x, y))  # exact, of the sign of x
+    zero = relax.const(0.0, str(x.ty.dtype))
+    differs = op.logical_xor(op.less(remainder, zero), op.less(y, zero))
+    moved = op.logical_and(op.not_equal(remainder, zero), differs)
+    return op.where(moved, op.add(remainder, y), remainder)
+
+
+# The largest of no numbers; TVM has the largest finite number's negative.
+_EXTREMES = {"ReduceMax": -np.inf, "ReduceMin": np.inf}
+
+
+def _extreme_of_nothing(op_type: str, inputs: Sequence[Value], attrs: Attrs) -> Value | None:
+    x, axes = inputs[0], attrs.get("axes")
+    if len(inputs) > 1 and isinstance(inputs[1], GenericConst):
+        axes = inputs[1].value.numpy().tolist()
+    if x.ty.shape is None or (not axes and attrs.get("noop_with_empty_axes", 0)):
+        return None
+    # -1: an extent that the data decide
+    shape = [int(e) if isinstance(e, tirx.IntImm) else -1 for e in x.ty.shape]
+    reduced = {axis % len(shape) for axis in (axes or range(len(shape)))}
+    is_known = "float" in str(x.ty.dtype) and -1 not in shape
+    if not is_known or all(shape[axis] for axis in reduced):
+        return None
+    kept = [1 if i in reduced else extent for i, extent in enumerate(shape)]
+    if not attrs.get("keepdims", 1):
+        kept = [extent for i, extent in enumerate(shape) if i not in reduced]
+    return relax.const(np.full(kept, _EXTREMES[op_type]), str(x.ty.dtype))
+
+
+def _split_with_empty_parts(inputs: Sequence[Value], attrs: Attrs) -> Value | None:
+    """TVM's split wants each of its parts to have an element."""
+    sizes = attrs.get("split")
+    if len(inputs) > 1 and isinstance(inputs[1], GenericConst):
+        sizes = inputs[1].value.numpy().tolist()
+    if sizes is None or all(sizes):
+        return None
+    ends = np.cumsum(sizes).tolist()
+    return relax.Tuple(
+        [
+            op.strided_slice(inputs[0], [attrs.get("axis", 0)], [end - size], [end])
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+    )
 
 
 def _require_exact_scales(inputs: Sequence[Value], attrs: Attrs) -> None:
