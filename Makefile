@@ -20,7 +20,7 @@ demo: .venv/.demo
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n 0 tests/pure
-	$(BIN)/python -m pytest tests/ir tests/run
+	$(BIN)/python -m pytest tests/ir tests/run tests/golden
 
 test-pure: .venv/.dev
 	$(BIN)/python -m pytest -n 0 tests/pure

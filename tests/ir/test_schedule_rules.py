@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import tvm_ffi
 from kernel_cases import CASES
@@ -47,17 +45,7 @@ def thread_extents(func: tirx.PrimFunc) -> dict[str, set[int]]:
     return found
 
 
-STRADDLED = pytest.mark.xfail(
-    strict=True, reason="a tile whose copy has no constant extent stops the search for another"
-)
-BUGS = {"conv_groups_of_five": STRADDLED}
-
-
-def marked(entry: Case) -> Any:
-    return pytest.param(entry, id=entry.name, marks=BUGS.get(entry.name, ()))
-
-
-@pytest.mark.parametrize("entry", [marked(entry) for entry in CASES])
+@pytest.mark.parametrize("entry", CASES, ids=[entry.name for entry in CASES])
 def test_the_expected_rule_takes_it(entry: Case) -> None:
     assert rules_of(entry, H200) == entry.rules
 

@@ -25,9 +25,7 @@ from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_wind
 from tvm_tile.tile.rows import construct_rows
 
 H200 = find_device("nvidia/h200")
-SMALL_BLOCKS = [device for device in devices() if device.max_threads_per_block < 1024]
-LARGE_BLOCKS = [device for device in devices() if device.max_threads_per_block >= 1024]
-DEVICES = st.sampled_from(LARGE_BLOCKS)
+DEVICES = st.sampled_from(devices())
 EXTENTS = st.sampled_from([1, 2, 3, 7, 31, 32, 33, 64, 197, 768, 1000, 2053, 50_257])
 WIDE = 10**6
 
@@ -129,16 +127,7 @@ def test_few_long_rows_share_many_threads() -> None:
     assert construct_reduction(row_sum(1 << 20, 64), H200).threads_per_output == 32
 
 
-IGNORED_LIMIT = pytest.mark.xfail(
-    strict=True, reason="construct_reduction and construct_rows always allow 1024 threads"
-)
-
-
-@pytest.mark.parametrize(
-    "device",
-    [*LARGE_BLOCKS, *(pytest.param(device, marks=IGNORED_LIMIT) for device in SMALL_BLOCKS)],
-    ids=lambda device: device.name,
-)
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
 def test_no_block_is_larger_than_the_device_allows(device: Device) -> None:
     stages = softmax_stages(1, 50_257)
     blocks = [

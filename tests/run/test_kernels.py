@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import tvm
 from kernel_cases import CASES
@@ -17,18 +15,10 @@ GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]
 DEVICES = ["emulated", pytest.param("auto", marks=cuda)]
 LIMIT = 1e-4
-UNGUARDED = pytest.mark.xfail(
-    strict=True, reason="TVM drops the only guard of a sum over threads: stores beyond the output"
-)
-BUGS = {"sum_even_rows": UNGUARDED, "sum_even_columns": UNGUARDED}
-
-
-def marked(entry: Case) -> Any:
-    return pytest.param(entry, id=entry.name, marks=BUGS.get(entry.name, ()))
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("entry", [marked(entry) for entry in CASES])
+@pytest.mark.parametrize("entry", CASES, ids=[entry.name for entry in CASES])
 def test_kernels_compute_what_the_cpu_does(entry: Case, device: str) -> None:
     errors = largest_errors(entry, resolve_device(device))
     wrong = [f"{kernel}: {error:.1e}" for kernel, error in errors if not error <= LIMIT]

@@ -131,7 +131,8 @@ def write_contraction(
             sch.unroll(loop)
         for loop in sch.get_loops(init)[-len(program.spatial) :]:
             sch.unroll(loop)
-    except ScheduleError:
+    except (ScheduleError, TypeError):
+        # TypeError: a tile across channel groups has no constant extent to stage.
         return None
     func = sch.mod["main"]
     if program.groups > 1:

@@ -107,6 +107,8 @@ def _write_shared(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
     if form.outputs:
         sch.set_scope(main, 0, "local")
         after = sch.get_sblock(form.outputs[0])
-        sch.reverse_compute_at(after, output)
-        return copy_guard(sch, main, after)
-    return sch.mod["main"]
+    else:
+        # TVM loses the guard of a sum over threads that stores to global memory by itself.
+        after = sch.cache_write(main, 0, "local")
+    sch.reverse_compute_at(after, output)
+    return copy_guard(sch, main, after)

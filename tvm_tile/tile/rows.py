@@ -54,7 +54,9 @@ def construct_rows(
         # Neighbouring threads read neighbouring rows; each sums its own.
         threads = 64 if rows < 64 * device.multi_processor_count else 128
         return (RowTile(rows, threads, 1, predicted),)
-    wanted = max(device.warp_size, min(1024, length // 4, resident // max(1, rows)))
+    wanted = max(
+        device.warp_size, min(device.max_threads_per_block, length // 4, resident // max(1, rows))
+    )
     threads = 1 << (max(device.warp_size, wanted).bit_length() - 1)
     per_block = max(1, min(128 // threads, rows // device.multi_processor_count))
     return tuple(RowTile(rows, n, threads, predicted) for n in dict.fromkeys((per_block, 1)))
