@@ -77,12 +77,18 @@ def _has_root(func: tirx.PrimFunc) -> bool:
 
 def _with_root_body(func: tirx.PrimFunc, statements: list[Any], buffers: Any) -> tirx.PrimFunc:
     root = func.body.block
-    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+    # TVM drops what does nothing from a sequence, and refuses a sequence of one.
+    kept = [s for s in statements if not _is_nothing(s)] or statements[:1]
+    body = kept[0] if len(kept) == 1 else tirx.SeqStmt(kept)
     block = SBlock(
         root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, buffers,
         root.match_buffers, root.annotations,
     )  # fmt: skip
     return func.with_body(SBlockRealize([], True, block))
+
+
+def _is_nothing(statement: Any) -> bool:
+    return isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tirx.IntImm)
 
 
 def _hoist_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
