@@ -43,7 +43,7 @@ class Report:
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
-        """Kernels that TVM's own schedules had to take."""
+        """Functions that no rule of ours took, or whose kernel did not build."""
         return tuple(kernel for kernel in self.kernels if kernel.fallback)
 
     def render(self) -> str:
@@ -60,10 +60,10 @@ class Report:
         own = len(self.kernels) - len(self.fallbacks)
         totals = (
             f"{len(self.kernels)} kernels for {self.device}: {own} scheduled by tiles, "
-            f"{len(self.fallbacks)} by TVM's own schedules"
+            f"{len(self.fallbacks)} fell back"
         )
         predicted = (
-            f"each launched once: {seconds * 1e6:.1f} us predicted (without those of TVM's), "
+            f"each launched once: {seconds * 1e6:.1f} us predicted (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
         )
         reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]
