@@ -48,7 +48,8 @@ class Report:
 
     def render(self) -> str:
         """Lines for people: a table of kernels, then what fell back and why, then totals."""
-        heading = ("kernel", "rule", "grid", "block", "tile", "predicted", "traffic")
+        # Names last: fused kernels have long ones.
+        heading = ("rule", "grid", "block", "tile", "predicted", "traffic", "kernel")
         rows = [heading, *(_row(kernel) for kernel in self.kernels)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(heading))]
         table = [
@@ -84,11 +85,11 @@ class Report:
 def _row(kernel: KernelReport) -> tuple[str, ...]:
     ours = not kernel.fallback
     return (
-        kernel.name,
         kernel.rule,
         str(kernel.grid) if ours else "-",
         str(kernel.block) if ours else "-",
         kernel.tile or "-",
         f"{kernel.seconds * 1e6:.1f} us" if ours else "-",
         f"{kernel.traffic / 1e6:.2f} MB",
+        kernel.name,
     )
