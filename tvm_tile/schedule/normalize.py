@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction
 
@@ -42,7 +43,7 @@ def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
             continue
         try:
             sch.compute_inline(block)
-        except Exception:
+        except ScheduleError:
             return None
     return _describe(sch)
 
