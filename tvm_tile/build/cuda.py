@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 
 # The one place where the options of every kernel are chosen. Division, square root, exp and
@@ -24,7 +25,6 @@ _COMMON_OPTIONS = ("-fmad=true",)
 _NVRTC_OPTIONS = (*_COMMON_OPTIONS, "-default-device", "--device-int128", "-w")
 _NVCC_OPTIONS = (*_COMMON_OPTIONS, "-O3", "--expt-relaxed-constexpr", "-w")
 
-_STATIC_SHARED_LIMIT = 48 * 1024
 _SHARED_ARRAY = re.compile(r"__shared__ alignas\(\d+\) ([\w ]+?) \w+\[(\d+)\]")
 _TYPE_SIZES = {
     **dict.fromkeys(("bool", "char", "signed char", "uchar", "int8_t", "uint8_t"), 1),
@@ -121,9 +121,9 @@ def _check_static_shared_memory(source: str) -> None:
     declared = sum(
         _TYPE_SIZES.get(kind, 8) * int(count) for kind, count in _SHARED_ARRAY.findall(source)
     )
-    if declared > _STATIC_SHARED_LIMIT:
+    if declared > STATIC_SHARED_LIMIT:
         raise BuildError(
-            f"a kernel may declare at most {_STATIC_SHARED_LIMIT} bytes of static shared memory",
+            f"a kernel may declare at most {STATIC_SHARED_LIMIT} bytes of static shared memory",
             f"{declared} bytes",
             "use a smaller tile, or dynamic shared memory (the scope shared.dyn)",
         )

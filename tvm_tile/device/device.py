@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+# Bytes of the widest load or store of one thread.
+VECTOR_BYTES = 16
+# Bytes of shared memory that a CUDA kernel may declare; more it must ask for at launch.
+STATIC_SHARED_LIMIT = 48 * 1024
+
 
 class MemoryLevel(Enum):
     """Where a tile can live, nearest to the arithmetic first (Roller, section 3)."""

@@ -65,16 +65,10 @@ class CompiledModel:
             DeviceError: the model's device is not present.
         """
         values = self._in_order(args, by_name) if by_name or len(args) != len(self.inputs) else args
-        kinds = [
-            check_input(value, signature)
-            for value, signature in zip(values, self.inputs, strict=True)
-        ]
+        kinds = self._check(values)
         with self._lock:
             loaded = self._load()
-            tensors = [
-                kind.to_device(value, loaded.device)
-                for kind, value in zip(kinds, values, strict=True)
-            ]
+            tensors = _on_device(kinds, values, loaded)
             results = loaded.main(*tensors)
         return self._outputs(results, kinds, values)
 
@@ -97,16 +91,10 @@ class CompiledModel:
         if repeats < 1:
             raise InputError("repeats must be at least 1", str(repeats), "time one call or more")
         values = self._in_order(args, by_name)
-        kinds = [
-            check_input(value, signature)
-            for value, signature in zip(values, self.inputs, strict=True)
-        ]
+        kinds = self._check(values)
         with self._lock:
             loaded = self._load()
-            tensors = [
-                kind.to_device(value, loaded.device)
-                for kind, value in zip(kinds, values, strict=True)
-            ]
+            tensors = _on_device(kinds, values, loaded)
             return time_function(loaded.machine, loaded.device, tensors, repeats)
 
     def explain(self) -> str:
@@ -150,6 +138,10 @@ class CompiledModel:
             )
         return (*args, *(by_name[signature.name] for signature in remaining))
 
+    def _check(self, values: tuple[Any, ...]) -> list[ArrayKind]:
+        signed = zip(values, self.inputs, strict=True)
+        return [check_input(value, signature) for value, signature in signed]
+
     def _outputs(self, results: Any, kinds: list[ArrayKind], values: tuple[Any, ...]) -> Any:
         kind = kinds[0] if kinds else NUMPY
         like = values[0] if values else None
@@ -159,6 +151,11 @@ class CompiledModel:
             for position, field in enumerate(fields)
         )
         return arrays[0] if len(arrays) == 1 else arrays
+
+
+def _on_device(kinds: list[ArrayKind], values: tuple[Any, ...], loaded: Loaded) -> list[Any]:
+    pairs = zip(kinds, values, strict=True)
+    return [kind.to_device(value, loaded.device) for kind, value in pairs]
 
 
 def load(path: str | Path) -> CompiledModel:

@@ -26,13 +26,12 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.steps import (
-    STATIC_SHARED_LIMIT,
     LoopRV,
     SBlockRV,
     copy_guard,
@@ -40,6 +39,7 @@ from tvm_tile.schedule.steps import (
     drop_guards,
     extent,
     fuse,
+    keep_sum,
     shared_scope,
     vector_width,
 )
@@ -153,7 +153,7 @@ def _plain_nest(sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgr
         threads.append(middle)
         tiles.append(inner)
     steps, chunks = _split_reduce(sch, loops[axes:], program.chunk)
-    after = _keep_sum(sch, main, form)
+    after = keep_sum(sch, main, form.outputs)
     sch.reorder(*blocks, *threads, *steps, *chunks, *tiles)
     block, thread = fuse(sch, blocks), fuse(sch, threads)
     sch.bind(block, "blockIdx.x")
@@ -188,7 +188,7 @@ def _grouped_nest(
     _, gather = sch.split(flat, [None, program.block_size])
     sch.bind(gather, "threadIdx.x")
     sch.unroll(sch.get_loops(main)[-1])
-    after = _keep_sum(sch, main, form)
+    after = keep_sum(sch, main, form.outputs)
     sch.reverse_compute_at(after, gather, preserve_unit_loops=True)
 
     store = sch.cache_write(partial, 0, "local")
@@ -216,14 +216,6 @@ def _split_reduce(
 ) -> tuple[list[LoopRV], list[LoopRV]]:
     pairs = [sch.split(loop, [None, c]) for loop, c in zip(loops, chunk, strict=True)]
     return [p[0] for p in pairs], [p[1] for p in pairs]
-
-
-def _keep_sum(sch: Schedule, main: SBlockRV, form: NormalForm) -> SBlockRV:
-    """Keep the sum in registers; returns the block that takes it from there to global memory."""
-    if form.outputs:
-        sch.set_scope(main, 0, "local")
-        return sch.get_sblock(form.outputs[0])
-    return sch.cache_write(main, 0, "local")
 
 
 def _follow(sch: Schedule, after: SBlockRV, thread: LoopRV) -> None:

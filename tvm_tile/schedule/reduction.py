@@ -25,7 +25,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Scheduled, Task
-from tvm_tile.schedule.steps import LoopRV, SBlockRV, copy_guard, fuse
+from tvm_tile.schedule.steps import LoopRV, SBlockRV, copy_guard, fuse, keep_sum
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
@@ -64,11 +64,7 @@ def _write_window(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
     block, thread = sch.split(flat, [None, tile.block_size])
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
-    if form.outputs:
-        sch.set_scope(main, 0, "local")
-        after = sch.get_sblock(form.outputs[0])
-    else:
-        after = sch.cache_write(main, 0, "local")
+    after = keep_sum(sch, main, form.outputs)
     sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
     store = extract_operator(sch.get(after))
     if store is not None and tile.outputs_per_thread > 1 and vector_elements(store) > 1:
@@ -104,11 +100,6 @@ def _write_shared(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
     sch.bind(block, "blockIdx.x")
     sch.bind(output, across)
     sch.bind(part, along)
-    if form.outputs:
-        sch.set_scope(main, 0, "local")
-        after = sch.get_sblock(form.outputs[0])
-    else:
-        # TVM loses the guard of a sum over threads that stores to global memory by itself.
-        after = sch.cache_write(main, 0, "local")
+    after = keep_sum(sch, main, form.outputs)
     sch.reverse_compute_at(after, output)
     return copy_guard(sch, main, after)

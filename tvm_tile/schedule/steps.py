@@ -10,15 +10,12 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlockRealize, Schedule
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
 
 SBlockRV = Any
 LoopRV = Any
 
-# Static shared memory a CUDA kernel may declare; more must be dynamic.
-STATIC_SHARED_LIMIT = 48 * 1024
 _LOADS_IN_FLIGHT = 16  # of one thread in a staging copy
-VECTOR_BYTES = 16  # widest load or store of one thread
 
 
 def shared_scope(device: Device, footprint: int) -> str:
@@ -65,6 +62,18 @@ def bind_flat(sch: Schedule, block: SBlockRV, threads: int, vector: int = 1) -> 
     sch.bind(thread, "threadIdx.x")
     if vector > 1:
         sch.vectorize(inner)
+
+
+def keep_sum(sch: Schedule, main: SBlockRV, outputs: tuple[str, ...]) -> SBlockRV:
+    """Keep a reduction's sum in registers; returns the block that takes it to global memory.
+
+    That is the epilogue, the only one of ``outputs``, or else a plain copy. A sum over threads must
+    not store by itself: TVM loses the guard of such a store.
+    """
+    if outputs:
+        sch.set_scope(main, 0, "local")
+        return sch.get_sblock(outputs[0])
+    return sch.cache_write(main, 0, "local")
 
 
 def copy_together(

@@ -134,7 +134,7 @@ def _thread_extents(axis: Axis) -> tuple[int, ...]:
 
 
 def _register_tiles(operator: Operator) -> Iterator[dict[str, int]]:
-    """Thread tiles: up to two axes besides one, one per operand, so that both are reused."""
+    """Thread tiles along the last two axes that only one operand has, so that both are reused."""
     inner = operator.write.contiguous_axis
     by_operand = []
     for read in operator.reads:

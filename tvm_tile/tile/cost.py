@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.rtile import longest_reduce_axis
 
@@ -36,7 +36,6 @@ _SINGLE_WARP_STALL = 0.76  # stalls, as a share of a step's time, when one warp 
 _SCHEDULERS = 4  # warp schedulers of a multiprocessor
 _BLOCKS_PER_MULTI_PROCESSOR = 32
 _SECTOR = 32  # bytes a cache moves at once
-_VECTOR = 16  # bytes one thread moves at once
 _REGISTERS_BESIDES = 28  # addresses and loop state
 
 
@@ -127,7 +126,7 @@ def vector_elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
         run = np.where(full, run * span, run)
         stride = np.where(full, stride * extent, stride)
         full = full & (span == extent)
-    return np.gcd(np.gcd(run, stride), max(1, _VECTOR // access.tensor.element_size))
+    return np.gcd(np.gcd(run, stride), max(1, VECTOR_BYTES // access.tensor.element_size))
 
 
 def contraction_costs(operator: Operator, device: Device, tiles: Candidates) -> Costs:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 
-_VECTOR_BYTES = 16
 _THREADS = (256, 128, 64, 32)
 _BLOCK_CYCLE_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
 
@@ -77,4 +76,4 @@ def vector_elements(operator: Operator) -> int:
     if any(access.tensor.dtype == "bool" for access in accesses):
         return 1  # TVM writes a vector of four one-byte booleans as an eight-byte one
     sizes = [access.tensor.element_size for access in accesses]
-    return math.gcd(last.extent, max(1, _VECTOR_BYTES // max(sizes)))
+    return math.gcd(last.extent, max(1, VECTOR_BYTES // max(sizes)))

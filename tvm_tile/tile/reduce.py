@@ -87,19 +87,19 @@ def construct_reduction(operator: Operator, device: Device) -> ReduceTile:
     if contiguous in spatial and outputs >= device.warp_size:
         across = device.warp_size
         wanted = max(1, resident // max(1, outputs))
-        parts = _power_of_two(
+        parts = power_of_two(
             min(wanted, max(1, depth // 4), device.max_threads_per_block // across)
         )
         return ReduceTile("column", outputs, across, 1, parts, seconds)
     wanted = max(device.warp_size, resident // max(1, outputs))
     parts = max(
         device.warp_size,
-        _power_of_two(min(wanted, max(1, depth // 2), device.max_threads_per_block)),
+        power_of_two(min(wanted, max(1, depth // 2), device.max_threads_per_block)),
     )
     rows = max(1, min(256 // parts, outputs // device.multi_processor_count))
-    return ReduceTile("row", outputs, _power_of_two(rows), 1, parts, seconds)
+    return ReduceTile("row", outputs, power_of_two(rows), 1, parts, seconds)
 
 
-def _power_of_two(value: int) -> int:
+def power_of_two(value: int) -> int:
     """The largest power of two that is not above ``value``."""
     return 1 << (max(1, value).bit_length() - 1)

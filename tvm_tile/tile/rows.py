@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.reduce import power_of_two
 
 _STAGE_SECONDS = 0.5e-6  # one pass over a cached row with its tree of partial sums
 
@@ -57,7 +58,7 @@ def construct_rows(
     wanted = max(
         device.warp_size, min(device.max_threads_per_block, length // 4, resident // max(1, rows))
     )
-    threads = 1 << (max(device.warp_size, wanted).bit_length() - 1)
+    threads = power_of_two(wanted)
     per_block = max(1, min(128 // threads, rows // device.multi_processor_count))
     return tuple(RowTile(rows, n, threads, predicted) for n in dict.fromkeys((per_block, 1)))
 
