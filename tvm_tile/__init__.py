@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from tvm_tile.device import Device, devices, find_device
     from tvm_tile.errors import (
         BuildError,
+        CalibrationError,
         CompilerNotFoundError,
         DeviceError,
+        DeviceRecordError,
         DeviceTooSmallError,
         DynamicShapeError,
         InputError,
@@ -40,10 +42,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BuildError",
+    "CalibrationError",
     "CompiledModel",
     "CompilerNotFoundError",
     "Device",
     "DeviceError",
+    "DeviceRecordError",
     "DeviceTooSmallError",
     "DynamicShapeError",
     "InputError",

@@ -1,10 +1,12 @@
-"""The command ``tvm-tile``: compile | run | explain | schedule | devices."""
+"""The command ``tvm-tile``: compile | run | explain | schedule | devices | calibrate."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_tile._version import __version__
 from tvm_tile.device import Device, MemoryLevel, devices
+from tvm_tile.device.record import SUFFIX, write_record
 from tvm_tile.errors import InputError, ModelError, SavedModelError, TileError
 
 if TYPE_CHECKING:
@@ -58,7 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         sub.add_argument("model", type=Path, help=model_help)
         sub.add_argument(
-            "--device", help='such as nvidia/h200; by default "auto", the GPU that is present'
+            "--device",
+            help="such as nvidia/h200, or the file of a record that `tvm-tile calibrate` wrote; "
+            'by default "auto", the GPU that is present',
         )
         sub.add_argument(
             "--input",
@@ -96,6 +101,13 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = commands.add_parser("devices", help="List the devices that are known.")
     sub.set_defaults(run=_devices)
+
+    sub = commands.add_parser("calibrate", help="Measure the GPU and write its device record.")
+    sub.set_defaults(run=_calibrate)
+    sub.add_argument(
+        "-o", "--output", type=Path, help="default: the device's name, such as nvidia_h200.json"
+    )
+    sub.add_argument("--repeats", type=int, default=15, help="of each measurement (15)")
     return parser
 
 
@@ -172,12 +184,8 @@ def _devices(_: argparse.Namespace) -> None:
     from tvm_tile.device.detect import detect_device
 
     headings = ("device", "target", "processors", "GB", "TB/s", "fp32 TFLOP/s", "KiB a block")
-    rows = [headings, *(_device_row(device) for device in devices())]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        names = (cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True))
-        numbers = (cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True))
-        print("  ".join((*names, *numbers)))
+    rows = [(*headings, "measured"), *(_device_row(device) for device in devices())]
+    _print_table(rows, names=2)
     print(f"auto is {detect_device().name} on this machine")
 
 
@@ -192,7 +200,39 @@ def _device_row(device: Device) -> tuple[str, ...]:
         f"{memory.bandwidth / 1e12:.2f}",
         f"{device.flops('float32') / 1e12:.1f}",
         f"{device.memory(MemoryLevel.SHARED).capacity >> 10}",
+        "-" if device.measured is None else device.measured.date,
     )
+
+
+def _print_table(rows: Sequence[Sequence[str]], *, names: int) -> None:
+    """Print columns: the first ``names`` of them flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        left = [cell.ljust(width) for cell, width in itertools.islice(cells, names)]
+        print("  ".join((*left, *(cell.rjust(width) for cell, width in cells))))
+
+
+def _calibrate(arguments: argparse.Namespace) -> None:
+    from tvm_tile.calibrate import calibrate, compare
+
+    # Told before a minute of measuring rather than after.
+    if arguments.output is not None:
+        _check_folder(arguments.output)
+        if arguments.output.suffix != SUFFIX:
+            raise InputError(
+                f"the file of a device record must end in {SUFFIX}",
+                str(arguments.output),
+                f"use {arguments.output.with_suffix(SUFFIX)}",
+            )
+    measured, built_in = calibrate(
+        arguments.repeats, lambda line: print(line, file=sys.stderr, flush=True)
+    )
+    output = arguments.output or Path(re.sub(r"\W+", "_", measured.name) + SUFFIX)
+    write_record(measured, output)
+    headings = ("quantity", "measured", f"built in ({built_in.name})")
+    _print_table([headings, *compare(measured, built_in)], names=1)
+    print(f"{output}: use it with --device {output}")
 
 
 def _open_model(arguments: argparse.Namespace) -> CompiledModel:

@@ -8,7 +8,9 @@ TileError
 ├── InputError                  the arguments of a call: count, dtype, rank or shape
 ├── DeviceError                 the hardware that was asked for
 │   ├── UnknownDeviceError      no such device record, or none present
+│   ├── DeviceRecordError       a device record's file: missing, corrupt or incomplete
 │   └── DeviceTooSmallError     a kernel needs more than the device has
+├── CalibrationError            a GPU could not be measured
 ├── BuildError                  machine code could not be made
 │   └── CompilerNotFoundError   neither NVRTC nor nvcc (nor PoCL, when emulated)
 ├── SavedModelError             a saved file: tampered, truncated or incompatible
@@ -68,8 +70,16 @@ class UnknownDeviceError(DeviceError):
     """No device record has that name, or no device is present."""
 
 
+class DeviceRecordError(DeviceError):
+    """The file of a device record is missing, corrupt or incomplete."""
+
+
 class DeviceTooSmallError(DeviceError):
     """A kernel needs more of some resource than the device has."""
+
+
+class CalibrationError(TileError):
+    """There is no GPU to measure, its driver failed, or a measurement cannot be right."""
 
 
 class BuildError(TileError):

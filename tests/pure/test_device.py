@@ -62,13 +62,24 @@ def test_a_record_is_consistent(device: Device) -> None:
     bandwidths = [memory.bandwidth for memory in device.memories]
     assert bandwidths == sorted(bandwidths, reverse=True)
     assert device.memory(MemoryLevel.GLOBAL).bandwidth < device.l2_bandwidth
+    assert device.read_bandwidth < device.l2_bandwidth
     assert device.flops("float32") == device.flops("no such dtype") > 1e12
+    assert device.matrix_flops == tuple(sorted(device.matrix_flops))
+    assert dict(device.matrix_flops)["float16"] > device.flops("float16")
+    assert device.launch_latency <= device.stream_launch_latency * 1.1
 
 
 def test_h200_has_the_measured_numbers() -> None:
     h200 = find_device("nvidia/h200")
-    assert h200.memory(MemoryLevel.GLOBAL).bandwidth == 4.28e12
-    assert h200.flops("float32") == 51e12
+    assert h200.measured is not None
+    assert h200.measured.gpu == "NVIDIA H200"
+    readings = {(r.quantity, r.variant.partition(" ")[0]): r.value for r in h200.measured.readings}
+    bandwidth = h200.memory(MemoryLevel.GLOBAL).bandwidth
+    assert bandwidth == pytest.approx(readings["copy_bandwidth", ""], rel=1e-3)
+    assert bandwidth == pytest.approx(4.3e12, rel=0.05)
+    assert h200.flops("float32") == pytest.approx(readings["peak_flops", "float32"], rel=1e-3)
+    assert 0.5e-6 < (h200.grid_barrier_latency or 0) < 3e-6
+    assert dict(h200.matrix_flops)["float16"] > 10 * h200.flops("float32")
     assert h200.multi_processor_count == 132
     assert h200.memory(MemoryLevel.SHARED).capacity == 232_448
 
@@ -81,6 +92,7 @@ def test_the_emulated_device_decides_like_h200() -> None:
     assert [replace(memory, scope="") for memory in emulated.memories] == [
         replace(memory, scope="") for memory in h200.memories
     ]
+    assert emulated.measured is None
     assert not emulated.supports_graphs
     assert not emulated.supports_grid_barrier
 
@@ -125,6 +137,7 @@ def test_a_smaller_sibling_is_scaled() -> None:
     h100 = find_device("nvidia/h100")
     assert pcie.name == "nvidia/h100-pcie"
     assert pcie.multi_processor_count == 114
+    assert dict(pcie.matrix_flops)["int8"] == pytest.approx(1978.9e12 * 114 / 132)
     assert pcie.flops("float32") == pytest.approx(h100.flops("float32") * 114 / 132)
     assert pcie.memory(MemoryLevel.SHARED).capacity == h100.memory(MemoryLevel.SHARED).capacity
     assert dict(pcie.target)["arch"] == "sm_90a"
@@ -137,6 +150,12 @@ def test_an_unknown_generation_gets_only_what_is_safe() -> None:
     assert ampere.memory(MemoryLevel.SHARED).capacity == 49152
     blackwell = describe_gpu(gpu("NVIDIA B200", (10, 0), 148, 190 * 10**9))
     assert dict(blackwell.target)["arch"] == "sm_100a"
+
+
+def test_a_sibling_of_a_measured_gpu_is_not_measured() -> None:
+    sibling = describe_gpu(gpu("NVIDIA GH200 144G HBM3e", (9, 0), 120, 150 * 10**9))
+    assert sibling.name == "nvidia/gh200-144g-hbm3e"
+    assert sibling.measured is None
 
 
 def test_an_old_gpu_is_refused() -> None:

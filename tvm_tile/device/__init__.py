@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
 from tvm_tile.device.cuda import CUDA_DEVICES
-from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
+from tvm_tile.device.device import (
+    Device,
+    MatrixInstruction,
+    Measurement,
+    Memory,
+    MemoryLevel,
+    Reading,
+)
 from tvm_tile.device.emulated import EMULATED
+from tvm_tile.device.record import SUFFIX, read_record
 from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.errors import UnknownDeviceError
 
 __all__ = [
     "Device",
     "MatrixInstruction",
+    "Measurement",
     "Memory",
     "MemoryLevel",
+    "Reading",
     "devices",
     "find_device",
 ]
@@ -31,7 +42,8 @@ def find_device(name: str) -> Device:
     """The record of a device.
 
     Args:
-        name: ``vendor/model`` in any case, such as ``"nvidia/h200"``, or ``"emulated"``.
+        name: ``vendor/model`` in any case, such as ``"nvidia/h200"``, ``"emulated"``, or the
+            path of a record that ``tvm-tile calibrate`` wrote, which ends in ``.json``.
             (``"auto"`` is resolved by :func:`tvm_tile.device.detect.detect_device`.)
 
     Returns:
@@ -39,7 +51,10 @@ def find_device(name: str) -> Device:
 
     Raises:
         UnknownDeviceError: no record has that name.
+        DeviceRecordError: the file is missing, or holds no device record.
     """
+    if name.strip().lower().endswith(SUFFIX):
+        return read_record(Path(name.strip()))
     wanted = name.strip().lower()
     for device in _DEVICES:
         if device.name == wanted:

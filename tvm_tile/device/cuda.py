@@ -1,21 +1,26 @@
 """NVIDIA GPUs, one record each.
 
-H200's copy rate and float32 rate were measured on such a card. Every other number is
-from NVIDIA's data sheets and architecture white papers, not measured, and these three are
-derived or estimated for every card:
+H200's is a file that ``tvm-tile calibrate`` writes; its readings say which of its numbers were
+measured. Every other number is from NVIDIA's data sheets and architecture white papers, not
+measured, and these are derived or estimated for every card:
 
 * shared-memory bandwidth: 128 bytes a clock and multiprocessor, at the boost clock;
 * register bandwidth: three 4-byte operands a lane and clock, 128 lanes (64 on sm_70 and
   sm_80), at the boost clock;
-* second-level cache bandwidth and launch latency: estimates from published
-  micro-benchmarks.
+* second-level cache bandwidth, launch and grid-barrier latencies: estimates from published
+  micro-benchmarks;
+* the clock is the boost clock, and reading is as fast as the memory interface.
 
-``peak_flops`` counts CUDA cores only; matrix units are not in it.
+``peak_flops`` counts CUDA cores only; ``matrix_flops`` is dense, with sums in float32 (int32,
+float64).
 """
 
 from __future__ import annotations
 
+from importlib import resources
+
 from tvm_tile.device.device import Device, Memory, MemoryLevel
+from tvm_tile.device.record import from_json
 
 _REGISTER, _SHARED, _GLOBAL = MemoryLevel
 _MIB = 1 << 20
@@ -41,6 +46,7 @@ def _cuda_device(
     l2_capacity: int,
     l2_bandwidth: float,
     flops: dict[str, float],
+    matrix_flops: dict[str, float],
 ) -> Device:
     """Fill in what all NVIDIA cards have in common; bytes, Hz, and bytes or operations a second.
 
@@ -51,15 +57,7 @@ def _cuda_device(
     clocks = multi_processor_count * clock
     return Device(
         name=name,
-        target=(
-            ("arch", arch),
-            ("kind", "cuda"),
-            ("max_num_threads", 1024),
-            ("max_shared_memory_per_block", shared_per_block),
-            ("max_threads_per_block", 1024),
-            ("registers_per_block", 65536),
-            ("thread_warp_size", 32),
-        ),
+        target=_target(arch, shared_per_block),
         kernel_language="cuda",
         multi_processor_count=multi_processor_count,
         warp_size=32,
@@ -77,31 +75,39 @@ def _cuda_device(
             Memory(_GLOBAL, "global", global_capacity, global_bandwidth, 32),
         ),
         peak_flops=tuple(sorted(flops.items())),
+        matrix_flops=tuple(sorted(matrix_flops.items())),
+        clock=clock,
+        read_bandwidth=global_bandwidth,
         l2_capacity=l2_capacity,
         l2_bandwidth=l2_bandwidth,
         launch_latency=2e-6,
+        stream_launch_latency=2.5e-6,
+        grid_barrier_latency=1e-6,
         matrix_instructions=(),
         supports_grid_barrier=True,
         supports_graphs=True,
+        measured=None,
     )
 
 
-H200 = _cuda_device(
-    "nvidia/h200",
-    arch="sm_90a",
-    multi_processor_count=132,
-    clock=1.98e9,
-    lanes=128,
-    threads_per_multi_processor=2048,
-    shared_per_multi_processor=228 * _KIB,
-    shared_per_block=227 * _KIB,
-    global_capacity=141 * 10**9,
-    global_bandwidth=4.28e12,  # measured: copy, read + write
-    l2_capacity=50 * _MIB,
-    l2_bandwidth=5.5e12,
-    # float32 measured (a cuBLAS product at the sustained clock); float16 at twice that rate.
-    flops={"float16": 102e12, "float32": 51e12, "float64": 34e12},
-)
+def _target(arch: str, shared_per_block: int) -> tuple[tuple[str, str | int], ...]:
+    return (
+        ("arch", arch),
+        ("kind", "cuda"),
+        ("max_num_threads", 1024),
+        ("max_shared_memory_per_block", shared_per_block),
+        ("max_threads_per_block", 1024),
+        ("registers_per_block", 65536),
+        ("thread_warp_size", 32),
+    )
+
+
+def _shipped_record(name: str) -> Device:
+    file = resources.files("tvm_tile.device") / "records" / name
+    return from_json(file.read_text(encoding="utf-8"))
+
+
+H200 = _shipped_record("nvidia_h200.json")
 
 H100 = _cuda_device(
     "nvidia/h100",
@@ -117,6 +123,14 @@ H100 = _cuda_device(
     l2_capacity=50 * _MIB,
     l2_bandwidth=5.5e12,
     flops={"float16": 133.8e12, "float32": 66.9e12, "float64": 33.5e12},
+    matrix_flops={
+        "bfloat16": 989.4e12,
+        "float16": 989.4e12,
+        "float64": 66.9e12,
+        "float8_e4m3": 1978.9e12,
+        "int8": 1978.9e12,
+        "tf32": 494.7e12,
+    },
 )
 
 A100 = _cuda_device(
@@ -133,6 +147,13 @@ A100 = _cuda_device(
     l2_capacity=40 * _MIB,
     l2_bandwidth=4.5e12,
     flops={"float16": 78e12, "float32": 19.5e12, "float64": 9.7e12},
+    matrix_flops={
+        "bfloat16": 312e12,
+        "float16": 312e12,
+        "float64": 19.5e12,
+        "int8": 624e12,
+        "tf32": 156e12,
+    },
 )
 
 RTX4090 = _cuda_device(
@@ -149,6 +170,13 @@ RTX4090 = _cuda_device(
     l2_capacity=72 * _MIB,
     l2_bandwidth=5.0e12,
     flops={"float16": 82.6e12, "float32": 82.6e12, "float64": 1.29e12},
+    matrix_flops={  # sums in float32, which halves them on this card
+        "bfloat16": 165.2e12,
+        "float16": 165.2e12,
+        "float8_e4m3": 330.3e12,
+        "int8": 660.6e12,
+        "tf32": 82.6e12,
+    },
 )
 
 V100 = _cuda_device(
@@ -165,6 +193,7 @@ V100 = _cuda_device(
     l2_capacity=6 * _MIB,
     l2_bandwidth=2.1e12,
     flops={"float16": 31.4e12, "float32": 15.7e12, "float64": 7.8e12},
+    matrix_flops={"float16": 125e12},
 )
 
 CUDA_DEVICES: tuple[Device, ...] = (H200, H100, A100, RTX4090, V100)

@@ -44,11 +44,12 @@ def resolve_device(device: str | Device) -> Device:
     """The record for what a user passed as ``device``.
 
     Args:
-        device: a name for :func:`tvm_tile.find_device`, ``"auto"``, or a record (returned
-            as it is).
+        device: a name or file for :func:`tvm_tile.find_device`, ``"auto"``, or a record
+            (returned as it is).
 
     Raises:
         UnknownDeviceError: no record has that name.
+        DeviceRecordError: it is a file that holds no device record.
         DeviceTooSmallError: ``"auto"``, and the GPU present is older than any record.
     """
     if isinstance(device, Device):
@@ -231,6 +232,7 @@ def _adjusted(base: Device, gpu: GpuProperties) -> Device:
             for memory in limited.memories
         ),
         peak_flops=tuple((dtype, rate * scale) for dtype, rate in base.peak_flops),
+        matrix_flops=tuple((dtype, rate * scale) for dtype, rate in base.matrix_flops),
         l2_capacity=gpu.l2_capacity,
     )
 
@@ -246,6 +248,8 @@ def _with_limits(base: Device, *, arch: str, shared_memory: int) -> Device:
             else memory
             for memory in base.memories
         ),
+        # Whatever was measured, was measured on another GPU.
+        measured=None,
     )
 
 

@@ -53,6 +53,44 @@ class MatrixInstruction:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """One number that was measured.
+
+    Attributes:
+        quantity: the attribute of :class:`Device` that it is for, such as ``"peak_flops"``.
+        variant: which of several, such as ``"float16"`` or ``"float16 wgmma"``; may be empty.
+        value: median of the repeats, in ``unit``.
+        unit: ``"B/s"``, ``"op/s"`` (floating-point or integer), ``"s"`` or ``"Hz"``.
+        spread: interquartile range over the median; None where it was not kept.
+    """
+
+    quantity: str
+    variant: str
+    value: float
+    unit: str
+    spread: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Where the measured numbers of a record come from; what has no reading was not measured.
+
+    Attributes:
+        date: year, month and, where known, day: ``"2026-11-21"``.
+        gpu: the driver's name for the GPU.
+        driver: its version.
+        versions: (package, version) pairs of what took the measurements.
+        readings: the numbers.
+    """
+
+    date: str
+    gpu: str
+    driver: str
+    versions: tuple[tuple[str, str], ...]
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One GPU, as data. A new GPU is one more record.
 
@@ -69,12 +107,21 @@ class Device:
         bank_count: shared-memory banks, four bytes wide each.
         memories: one record a level, nearest first.
         peak_flops: sorted (dtype, operations per second) pairs without matrix units.
+        matrix_flops: the same of the matrix units, by the inputs' dtype, dense; ``"tf32"`` is
+            float32 rounded to ten bits of mantissa.
+        clock: sustained cycles per second of a multiprocessor.
+        read_bandwidth: bytes per second when global memory is only read; the bandwidth of
+            ``memories`` counts reads and writes of a copy together.
         l2_capacity: bytes of second-level cache.
         l2_bandwidth: bytes per second.
         launch_latency: seconds from one kernel to the next inside a graph.
+        stream_launch_latency: the same for kernels that are queued one by one.
+        grid_barrier_latency: seconds that one wait of all blocks for one another takes, with
+            one block on each multiprocessor; None where they cannot.
         matrix_instructions: what the matrix units can do.
         supports_grid_barrier: whether all blocks of a launch can wait for one another.
         supports_graphs: whether launches can be captured and replayed as a graph.
+        measured: when and on what its numbers were measured; None for data sheets' numbers.
     """
 
     name: str
@@ -89,12 +136,18 @@ class Device:
     bank_count: int
     memories: tuple[Memory, ...]
     peak_flops: tuple[tuple[str, float], ...]
+    matrix_flops: tuple[tuple[str, float], ...]
+    clock: float
+    read_bandwidth: float
     l2_capacity: int
     l2_bandwidth: float
     launch_latency: float
+    stream_launch_latency: float
+    grid_barrier_latency: float | None
     matrix_instructions: tuple[MatrixInstruction, ...]
     supports_grid_barrier: bool
     supports_graphs: bool
+    measured: Measurement | None
 
     def memory(self, level: MemoryLevel) -> Memory:
         """The record of one memory level."""

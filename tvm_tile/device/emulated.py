@@ -32,5 +32,7 @@ EMULATED: Device = replace(
         for memory in H200.memories
     ),
     supports_grid_barrier=False,
+    grid_barrier_latency=None,
     supports_graphs=False,
+    measured=None,
 )

@@ -32,20 +32,14 @@ def _rocm_device(
     l2_capacity: int,
     l2_bandwidth: float,
     flops: dict[str, float],
+    matrix_flops: dict[str, float],
 ) -> Device:
     """Fill in what the CDNA cards have in common; bytes, Hz and operations per second."""
     clocks = compute_units * clock
     local_data_share = 64 * _KIB
     return Device(
         name=name,
-        target=(
-            ("kind", "rocm"),
-            ("max_num_threads", 256),
-            ("max_shared_memory_per_block", local_data_share),
-            ("max_threads_per_block", 256),
-            ("mcpu", mcpu),
-            ("thread_warp_size", 64),
-        ),
+        target=_target(mcpu, local_data_share),
         kernel_language="rocm",
         multi_processor_count=compute_units,
         warp_size=64,
@@ -72,13 +66,30 @@ def _rocm_device(
             Memory(MemoryLevel.GLOBAL, "global", global_capacity, global_bandwidth, 64),
         ),
         peak_flops=tuple(sorted(flops.items())),
+        matrix_flops=tuple(sorted(matrix_flops.items())),
+        clock=clock,
+        read_bandwidth=global_bandwidth,
         l2_capacity=l2_capacity,
         l2_bandwidth=l2_bandwidth,
         launch_latency=5e-6,
+        stream_launch_latency=5e-6,
+        grid_barrier_latency=None,
         matrix_instructions=(),
         # TVM neither launches cooperatively nor captures graphs on ROCm.
         supports_grid_barrier=False,
         supports_graphs=False,
+        measured=None,
+    )
+
+
+def _target(mcpu: str, local_data_share: int) -> tuple[tuple[str, str | int], ...]:
+    return (
+        ("kind", "rocm"),
+        ("max_num_threads", 256),
+        ("max_shared_memory_per_block", local_data_share),
+        ("max_threads_per_block", 256),
+        ("mcpu", mcpu),
+        ("thread_warp_size", 64),
     )
 
 
@@ -92,6 +103,15 @@ MI300X = _rocm_device(
     l2_capacity=8 * 4 * _MIB,  # 4 MiB on each of eight dies
     l2_bandwidth=34.4e12,
     flops={"float16": 163.4e12, "float32": 163.4e12, "float64": 81.7e12},
+    matrix_flops={
+        "bfloat16": 1307.4e12,
+        "float16": 1307.4e12,
+        "float32": 163.4e12,
+        "float64": 163.4e12,
+        "float8_e4m3": 2614.9e12,
+        "int8": 2614.9e12,
+        "tf32": 653.7e12,
+    },
 )
 
 MI250 = _rocm_device(
@@ -104,6 +124,13 @@ MI250 = _rocm_device(
     l2_capacity=8 * _MIB,
     l2_bandwidth=6.96e12,
     flops={"float16": 45.3e12, "float32": 22.6e12, "float64": 22.6e12},
+    matrix_flops={
+        "bfloat16": 181e12,
+        "float16": 181e12,
+        "float32": 45.3e12,
+        "float64": 45.3e12,
+        "int8": 181e12,
+    },
 )
 
 ROCM_DEVICES: tuple[Device, ...] = (MI300X, MI250)
