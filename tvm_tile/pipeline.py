@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,8 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.device import Device
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.frontend import Imported, import_model
-from tvm_tile.passes import DLIGHT, STATEMENTS, ScheduleTiles, schedule_module
-from tvm_tile.plan.report import KernelReport, Report
+from tvm_tile.passes import DLIGHT, STATEMENTS, ReadTransposed, ScheduleTiles, schedule_module
+from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.runtime import CompiledModel
 
 Progress = Callable[[str, int, int], None]
@@ -67,12 +68,16 @@ def compile(
     """
     options = options or Options()
     record = resolve_device(device)
+    watch = _Stopwatch()
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
+    watch.lap("import")
     fused = fuse(imported.mod, record)
+    watch.lap("fuse")
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress)
     scheduled, kernels = _schedule_what_builds(fused, record, builder)
     program = builder.build(_lower(scheduled, record, options))
-    report = Report(record.name, kernels, ())
+    watch.lap("schedule and lower", "machine code", builder.compiler_seconds)
+    report = Report(record.name, kernels, (), tuple(watch.stages))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
 
@@ -106,6 +111,22 @@ def relax_pipeline() -> tvm.transform.Pass:
         return tvm.transform.Sequential(stages)(mod)
 
     return run
+
+
+class _Stopwatch:
+    """Wall-clock time from lap to lap."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self._last = time.perf_counter()
+
+    def lap(self, name: str, inner: str = "", inner_seconds: float = 0.0) -> None:
+        """A stage ends; ``inner`` is a stage of its own that took place within it."""
+        now = time.perf_counter()
+        self.stages.append(Stage(name, now - self._last - inner_seconds))
+        if inner:
+            self.stages.append(Stage(inner, inner_seconds))
+        self._last = now
 
 
 def fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
@@ -147,6 +168,7 @@ def _fusion_passes() -> list[tvm.transform.Pass]:
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
+        ReadTransposed(),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         relax.transform.EliminateCommonSubexpr(),

@@ -7,13 +7,14 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.plan.report import KernelReport, Report
+from tvm_tile.plan.report import KernelReport, Report, Stage
 
 OWN = KernelReport(
     "fused_conv2d_relu", "pad conv2d relu", "contraction", 56, 128, "block 1x64", 12.5e-6, 3e6, ""
 )
 FALLBACK = KernelReport("argmax", "argmax", "dlight", 0, 0, "", 0.0, 1e6, "no rule takes it")
-REPORT = Report("nvidia/h200", (OWN, FALLBACK), ("a note",))
+STAGES = (Stage("import", 0.25), Stage("machine code", 1.5))
+REPORT = Report("nvidia/h200", (OWN, FALLBACK), ("a note",), STAGES)
 
 TEXT = st.text(max_size=20)
 FINITE = st.floats(0, 1e12)
@@ -25,6 +26,7 @@ REPORTS = st.builds(
     TEXT,
     st.lists(KERNELS, max_size=3).map(tuple),
     st.lists(TEXT, max_size=2).map(tuple),
+    st.lists(st.builds(Stage, TEXT, FINITE), max_size=2).map(tuple),
 )
 
 
@@ -46,6 +48,7 @@ def test_people_see_every_kernel_and_every_reason() -> None:
     assert "no rule takes it" in text
     assert "a note" in text
     assert "2 kernels for nvidia/h200: 1 scheduled by tiles, 1 fell back" in text
+    assert "compiled in 1.75 s: import 0.25, machine code 1.50" in text
 
 
 def test_fallbacks_are_the_kernels_with_a_reason() -> None:

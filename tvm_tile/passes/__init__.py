@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.schedule_tiles import DLIGHT, STATEMENTS, ScheduleTiles, schedule_module
 
-__all__ = ["DLIGHT", "STATEMENTS", "ScheduleTiles", "schedule_module"]
+__all__ = ["DLIGHT", "STATEMENTS", "ReadTransposed", "ScheduleTiles", "schedule_module"]

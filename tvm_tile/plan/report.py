@@ -34,12 +34,21 @@ class KernelReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of compilation and the wall-clock seconds it took."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """All kernels of a model for one device."""
+    """All kernels of a model for one device, and how long each stage of compilation took."""
 
     device: str
     kernels: tuple[KernelReport, ...]
     notes: tuple[str, ...]
+    stages: tuple[Stage, ...] = ()
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -68,7 +77,10 @@ class Report:
             f"{traffic / 1e6:.2f} MB of traffic"
         )
         reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]
-        return "\n".join([*table, *reasons, totals, predicted, *self.notes])
+        spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
+        total = sum(stage.seconds for stage in self.stages)
+        compiled = [f"compiled in {total:.2f} s: {spent}"] if self.stages else []
+        return "\n".join([*table, *reasons, totals, predicted, *compiled, *self.notes])
 
     def to_json(self) -> str:
         """Text that :meth:`from_json` reads back."""
@@ -79,7 +91,8 @@ class Report:
         """The report that :meth:`to_json` wrote."""
         data = json.loads(text)
         kernels = tuple(KernelReport(**kernel) for kernel in data["kernels"])
-        return cls(data["device"], kernels, tuple(data["notes"]))
+        stages = tuple(Stage(**stage) for stage in data["stages"])
+        return cls(data["device"], kernels, tuple(data["notes"]), stages)
 
 
 def _row(kernel: KernelReport) -> tuple[str, ...]:

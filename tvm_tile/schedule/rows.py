@@ -1,4 +1,4 @@
-"""Several reductions over the same rows: softmax, layer, RMS, group and instance norms.
+"""Reductions whose rows are read once more: softmax, layer, RMS, group and instance norms.
 
 Before → after, for a softmax over the last axis::
 
@@ -24,22 +24,26 @@ from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
+from tvm_tile.tile.classify import is_contraction, is_window
 from tvm_tile.tile.rows import RowTile, construct_rows
 
 
 def schedule_rows(task: Task) -> Scheduled | None:
-    """Schedule reductions that share their rows and one output; ``None`` for anything else."""
-    if len(task.graph.reductions) < 2:
-        return None
+    """Schedule reductions that share their rows and one output; ``None`` for anything else.
+
+    A single reduction is taken where its result goes back to every element of its row.
+    """
     sch = Schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
-    if form is None or form.producers or len(form.reductions) < 2 or len(form.outputs) != 1:
+    if form is None or form.producers or not form.reductions or len(form.outputs) != 1:
         return None
     output = extract_operator(sch.get(sch.get_sblock(form.outputs[0])))
     reductions = [extract_operator(sch.get(sch.get_sblock(name))) for name in form.reductions]
     if output is None or any(op is None for op in reductions):
         return None
     sums = [op for op in reductions if op is not None]
+    if len(sums) == 1 and not _returns_to_its_row(sums[0], output):
+        return None
     rows = _row_axes(output, sums)
     for tile in construct_rows(output, sums, rows, task.device):
         # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
@@ -51,6 +55,12 @@ def schedule_rows(task: Task) -> Scheduled | None:
         func = attempt.mod["main"]
         return Scheduled(func, "rows", tile.describe(), tile.grid, tile.block_size, tile.seconds)
     return None
+
+
+def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:
+    if is_contraction(reduction) or is_window(reduction):
+        return False
+    return output.write.tensor.size > reduction.write.tensor.size
 
 
 def _row_axes(output: Operator, reductions: list[Operator]) -> frozenset[str]:
