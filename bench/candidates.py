@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.models import DEVICE, environment
+from bench.functions import build_functions, find_candidates
+from bench.machine import probe
 
-_EMULATED: list[object] = []  # kernels live as long as their launchers
+DEVICE = "nvidia/h200"
 RANKS = (*range(10), 14, 20, 30, 45, 70, 100, 150, 220, 330, 500)
 
 # name, kind, shape, dtype: convolutions are (N, C, H, W, F, kernel, stride, padding).
@@ -58,6 +59,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--limit-s", type=float, default=200.0)
     arguments = parser.parse_args(argv)
     start = time.perf_counter()
+    machine = probe(())
+    facts = {"gpu": machine.gpu, "driver": machine.driver, "versions": machine.versions}
     records: list[dict[str, Any]] = []
     for name, kind, shape, dtype in OPERATORS:
         if time.perf_counter() - start > arguments.limit_s:
@@ -65,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
             continue
         own = sweep(name, prim_func(kind, shape, dtype))
         records += own
-        arguments.result.write_text(json.dumps(environment() | {"records": records}, indent=0))
+        arguments.result.write_text(json.dumps(facts | {"records": records}, indent=0))
         print(summary(name, own), flush=True)
     return 0
 
@@ -98,14 +101,9 @@ def sweep(name: str, func: Any) -> list[dict[str, Any]]:
     import tvm
 
     from tvm_tile import find_device
-    from tvm_tile.graph.extract import extract
-    from tvm_tile.schedule.contraction import candidates
-    from tvm_tile.schedule.rule import Task
 
     device = find_device(DEVICE)
-    graph = extract(func)
-    assert graph is not None
-    found = candidates(Task(func, graph, device), RANKS)
+    found = find_candidates(func, device, RANKS)
     symbols = {f"{name}_{rank}": item for rank, item in found.items()}
     module, built = build_functions({symbol: i.func for symbol, i in symbols.items()}, device)
     gpu = tvm.cuda(0)
@@ -140,40 +138,6 @@ def sweep(name: str, func: Any) -> list[dict[str, Any]]:
             }
         )
     return records
-
-
-def build_functions(functions: dict[str, Any], device: Any) -> tuple[Any, frozenset[str]]:
-    """A runtime module of scheduled PrimFuncs and the names of those that build."""
-    from tvm import relax
-
-    from tvm_tile import compat
-    from tvm_tile.build import Builder
-    from tvm_tile.runtime.emulate import attach_emulated
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1,), "float32"))
-    with builder.function("main", [x]):
-        builder.emit_func_output(x)
-    mod = builder.get()
-    for symbol, func in functions.items():
-        mod[symbol] = func.with_attr("global_symbol", symbol)
-    tools = Builder(device)
-    failures = tools.find_failures(mod)
-    for symbol in failures:
-        del mod[symbol]
-    mod = relax.transform.VMShapeLower()(relax.transform.AttachGlobalSymbol()(mod))
-    program = tools.build(mod)
-    host = compat.load_host(program.host)
-    for kernel in program.kernels:
-        if program.language == "opencl":
-            _EMULATED.append(attach_emulated(kernel))
-            continue
-        host.import_module(
-            compat.cuda_module_from_cubin(
-                kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
-            )
-        )
-    return host, frozenset(functions.keys() - failures.keys())
 
 
 def summary(name: str, records: list[dict[str, Any]]) -> str:

@@ -1,9 +1,8 @@
 """Each kernel of compiled models: measured time beside the time the model predicted.
 
-    python -m bench.kernels --folder OUT --result bench/results/kernels.json
+    python -m bench.kernels --suite models --workloads resnet50 --dtypes float32 [--batches 1]
 
-``OUT`` is what ``python -m bench.models build`` made. Times are the device's own, read through
-PyTorch's profiler, medians over calls.
+Times are the device's own, read through PyTorch's profiler, medians over calls.
 """
 
 from __future__ import annotations
@@ -19,32 +18,32 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bench.models import environment
+from bench.inputs import draw, untouched
+from bench.machine import probe
+from bench.suites import load_suite
+from bench.workload import Workload
 
 CALLS = 10
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Profile every compiled model in the folder."""
+    """Compile, then profile, each in a process of its own."""
     parser = argparse.ArgumentParser(prog="python -m bench.kernels", description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--result", type=Path, required=True)
-    parser.add_argument("--models", nargs="*", default=None, help="such as resnet50-float32")
+    add_choice(parser)
+    parser.add_argument("--result", type=Path, default=Path("bench/results/kernels.json"))
     arguments = parser.parse_args(argv)
-    records = []
-    for saved in sorted(arguments.folder.glob("*/ours.tvmtile")):
-        if arguments.models is not None and saved.parent.name not in arguments.models:
-            continue
+    machine = probe(())
+    facts = {"gpu": machine.gpu, "driver": machine.driver, "versions": machine.versions}
+    records: list[dict[str, Any]] = []
+    for workload in chosen(arguments):
         try:
             # A process of its own: an illegal access in one model must not end the others.
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                records += pool.submit(profile, saved).result()
-            print(saved.parent.name, len(records), flush=True)
+                records += pool.submit(profile, workload, arguments.device).result()
+            print(workload, len(records), flush=True)
         except Exception as error:
-            print(saved.parent.name, type(error).__name__, str(error)[-200:])
-    arguments.result.write_text(json.dumps(environment() | {"records": records}, indent=0))
+            print(workload, type(error).__name__, str(error)[-200:])
+        arguments.result.write_text(json.dumps(facts | {"records": records}, indent=0))
     for record in sorted(records, key=lambda r: r["measured_s"] - r["predicted_s"])[-40:]:
         measured, predicted = record["measured_s"] * 1e6, record["predicted_s"] * 1e6
         print(
@@ -54,16 +53,36 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def profile(saved: Path) -> list[dict[str, Any]]:
-    """A record for each kernel of one saved model."""
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Options that choose workloads of a suite."""
+    parser.add_argument("--suite", default="models")
+    parser.add_argument("--workloads", nargs="*", help="all, by default")
+    parser.add_argument("--dtypes", nargs="*", default=["float32"])
+    parser.add_argument("--batches", nargs="*", type=int, default=[1])
+    parser.add_argument("--device", default="nvidia/h200")
+
+
+def chosen(arguments: argparse.Namespace) -> list[Workload]:
+    """The workloads that these options choose."""
+    return [
+        workload
+        for workload in load_suite(arguments.suite).workloads()
+        if (arguments.workloads is None or workload.name in arguments.workloads)
+        and workload.dtype in arguments.dtypes
+        and (workload.batch is None or workload.batch in arguments.batches)
+    ]
+
+
+def profile(workload: Workload, device: str) -> list[dict[str, Any]]:
+    """A record for each kernel of one workload."""
     import torch
     from torch.profiler import ProfilerActivity
 
-    from tvm_tile.runtime import load
+    import tvm_tile
 
-    model = load(saved)
-    case = np.load(saved.parent / "case.npz")
-    inputs = [torch.from_numpy(case[k]).cuda() for k in case.files if k.startswith("input")]
+    case = load_suite(workload.suite).case(workload)
+    model = tvm_tile.compile(case.module, device, example_inputs=untouched(case))
+    inputs = draw(case, "cuda", seed=1)
     for _ in range(3):
         model(*inputs)
     torch.cuda.synchronize()
@@ -78,28 +97,23 @@ def profile(saved: Path) -> list[dict[str, Any]]:
         for event in json.loads(trace.read_text())["traceEvents"]:
             if event.get("cat") == "kernel":
                 times[event["name"]].append(event["dur"] * 1e-6)
-    records = []
-    for kernel in model.report.kernels:
+    return [
+        {
+            "model": str(workload),
+            "kernel": kernel.name,
+            "rule": kernel.rule,
+            "tile": kernel.tile,
+            "grid": kernel.grid,
+            "block": kernel.block,
+            "calls": len(own[0]) // CALLS,
+            "measured_s": sum(statistics.median(t) for t in own),
+            "predicted_s": kernel.seconds,
+            "traffic": kernel.traffic,
+        }
+        for kernel in model.report.kernels
         # A function may hold several kernels: name_kernel, name_kernel_1, ...
-        own = [t for name, t in times.items() if name.startswith(kernel.name + "_kernel")]
-        if own:
-            records.append(
-                {
-                    "model": saved.parent.name,
-                    "kernel": kernel.name,
-                    "rule": kernel.rule,
-                    "tile": kernel.tile,
-                    "grid": kernel.grid,
-                    "block": kernel.block,
-                    "calls": len(own[0]) // CALLS,
-                    "measured_s": sum(statistics.median(t) for t in own),
-                    "predicted_s": kernel.seconds,
-                    "traffic": kernel.traffic,
-                }
-            )
-    if not records:
-        print(f"{saved.parent.name}: none of {sorted(times)[:5]} is a kernel of the model")
-    return records
+        if (own := [t for name, t in times.items() if name.startswith(kernel.name + "_kernel")])
+    ]
 
 
 if __name__ == "__main__":

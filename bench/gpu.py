@@ -1,0 +1,134 @@
+"""The GPU as the protocol sees it: events, a cold cache, and a lock among processes."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+# Four times the largest second-level cache there is: writing this much leaves nothing of it.
+FLUSH_BYTES = 256 << 20
+_MIN_LEAD_S = 50e-6
+
+
+class Stage(Protocol):
+    """Where runs are timed."""
+
+    def synchronize(self) -> None:
+        """Wait for all work."""
+
+    def time(self, run: Callable[[], Any], count: int, *, cold: bool) -> list[float]:
+        """Seconds of each of ``count`` runs.
+
+        Args:
+            run: enqueues one run.
+            count: how many.
+            cold: an operator: each run begins with nothing of its inputs in the second-level
+                cache, and with its launches already enqueued, so that only the device's time
+                counts. Otherwise each begins from an idle device, launches included.
+        """
+
+
+class CudaStage:
+    """An NVIDIA GPU through torch's events on the current stream."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch = torch
+        self._buffer = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+        self._cycles_per_second = self._measure_clock()
+
+    def synchronize(self) -> None:
+        """Wait for all work; an error of the device surfaces here."""
+        self._torch.cuda.synchronize()
+
+    def time(self, run: Callable[[], Any], count: int, *, cold: bool) -> list[float]:
+        """See :class:`Stage`; a spinning kernel gives the host the lead that a cold run needs."""
+        lead = self._lead(run) if cold else 0.0
+        pairs = []
+        for _ in range(count):
+            start, stop = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+            if cold:
+                self._torch.cuda._sleep(int(lead * self._cycles_per_second))
+                self._buffer.zero_()
+            else:
+                self.synchronize()
+            start.record()
+            run()
+            stop.record()
+            pairs.append((start, stop))
+        self.synchronize()
+        return [start.elapsed_time(stop) * 1e-3 for start, stop in pairs]
+
+    def _lead(self, run: Callable[[], Any]) -> float:
+        self.synchronize()
+        start = time.perf_counter()
+        run()
+        host = time.perf_counter() - start
+        self.synchronize()
+        return max(_MIN_LEAD_S, 2 * host)
+
+    def _measure_clock(self) -> float:
+        """Cycles per second of the spinning kernel, at the clock that the GPU has when busy."""
+        cycles = 20_000_000
+        self._torch.cuda._sleep(cycles)
+        start, stop = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        self._torch.cuda._sleep(cycles)
+        stop.record()
+        self.synchronize()
+        return float(cycles / (start.elapsed_time(stop) * 1e-3))
+
+
+class HostStage:
+    """No GPU: the wall clock, for tests and for trying the benchmark out."""
+
+    def synchronize(self) -> None:
+        """Nothing is asynchronous here."""
+
+    def time(self, run: Callable[[], Any], count: int, *, cold: bool) -> list[float]:
+        """See :class:`Stage`; ``cold`` has no meaning."""
+        samples = []
+        for _ in range(count):
+            start = time.perf_counter()
+            run()
+            samples.append(time.perf_counter() - start)
+        return samples
+
+
+class GpuLock:
+    """One process at a time on the GPU; the operating system frees it when its holder dies.
+
+    Reentrant within its process, which must use it from one thread. ``notify`` hears
+    ``"waiting"`` and ``"holding"``, so that a watchdog can leave waiting out of a limit.
+    """
+
+    def __init__(self, path: Path, notify: Callable[[str], None] = lambda _: None) -> None:
+        self._file = path.open("a")
+        self._notify = notify
+        self._depth = 0
+        self.waited_s = 0.0
+
+    def __enter__(self) -> GpuLock:
+        if self._depth == 0:
+            start = time.perf_counter()
+            self._notify("waiting")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._notify("holding")
+            self.waited_s += time.perf_counter() - start
+        self._depth += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            fcntl.flock(self._file, fcntl.LOCK_UN)

@@ -1,0 +1,74 @@
+"""The report: Markdown tables and pictures of what is in a results folder.
+
+    python -m bench report [--results bench/results]
+
+Reads ``SUITE.jsonl``, ``SUITE.again.jsonl`` (a second run, for repeatability) and
+``metaschedule/*.history.json``; writes ``REPORT.md``, ``SUITE.md`` and PNGs beside them. The same
+records give the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.report import repeat
+from bench.report.data import Suite, load
+from bench.report.index import index
+from bench.report.tables import page
+
+
+class NoRecords(SystemExit):
+    """There is nothing to report; ends the program with exit status 1 and its message."""
+
+
+def main(results: Path) -> list[Path]:
+    """Write the report into the results folder.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        NoRecords: the folder has no ``SUITE.jsonl`` with records.
+    """
+    suites = load(results)
+    if not suites:
+        raise NoRecords(
+            f"no records in {results}: there must be a SUITE.jsonl with at least one; "
+            "measure with `python -m bench run --suite SUITE --systems A,B,...` first"
+        )
+    written = []
+    images = {}
+    for suite in suites:
+        drawn = pictures(suite, results)
+        images[suite.name] = [path.name for path in drawn]
+        written += drawn
+        text = page(suite, images[suite.name], repeat.unlike(suite))
+        written.append(_write(results / f"{suite.name}.md", text))
+    written.append(_write(results / "REPORT.md", index(suites, images)))
+    return written
+
+
+def pictures(suite: Suite, results: Path) -> list[Path]:
+    """Draw those of a suite that have data."""
+    from bench.report.plots import compile_time, floor, roofline, speed_up
+    from bench.report.plots.style import styled
+
+    name = suite.name
+    drawn: list[Path | None] = []
+    with styled():
+        for dtype in suite.dtypes:
+            drawn.append(speed_up.draw(suite, dtype, results / f"{name}_speedup_{dtype}.png"))
+            drawn.append(floor.draw(suite, dtype, results / f"{name}_floor_{dtype}.png"))
+        # Only operators of `ops` are tuned; its roofline is the one that the papers show.
+        histories = compile_time.read_histories(results / "metaschedule")
+        main_suite = name == "ops"
+        prefix = "" if main_suite else f"{name}_"
+        drawn.append(roofline.draw(suite, results / f"{prefix}roofline.png"))
+        if main_suite:
+            drawn.append(compile_time.draw(suite, histories, results / "compile_time.png"))
+    return [path for path in drawn if path is not None]
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,46 @@
+"""The suites, by name: each a module of workloads as data, and how they are built."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol
+
+from bench.workload import Case, Workload
+
+_SUITES = ("ops", "gemm", "conv", "attention", "norm", "models", "rnn", "control_flow")
+
+
+class Suite(Protocol):
+    """What a suite's module offers.
+
+    Attributes:
+        SOURCE: where the workloads come from.
+    """
+
+    SOURCE: str
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """All of them; instant, without torch or TVM."""
+        ...
+
+    def case(self, workload: Workload) -> Case:
+        """A workload as a module with inputs."""
+        ...
+
+
+def names() -> tuple[str, ...]:
+    """All suites."""
+    return _SUITES
+
+
+def load_suite(name: str) -> Suite:
+    """A suite by its name here, or any other by its module's dotted name."""
+    path = f"bench.suites.{name}" if name in _SUITES else name
+    suite: Suite = importlib.import_module(path)  # type: ignore[assignment]
+    return suite
+
+
+def vendor_module(workload: Workload, suite: str) -> Any | None:
+    """The module that PyTorch's users would write: vendor's attention, cuDNN's LSTM; or None."""
+    made = getattr(load_suite(suite), "vendor_module", None)
+    return None if made is None else made(workload)

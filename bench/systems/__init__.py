@@ -1,0 +1,43 @@
+"""The systems that are compared, by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+
+from bench.systems.system import System
+
+_SYSTEMS = {
+    "tvm_tile": "bench.systems.tvm_tile:TvmTile",
+    "tvm_tile_top10": "bench.systems.tvm_tile:TvmTileTop10",
+    "torch": "bench.systems.torch_eager:TorchEager",
+    "torch_graph": "bench.systems.torch_eager:TorchGraph",
+    "torch_compile": "bench.systems.torch_compile:TorchCompile",
+    "dlight": "bench.systems.dlight:Dlight",
+    "metaschedule": "bench.systems.metaschedule:MetaSchedule",
+    "jax": "bench.systems.jax_loop:JaxLoop",
+}
+
+
+def names() -> tuple[str, ...]:
+    """All systems."""
+    return tuple(_SYSTEMS)
+
+
+def preloaded(names: Iterable[str]) -> tuple[str, ...]:
+    """Modules that these systems need and that take long to import."""
+    modules: dict[str, None] = {}
+    for name in names:
+        modules.update(dict.fromkeys(load_system(name).preload))
+    return tuple(modules)
+
+
+def load_system(name: str) -> System:
+    """A system by its name here, or any other as ``module:class``.
+
+    Raises:
+        KeyError: no such name.
+    """
+    module, _, attribute = (_SYSTEMS[name] if ":" not in name else name).partition(":")
+    made: System = getattr(importlib.import_module(module), attribute)()
+    return made
