@@ -20,12 +20,13 @@ SQUARES = (1024, 2048, 4096, 8192, 16384)
 
 
 def workloads() -> tuple[Workload, ...]:
-    """Every product in every dtype, dtype by dtype."""
-    return tuple(
+    """Every product in every dtype, dtype by dtype; the large ones, which take longest, last."""
+    found = [
         Workload("gemm", name, family, dtype, None, sizes(extents))
         for dtype in DTYPES
         for name, family, extents in _products()
-    )
+    ]
+    return tuple(sorted(found, key=lambda workload: workload.family == "large"))
 
 
 def case(workload: Workload) -> Case:
