@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--again", action="store_true", help="a second run, into SUITE.again.jsonl: do they agree?"
     )
+    run.add_argument("--start-method", default="forkserver", choices=("forkserver", "spawn"))
     run.add_argument("--commit", help="where the checkout has no history")
     report = commands.add_parser("report", help="tables and plots of what was measured")
     report.set_defaults(do=_report)
@@ -88,8 +89,10 @@ def _run(arguments: argparse.Namespace) -> int:
         limit_s=arguments.limit_s,
         phase_limit_s=arguments.phase_limit_s,
         seed=arguments.seed,
+        start_method=arguments.start_method,
     )
-    begin_preloading(names)  # while this machine is looked at
+    if arguments.start_method == "forkserver":
+        begin_preloading(names)  # while this machine is looked at
     machine = probe(names)
     print(f"{machine.gpu}, driver {machine.driver}, {machine.versions}")
     print(f"peaks {dict(machine.peak_flops)}, copy {machine.copy_bandwidth}")

@@ -9,6 +9,7 @@ cut off can be resumed.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import tempfile
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ class Plan:
             everything ends.
         phase_limit_s: compiling for one system, or timing it once, may take so long.
         seed: of the inputs.
+        start_method: of processes: ``"forkserver"``, or ``"spawn"``, which imports everything
+            in each.
     """
 
     workloads: tuple[Workload, ...]
@@ -62,10 +65,16 @@ class Plan:
     limit_s: float = float("inf")
     phase_limit_s: float = 120.0
     seed: int = 1
+    start_method: str = "forkserver"
 
 
 def begin_preloading(systems: Iterable[str]) -> None:
-    """Start the process from which workers are forked; it imports what the systems share."""
+    """Start the process from which workers are forked; it imports what the systems share.
+
+    Not one of these imports may touch the driver, whose state does not survive forking: TVM's asks
+    torch whether there is a GPU, and with this variable torch asks NVML instead.
+    """
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     forkserver.set_forkserver_preload(list(preloaded(systems)))
     forkserver.ensure_running()
 
@@ -73,7 +82,7 @@ def begin_preloading(systems: Iterable[str]) -> None:
 class Worker:
     """A process and what it is doing."""
 
-    def __init__(self, context: ForkServerContext, lock: Path) -> None:
+    def __init__(self, context: BaseContext, lock: Path) -> None:
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=main, args=(theirs, lock), daemon=False)
         self._process.start()
@@ -147,7 +156,7 @@ class Runner:
         self.say(f"{self._total} results to get, {self.plan.jobs} workloads at once")
         with tempfile.TemporaryDirectory() as folder:
             lock = Path(folder) / "gpu.lock"
-            context = multiprocessing.get_context("forkserver")
+            context = multiprocessing.get_context(self.plan.start_method)
             workers: list[Worker] = []
             try:
                 while todo or any(worker.task for worker in workers):

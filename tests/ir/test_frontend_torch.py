@@ -119,6 +119,15 @@ class TestTorch:
             expected = module(x).numpy()
         np.testing.assert_allclose(run(imported, x.numpy())[0], expected, rtol=1e-4, atol=1e-5)
 
+    @pytest.mark.parametrize("dim", [0, 1, -1])
+    @pytest.mark.parametrize("index", [0, -1, -2])
+    def test_selecting_from_the_end(self, dim: int, index: int) -> None:
+        class Select(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return x.select(dim, index)
+
+        check(Select(), torch.arange(24.0).reshape(2, 3, 4))
+
     def test_counting_booleans(self) -> None:
         class Count(torch.nn.Module):
             def forward(self, x: Any) -> Any:

@@ -155,6 +155,11 @@ class Gpu:
         self._call(self._api.cuMemcpyDtoH, values.ctypes.data, buffer.address, values.nbytes)
         return values
 
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        """Queue the driver's own copy of a whole buffer."""
+        size = min(source.size, target.size)
+        self._call(self._api.cuMemcpyDtoDAsync, target.address, source.address, size, self._stream)
+
     def load(self, cubin: bytes, name: str, shared_bytes: int = 0) -> Kernel:
         """A kernel of a cubin, with that much dynamic shared memory."""
         image = ctypes.create_string_buffer(cubin, len(cubin))

@@ -32,19 +32,21 @@ class Memories:
 
     gpu: Gpu
     l2_capacity: int
+    processors: int
     repeats: int
     cubin: bytes
     numbers: Buffer
     empty: Buffer
 
     def copy(self) -> Reading:
-        """Device memory to device memory; reads and writes counted, by the best launch shape.
+        """Device memory to device memory; reads and writes counted; the driver's copy or the
+        best launch shape of a kernel.
 
         Raises:
             CalibrationError: the copy differs.
         """
         kernel = self.gpu.load(self.cubin, "copy")
-        launches: list[Callable[[], None]] = []
+        launches: list[Callable[[], None]] = [partial(self.gpu.copy, self.numbers, self.empty)]
         for threads in _BLOCK_SIZES:
             chunks = self.numbers.size // (_VECTOR * COPY_DEPTH * threads)
             # One block a chunk, or as many blocks as fit at once.
@@ -84,7 +86,10 @@ class Memories:
         threads = 512
         chunk = _VECTOR * READ_DEPTH * threads
         chunks = int(self.l2_capacity * _CACHED_SHARE) // chunk
-        blocks = self.gpu.resident_blocks(kernel, threads)
+        processors = self.processors
+        resident = self.gpu.resident_blocks(kernel, threads)
+        # At most a chunk each, and as many on every multiprocessor.
+        blocks = min(resident, chunks) // processors * processors or min(resident, chunks)
         out = self.gpu.allocate(4 * blocks * threads)
         launch = partial(self.gpu.launch, kernel, blocks, threads, self.numbers, out, chunks)
         launch(chunks)
@@ -144,7 +149,9 @@ def open_memories(gpu: Gpu, facts: GpuFacts, arch: str, repeats: int) -> Memorie
     numbers, empty = gpu.allocate(size), gpu.allocate(size)
     kernel = gpu.load(cubin, "fill")
     gpu.launch(kernel, gpu.resident_blocks(kernel, 256), 256, numbers, size // _VECTOR)
-    return Memories(gpu, facts.l2_capacity, repeats, cubin, numbers, empty)
+    return Memories(
+        gpu, facts.l2_capacity, facts.multi_processor_count, repeats, cubin, numbers, empty
+    )
 
 
 def _require(kernel: str, holds: bool) -> None:

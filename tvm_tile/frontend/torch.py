@@ -225,6 +225,13 @@ class _Importer(ExportedProgramImporter):
         # PyTorch counts in int64; the original keeps bool, which overflows at the second one.
         return self.block_builder.emit(relax.op.cumsum(source, dim, "int64"))
 
+    def _select(self, node: fx.Node) -> relax.Var:
+        source, dim, index = self.retrieve_args(node)
+        if index < 0:  # the original clips it to the first
+            index += int(source.ty.shape[dim])
+        position = relax.const(index, "int64")
+        return self.block_builder.emit(relax.op.take(source, position, dim))
+
 
 def _naming_failures(convert: Callable[[fx.Node], Any]) -> Callable[[fx.Node], Any]:
     def convert_or_explain(node: fx.Node) -> Any:

@@ -33,6 +33,9 @@ def is_window(operator: Operator) -> bool:
     depth = math.prod(axis.extent for axis in operator.reduce_axes)
     if depth > _WINDOW:
         return False
+    if depth == 1:
+        # Nothing to share: of threads that shared one element TVM would hear only some.
+        return True
     reduce = {axis.name for axis in operator.reduce_axes}
     largest = max(operator.reads, key=lambda read: read.tensor.size, default=None)
     if largest is None:

@@ -23,13 +23,12 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 # Fitted on an H200 to some 700 measured tiles of 23 operators (bench/candidates.py), in cycles of
-# the clock that `clock` derives. What a device record can say, it says; these are about compiled
-# code.
-_EXPOSED_LATENCY = 290.0  # of a step's loads and barriers, shared by the resident blocks
-_EPILOGUE_CYCLES = 3400.0  # start of a kernel, its first loads, last barrier, stores
-_ISSUE_EFFICIENCY = 0.89
+# `clock`. What a device record can say, it says; these are about compiled code.
+_EXPOSED_LATENCY = 337.0  # of a step's loads and barriers, shared by the resident blocks
+_EPILOGUE_CYCLES = 3950.0  # start of a kernel, its first loads, last barrier, stores
+_ISSUE_EFFICIENCY = 0.767
 _SHARED_READ_COST = 1.1  # issue slots of one shared read, its address included
-_COPY_COST = 20.0  # issue slots of one staging load and store, with their addresses
+_COPY_COST = 23.2  # issue slots of one staging load and store, with their addresses
 _ODD_EXTENT_COST = 0.73  # more of these for each extent that needs a real division
 _COPY_STALL = 0.86  # a staging load's wait, where few warps are resident
 _SINGLE_WARP_STALL = 0.76  # stalls, as a share of a step's time, when one warp is resident
@@ -66,7 +65,7 @@ class Costs:
 
 
 def clock(device: Device) -> float:
-    """Sustained cycles per second, from the measured float32 rate."""
+    """Steps of 128 multiply-adds on a multiprocessor per second: cycles, where it has 128 lanes."""
     return device.flops("float32") / (device.multi_processor_count * 2 * 128)
 
 

@@ -12,60 +12,43 @@ extern "C" __global__ void spin(int nanoseconds) {
   } while (now - start < (unsigned long long)nanoseconds);
 }
 
-// A barrier over the grid, of a counter of arrivals (zero at the start) and a generation.
+// A barrier over the grid, of one counter, zero at the start: as CUDA's cooperative groups do it.
 //
-// `current` is the generation as this block knows it: read before the first barrier, counted on
-// from there. The generation advances once a barrier, and only after all blocks have arrived: so a
-// block that waits for it to differ from `current` can neither miss the advance nor leave early.
-// The last block to arrive resets the counter before it advances the generation; nobody can arrive
-// at the next barrier before that advance, so the counter starts each barrier at zero. A
-// cooperative launch keeps all blocks resident: none waits for one that has no room to start.
+// Block 0 adds 2^31 - (blocks - 1), every other block 1, so each barrier adds exactly 2^31 in all:
+// its highest bit changes when the last block arrives, and at no other time: the lower bits are zero
+// when a barrier begins, and what less than all blocks add to them is less than 2^31. A block that waits for the bit to
+// differ from what it was at its own arrival can neither leave early nor miss the change: the next
+// one needs the arrival of all blocks, its own included. A cooperative launch keeps all blocks
+// resident: none waits for one that has no room to start.
 //
-// Memory: the writes of a block's threads come before its arrival (__syncthreads, then the fence of
-// thread 0), each arrival before the advance (they are atomics on one counter, and the last block
-// fences again), and the advance before whatever a block does after it saw it (fence, then
-// __syncthreads). So each block sees what all wrote before the barrier.
-__device__ void wait_for_all(unsigned* arrived, volatile unsigned* generation,
-                             unsigned& current) {
+// Memory: the writes of a block's threads come before its arrival (__syncthreads, then a release of
+// thread 0), arrivals are atomics on one counter, and the change comes before whatever a block does
+// after it saw it (an acquire, then __syncthreads). So each block sees what all wrote before.
+__device__ void wait_for_all(unsigned* counter) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    if (atomicAdd(arrived, 1u) == gridDim.x - 1) {
-      *(volatile unsigned*)arrived = 0;
-      __threadfence();
-      *generation = current + 1;
-    } else {
-      while (*generation == current) {
-      }
-    }
-    __threadfence();
+    unsigned share = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u;
+    unsigned before, now;
+    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before) : "l"(counter), "r"(share) : "memory");
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    } while (((before ^ now) & 0x80000000u) == 0);
   }
-  ++current;
   __syncthreads();
 }
 
-// Arrivals and generation, on cache lines of their own.
-struct State {
-  unsigned arrived;
-  unsigned unused[63];
-  volatile unsigned generation;
-};
-
-extern "C" __global__ void barriers(State* state, int rounds) {
-  unsigned current = state->generation;
-  for (int round = 0; round < rounds; ++round) {
-    wait_for_all(&state->arrived, &state->generation, current);
-  }
+extern "C" __global__ void barriers(unsigned* counter, int rounds) {
+  for (int round = 0; round < rounds; ++round) wait_for_all(counter);
 }
 
 // Each block tells its round and, after the barrier, looks whether the next block has told the
 // same one (or, being ahead already, the one after it). Counts what is wrong.
-extern "C" __global__ void checked_barriers(State* state, volatile unsigned* told,
+extern "C" __global__ void checked_barriers(unsigned* counter, volatile unsigned* told,
                                             unsigned* wrong, int rounds) {
-  unsigned current = state->generation;
   for (int round = 1; round <= rounds; ++round) {
     if (threadIdx.x == 0) told[blockIdx.x] = round;
-    wait_for_all(&state->arrived, &state->generation, current);
+    wait_for_all(counter);
     if (threadIdx.x == blockDim.x - 1) {
       unsigned other = told[(blockIdx.x + 1) % gridDim.x];
       if (other - round > 1) atomicAdd(wrong, 1u);

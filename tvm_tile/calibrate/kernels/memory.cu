@@ -65,8 +65,8 @@ extern "C" __global__ void read(const uint4* __restrict__ in, word* out, int chu
   out[blockIdx.x * blockDim.x + threadIdx.x] = fold(sum);
 }
 
-// Every block walks over the same `chunks`, from a start of its own so that not all want the same
-// line at once, and reads `rounds` of them. ld.global.cg goes past the first-level cache, and a
+// Every block walks over the same `chunks`, from a start of its own, and reads `rounds` of them. No
+// two blocks may want the same line at once: Hopper would serve both with one request. ld.global.cg goes past the first-level cache, and a
 // volatile load is neither hoisted nor merged with the one of the walk before.
 extern "C" __global__ void read_l2(const uint4* in, word* out, int chunks, int rounds) {
   uint4 sum = make_uint4(0, 0, 0, 0);
@@ -88,6 +88,7 @@ extern "C" __global__ void read_l2(const uint4* in, word* out, int chunks, int r
 }
 
 // One load of a warp covers 512 bytes in a row: four passes over all banks, without a conflict.
+// The loads are volatile for the assembler too, which would merge those of unrolled rounds.
 extern "C" __global__ void __launch_bounds__(SHARED_THREADS)
     read_shared(const uint4* in, word* out, int rounds) {
   __shared__ uint4 data[SHARED_THREADS * READ_DEPTH];
@@ -100,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(SHARED_THREADS)
     uint4 v[READ_DEPTH];
 #pragma unroll
     for (int i = 0; i < READ_DEPTH; ++i) {
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+      asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(v[i].x), "=r"(v[i].y), "=r"(v[i].z), "=r"(v[i].w)
                    : "r"(address + i * SHARED_THREADS * 16));
     }
