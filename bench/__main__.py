@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.start_method == "forkserver":
         begin_preloading(names)  # while this machine is looked at
     machine = probe(names)
-    print(f"{machine.gpu}, driver {machine.driver}, {machine.versions}")
+    print(f"{machine.gpu_count} x {machine.gpu}, driver {machine.driver}, {machine.versions}")
     print(f"peaks {dict(machine.peak_flops)}, copy {machine.copy_bandwidth}")
     runner = Runner(plan, machine, lambda line: print(line, flush=True))
     done = runner.done() if arguments.resume else {}

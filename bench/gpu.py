@@ -104,7 +104,8 @@ class GpuLock:
     """One process at a time on the GPU; the operating system frees it when its holder dies.
 
     Reentrant within its process, which must use it from one thread. ``notify`` hears
-    ``"waiting"`` and ``"holding"``, so that a watchdog can leave waiting out of a limit.
+    ``"waiting"``, ``"holding"`` and ``"released"``, so that a watchdog can leave waiting out of a
+    limit.
     """
 
     def __init__(self, path: Path, notify: Callable[[str], None] = lambda _: None) -> None:
@@ -132,3 +133,4 @@ class GpuLock:
         self._depth -= 1
         if self._depth == 0:
             fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._notify("released")

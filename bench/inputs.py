@@ -45,6 +45,7 @@ def reference(case: Case, inputs: tuple[Any, ...]) -> list[Any]:
 
     dtype = getattr(torch, case.reference)
     module = copy.deepcopy(case.module).to(device=inputs[0].device, dtype=dtype)
-    with torch.no_grad():
+    # One call does not repay trying cuDNN's algorithms, which in float64 are slow.
+    with torch.no_grad(), torch.backends.cudnn.flags(benchmark=False, allow_tf32=False):
         widened = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
         return tensors(module(*widened))

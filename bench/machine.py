@@ -30,6 +30,7 @@ class Machine:
         peak_flops: dtype -> operations per second of the vendor's product of 8192 cubed.
         copy_bandwidth: bytes read and written per second by a copy of 4 GiB.
         missing: system -> why it cannot run here.
+        gpu_count: GPUs like it, each of which measures workloads of its own.
     """
 
     gpu: str
@@ -39,6 +40,7 @@ class Machine:
     peak_flops: Mapping[str, float]
     copy_bandwidth: float | None
     missing: Mapping[str, str]
+    gpu_count: int = 1
 
     def describe(self, made: Record) -> Record:
         """The record with this machine's facts and the floor that follows from them."""
@@ -93,6 +95,7 @@ def _probe(systems: tuple[str, ...]) -> Machine:
         peak_flops=_peaks() if on_gpu else {},
         copy_bandwidth=_copy_bandwidth() if on_gpu else None,
         missing=missing,
+        gpu_count=max(1, torch.cuda.device_count()),
     )
 
 

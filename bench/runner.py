@@ -12,10 +12,9 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -82,9 +81,10 @@ def begin_preloading(systems: Iterable[str]) -> None:
 class Worker:
     """A process and what it is doing."""
 
-    def __init__(self, context: BaseContext, lock: Path) -> None:
+    def __init__(self, context: BaseContext, lock: Path, gpu_index: int) -> None:
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=main, args=(theirs, lock), daemon=False)
+        self.gpu_index = gpu_index
+        self._process = context.Process(target=main, args=(theirs, lock, gpu_index), daemon=False)
         self._process.start()
         theirs.close()
         self.task: Task | None = None
@@ -93,6 +93,7 @@ class Worker:
         self.remaining_s = float("inf")
         self.since = time.monotonic()
         self.is_waiting = False
+        self.is_holding = False
         self.is_fruitless = True
 
     def give(self, task: Task, limit_s: float) -> None:
@@ -108,11 +109,12 @@ class Worker:
         self.system, self.phase = system, phase
         self.remaining_s, self.since = limit_s, time.monotonic()
 
-    def pause(self, is_waiting: bool) -> None:
+    def pause(self, state: str) -> None:
         """Waiting for the GPU does not count."""
-        if is_waiting:
+        if not self.is_waiting:
             self.remaining_s -= time.monotonic() - self.since
-        self.is_waiting, self.since = is_waiting, time.monotonic()
+        self.is_waiting, self.is_holding = state == "waiting", state == "holding"
+        self.since = time.monotonic()
 
     @property
     def is_late(self) -> bool:
@@ -148,6 +150,7 @@ class Runner:
         self._start = time.monotonic()
         self._lines = 0
         self._total = 0
+        self._held: Counter[str] = Counter()
 
     def run(self, skip: Iterable[records.Key] = ()) -> None:
         """Measure everything that is not in ``skip``."""
@@ -155,14 +158,20 @@ class Runner:
         self._total = sum(len(task.systems) for task in todo)
         self.say(f"{self._total} results to get, {self.plan.jobs} workloads at once")
         with tempfile.TemporaryDirectory() as folder:
-            lock = Path(folder) / "gpu.lock"
             context = multiprocessing.get_context(self.plan.start_method)
             workers: list[Worker] = []
+
+            def hire() -> Worker:
+                counts = Counter(dict.fromkeys(range(self.machine.gpu_count), 0))
+                counts.update(worker.gpu_index for worker in workers)
+                index = min(counts, key=counts.__getitem__)
+                return Worker(context, Path(folder) / f"gpu{index}.lock", index)
+
             try:
                 while todo or any(worker.task for worker in workers):
                     if self._is_over(todo, workers):
                         break
-                    self._hand_out(todo, workers, partial(Worker, context, lock))
+                    self._hand_out(todo, workers, hire)
                     self._listen(workers, todo)
             finally:
                 for worker in workers:
@@ -170,6 +179,8 @@ class Runner:
                         worker.leave()
                     else:
                         worker.end()
+        spent = ", ".join(f"{phase} {seconds:.0f}" for phase, seconds in self._held.most_common())
+        self.say(f"seconds for which the GPU was held: {spent or 'none'}")
         for suite in {workload.suite for workload in self.plan.workloads}:
             records.tidy(self._file(suite))
 
@@ -232,10 +243,13 @@ class Runner:
 
     def _hear(self, worker: Worker, message: tuple[Any, ...]) -> None:
         kind, *content = message
+        if worker.is_holding and kind in ("phase", "released"):
+            now = time.monotonic()
+            self._held[worker.phase] += now - worker.since
         if kind == "phase":
             worker.enter(*content, self.plan.phase_limit_s)
-        elif kind in ("waiting", "holding"):
-            worker.pause(kind == "waiting")
+        elif kind in ("waiting", "holding", "released"):
+            worker.pause(kind)
         elif kind == "idle":
             worker.task = None
         elif kind == "result" and worker.task is not None:

@@ -9,6 +9,7 @@ is in error says nothing more and ends: nothing that it could still measure woul
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 import traceback
@@ -40,8 +41,9 @@ class Task:
     is_second_try: bool = False
 
 
-def main(connection: Connection, lock: Path) -> None:
-    """Do tasks until the runner hangs up."""
+def main(connection: Connection, lock: Path, gpu_index: int) -> None:
+    """Do tasks until the runner hangs up, on the GPU that ``lock`` is for."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_index)
     import torch
 
     sys.stdout = sys.stderr  # what libraries print must not end up in a report

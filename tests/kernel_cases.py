@@ -161,7 +161,7 @@ REDUCTIONS = (
     case("sum_long_vector", "row", along("sum"), (4099,)),
     case("sum_one_element", "window", along("sum"), (1,)),
     case("sum_one_element_each", "window", along("sum", [2, 3]), (2, 64, 1, 1)),
-    case("mean_of_relu_one_element_each", "window",
+    case("mean_of_relu_one_element_each", "elementwise window",
          lambda x: op.mean(op.nn.relu(x), [2, 3]), (2, 64, 1, 1)),
     case("sum_long_rows", "row", along("sum", [1]), (3, 2053)),
     case("sum_long_columns", "column", along("sum", [0]), (2053, 67)),

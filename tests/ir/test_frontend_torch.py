@@ -126,7 +126,9 @@ class TestTorch:
             def forward(self, x: Any) -> Any:
                 return x.select(dim, index)
 
-        check(Select(), torch.arange(24.0).reshape(2, 3, 4))
+        x = torch.arange(24.0).reshape(2, 3, 4)
+        imported = import_model(Select(), example_inputs=(x,))
+        np.testing.assert_array_equal(run(imported, x.numpy())[0], x.select(dim, index))
 
     def test_counting_booleans(self) -> None:
         class Count(torch.nn.Module):

@@ -7,8 +7,8 @@ measured, and these are derived or estimated for every card:
 * shared-memory bandwidth: 128 bytes a clock and multiprocessor, at the boost clock;
 * register bandwidth: three 4-byte operands a lane and clock, 128 lanes (64 on sm_70 and
   sm_80), at the boost clock;
-* second-level cache bandwidth, launch and grid-barrier latencies: estimates from published
-  micro-benchmarks;
+* launch and grid-barrier latencies, and second-level cache bandwidth where no bytes a clock are
+  published: estimates;
 * the clock is the boost clock, and reading is as fast as the memory interface.
 
 ``peak_flops`` counts CUDA cores only; ``matrix_flops`` is dense, with sums in float32 (int32,
@@ -121,7 +121,7 @@ H100 = _cuda_device(
     global_capacity=80 * 10**9,
     global_bandwidth=3.35e12,
     l2_capacity=50 * _MIB,
-    l2_bandwidth=5.5e12,
+    l2_bandwidth=10.8e12,  # the H200's, by their capacities
     flops={"float16": 133.8e12, "float32": 66.9e12, "float64": 33.5e12},
     matrix_flops={
         "bfloat16": 989.4e12,
@@ -145,7 +145,7 @@ A100 = _cuda_device(
     global_capacity=80 * 10**9,
     global_bandwidth=2.039e12,
     l2_capacity=40 * _MIB,
-    l2_bandwidth=4.5e12,
+    l2_bandwidth=7.2e12,  # 5120 bytes a clock
     flops={"float16": 78e12, "float32": 19.5e12, "float64": 9.7e12},
     matrix_flops={
         "bfloat16": 312e12,
@@ -191,7 +191,7 @@ V100 = _cuda_device(
     global_capacity=32 * 10**9,
     global_bandwidth=0.9e12,
     l2_capacity=6 * _MIB,
-    l2_bandwidth=2.1e12,
+    l2_bandwidth=3.1e12,  # 2048 bytes a clock
     flops={"float16": 31.4e12, "float32": 15.7e12, "float64": 7.8e12},
     matrix_flops={"float16": 125e12},
 )

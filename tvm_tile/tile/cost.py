@@ -32,6 +32,7 @@ _COPY_COST = 23.2  # issue slots of one staging load and store, with their addre
 _ODD_EXTENT_COST = 0.73  # more of these for each extent that needs a real division
 _COPY_STALL = 0.86  # a staging load's wait, where few warps are resident
 _SINGLE_WARP_STALL = 0.76  # stalls, as a share of a step's time, when one warp is resident
+_CACHE_SHARE = 0.42  # of the second-level cache's read bandwidth that staging loads reach
 _SCHEDULERS = 4  # warp schedulers of a multiprocessor
 _BLOCKS_PER_MULTI_PROCESSOR = 32
 _SECTOR = 32  # bytes a cache moves at once
@@ -199,7 +200,8 @@ class _StepModel:
             self.copies += loads * _COPY_COST * (1 + _ODD_EXTENT_COST * odd)
             waste = coalescing(read, operator, staged)
             self.fetched += count * read.tensor.element_size * waste
-        self.bytes_per_cycle = device.l2_bandwidth / device.multi_processor_count / clock(device)
+        cache = device.l2_bandwidth * _CACHE_SHARE
+        self.bytes_per_cycle = cache / device.multi_processor_count / clock(device)
 
     def cycles(self, resident: Ints) -> Floats:
         """The slower of issue and cache traffic, stretched by stalls; then exposed latency."""
