@@ -84,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
         results=arguments.results,
         ending=".again.jsonl" if arguments.again else ".jsonl",
         commit=arguments.commit or _commit(),
-        command="python -m bench " + " ".join(sys.argv[1:]),
+        command=_command(arguments),
         jobs=arguments.jobs or max(1, len(os.sched_getaffinity(0)) - 2),
         limit_s=arguments.limit_s,
         phase_limit_s=arguments.phase_limit_s,
@@ -116,6 +116,15 @@ def _chosen(arguments: argparse.Namespace) -> tuple[Workload, ...]:
         and allowed(arguments.batches, workload.batch)
     ]
     return tuple(fitting[:: arguments.every])
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """What to type for the same measurement; where its results go is no part of it."""
+    parts = ["python -m bench run"]
+    for name in ("suite", "systems", "device", "workloads", "families", "dtypes", "batches"):
+        value = getattr(arguments, name)
+        parts += [f"--{name} {value}"] if value is not None else []
+    return " ".join(parts)
 
 
 def _label(name: str) -> tuple[str, str]:

@@ -49,14 +49,14 @@ def _supervise(
     done: queue.SimpleQueue[tuple[Job, Any]],
     timeout: float,
 ) -> None:
-    worker: _Worker | None = None
+    worker: Worker | None = None
     while True:
         try:
             job = todo.get_nowait()
         except queue.Empty:
             break
         try:
-            worker = worker or _Worker(make_worker)
+            worker = worker or Worker(make_worker)
             done.put((job, worker.call(job, timeout)))
         except Crash as crash:
             done.put((job, crash))
@@ -67,7 +67,7 @@ def _supervise(
         worker.stop()
 
 
-class _Worker:
+class Worker:
     def __init__(self, make_worker: MakeWorker) -> None:
         # Not forked: a fork would copy TVM's threads in an unknown state.
         context = multiprocessing.get_context("spawn")

@@ -45,8 +45,8 @@ class Plan:
         commit: of this project, for the records.
         command: for the records.
         jobs: workloads compiled at once.
-        limit_s: no workload starts after this many seconds, and at twice a phase's limit more
-            everything ends.
+        limit_s: everything ends after this many seconds; what is in progress then is not
+            recorded.
         phase_limit_s: compiling for one system, or timing it once, may take so long.
         seed: of the inputs.
         start_method: of processes: ``"forkserver"``, or ``"spawn"``, which imports everything
@@ -211,10 +211,11 @@ class Runner:
 
     def _is_over(self, todo: deque[Task], workers: list[Worker]) -> bool:
         spent = time.monotonic() - self._start
-        if spent > self.plan.limit_s and todo:
-            self.say(f"out of time: {len(todo)} workloads were not started; --resume goes on")
-            todo.clear()
-        return spent > self.plan.limit_s + 2 * self.plan.phase_limit_s
+        if spent <= self.plan.limit_s:
+            return False
+        left = len(todo) + sum(worker.task is not None for worker in workers)
+        self.say(f"out of time: {left} workloads are left; --resume goes on with them")
+        return True
 
     def _hand_out(
         self, todo: deque[Task], workers: list[Worker], hire: Callable[[], Worker]

@@ -109,6 +109,7 @@ class _Work:
             found = self._timed(name, partial(system.prepare, self.task.workload, case, session))
             if found is not None:
                 prepared[name] = found
+                self.fields[name]["compile_s"] += found.spent_s
         if prepared:
             with self.gpu:
                 self._on_gpu(case, prepared)

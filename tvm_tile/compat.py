@@ -122,12 +122,12 @@ def lower_module(mod: Any, target: Any) -> LoweredModule:
         kernels = [
             kernel
             for device_target, module in devices.items()
-            for kernel in _split_kernels(finalize_device()(module), device_target)
+            for kernel in split_kernels(finalize_device()(module), device_target)
         ]
     return LoweredModule(host, tuple(kernels))
 
 
-def _split_kernels(module: Any, target: Any) -> Iterator[LoweredKernel]:
+def split_kernels(module: Any, target: Any) -> Iterator[LoweredKernel]:
     import tvm
     from tvm.ir import CallingConv
 

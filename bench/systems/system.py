@@ -42,6 +42,7 @@ class Prepared:
         kernels: how many, where the system tells.
         fallbacks: how many of them are not the system's own work.
         note: for the record.
+        spent_s: what was spent on it before, in other runs: tuning.
         clock: for systems whose work torch's events cannot see: runs ``start``'s function as
             often as asked and returns seconds each.
     """
@@ -51,6 +52,7 @@ class Prepared:
     kernels: int | None = None
     fallbacks: int | None = None
     note: str = ""
+    spent_s: float = 0.0
     clock: Callable[[Callable[[], Any], int], list[float]] | None = None
 
 

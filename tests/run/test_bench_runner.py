@@ -136,4 +136,4 @@ def test_what_is_measured_is_not_measured_again(tmp_path: Path) -> None:
 def test_a_run_ends_at_its_limit(tmp_path: Path) -> None:
     found, lines = run(tmp_path / "fake_bench.jsonl", "Good", limit_s=0.0)
     assert found == {}
-    assert any("out of time: 1 workloads were not started" in line for line in lines)
+    assert any("out of time: 1 workloads are left" in line for line in lines)
