@@ -46,15 +46,15 @@ def check(workload: Workload, device_name: str) -> int:
     fused = fuse(import_model(case.module, example_inputs=untouched(case)).mod, device)
     scheduled, reports = schedule_module(fused, device)
     functions = {r.name: scheduled[r.name] for r in reports}
-    module, built = build_functions(functions, device)
+    built = build_functions(functions, device)
     wrong = 0
     for report in reports:
-        if report.name not in built:
+        if report.name not in built.names:
             print(f"UNBUILT {workload} {report.name}")
             continue
         func = fused[report.name]
         assert isinstance(func, tirx.PrimFunc)
-        error = difference(func, module[report.name], device.kernel_language)
+        error = difference(func, built[report.name], device.kernel_language)
         if not error <= TOLERANCE[workload.dtype]:
             wrong += 1
             print(f"WRONG {workload} {report.name} {report.rule} {report.tile}: {error:.1e}")

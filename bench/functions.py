@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from bench.inputs import untouched
@@ -31,12 +32,24 @@ def find_candidates(func: Any, device: Any, ranks: tuple[int, ...]) -> dict[int,
     return {} if graph is None else candidates(Task(func, graph, device), ranks)
 
 
-def build_functions(functions: Mapping[str, Any], device: Any) -> tuple[Any, frozenset[str]]:
-    """Build scheduled PrimFuncs.
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Built PrimFuncs, to be called destination-style: ``functions[name](*inputs, output)``.
 
-    Returns:
-        A module to call them from, destination-style, and the names of those that build.
+    Attributes:
+        names: of those that build.
     """
+
+    names: frozenset[str]
+    _module: Any
+    _launchers: tuple[object, ...]  # emulated kernels live as long as these
+
+    def __getitem__(self, name: str) -> Any:
+        return self._module[name]
+
+
+def build_functions(functions: Mapping[str, Any], device: Any) -> Functions:
+    """Build scheduled PrimFuncs."""
     from tvm import relax
 
     from tvm_tile import compat
@@ -57,16 +70,14 @@ def build_functions(functions: Mapping[str, Any], device: Any) -> tuple[Any, fro
     mod = relax.transform.VMShapeLower()(relax.transform.AttachGlobalSymbol()(mod))
     program = tools.build(mod)
     host = compat.load_host(program.host)
+    launchers: list[object] = []
     for kernel in program.kernels:
         if program.language == "opencl":
-            _EMULATED.append(attach_emulated(kernel))
+            launchers.append(attach_emulated(kernel))
             continue
         host.import_module(
             compat.cuda_module_from_cubin(
                 kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
             )
         )
-    return host, frozenset(functions.keys() - failures.keys())
-
-
-_EMULATED: list[object] = []  # kernels live as long as their launchers
+    return Functions(frozenset(functions.keys() - failures.keys()), host, tuple(launchers))

@@ -125,8 +125,7 @@ def relative_error(output: Any, wanted: Any) -> float:
     """Norm of the difference over norm of the reference; both on one device."""
     if tuple(output.shape) != tuple(wanted.shape):
         raise ValueError(f"an output of shape {tuple(output.shape)}, not {tuple(wanted.shape)}")
-    difference = output.detach().double()
-    difference -= wanted
+    difference = output.detach().double() - wanted
     scale = float(wanted.double().norm())
     return float(difference.norm()) / (scale if scale > 0 else 1.0)
 

@@ -155,7 +155,7 @@ REDUCTIONS = (
     case("sum_all_keepdims", "row", along("sum", keepdims=True), (3, 5, 7)),
     case("sum_first", "window", along("sum", [0]), (3, 5, 7)),
     case("sum_middle", "window", along("sum", [1]), (3, 5, 7)),
-    case("sum_last", "row", along("sum", [2]), (3, 5, 7)),
+    case("sum_last", "window", along("sum", [2]), (3, 5, 7)),
     case("sum_outer", "row", along("sum", [0, 2]), (3, 5, 7)),
     case("sum_image", "row", along("sum", [2, 3], keepdims=True), (2, 5, 14, 14)),
     case("sum_long_vector", "row", along("sum"), (4099,)),
@@ -168,13 +168,13 @@ REDUCTIONS = (
     # Depth fits the threads, outputs do not fit the blocks.
     case("sum_even_rows", "row", along("sum", [1]), (1031, 64)),
     case("sum_even_columns", "column", along("sum", [0]), (2048, 66)),
-    case("sum_many_rows", "row", along("sum", [1]), (1031, 9)),
+    case("sum_many_rows", "window", along("sum", [1]), (1031, 9)),
     case("sum_few_columns", "row", along("sum", [0]), (517, 3)),
     case("mean_last", "row", along("mean", [-1]), (11, 130)),
     case("mean_all", "row", along("mean"), (11, 13)),
     case("max_first", "column", along("max", [0]), (197, 33)),
     case("min_last", "row", along("min", [1]), (5, 197)),
-    case("prod_last", "row", along("prod", [1]), (5, 9)),
+    case("prod_last", "window", along("prod", [1]), (5, 9)),
     case("sum_int64", "row", along("sum", [1]), i64(5, 77)),
     case("sum_int32_first", "column", along("sum", [0]), i32(99, 34)),
     case("max_int8", "row", along("max", [1]), i8(5, 77)),
@@ -216,7 +216,7 @@ ROWS = (
 )  # fmt: skip
 
 MATMULS = (
-    case("mm_1x1x1", "row", mm("NN"), (1, 1), (1, 1)),
+    case("mm_1x1x1", "window", mm("NN"), (1, 1), (1, 1)),
     case("mm_primes", "contraction", mm("NN"), (17, 19), (19, 23)),
     case("mm_NN", "contraction", mm("NN"), (64, 96), (96, 80)),
     case("mm_NT", "contraction elementwise", mm("NT"), (33, 40), (50, 40)),

@@ -128,6 +128,7 @@ def lower_module(mod: Any, target: Any) -> LoweredModule:
 
 
 def split_kernels(module: Any, target: Any) -> Iterator[LoweredKernel]:
+    """The kernels of a finalized device module, each in a module of its own."""
     import tvm
     from tvm.ir import CallingConv
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -80,14 +81,16 @@ class TvmTileTop10(TvmTile):
         if not found:
             raise NotSupported("this family's rule has one choice, which is top-1")
         names = {f"candidate_{rank}": item for rank, item in found.items()}
-        module, built = build_functions({n: item.func for n, item in names.items()}, device)
+        built = build_functions({n: item.func for n, item in names.items()}, device)
         with session.gpu:
             inputs = session.draw()
-            times = {name: _seconds(destination_style(module[name], case, inputs))
-                     for name in sorted(built)}  # fmt: skip
+            times = {
+                name: _seconds(destination_style(built[name], case, inputs))
+                for name in sorted(built.names)
+            }
         best = min(times, key=times.__getitem__)
         return Prepared(
-            start=lambda inputs: destination_style(module[best], case, inputs),
+            start=lambda inputs: destination_style(built[best], case, inputs),
             kernels=1,
             fallbacks=0,
             note=f"#{best.rpartition('_')[2]} of {len(times)}: {names[best].tile}",
@@ -104,7 +107,8 @@ def destination_style(
     import torch
 
     with torch.inference_mode():
-        like = case.module.to("meta")(*(value.to("meta") for value in inputs))
+        shapes = copy.deepcopy(case.module).to("meta")
+        like = shapes(*(value.to("meta") for value in inputs))
 
     def run() -> Any:
         output = torch.empty(like.shape, dtype=like.dtype, device=inputs[0].device)

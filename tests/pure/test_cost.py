@@ -173,7 +173,8 @@ def test_families() -> None:
     assert not any(is_contraction(op) for op in others)
     assert is_window(depthwise(8, 14, 3))
     assert not is_window(depthwise(8, 14, 9))
-    assert not is_window(row_sum(8, 16))
+    assert is_window(row_sum(8, 16))
+    assert not is_window(row_sum(8, 17))
 
 
 def test_a_gather_is_no_smaller_than_its_tile() -> None:

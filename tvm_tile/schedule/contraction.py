@@ -14,6 +14,9 @@ Before → after, for ``C[i, j] += A[i, k] * B[k, j]`` followed by ``D = f(C)``:
 
 With ``groups`` > 1 the threads of a block form groups, each summing its own part of every step;
 partial sums meet in shared memory (``rfactor``), so that a small output still fills the device.
+
+Staged tiles lie in shared memory as ``tile/banks.py`` decides, dimensions turned and rows padded
+where the threads of a warp would meet in one bank.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from tvm_tile.schedule.steps import (
     shared_scope,
     vector_width,
 )
+from tvm_tile.tile.banks import staged_layout
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.plain import vector_elements
@@ -122,7 +126,7 @@ def write_contraction(
         else:
             nest = _plain_nest(sch, main, form, program)
         reads = range(len(program.operator.reads))
-        staged = sum(_stage(sch, nest, index, program, scope) for index in reads)
+        staged = sum(_stage(sch, nest, index, program, scope, device) for index in reads)
         if not _fits(staged, program, scope, device):
             return None
         init = sch.decompose_reduction(nest.block, nest.step)
@@ -240,19 +244,28 @@ def _fits(staged: int, program: RProgram, scope: str, device: Device) -> bool:
     return total <= min(memory.capacity, STATIC_SHARED_LIMIT if is_static else memory.capacity)
 
 
-def _stage(sch: Schedule, nest: _Nest, index: int, program: RProgram, scope: str) -> int:
+def _stage(
+    sch: Schedule, nest: _Nest, index: int, program: RProgram, scope: str, device: Device
+) -> int:
     """Copy operand ``index`` of a step to shared memory, its producer inlined; returns bytes."""
+    layout = staged_layout(program.operator.reads[index], program, device)
     copy = sch.cache_read(nest.block, index, scope)
+    tensor = sch.get(copy).writes[0].source
+    shape = tuple(int(e) for e in tensor.ty.shape)
+    size = element_size(str(tensor.ty.dtype))
+    if not layout.is_plain:
+        sch.transform_layout(copy, ("write", 0), lambda *i: [i[d] for d in layout.order])
     sch.compute_at(copy, nest.step, preserve_unit_loops=True)
     producers = list(sch.get_producers(copy))
     for producer in producers:
         sch.compute_inline(producer)
-    block = sch.get(copy)
-    depth = len(block.iter_vars)
-    tensor = block.writes[0].source
-    shape = tuple(int(e) for e in tensor.ty.shape)
-    region = tuple(extent(sch, loop) for loop in list(sch.get_loops(copy))[-depth:])
-    size = element_size(str(tensor.ty.dtype))
+    region = tuple(extent(sch, loop) for loop in list(sch.get_loops(copy))[-len(shape) :])
+    pitch = region[layout.order[-1]]
+    staged = math.prod(region) * size
+    if layout.alignment is not None:
+        factor, offset = layout.alignment
+        sch.storage_align(copy, 0, len(shape) - 2, factor, offset)
+        staged += staged // pitch * ((offset - pitch) % factor)
     width = 1 if producers else vector_width(region, shape, size)
     copy_together(sch, copy, region, shape, program.block_size, width)
-    return math.prod(region) * size
+    return staged

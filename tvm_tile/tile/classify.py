@@ -6,6 +6,7 @@ import math
 
 from tvm_tile.graph.tile_graph import Operator
 
+_FEW = 16
 _WINDOW = 64  # points of a reduction that one thread sums alone
 
 
@@ -33,8 +34,8 @@ def is_window(operator: Operator) -> bool:
     depth = math.prod(axis.extent for axis in operator.reduce_axes)
     if depth > _WINDOW:
         return False
-    if depth == 1:
-        # Nothing to share: of threads that shared one element TVM would hear only some.
+    if depth <= _FEW:
+        # Too little to share among threads. (Of several at one element TVM would hear only some.)
         return True
     reduce = {axis.name for axis in operator.reduce_axes}
     largest = max(operator.reads, key=lambda read: read.tensor.size, default=None)

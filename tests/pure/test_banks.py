@@ -1,0 +1,93 @@
+"""Layouts of staged tiles: wavefronts counted by hand, and what every layout must be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from operators import access, axes, conv2d, index, matmul
+
+from tvm_tile import find_device
+from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.banks import _lanes, _region, _strides, staged_layout, wavefronts
+from tvm_tile.tile.construct import construct_contraction
+from tvm_tile.tile.rtile import RProgram, RTile
+
+H200 = find_device("nvidia/h200")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "expected"),
+    [
+        (range(0, 128, 4), 4, 1),  # a word of each bank
+        ([0] * 32, 4, 1),  # one word for all
+        (range(0, 32 * 128, 128), 4, 32),  # all in one bank
+        (range(0, 32 * 8, 8), 4, 2),  # every other bank, twice
+        (range(0, 512, 16), 16, 4),  # 512 bytes, 128 at a time
+        (range(0, 32 * 64, 64), 16, 16),  # of eight threads, each fourth at the same banks
+        (range(0, 64, 2), 2, 1),  # two halves a word
+    ],
+)
+def test_wavefronts(addresses: list[int], width: int, expected: int) -> None:
+    assert wavefronts(list(addresses), width, 32) == expected
+
+
+def transposed_product(m: int, n: int, k: int) -> Operator:
+    """``C[i, j] += A[i, k] * B[j, k]``."""
+    i, j, d = index(i=1), index(j=1), index(k=1)
+    reads = (access("A", (m, k), i, d), access("B", (n, k), j, d))
+    return Operator("nt", axes("k", i=m, j=n, k=k), reads, access("C", (m, n), i, j), 2)
+
+
+def test_an_operand_across_the_banks_is_turned() -> None:
+    op = transposed_product(512, 512, 512)
+    program = RProgram(op, RTile((8, 8, 1)), RTile((64, 128, 16)))
+    layout = staged_layout(op.reads[1], program, H200)
+    assert layout.order == (1, 0)
+    # Per step and warp 16 x 2 loads of 16 lanes' 16 bytes, twice what banks could do at best.
+    assert layout.wavefronts < 8 * 16 * 2 * 4 + 300
+
+
+def test_an_operand_along_the_banks_stays() -> None:
+    op = matmul(512, 512, 512)
+    program = RProgram(op, RTile((8, 8, 1)), RTile((64, 128, 16)))
+    assert staged_layout(op.reads[1], program, H200).is_plain
+
+
+OPERATORS = [
+    matmul(128, 96, 64),
+    matmul(33, 47, 29),
+    matmul(64, 64, 64, dtype="float16"),
+    transposed_product(96, 128, 64),
+    conv2d(16, 32, 14, 3),
+    conv2d(24, 40, 7, 1, batch=8),
+    conv2d(16, 32, 14, 3, stride=2),
+]
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_every_layout_keeps_elements_apart_and_vectors_aligned(op: Operator) -> None:
+    for plan in construct_contraction(op, H200, 5):
+        for read in op.reads:
+            layout = staged_layout(read, plan.program, H200)
+            region = _region(read, plan.program.staged)
+            strides = _strides(region, layout.order, layout.alignment)
+            assert sorted(layout.order) == list(range(len(region)))
+            places = {
+                sum(i * s for i, s in zip(position, strides, strict=True))
+                for position in itertools.product(*map(range, region))
+            }
+            assert len(places) == math.prod(region)
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_lanes_are_the_first_warp_of_the_block(op: Operator) -> None:
+    program = construct_contraction(op, H200, 1)[0].program
+    lanes = list(_lanes(program, 32))
+    assert len(lanes) == min(32, program.block_size)
+    assert len({tuple(lane.items()) for lane in lanes}) == len(lanes)
+    for lane in lanes:
+        for axis, (block, thread) in zip(op.spatial_axes, program.spatial, strict=True):
+            assert lane[axis.name] % thread == 0
+            assert lane[axis.name] < block
