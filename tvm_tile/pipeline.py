@@ -16,7 +16,14 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.device import Device
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.frontend import Imported, import_model
-from tvm_tile.passes import DLIGHT, STATEMENTS, ReadTransposed, ScheduleTiles, schedule_module
+from tvm_tile.passes import (
+    DLIGHT,
+    STATEMENTS,
+    MarkReductions,
+    ReadTransposed,
+    ScheduleTiles,
+    schedule_module,
+)
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.runtime import CompiledModel
 
@@ -175,6 +182,11 @@ def _fusion_passes() -> list[tvm.transform.Pass]:
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        # Once more, for what feeds reductions.
+        MarkReductions(),
+        relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         relax.transform.RewriteDataflowReshape(),

@@ -1,0 +1,38 @@
+"""Let stock fusion pull element-wise producers into reductions of several stages."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import tirx
+
+from tvm_tile.graph.extract import extract
+from tvm_tile.tile.classify import is_contraction
+
+_COMM_REDUCE = 3  # of TVM's OpPatternKind
+
+
+@tvm.transform.module_pass(opt_level=0, name="MarkReductions")
+class MarkReductions:
+    """Tell FuseOps which fused functions are reductions without reuse.
+
+    before: softmax, norms, pooling: opaque to FuseOps, so a cast before them is a kernel
+    after:  marked as reductions, into which FuseOps fuses the element-wise functions that feed them
+
+    Each stage of such a function reads its rows again, from cache; so it may as well compute the
+    producer again. Products and convolutions read each element too often for that.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        marked = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc) and _is_reduction(func):
+                marked[var] = func.with_attr("op_pattern", _COMM_REDUCE)
+        return marked
+
+
+def _is_reduction(func: tirx.PrimFunc) -> bool:
+    graph = extract(func)
+    if graph is None or not graph.reductions:
+        return False
+    return not any(is_contraction(op) for op in graph.reductions)
