@@ -11,6 +11,7 @@ import argparse
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from bench import suites, systems
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    start = time.monotonic()
     chosen = _chosen(arguments)
     if not chosen:
         print("no workload of the suite is left by these filters", file=sys.stderr)
@@ -96,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
     machine = probe(names)
     print(f"{machine.gpu_count} x {machine.gpu}, driver {machine.driver}, {machine.versions}")
     print(f"peaks {dict(machine.peak_flops)}, copy {machine.copy_bandwidth}")
-    runner = Runner(plan, machine, lambda line: print(line, flush=True))
+    runner = Runner(plan, machine, lambda line: print(line, flush=True), start)
     done = runner.done() if arguments.resume else {}
     runner.run([key for key, r in done.items() if r.status == "ok" or not arguments.retry])
     return 0
