@@ -9,8 +9,9 @@ import pytest
 from operators import access, axes, conv2d, index, matmul
 
 from tvm_tile import find_device
+from tvm_tile.device import MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.banks import _lanes, _region, _strides, staged_layout, wavefronts
+from tvm_tile.tile.banks import _lanes, _region, _strides, staged_layout, staged_layouts, wavefronts
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.rtile import RProgram, RTile
 
@@ -91,3 +92,13 @@ def test_lanes_are_the_first_warp_of_the_block(op: Operator) -> None:
         for axis, (block, thread) in zip(op.spatial_axes, program.spatial, strict=True):
             assert lane[axis.name] % thread == 0
             assert lane[axis.name] < block
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_padding_never_exceeds_the_block(op: Operator) -> None:
+    capacity = H200.memory(MemoryLevel.SHARED).capacity
+    for plan in construct_contraction(op, H200, 20):
+        layouts = staged_layouts(plan.program, plan.cost.footprint, H200)
+        assert plan.cost.footprint + sum(layout.padding for layout in layouts) <= capacity
+        full = staged_layouts(plan.program, capacity, H200)
+        assert sum(layout.padding for layout in full) == 0

@@ -46,7 +46,7 @@ from tvm_tile.schedule.steps import (
     shared_scope,
     vector_width,
 )
-from tvm_tile.tile.banks import staged_layout
+from tvm_tile.tile.banks import StagedLayout, staged_layouts
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.plain import vector_elements
@@ -118,15 +118,18 @@ def write_contraction(
 ) -> tirx.PrimFunc | None:
     """Write ``plan`` into ``sch``; the scheduled function, or ``None`` if a step is impossible."""
     program = plan.program
-    scope = shared_scope(device, plan.cost.footprint)
+    layouts = staged_layouts(program, plan.cost.footprint, device)
+    scope = shared_scope(device, plan.cost.footprint + sum(layout.padding for layout in layouts))
     main = sch.get_sblock(form.reductions[0])
     try:
         if program.groups > 1:
             nest = _grouped_nest(sch, main, form, program, scope)
         else:
             nest = _plain_nest(sch, main, form, program)
-        reads = range(len(program.operator.reads))
-        staged = sum(_stage(sch, nest, index, program, scope, device) for index in reads)
+        staged = sum(
+            _stage(sch, nest, index, program.block_size, layout, scope)
+            for index, layout in enumerate(layouts)
+        )
         if not _fits(staged, program, scope, device):
             return None
         init = sch.decompose_reduction(nest.block, nest.step)
@@ -245,10 +248,9 @@ def _fits(staged: int, program: RProgram, scope: str, device: Device) -> bool:
 
 
 def _stage(
-    sch: Schedule, nest: _Nest, index: int, program: RProgram, scope: str, device: Device
+    sch: Schedule, nest: _Nest, index: int, threads: int, layout: StagedLayout, scope: str
 ) -> int:
     """Copy operand ``index`` of a step to shared memory, its producer inlined; returns bytes."""
-    layout = staged_layout(program.operator.reads[index], program, device)
     copy = sch.cache_read(nest.block, index, scope)
     tensor = sch.get(copy).writes[0].source
     shape = tuple(int(e) for e in tensor.ty.shape)
@@ -267,5 +269,5 @@ def _stage(
         sch.storage_align(copy, 0, len(shape) - 2, factor, offset)
         staged += staged // pitch * ((offset - pitch) % factor)
     width = 1 if producers else vector_width(region, shape, size)
-    copy_together(sch, copy, region, shape, program.block_size, width)
+    copy_together(sch, copy, region, shape, threads, width)
     return staged

@@ -13,11 +13,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tvm_tile.device.device import VECTOR_BYTES, Device
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access
 from tvm_tile.tile.rtile import RProgram
 
 _WORD = 4  # bytes of a bank
+_MOST_PADDING = 0.25  # of a tile's own size
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,13 @@ class StagedLayout:
         alignment: (factor, offset) in elements: rows are padded until their pitch leaves this
             remainder; None: no padding.
         wavefronts: what reading a step's operand and storing it before cost one block.
+        padding: bytes of a block's shared memory that hold nothing.
     """
 
     order: tuple[int, ...]
     alignment: tuple[int, int] | None
     wavefronts: int
+    padding: int = 0
 
     @property
     def is_plain(self) -> bool:
@@ -41,20 +44,42 @@ class StagedLayout:
         return self.order == tuple(range(len(self.order))) and self.alignment is None
 
 
-def staged_layout(read: Access, program: RProgram, device: Device) -> StagedLayout:
-    """The layout with the fewest wavefronts; the plain one of equals."""
+def staged_layouts(program: RProgram, footprint: int, device: Device) -> tuple[StagedLayout, ...]:
+    """A layout for each operand; none is padded if with padding they would not fit.
+
+    ``footprint`` is the bytes of a block's shared memory without padding.
+    """
+    reads = program.operator.reads
+    padded = tuple(staged_layout(read, program, device) for read in reads)
+    capacity = device.memory(MemoryLevel.SHARED).capacity
+    if footprint + sum(layout.padding for layout in padded) <= capacity:
+        return padded
+    return tuple(staged_layout(read, program, device, may_pad=False) for read in reads)
+
+
+def staged_layout(
+    read: Access, program: RProgram, device: Device, *, may_pad: bool = True
+) -> StagedLayout:
+    """The layout of one operand with the fewest wavefronts; the plain one of equals."""
     rank = len(read.indices)
     plain = tuple(range(rank))
     if rank < 2 or not read.is_exact:
         return StagedLayout(plain, None, 0)
-    line = device.bank_count * _WORD // read.tensor.element_size
-    padding = (line, VECTOR_BYTES // read.tensor.element_size)
+    # A pitch of an odd number of vectors: eight rows begin at eight different vectors of the banks.
+    vector = VECTOR_BYTES // read.tensor.element_size
     candidates = [
-        StagedLayout(order, alignment, _wavefronts(read, program, device, order, alignment))
+        StagedLayout(
+            order,
+            alignment,
+            _wavefronts(read, program, device, order, alignment),
+            _padding(read, program, order, alignment),
+        )
         for order in (plain, *_other_orders(read, program))
-        for alignment in (None, padding)
+        for alignment in (None, (2 * vector, vector))[: 1 + may_pad]
     ]
-    return min(candidates, key=lambda layout: layout.wavefronts)
+    size = math.prod(_region(read, program.staged)) * read.tensor.element_size
+    affordable = [c for c in candidates if c.padding <= _MOST_PADDING * size]
+    return min(affordable, key=lambda layout: layout.wavefronts)
 
 
 def _other_orders(read: Access, program: RProgram) -> Iterator[tuple[int, ...]]:
@@ -85,6 +110,17 @@ def _wavefronts(
     warps = -(-program.block_size // device.warp_size)
     loads = read.elements(chunk) // vector
     return warps * loads * once + _store_wavefronts(read, region, strides, order, device)
+
+
+def _padding(
+    read: Access, program: RProgram, order: tuple[int, ...], alignment: tuple[int, int] | None
+) -> int:
+    if alignment is None:
+        return 0
+    region = _region(read, program.staged)
+    strides = _strides(region, order, alignment)
+    padded = strides[order[0]] * region[order[0]]
+    return (padded - math.prod(region)) * read.tensor.element_size
 
 
 def _region(read: Access, tile: dict[str, int]) -> tuple[int, ...]:
