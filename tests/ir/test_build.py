@@ -111,6 +111,11 @@ class TestFailures:
 
 
 class TestCuda:
+    def test_products_contract_into_sums_only_where_allowed(self) -> None:
+        source = KERNEL.format("x[0] * x[1] + x[2]")
+        fused, apart = (compile_cuda(source, "sm_90a", contract=c) for c in (True, False))
+        assert fused != apart
+
     def test_lean_headers_serve_tvms_kernels(self) -> None:
         source = compat.generate_source(
             compat.lower_module(named(add_one("float16")), compat.make_target(H200)).kernels[0]

@@ -19,11 +19,10 @@ from tvm_tile.errors import BuildError, CompilerNotFoundError
 
 # The one place where the options of every kernel are chosen. Division, square root, exp and
 # denormals stay accurate (no --use_fast_math, which TVM itself turns on); products and sums
-# still contract to fused multiply-adds (-fmad=true), which only removes a rounding.
+# contract to fused multiply-adds where the caller allows it, which only removes a rounding.
 # Optimisation level 3 is the default of NVRTC's and nvcc's assembler.
-_COMMON_OPTIONS = ("-fmad=true",)
-_NVRTC_OPTIONS = (*_COMMON_OPTIONS, "-default-device", "--device-int128", "-w")
-_NVCC_OPTIONS = (*_COMMON_OPTIONS, "-O3", "--expt-relaxed-constexpr", "-w")
+_NVRTC_OPTIONS = ("-default-device", "--device-int128", "-w")
+_NVCC_OPTIONS = ("-O3", "--expt-relaxed-constexpr", "-w")
 
 _SHARED_ARRAY = re.compile(r"__shared__ alignas\(\d+\) ([\w ]+?) \w+\[(\d+)\]")
 _TYPE_SIZES = {
