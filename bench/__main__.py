@@ -105,19 +105,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Workload, ...]:
-    def allowed(text: str | None, value: object) -> bool:
-        return text is None or str(value) in text.split(",")
+    fitting = suites.choose(
+        arguments.suite.split(","),
+        name=_words(arguments.workloads),
+        family=_words(arguments.families),
+        dtype=_words(arguments.dtypes),
+        batch=_words(arguments.batches),
+    )
+    return fitting[:: arguments.every]
 
-    fitting = [
-        workload
-        for suite in arguments.suite.split(",")
-        for workload in suites.load_suite(suite).workloads()
-        if allowed(arguments.workloads, workload.name)
-        and allowed(arguments.families, workload.family)
-        and allowed(arguments.dtypes, workload.dtype)
-        and allowed(arguments.batches, workload.batch)
-    ]
-    return tuple(fitting[:: arguments.every])
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else text.split(",")
 
 
 def _command(arguments: argparse.Namespace) -> str:

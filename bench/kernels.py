@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.inputs import draw, untouched
 from bench.machine import probe
-from bench.suites import load_suite
+from bench.suites import choose, load_suite
 from bench.workload import Workload
 
 CALLS = 10
@@ -62,15 +62,14 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="nvidia/h200")
 
 
-def chosen(arguments: argparse.Namespace) -> list[Workload]:
+def chosen(arguments: argparse.Namespace) -> tuple[Workload, ...]:
     """The workloads that these options choose."""
-    return [
-        workload
-        for workload in load_suite(arguments.suite).workloads()
-        if (arguments.workloads is None or workload.name in arguments.workloads)
-        and workload.dtype in arguments.dtypes
-        and (workload.batch is None or workload.batch in arguments.batches)
-    ]
+    return choose(
+        [arguments.suite],
+        name=arguments.workloads,
+        dtype=arguments.dtypes,
+        batch=[*arguments.batches, None],
+    )
 
 
 def profile(workload: Workload, device: str) -> list[dict[str, Any]]:

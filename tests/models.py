@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import sys
-import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -191,9 +188,9 @@ def _draw(word: str, scale: int) -> np.ndarray:
 
 def timm_model(name: str, size: int, batch: int = 1, **options: Any) -> Case:
     """An image classifier of the timm library."""
-    with _without_torchvision():
-        import timm
-    module = _seeded(lambda: timm.create_model(name, pretrained=False, **options))
+    from bench.suites.networks.timm_library import classifier
+
+    module = _seeded(lambda: classifier(name, **options))
     return _module_case(module, (_normal((batch, 3, size, size)),))
 
 
@@ -267,48 +264,6 @@ def _seeded(make: Callable[[], Any]) -> Any:
     return module
 
 
-@contextmanager
-def _without_torchvision() -> Iterator[None]:
-    """Let timm import where torchvision is missing: its models use none of it."""
-    if "timm" in sys.modules or importlib.util.find_spec("torchvision") is not None:
-        yield
-        return
-    names = [
-        "torchvision",
-        *("torchvision.datasets", "torchvision.models", "torchvision.models.feature_extraction"),
-        *("torchvision.ops", "torchvision.ops.misc"),
-        *("torchvision.transforms", "torchvision.transforms.functional"),
-    ]
-    for name in names:
-        sys.modules[name] = _Placeholder(name)
-    try:
-        yield
-    finally:
-        for name in names:
-            del sys.modules[name]
-
-
-class _AnyAttribute(type):
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _AnyAttribute(name, (), {})
-
-
-class _Placeholder(types.ModuleType):
-    """A module in which every name is an empty class."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-        self.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return sys.modules.get(f"{self.__name__}.{name}") or _AnyAttribute(name, (), {})
-
-
 def _rng() -> np.random.Generator:
     return np.random.default_rng(SEED)
 
@@ -335,16 +290,4 @@ SMALL_MODULES: tuple[Entry, ...] = (
     Entry("lstm_cell", ("torch",), lstm_cell),
 )
 
-# The sizes people publish numbers for.
-LARGE_MODULES: tuple[Entry, ...] = (
-    Entry("resnet18", ("torch", "timm"), partial(timm_model, "resnet18", 224)),
-    Entry("resnet50", ("torch", "timm"), partial(timm_model, "resnet50", 224)),
-    Entry("mobilenetv2", ("torch", "timm"), partial(timm_model, "mobilenetv2_100", 224)),
-    Entry("bert_base", ("torch", "transformers"), partial(bert, 12, 768, 12, 128)),
-    Entry("vit_tiny", ("torch", "timm"), partial(timm_model, "vit_tiny_patch16_224", 224)),
-    Entry("swin_t", ("torch", "timm"), partial(timm_model, "swin_tiny_patch4_window7_224", 224)),
-    Entry("lstm_cell", ("torch",), lstm_cell),
-)
-
 TEST_MODELS = ONNX_MODELS + SMALL_MODULES
-BENCH_MODELS = ONNX_MODELS + LARGE_MODULES

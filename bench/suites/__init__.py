@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 from bench.workload import Case, Workload
@@ -38,6 +39,24 @@ def load_suite(name: str) -> Suite:
     path = f"bench.suites.{name}" if name in _SUITES else name
     suite: Suite = importlib.import_module(path)  # type: ignore[assignment]
     return suite
+
+
+def choose(
+    suites: Iterable[str], **allowed: Collection[str | int | None] | None
+) -> tuple[Workload, ...]:
+    """The workloads of some suites whose ``name``, ``family``, ``dtype`` and ``batch`` are allowed.
+
+    Where ``allowed`` has None for one of these, all are; values are compared as text.
+    """
+
+    def fits(workload: Workload) -> bool:
+        return all(
+            wanted is None or str(getattr(workload, key)) in map(str, wanted)
+            for key, wanted in allowed.items()
+        )
+
+    found = (workload for suite in suites for workload in load_suite(suite).workloads())
+    return tuple(filter(fits, found))
 
 
 def vendor_module(workload: Workload, suite: str) -> Any | None:

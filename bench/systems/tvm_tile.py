@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -84,10 +84,8 @@ class TvmTileTop10(TvmTile):
         built = build_functions({n: item.func for n, item in names.items()}, device)
         with session.gpu:
             inputs = session.draw()
-            times = {
-                name: _seconds(destination_style(built[name], case, inputs))
-                for name in sorted(built.names)
-            }
+            runs = {n: destination_style(built[n], case, inputs) for n in sorted(built.names)}
+            times = _seconds(runs)
         best = min(times, key=times.__getitem__)
         return Prepared(
             start=lambda inputs: destination_style(built[best], case, inputs),
@@ -118,9 +116,12 @@ def destination_style(
     return run
 
 
-def _seconds(run: Callable[[], Any]) -> float:
+def _seconds(runs: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     import torch
 
     stage = CudaStage() if torch.cuda.is_available() else HostStage()
-    run()
-    return statistics.median(stage.time(run, _SAMPLES, cold=True))
+    times = {}
+    for name, run in runs.items():
+        run()
+        times[name] = statistics.median(stage.time(run, _SAMPLES, cold=True))
+    return times
