@@ -232,3 +232,19 @@ def _artifact(name: str) -> Artifact:
 
 def _session() -> Session:
     return Session("nvidia/h200", Gpu(), lambda: ())
+
+
+@needs_xgboost
+def test_the_command_line_starts_a_process_of_each_operator(tmp_path: Path) -> None:
+    """What ``python -m`` runs is called ``__main__``, and a new process has another one."""
+    script = (
+        "import runpy, sys, torch\n"
+        "torch.cuda.is_available = lambda: True\n"
+        "torch.cuda.device_count = lambda: 1\n"
+        f"sys.argv[1:] = ['--operators', 'E2', '--limit-s', '0', '--folder', {str(tmp_path)!r}]\n"
+        "runpy.run_module('bench.metaschedule', run_name='__main__', alter_sys=True)\n"
+    )
+    command = (sys.executable, "-c", script)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("E2: 0 trials")
