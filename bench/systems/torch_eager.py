@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bench.suites import vendor_module
@@ -76,8 +77,29 @@ def bound(function: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], A
     return run
 
 
-def captured(run: Callable[[], Any]) -> Callable[[], Any]:
-    """``run`` as the replay of a CUDA graph; its outputs are the same tensors each time."""
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A captured CUDA graph; its outputs are the same tensors each time.
+
+    Attributes:
+        graph: what to replay.
+        outputs: where it writes.
+        run: what was captured. The graph has only the addresses of its weights and inputs: were
+            they freed, it would read what is put there next.
+    """
+
+    graph: Any
+    outputs: Any
+    run: Callable[[], Any]
+
+    def __call__(self) -> Any:
+        """Replay."""
+        self.graph.replay()
+        return self.outputs
+
+
+def captured(run: Callable[[], Any]) -> Replay:
+    """``run`` as the replay of a CUDA graph."""
     import torch
 
     side = torch.cuda.Stream()
@@ -89,12 +111,7 @@ def captured(run: Callable[[], Any]) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         outputs = run()
-
-    def replay() -> Any:
-        graph.replay()
-        return outputs
-
-    return replay
+    return Replay(graph, outputs, run)
 
 
 def no_gpu() -> str:
