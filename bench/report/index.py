@@ -78,20 +78,26 @@ def _section(suite: Suite, images: Sequence[str]) -> str:
     pictures = (f"![{image.removesuffix('.png')}]({image})" for image in images)
     return join(
         f"## {suite.name}",
-        _source(suite.name),
+        _source(suite),
         f"[Every workload]({suite.name}.md). Right results: {systems}.",
         summary(suite),
         *pictures,
     )
 
 
-def _source(name: str) -> str:
-    """Where the suite's workloads come from; empty for a suite that this checkout lacks."""
+def _source(suite: Suite) -> str:
+    """Where the workloads come from, and how many of them were measured.
+
+    Empty for a suite that this checkout lacks.
+    """
     from bench import suites
 
-    if name not in suites.names():
+    if suite.name not in suites.names():
         return ""
-    return f"Workloads: {suites.load_suite(name).SOURCE}."
+    source = suites.load_suite(suite.name)
+    whole = len(source.workloads())
+    measured = len({(r.workload, r.dtype, r.batch) for r in suite.records})
+    return f"Workloads: {source.SOURCE}. Measured so far: {measured} of {whole}."
 
 
 def _repeatability(suites: Sequence[Suite]) -> str:
