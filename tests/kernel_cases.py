@@ -81,6 +81,11 @@ def residual(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 ELEMENTWISE = (
+    # A vector may go on from row to row, but not from channel to channel.
+    case("relu_odd_planes", "elementwise", lambda x: op.nn.relu(x), (16, 12, 33, 35)),
+    case("add_odd_planes", "elementwise", op.add, (16, 12, 33, 35), (16, 12, 33, 35)),
+    case("bias_of_odd_planes", "elementwise", op.add, (16, 12, 33, 36), (12, 1, 1)),
+    case("bias_of_small_planes", "elementwise", op.add, (64, 48, 6, 6), (48, 1, 1)),
     case("add_scalars", "elementwise", op.add, (), ()),
     case("add_one_element", "elementwise", op.add, (1,), (1,)),
     case("add_rank1", "elementwise", op.add, (1031,), (1031,)),
@@ -166,6 +171,7 @@ REDUCTIONS = (
     case("sum_long_rows", "row", along("sum", [1]), (3, 2053)),
     case("sum_long_columns", "column", along("sum", [0]), (2053, 67)),
     # Depth fits the threads, outputs do not fit the blocks.
+    case("sum_short_rows", "window", along("sum", [1]), (5000, 49)),
     case("sum_even_rows", "row", along("sum", [1]), (1031, 64)),
     case("sum_even_columns", "column", along("sum", [0]), (2048, 66)),
     case("sum_many_rows", "window", along("sum", [1]), (1031, 9)),
@@ -207,6 +213,19 @@ ROWS = (
          lambda x, y, g, b: op.nn.layer_norm(op.add(x, y), g, b, [-1]),
          (5, 97), (5, 97), (97,), (97,)),
     case("rms_norm", "rows", lambda x, g: op.nn.rms_norm(x, g, [-1]), (3, 7, 100), (100,)),
+    # Channels are summed: neighbouring rows lie side by side, and several threads share each.
+    case("channel_norm", "rows",
+         lambda x: op.subtract(x, op.mean(x, [1], keepdims=True)), (2, 96, 13, 11)),
+    case("channel_softmax", "rows", lambda x: op.nn.softmax(x, 1), (2, 130, 9, 7)),
+    case("channel_mean_few", "rows",
+         lambda x: op.subtract(x, op.mean(x, [1], keepdims=True)), (1, 48, 5, 5)),
+    # A result goes to a whole plane.
+    case("channel_attention", "rows",
+         lambda p, w, x: op.multiply(op.nn.conv2d(p, w), x),
+         (1, 48, 1, 1), (40, 48, 1, 1), (1, 40, 21, 19)),
+    case("channel_attention_one_element", "rows",
+         lambda p, w, x: op.multiply(op.nn.conv2d(p, w), x),
+         (2, 1, 1, 1), (16, 1, 1, 1), (2, 16, 32, 32)),
     case("group_norm", "dlight",
          lambda x, g, b: op.nn.group_norm(x, g, b, 3, 1, [2, 3]), (2, 12, 5, 7), (12,), (12,)),
     case("instance_norm", "dlight",
@@ -286,6 +305,23 @@ CONVOLUTIONS = (
     case("conv_nhwc_depthwise", "window",
          conv(padding=1, groups=8, data_layout="NHWC", kernel_layout="HWOI", out_layout="NHWC"),
          (1, 9, 11, 8), (3, 3, 8, 1)),
+    # Strips overhang the output, planes share a block, and threads the rows of a copy.
+    case("conv_depthwise_overhang", "window", conv(groups=6, padding=1),
+         (3, 6, 29, 23), (6, 1, 3, 3)),
+    case("conv_depthwise_dilated", "window", conv(groups=4, padding=2, dilation=2),
+         (2, 4, 31, 17), (4, 1, 3, 3)),
+    case("conv_depthwise_uneven", "window",
+         conv(groups=5, strides=(2, 1), padding=(0, 3, 2, 0)), (2, 5, 33, 19), (5, 1, 5, 4)),
+    case("conv_depthwise_small_planes", "window", conv(groups=64, padding=1),
+         (2, 64, 7, 7), (64, 1, 3, 3)),
+    case("conv_depthwise_of_relu", "window",
+         lambda x, w: op.nn.conv2d(op.nn.relu(x), w, padding=1, groups=6),
+         (1, 6, 19, 18), (6, 1, 3, 3)),
+    case("conv_nhwc_depthwise_stride", "window",
+         conv(padding=2, strides=2, groups=40, data_layout="NHWC", kernel_layout="HWOI",
+              out_layout="NHWC"), (2, 15, 17, 40), (5, 5, 40, 1)),
+    case("conv_of_many_images", "contraction", conv(padding=1, strides=2),
+         (37, 5, 7, 7), (19, 5, 3, 3)),
     case("conv_bias_relu", "contraction", bias_relu(conv(padding=1), shape=(1, 12, 1, 1)),
          (1, 8, 10, 10), (12, 8, 3, 3), (12,)),
     case("conv_residual", "contraction", residual(conv(padding=1)),
@@ -316,6 +352,13 @@ CONVOLUTIONS = (
 
 POOLS = (
     case("max_pool", "window", pool("max_pool2d", 3, strides=2, padding=1), (1, 5, 12, 13)),
+    case("max_pool_large", "window", pool("max_pool2d", 3, strides=2, padding=1),
+         (2, 7, 65, 57)),
+    case("avg_pool_overlapping", "window", pool("avg_pool2d", 3, padding=1), (2, 7, 35, 37)),
+    case("max_pool_strided_points", "window", pool("max_pool2d", 1, strides=2),
+         (8, 16, 27, 27)),
+    case("global_pool_many", "window", lambda x: op.nn.adaptive_avg_pool2d(x, (1, 1)),
+         (9, 520, 5, 5)),
     case("max_pool_ceil", "window", pool("max_pool2d", 3, strides=2, ceil_mode=True),
          (1, 5, 12, 12)),
     case("max_pool_dilated", "window", pool("max_pool2d", 2, dilation=3), (1, 5, 12, 12)),

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from operators import access, axes, conv2d, index, matmul
 
 from tvm_tile import find_device
 from tvm_tile.device import MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.banks import _lanes, _region, _strides, staged_layout, staged_layouts, wavefronts
+from tvm_tile.tile.banks import (
+    _lanes,
+    _region,
+    _strides,
+    read_widths,
+    staged_layout,
+    staged_layouts,
+    wavefronts,
+)
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.rtile import RProgram, RTile
 
@@ -28,10 +40,17 @@ H200 = find_device("nvidia/h200")
         (range(0, 512, 16), 16, 4),  # 512 bytes, 128 at a time
         (range(0, 32 * 64, 64), 16, 16),  # of eight threads, each fourth at the same banks
         (range(0, 64, 2), 2, 1),  # two halves a word
+        ([0] * 32, 16, 2),  # one address for all: a half of the warp at a time
+        ([0] * 16 + [16] * 16, 16, 2),
+        ([i // 2 * 16 for i in range(32)], 16, 2),  # neighbours in pairs
+        ([i % 2 * 16 for i in range(32)], 16, 2),  # next neighbours but one
+        ([i % 8 * 16 for i in range(32)], 16, 4),  # the same eight, but no neighbours
+        ([i % 8 * 32 for i in range(32)], 16, 8),  # of which two meet in a bank
+        ([0] * 32, 8, 1),
     ],
 )
 def test_wavefronts(addresses: list[int], width: int, expected: int) -> None:
-    assert wavefronts(list(addresses), width, 32) == expected
+    assert wavefronts(tuple(addresses), width, 32) == expected
 
 
 def transposed_product(m: int, n: int, k: int) -> Operator:
@@ -85,13 +104,51 @@ def test_every_layout_keeps_elements_apart_and_vectors_aligned(op: Operator) -> 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 def test_lanes_are_the_first_warp_of_the_block(op: Operator) -> None:
     program = construct_contraction(op, H200, 1)[0].program
-    lanes = list(_lanes(program, 32))
-    assert len(lanes) == min(32, program.block_size)
-    assert len({tuple(lane.items()) for lane in lanes}) == len(lanes)
-    for lane in lanes:
-        for axis, (block, thread) in zip(op.spatial_axes, program.spatial, strict=True):
-            assert lane[axis.name] % thread == 0
-            assert lane[axis.name] < block
+    lanes = _lanes(program, 32)
+    positions = list(zip(*lanes.values(), strict=True))
+    assert len(positions) == min(32, program.block_size)
+    assert len(set(positions)) == len(positions)
+    for axis, (block, thread) in zip(op.spatial_axes, program.spatial, strict=True):
+        assert all(lanes[axis.name] % thread == 0)
+        assert all(lanes[axis.name] < block)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "vector", "expected"),
+    [
+        (range(8), 4, {4: 2}),
+        (range(9), 4, {4: 2, 1: 1}),
+        (range(1, 9), 4, {1: 2, 2: 1, 4: 1}),  # narrow ones lead up to an aligned place
+        (range(7), 1, {1: 7}),
+        (range(0, 14, 2), 4, {1: 7}),  # nothing to merge
+        ([0, 1, 2, 3, 6, 7], 4, {4: 1, 2: 1}),
+        ([3], 4, {1: 1}),
+        (range(2, 10), 8, {2: 2, 4: 1}),
+    ],
+)
+def test_loads_merge_aligned_neighbours(
+    offsets: Sequence[int], vector: int, expected: dict[int, int]
+) -> None:
+    assert read_widths(np.array(offsets), vector) == expected
+
+
+@given(
+    offsets=st.sets(st.integers(0, 200), min_size=1),
+    vector=st.sampled_from([1, 2, 4, 8]),
+)
+def test_loads_take_each_element_once(offsets: set[int], vector: int) -> None:
+    found = read_widths(np.array(sorted(offsets)), vector)
+    assert sum(width * count for width, count in found.items()) == len(offsets)
+    assert all(width <= vector for width in found)
+
+
+def test_a_plane_is_read_in_vectors() -> None:
+    """Two whole rows of eight channels lie in one run; turned, each element takes a load."""
+    op = conv2d(64, 128, 14, 1, batch=16)
+    program = RProgram(op, RTile((1, 4, 2, 7, 1, 1, 1)), RTile((8, 128, 2, 7, 8, 1, 1)))
+    layout = staged_layout(op.reads[0], program, H200)
+    assert layout.is_plain
+    assert layout.loads == 8 * 2 * 7 / 4
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)

@@ -12,7 +12,7 @@ from operators import access, axes, conv2d, index, matmul
 
 from tvm_tile.device import Device, MemoryLevel, devices, find_device
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.construct import aligned_steps, construct_contraction
+from tvm_tile.tile.construct import aligned_steps, construct_contraction, transfer_seconds
 from tvm_tile.tile.rtile import RProgram, RTile, TilePlan, longest_reduce_axis
 
 H200 = find_device("nvidia/h200")
@@ -85,7 +85,12 @@ def test_every_plan_is_sound(name: str, device: Device) -> None:
 def test_plans_are_ranked_distinct_and_repeatable(name: str) -> None:
     plans = construct_contraction(OPERATORS[name], H200, 100)
     seconds = [plan.cost.seconds for plan in plans]
-    assert seconds == sorted(seconds)
+    near = [plan for plan in plans if plan.cost.seconds <= 1.04 * min(seconds)]
+    # What no model tells apart goes by traffic.
+    assert plans[: len(near)] == tuple(near)
+    moved = [transfer_seconds(plan, H200) for plan in near]
+    assert moved == sorted(moved)
+    assert seconds[len(near) :] == sorted(seconds[len(near) :])
     programs = {(p.program.register, p.program.shared, p.program.groups) for p in plans}
     assert len(programs) == len(plans)
     assert plans == construct_contraction(OPERATORS[name], H200, 100)
@@ -128,6 +133,12 @@ def test_large_products_fill_the_device() -> None:
     best = construct_contraction(OPERATORS["huge"], H200, 1)[0]
     assert math.prod(best.program.register.shape) >= 16  # reuse in registers
     assert best.program.groups == 1  # nothing to gain from splitting the sum
+
+
+@pytest.mark.parametrize("shape", [(65536, 1024, 1024), (65536, 4096, 1024), (4096, 4096, 4096)])
+def test_large_products_have_the_largest_thread_tiles(shape: tuple[int, int, int]) -> None:
+    best = construct_contraction(matmul(*shape), H200, 1)[0]
+    assert math.prod(best.program.register.shape) == 64
 
 
 def test_a_small_output_splits_its_sum() -> None:

@@ -16,11 +16,14 @@ from tvm_tile.tile.classify import is_contraction, is_window
 from tvm_tile.tile.cost import (
     Candidates,
     Costs,
+    SharedReads,
     clock,
     coalescing,
+    compiled_registers,
     contraction_costs,
     elements,
     occupancy,
+    store_sectors,
     vector_elements,
 )
 
@@ -180,3 +183,59 @@ def test_families() -> None:
 def test_a_gather_is_no_smaller_than_its_tile() -> None:
     read = access("X", (100, 8), index(a=1), index(b=1))
     assert read.elements({"a": 7, "b": 8}) == 56
+
+
+def sectors(
+    op: Operator, block: tuple[int, ...], thread: tuple[int, ...], groups: int = 1
+) -> float:
+    tiles = Candidates(np.array([thread]), np.array([block]), np.array([groups]))
+    return float(store_sectors(op, H200, tiles)[0])
+
+
+def test_stores_of_neighbouring_threads_share_sectors() -> None:
+    op = conv2d(64, 64, 64, 1)
+    least = op.write.tensor.size / 32
+    block = (1, 16, 1, 64, 8, 1, 1)
+    rows = [(1, 1, 1, width, 1, 1, 1) for width in (1, 2, 4, 8)]
+    found = [sectors(op, block, thread) / least for thread in rows]
+    assert max(found[:3]) < 1.3  # whole rows, though a row may begin within a sector
+    assert found[3] == pytest.approx(2, rel=0.2)  # vectors of four, each in a sector of its own
+    # Seven elements a thread: no vectors, and each store of a thread has its own sector.
+    narrow = conv2d(64, 64, 14, 1)
+    odd = sectors(narrow, (1, 64, 2, 7, 8, 1, 1), (1, 1, 1, 7, 1, 1, 1))
+    assert odd == pytest.approx(8 * narrow.write.tensor.size / 32, rel=0.2)
+    # Groups gather their sums before they store: neighbours then.
+    assert sectors(op, block, rows[3], 4) == least
+
+
+def test_uncoalesced_stores_take_longer() -> None:
+    op = conv2d(16, 96, 160, 3, batch=32)
+    block = (1, 96, 16, 16, 1, 3, 3)
+    along, across = (1, 8, 8, 1, 1, 1, 1), (1, 8, 1, 8, 1, 1, 1)
+    assert seconds(op, block=block, thread=along) < seconds(op, block=block, thread=across)
+
+
+@given(threads=st.integers(1, 1024), accumulators=st.integers(1, 64))
+def test_registers_of_a_block_fit(threads: int, accumulators: int) -> None:
+    found = int(compiled_registers(H200, np.array([threads]), np.array([accumulators]))[0])
+    assert found % 8 == 0 or found == 255
+    assert 32 <= found <= 255
+    assert found * threads <= H200.registers_per_multi_processor
+
+
+def test_conflicts_loads_and_padding_cost_time() -> None:
+    op = matmul(1024, 1024, 1024)
+    tiles = Candidates(np.array([THREAD]), np.array([BLOCK]), np.array([1]))
+    base = np.array([(16, 200, 0)]).T
+    worse = [base + np.array([more]).T for more in ((64, 0, 0), (0, 4000, 0), (0, 0, 150_000))]
+    first = contraction_costs(op, H200, tiles, SharedReads(*base)).seconds[0]
+    for reads in worse:
+        assert contraction_costs(op, H200, tiles, SharedReads(*reads)).seconds[0] > first
+
+
+def test_narrow_elements_are_widened() -> None:
+    wide, narrow = matmul(1024, 1024, 1024), matmul(1024, 1024, 1024, "float16")
+    tiles = Candidates(np.array([THREAD]), np.array([BLOCK]), np.array([1]))
+    reads = SharedReads(*np.array([(16, 200, 0)]).T)
+    found = [contraction_costs(op, H200, tiles, reads).seconds[0] for op in (narrow, wide)]
+    assert found[0] > found[1]

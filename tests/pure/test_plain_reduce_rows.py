@@ -19,8 +19,13 @@ from operators import (
 )
 
 from tvm_tile.device import Device, devices, find_device
-from tvm_tile.graph.tile_graph import AffineIndex, Operator
-from tvm_tile.tile.plain import PlainTile, construct_plain, vector_elements
+from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
+from tvm_tile.tile.plain import (
+    PlainTile,
+    construct_plain,
+    flat_vector_elements,
+    vector_elements,
+)
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
 from tvm_tile.tile.rows import construct_rows
 
@@ -92,6 +97,27 @@ def copy(read: AffineIndex, extent: int, dtype: str = "float32", **options: bool
 )
 def test_vectors_need_neighbours(operator: Operator, vector: int) -> None:
     assert vector_elements(operator) == vector
+
+
+def test_flat_vectors_run_across_rows_that_every_access_has_whole() -> None:
+    planes = (Axis("c", 8), Axis("y", 33), Axis("x", 35))
+    whole = (index(c=1), index(y=1), index(x=1))
+
+    def flat(*reads: Access) -> int:
+        out = Access(Tensor("out", (8, 33, 35), "float32"), whole)
+        return flat_vector_elements(Operator("f", planes, reads, out, 1))
+
+    same = Access(Tensor("a", (8, 33, 35), "float32"), whole)
+    per_plane = Access(Tensor("b", (8,), "float32"), (index(c=1),))
+    per_row = Access(Tensor("r", (33, 1), "float32"), (index(y=1), index()))
+    cropped = Access(Tensor("a", (8, 33, 36), "float32"), whole)
+    turned = Access(Tensor("a", (8, 35, 33), "float32"), (index(c=1), index(x=1), index(y=1)))
+    assert flat(same) == 4
+    assert flat(same, same) == 4
+    assert flat(same, per_plane) == 1  # planes of 1155 elements, one value of b each
+    assert flat(same, per_row) == 1
+    assert flat(cropped) == 1
+    assert flat(turned) == 1
 
 
 def check_reduction(tile: ReduceTile, operator: Operator, device: Device) -> None:
@@ -174,6 +200,13 @@ def test_rows_are_covered(rows: int, length: int, device: Device) -> None:
         assert tile.block_size % 32 == 0
         assert is_power_of_two(tile.threads_per_row)
         assert tile.seconds > device.launch_latency
+
+
+def test_sums_of_one_element_are_not_shared() -> None:
+    for rows in (7, 50, 5000):
+        output, _ = softmax_stages(rows, 1024)
+        for tile in construct_rows(output, [row_sum(rows, 1)], frozenset("i"), H200):
+            assert tile.threads_per_row == 1
 
 
 def test_long_rows_get_more_threads() -> None:

@@ -94,13 +94,18 @@ class Access:
     @property
     def contiguous_axis(self) -> str | None:
         """The axis that moves through memory with stride one, if there is one."""
+        return next(iter(self.contiguous_axes), None)
+
+    @property
+    def contiguous_axes(self) -> tuple[str, ...]:
+        """All axes of stride one: several, where dimensions of one element lie among them."""
         strides: dict[str, int] = {}
         stride = 1
         for index, extent in zip(reversed(self.indices), reversed(self.tensor.shape), strict=True):
             for axis, coefficient in index.terms:
                 strides[axis] = strides.get(axis, 0) + abs(coefficient) * stride
             stride *= extent
-        return next((axis for axis, s in strides.items() if s == 1), None)
+        return tuple(axis for axis, s in strides.items() if s == 1)
 
 
 @dataclass(frozen=True, slots=True)

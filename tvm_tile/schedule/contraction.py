@@ -32,14 +32,14 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.schedule.guards import copy_guard, drop_guards
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.padding import clamp_padding, free_copies
 from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
-    copy_guard,
     copy_together,
-    drop_guards,
     extent,
     fuse,
     keep_sum,
@@ -68,11 +68,11 @@ def candidates(task: Task, ranks: tuple[int, ...], *, first: bool = False) -> di
     """
     if len(task.graph.reductions) != 1:
         return {}
-    sch = Schedule(task.func)
+    sch = Schedule(clamp_padding(task.func))
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return {}
-    operator = _operator(sch, form)
+    operator = read_operator(sch, form)
     if operator is None or not is_contraction(operator):
         return {}
     plans = construct_contraction(operator, task.device, max(ranks) + 1)
@@ -90,7 +90,7 @@ def candidates(task: Task, ranks: tuple[int, ...], *, first: bool = False) -> di
     return found
 
 
-def _operator(sch: Schedule, form: NormalForm) -> Operator | None:
+def read_operator(sch: Schedule, form: NormalForm) -> Operator | None:
     """The reduction as an operator; reads that come from a kept producer are marked computed."""
     operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))
     if operator is None:
@@ -113,6 +113,15 @@ class _Nest:
     summed: tuple[LoopRV, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A staging copy: its block, the block that reads for it, if apart, and its bytes."""
+
+    name: str
+    fetch: str | None
+    size: int
+
+
 def write_contraction(
     sch: Schedule, form: NormalForm, plan: TilePlan, device: Device
 ) -> tirx.PrimFunc | None:
@@ -126,11 +135,11 @@ def write_contraction(
             nest = _grouped_nest(sch, main, form, program, scope)
         else:
             nest = _plain_nest(sch, main, form, program)
-        staged = sum(
+        copies = [
             _stage(sch, nest, index, program.block_size, layout, scope)
             for index, layout in enumerate(layouts)
-        )
-        if not _fits(staged, program, scope, device):
+        ]
+        if not _fits(sum(copy.size for copy in copies), program, scope, device):
             return None
         init = sch.decompose_reduction(nest.block, nest.step)
         inner = len(program.operator.axes)
@@ -144,6 +153,7 @@ def write_contraction(
     func = sch.mod["main"]
     if program.groups > 1:
         func = copy_guard(sch, main, nest.after)
+    func = free_copies(func, [(copy.name, copy.fetch) for copy in copies if copy.fetch])
     names = frozenset(str(sch.get(b).name_hint) for b in (nest.block, init))
     summed = tuple(sch.get(loop).loop_var for loop in nest.summed)
     return drop_guards(func, names, summed)
@@ -249,8 +259,8 @@ def _fits(staged: int, program: RProgram, scope: str, device: Device) -> bool:
 
 def _stage(
     sch: Schedule, nest: _Nest, index: int, threads: int, layout: StagedLayout, scope: str
-) -> int:
-    """Copy operand ``index`` of a step to shared memory, its producer inlined; returns bytes."""
+) -> _Copy:
+    """Copy operand ``index`` of a step to shared memory, its producer inlined."""
     copy = sch.cache_read(nest.block, index, scope)
     tensor = sch.get(copy).writes[0].source
     shape = tuple(int(e) for e in tensor.ty.shape)
@@ -269,5 +279,13 @@ def _stage(
         sch.storage_align(copy, 0, len(shape) - 2, factor, offset)
         staged += staged // pitch * ((offset - pitch) % factor)
     width = 1 if producers else vector_width(region, shape, size)
+    if not layout.is_plain and region[-1] % width and math.prod(region) % (width * threads):
+        # Vectors across rows, into turned rows, behind a guard: TVM fails to lower them.
+        width = 1
     copy_together(sch, copy, region, shape, threads, width)
-    return staged
+    fetched = None
+    if producers and len(sch.get(copy).reads) == 1:
+        fetch = sch.cache_read(copy, 0, "local")
+        sch.compute_at(fetch, sch.get_loops(copy)[-1], preserve_unit_loops=True)
+        fetched = str(sch.get(fetch).name_hint)
+    return _Copy(str(sch.get(copy).name_hint), fetched, staged)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm import ir, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
@@ -39,13 +40,24 @@ def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
             continue
         consumers = sch.get_consumers(block)
         feeds_reduction = any(is_reduction(sch, consumer) for consumer in consumers)
-        if keep_producers and feeds_reduction and len(consumers) == 1:
+        if keep_producers and feeds_reduction and len(consumers) == 1 and not _is_copy(sch, block):
             continue
         try:
             sch.compute_inline(block)
         except ScheduleError:
             return None
     return _describe(sch)
+
+
+def _is_copy(sch: Schedule, block: SBlockRV) -> bool:
+    """Whether a block stores each element where it found it: TVM pads by nothing so."""
+    body = sch.get(block).body
+    if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, ir.TensorLoad):
+        return False
+    load = body.value
+    if [int(e) for e in load.source.ty.shape] != [int(e) for e in body.buffer.ty.shape]:
+        return False
+    return all(a.same_as(b) for a, b in zip(load.indices, body.indices, strict=True))
 
 
 def _describe(sch: Schedule) -> NormalForm:

@@ -1,8 +1,8 @@
-"""One reduction without reuse: pooling, depthwise convolution, sums, matrix-vector products.
+"""One reduction without reuse: sums, matrix-vector products, windows that ``window.py`` leaves.
 
 Three forms, by where the summed elements lie in memory:
 
-* *window*: few elements; one thread sums them all, neighbours share through the cache::
+* *window*: few elements; one thread sums them all, and goes on to other windows in further laps::
 
       for block in blockIdx:  for thread in threadIdx:
           acc = 0;  for ry, rx unrolled: acc += A[y*s + ry, x*s + rx];  out = f(acc)
@@ -23,9 +23,10 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.graph.extract import extract_operator
+from tvm_tile.schedule.guards import copy_guard
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Scheduled, Task
-from tvm_tile.schedule.steps import LoopRV, SBlockRV, copy_guard, fuse, keep_sum
+from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
@@ -61,8 +62,9 @@ def _write_window(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
     neighbours, run = sch.split(last, [None, tile.outputs_per_thread])
     sch.reorder(*outer, neighbours, *window, run)
     flat = fuse(sch, [*outer, neighbours])
-    block, thread = sch.split(flat, [None, tile.block_size])
+    block, lap, thread = sch.split(flat, [None, tile.laps, tile.block_size])
     sch.bind(block, "blockIdx.x")
+    sch.unroll(lap)
     sch.bind(thread, "threadIdx.x")
     after = keep_sum(sch, main, form.outputs)
     sch.reverse_compute_at(after, thread, preserve_unit_loops=True)

@@ -24,8 +24,10 @@ from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
-from tvm_tile.tile.classify import is_contraction, is_window
+from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.rows import RowTile, construct_rows
+
+_AXES = ("threadIdx.y", "threadIdx.x")
 
 
 def schedule_rows(task: Task) -> Scheduled | None:
@@ -58,9 +60,7 @@ def schedule_rows(task: Task) -> Scheduled | None:
 
 
 def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:
-    if is_contraction(reduction) or is_window(reduction):
-        return False
-    return output.write.tensor.size > reduction.write.tensor.size
+    return not is_contraction(reduction) and output.write.tensor.size > reduction.write.tensor.size
 
 
 def _row_axes(output: Operator, reductions: list[Operator]) -> frozenset[str]:
@@ -78,7 +78,7 @@ def _write(sch: Schedule, form: NormalForm, is_row: list[bool], tile: RowTile) -
     sch.reorder(*rows, *inner)
     block, lane = sch.split(fuse(sch, rows), [None, tile.rows_per_block])
     sch.bind(block, "blockIdx.x")
-    sch.bind(lane, "threadIdx.y" if tile.threads_per_row > 1 else "threadIdx.x")
+    sch.bind(lane, _AXES[tile.are_neighbours or tile.threads_per_row == 1])
     _spread(sch, last, inner, tile)
     for name in reversed(form.reductions):
         reduction = sch.get_sblock(name)
@@ -97,4 +97,4 @@ def _spread(sch: Schedule, block: SBlockRV, loops: list[LoopRV], tile: RowTile) 
         return
     flat = fuse(sch, loops) if loops else sch.add_unit_loop(block)
     _, thread = sch.split(flat, [None, tile.threads_per_row])
-    sch.bind(thread, "threadIdx.x")
+    sch.bind(thread, _AXES[not tile.are_neighbours])

@@ -1,16 +1,15 @@
-"""Steps that several rules take on a ``Schedule``: fuse, bind, copy together, drop guards."""
+"""Steps that several rules take on a ``Schedule``: fuse, bind, copy together."""
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlockRealize, Schedule
+from tvm.s_tir import Schedule
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.tile.staging import share_copy
 
 SBlockRV = Any
 LoopRV = Any
@@ -87,29 +86,33 @@ def copy_together(
     """The threads share a staging copy: its inner loops -> serial, threadIdx, vector.
 
     ``region`` is the tile's extent in each dimension of a tensor of extents ``shape``, one inner
-    loop each. The serial loop is unrolled, so that a thread has many loads in flight: one load at a
-    time would cost the latency of memory at each iteration. A test for the end of the copy in each
-    iteration would prevent that, so where no whole number of rounds covers the copy, the largest
-    number of threads that does so copies, and the rest wait.
+    loop each. Threads run along the innermost dimensions, as ``tile/staging.py`` decides, and the
+    serial loop is unrolled: a thread finds its place once, each round is a constant further, and
+    many loads are in flight, where one at a time would cost the latency of memory each.
     """
     loops = list(sch.get_loops(block))[-len(region) :]
-    # Vectors lie within the contiguous run of the innermost dimensions, so cut these first.
-    first = len(region) - 1
-    while first > 0 and region[first] == shape[first]:
-        first -= 1
-    pieces, inner = sch.split(fuse(sch, loops[first:]), [None, vector])
-    flat = fuse(sch, [*loops[:first], pieces])
-    rounds = extent(sch, flat)
-    busy = max(n for n in range(1, threads + 1) if rounds % n == 0)
-    if 2 * busy < threads or vector > 1:
-        # TVM recognizes a vector's neighbouring addresses only where all threads take part.
-        busy = threads
-    serial, thread = sch.split(flat, [None, busy])
-    if busy < threads:
-        _, thread = sch.split(thread, [None, threads])
-    sch.bind(thread, "threadIdx.x")
+    extents = list(region)
     if vector > 1:
+        # Vectors lie within the contiguous run of the innermost dimensions, so cut these first.
+        first = len(region) - 1
+        while first > 0 and region[first] == shape[first]:
+            first -= 1
+        pieces, inner = sch.split(fuse(sch, loops[first:]), [None, vector])
+        loops[first:] = [pieces]
+        extents[first:] = [math.prod(region[first:]) // vector]
         sch.vectorize(inner)
+    dimension, part = share_copy(tuple(extents), threads)
+    busy = part * math.prod(extents[dimension + 1 :])
+    if vector > 1 and busy < threads:
+        # TVM recognizes a vector's neighbouring addresses only where all threads take part.
+        serial, thread = sch.split(fuse(sch, loops), [None, threads])
+    else:
+        rounds, own = sch.split(loops[dimension], [None, part])
+        thread = fuse(sch, [own, *loops[dimension + 1 :]])
+        serial = fuse(sch, [*loops[:dimension], rounds])
+        if busy < threads:
+            _, thread = sch.split(thread, [None, threads])
+    sch.bind(thread, "threadIdx.x")
     unroll_part(sch, serial, _LOADS_IN_FLIGHT)
 
 
@@ -143,73 +146,3 @@ def vector_width(region: tuple[int, ...], shape: tuple[int, ...], element_size: 
         # A vector across rows has an address for each element; CUDA has no type for eight of them.
         widest = min(widest, 4)
     return math.gcd(widest, run, stride)
-
-
-def drop_guards(
-    func: tirx.PrimFunc, names: frozenset[str], summed: tuple[Any, ...]
-) -> tirx.PrimFunc:
-    """Let the blocks ``names`` compute past the tensor's edge instead of testing for it.
-
-    A tile that overhangs computes values nobody stores: they live in a thread's own accumulators,
-    and the copy to global memory keeps its guard. A test at each multiply-add would cost more than
-    the arithmetic it saves. Guards on the ``summed`` loop variables stay: what lies behind the end
-    of a sum must not be added.
-    """
-    guards = {}
-    for name in names:
-        kept = [g for g in _conjuncts(_realize(func, name).predicate) if _uses_any(g, summed)]
-        guards[name] = functools.reduce(tirx.all, kept) if kept else tirx.const(True, "bool")
-    return _with_guards(func, guards)
-
-
-def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.PrimFunc:
-    """The function of ``sch``, with ``follower`` run only where ``source`` above it runs.
-
-    TVM's ``reverse_compute_at`` derives a consumer's loops from the region its producer writes
-    and does not carry over the guard of a split that does not divide.
-    """
-    func = sch.mod["main"]
-    name = str(sch.get(follower).name_hint)
-    scope = [sch.get(loop).loop_var for loop in sch.get_loops(follower)]
-    guard = _realize(func, str(sch.get(source).name_hint)).predicate
-    kept = [part for part in _conjuncts(guard) if _uses_only(part, scope)]
-    if not kept:
-        return func
-    return _with_guards(func, {name: functools.reduce(tirx.all, kept)})
-
-
-def _realize(func: tirx.PrimFunc, name: str) -> SBlockRealize:
-    found: list[SBlockRealize] = []
-    tvm_ffi.structural_walk(func.body, (SBlockRealize, found.append), order="pre")
-    return next(realize for realize in found if realize.block.name_hint == name)
-
-
-def _conjuncts(guard: Any) -> list[Any]:
-    if isinstance(guard, tirx.And):
-        return [*_conjuncts(guard.a), *_conjuncts(guard.b)]
-    return [guard]
-
-
-def _variables(expr: Any) -> list[Any]:
-    used: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tirx.Var, used.append), order="pre")
-    return used
-
-
-def _uses_only(expr: Any, scope: list[Any]) -> bool:
-    used = _variables(expr)
-    return bool(used) and all(any(v.same_as(known) for known in scope) for v in used)
-
-
-def _uses_any(expr: Any, variables: tuple[Any, ...]) -> bool:
-    return any(v.same_as(wanted) for v in _variables(expr) for wanted in variables)
-
-
-def _with_guards(func: tirx.PrimFunc, guards: dict[str, Any]) -> tirx.PrimFunc:
-    def visit(realize: SBlockRealize) -> SBlockRealize:
-        guard = guards.get(realize.block.name_hint)
-        if guard is None:
-            return realize
-        return SBlockRealize(realize.iter_values, guard, realize.block)
-
-    return func.with_body(tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post"))

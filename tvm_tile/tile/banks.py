@@ -9,16 +9,26 @@ cost fewer wavefronts, the stores of staging included.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access
 from tvm_tile.tile.rtile import RProgram
 
+Ints = npt.NDArray[np.int64]
+
 _WORD = 4  # bytes of a bank
 _MOST_PADDING = 0.25  # of a tile's own size
+# A vector along a summed dimension brings what only later multiply-adds need, and holds registers
+# until then: it must save a third of the wavefronts.
+_SUMMED_PENALTY = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +40,14 @@ class StagedLayout:
         alignment: (factor, offset) in elements: rows are padded until their pitch leaves this
             remainder; None: no padding.
         wavefronts: what reading a step's operand and storing it before cost one block.
+        loads: instructions with which one thread reads its part of the operand in a step.
         padding: bytes of a block's shared memory that hold nothing.
     """
 
     order: tuple[int, ...]
     alignment: tuple[int, int] | None
     wavefronts: int
+    loads: int = 0
     padding: int = 0
 
     @property
@@ -64,14 +76,14 @@ def staged_layout(
     rank = len(read.indices)
     plain = tuple(range(rank))
     if rank < 2 or not read.is_exact:
-        return StagedLayout(plain, None, 0)
+        return StagedLayout(plain, None, *_reading(read, program, device, plain, None))
     # A pitch of an odd number of vectors: eight rows begin at eight different vectors of the banks.
     vector = VECTOR_BYTES // read.tensor.element_size
     candidates = [
         StagedLayout(
             order,
             alignment,
-            _wavefronts(read, program, device, order, alignment),
+            *_reading(read, program, device, order, alignment),
             _padding(read, program, order, alignment),
         )
         for order in (plain, *_other_orders(read, program))
@@ -79,7 +91,15 @@ def staged_layout(
     ]
     size = math.prod(_region(read, program.staged)) * read.tensor.element_size
     affordable = [c for c in candidates if c.padding <= _MOST_PADDING * size]
-    return min(affordable, key=lambda layout: layout.wavefronts)
+    return min(affordable, key=lambda layout: _layout_cost(layout, read, program))
+
+
+def _layout_cost(layout: StagedLayout, read: Access, program: RProgram) -> tuple[float, int]:
+    spatial = {axis.name for axis in program.operator.spatial_axes}
+    region = _region(read, program.staged)
+    innermost = next((d for d in reversed(layout.order) if region[d] > 1), layout.order[-1])
+    is_summed = not any(axis in spatial for axis, _ in read.indices[innermost].terms)
+    return layout.wavefronts * (_SUMMED_PENALTY if is_summed else 1.0), layout.loads
 
 
 def _other_orders(read: Access, program: RProgram) -> Iterator[tuple[int, ...]]:
@@ -91,25 +111,26 @@ def _other_orders(read: Access, program: RProgram) -> Iterator[tuple[int, ...]]:
             yield (*(d for d in range(rank) if d != dimension), dimension)
 
 
-def _wavefronts(
+def _reading(
     read: Access,
     program: RProgram,
     device: Device,
     order: tuple[int, ...],
     alignment: tuple[int, int] | None,
-) -> int:
+) -> tuple[int, int]:
+    """Wavefronts of a block's step, staging included, and loads of one thread."""
     size = read.tensor.element_size
     region = _region(read, program.staged)
     strides = _strides(region, order, alignment)
-    tile = program.register.extents(program.operator)
-    summed = [axis.name for axis in program.operator.reduce_axes]
-    chunk = tile | dict(zip(summed, program.chunk, strict=True))
-    vector = _read_vector(read, chunk, strides, order[-1])
-    addresses = [_address(read, lane, strides) * size for lane in _lanes(program, device.warp_size)]
-    once = wavefronts(addresses, vector * size, device.bank_count)
+    loads = read_widths(_offsets(read, program, strides), _read_vector(read, program, strides))
+    addresses = _addresses(read, _lanes(program, device.warp_size), strides)
+    once = sum(
+        count * wavefronts(addresses, width * size, device.bank_count)
+        for width, count in loads.items()
+    )
     warps = -(-program.block_size // device.warp_size)
-    loads = read.elements(chunk) // vector
-    return warps * loads * once + _store_wavefronts(read, region, strides, order, device)
+    stored = _store_wavefronts(read, region, strides, order, device)
+    return warps * once + stored, sum(loads.values())
 
 
 def _padding(
@@ -143,58 +164,129 @@ def _strides(
     return tuple(strides)
 
 
-def _lanes(program: RProgram, warp_size: int) -> Iterator[dict[str, int]]:
-    """Where the tile of each thread of the first warp begins: axis -> position."""
-    axes = program.operator.spatial_axes
-    threads = [block // thread for block, thread in program.spatial]
+def _lanes(program: RProgram, warp_size: int) -> dict[str, Ints]:
+    """Where the tiles of the first warp's threads begin: axis -> position of each thread."""
+    rest = np.arange(min(warp_size, program.block_size))
+    found = {}
+    spatial = zip(program.operator.spatial_axes, program.spatial, strict=True)
+    for axis, (block, thread) in reversed(list(spatial)):
+        count = block // thread
+        found[axis.name] = rest % count * thread
+        rest = rest // count
     shared = program.operator.reduce_axes[program.group_axis].name
-    for lane in range(min(warp_size, program.block_size)):
-        rest = lane
-        position = {}
-        for axis, count, (_, thread) in reversed(
-            list(zip(axes, threads, program.spatial, strict=True))
-        ):
-            position[axis.name] = rest % count * thread
-            rest //= count
-        position[shared] = rest * program.chunk[program.group_axis]
-        yield position
+    found[shared] = rest * program.chunk[program.group_axis]
+    return found
 
 
-def _address(read: Access, position: dict[str, int], strides: Sequence[int]) -> int:
-    return sum(
-        stride * sum(coefficient * position.get(axis, 0) for axis, coefficient in index.terms)
+def _addresses(read: Access, lanes: dict[str, Ints], strides: Sequence[int]) -> tuple[int, ...]:
+    """Bytes from the tile's begin to what each of ``lanes`` reads first."""
+    found = np.zeros(len(next(iter(lanes.values()))), np.int64)
+    for index, stride in zip(read.indices, strides, strict=True):
+        for axis, coefficient in index.terms:
+            if axis in lanes:
+                found = found + stride * coefficient * lanes[axis]
+    return tuple((found * read.tensor.element_size).tolist())
+
+
+def _offsets(read: Access, program: RProgram, strides: Sequence[int]) -> Ints:
+    """Where the elements that one thread reads in a step lie, from the first one, ascending."""
+    tile = program.register.extents(program.operator)
+    summed = (axis.name for axis in program.operator.reduce_axes)
+    tile |= dict(zip(summed, program.chunk, strict=True))
+    found = np.zeros(1, np.int64)
+    for index, stride in zip(read.indices, strides, strict=True):
+        for axis, coefficient in index.terms:
+            if tile[axis] > 1:
+                steps = np.arange(tile[axis]) * abs(coefficient) * stride
+                found = np.unique(np.add.outer(steps, found))
+    return found
+
+
+def _read_vector(read: Access, program: RProgram, strides: Sequence[int]) -> int:
+    """Elements that one load can take: every thread's first element is aligned to as many."""
+    steps = {
+        axis.name: thread
+        for axis, (block, thread) in zip(
+            program.operator.spatial_axes, program.spatial, strict=True
+        )
+        if block > thread
+    }
+    if program.groups > 1:
+        shared = program.operator.reduce_axes[program.group_axis].name
+        steps[shared] = program.chunk[program.group_axis]
+    apart = (
+        stride * coefficient * steps.get(axis, 0)
         for index, stride in zip(read.indices, strides, strict=True)
+        for axis, coefficient in index.terms
     )
+    return math.gcd(VECTOR_BYTES // read.tensor.element_size, *apart)
 
 
-def _read_vector(read: Access, tile: dict[str, int], strides: Sequence[int], innermost: int) -> int:
-    """Elements that one load takes: neighbours along the innermost dimension, aligned."""
-    index = read.indices[innermost]
-    run = tile[index.terms[0][0]] if len(index.terms) == 1 and index.terms[0][1] == 1 else 1
-    others = (stride for dimension, stride in enumerate(strides) if dimension != innermost)
-    return math.gcd(run, VECTOR_BYTES // read.tensor.element_size, *others)
+def read_widths(offsets: Ints, vector: int) -> dict[int, int]:
+    """Loads that take the elements at ``offsets``: width -> count.
+
+    The compiler merges neighbours into the widest aligned load, of at most ``vector`` elements;
+    this counts what it does (of 232 compiled kernels' loads, 199 exactly, the others within 16%).
+    """
+    cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
+    first = offsets[np.concatenate(([0], cuts))]
+    length = np.diff(np.concatenate(([0], cuts, [len(offsets)])))
+    found = {}
+    width = 1
+    while width < vector:
+        # Narrow loads lead up to an aligned place.
+        leads = (first & width != 0) & (length >= width)
+        first, length = first + width * leads, length - width * leads
+        found[width] = int(leads.sum())
+        width *= 2
+    while width:
+        aligned = first % width == 0
+        taken = length // width * aligned
+        first, length = first + width * taken, length - width * taken
+        found[width] = found.get(width, 0) + int(taken.sum())
+        width //= 2
+    return {width: count for width, count in found.items() if count}
 
 
-def wavefronts(addresses: Sequence[int], width: int, bank_count: int) -> int:
+@functools.lru_cache(maxsize=1 << 14)
+def wavefronts(addresses: tuple[int, ...], width: int, bank_count: int) -> int:
     """Passes over the banks that a warp's load of ``width`` bytes at each address takes.
 
+    As many threads as can fill the banks are served at a time, equal addresses of these together;
+    twice as many where each thread's neighbour, or next but one, has the same address.
+
     Args:
-        addresses: bytes, of each thread; equal ones are served together.
+        addresses: bytes, of each thread.
         width: bytes of one thread's load.
         bank_count: banks, a word of four bytes wide.
     """
-    distinct = list(dict.fromkeys(addresses))
     together = max(1, bank_count * _WORD // max(width, _WORD))
     total = 0
-    for first in range(0, len(distinct), together):
-        words = {
-            word
-            for address in distinct[first : first + together]
-            for word in range(address // _WORD, -(-(address + width) // _WORD))
-        }
-        banks = [word % bank_count for word in words]
-        total += max(banks.count(bank) for bank in set(banks))
+    for first in range(0, len(addresses), 2 * together):
+        pair = addresses[first : first + 2 * together]
+        if together >= len(addresses) or _is_shared(pair, 1) or _is_shared(pair, 2):
+            total += _passes(pair, width, bank_count)
+        else:
+            total += _passes(pair[:together], width, bank_count)
+            total += _passes(pair[together:], width, bank_count)
     return total
+
+
+def _is_shared(addresses: Sequence[int], distance: int) -> bool:
+    """Whether threads whose numbers differ in this one bit have equal addresses."""
+    count = len(addresses)
+    return all(
+        addresses[i] == addresses[i ^ distance] for i in range(count) if i ^ distance < count
+    )
+
+
+def _passes(addresses: Sequence[int], width: int, bank_count: int) -> int:
+    words = {
+        word
+        for address in set(addresses)
+        for word in range(address // _WORD, -(-(address + width) // _WORD))
+    }
+    return max(Counter(word % bank_count for word in words).values(), default=0)
 
 
 def _store_wavefronts(
@@ -209,14 +301,12 @@ def _store_wavefronts(
     count = math.prod(region)
     vector = math.gcd(VECTOR_BYTES // size, region[-1])
     is_vector = order[-1] == len(region) - 1 and all(s % vector == 0 for s in strides if s != 1)
-    addresses = []
-    for lane in range(device.warp_size):
-        rest = lane * vector % count
-        address = 0
-        for extent, stride in zip(reversed(region), reversed(strides), strict=True):
-            address += rest % extent * stride
-            rest //= extent
-        addresses.append(address * size)
+    rest = np.arange(device.warp_size) * vector % count
+    places = np.zeros(device.warp_size, np.int64)
+    for extent, stride in zip(reversed(region), reversed(strides), strict=True):
+        places += rest % extent * stride
+        rest //= extent
+    addresses = tuple((places * size).tolist())
     stores = -(-count // (vector * device.warp_size))
     if is_vector:
         return stores * wavefronts(addresses, vector * size, device.bank_count)

@@ -1,15 +1,18 @@
 """Rank tiles by an analytic model of the device (Roller's micro-performance model, section 3.3).
 
 A block repeats one step: stage a chunk of each operand in shared memory, wait, multiply-add from
-shared memory into registers. Instruction issue (of all resident blocks, or of one block alone) or
-second-level cache traffic bounds a step; what latency the resident blocks cannot hide comes on
-top. Waves of blocks then follow one another.
+shared memory into registers. Instruction issue, wavefronts of shared memory and traffic of the
+second-level cache share a step's time; what latency the resident blocks cannot hide comes on top.
+Waves of blocks then follow one another. The stores of the output, sector by sector, add to that.
 
-Candidates are rows of integer arrays, so that thousands are ranked in a few milliseconds.
+Candidates are rows of integer arrays, so that thousands are ranked in a few milliseconds. What
+reading shared memory costs depends on the layout there: :class:`SharedReads` says it where it is
+known, and otherwise every word counts as one load without conflicts.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,21 +25,27 @@ from tvm_tile.tile.rtile import longest_reduce_axis
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Fitted on an H200 to some 700 measured tiles of 23 operators (bench/candidates.py), in cycles of
+# Fitted on an H200 to 528 measured tiles of 27 operators (bench/candidates.py), in cycles of
 # `clock`. What a device record can say, it says; these are about compiled code.
-_EXPOSED_LATENCY = 337.0  # of a step's loads and barriers, shared by the resident blocks
-_EPILOGUE_CYCLES = 3950.0  # start of a kernel, its first loads, last barrier, stores
-_ISSUE_EFFICIENCY = 0.767
-_SHARED_READ_COST = 1.1  # issue slots of one shared read, its address included
-_COPY_COST = 23.2  # issue slots of one staging load and store, with their addresses
-_ODD_EXTENT_COST = 0.73  # more of these for each extent that needs a real division
-_COPY_STALL = 0.86  # a staging load's wait, where few warps are resident
-_SINGLE_WARP_STALL = 0.76  # stalls, as a share of a step's time, when one warp is resident
-_CACHE_SHARE = 0.42  # of the second-level cache's read bandwidth that staging loads reach
+_EXPOSED_LATENCY = 620.0  # of a step's loads and barriers; the resident blocks hide some
+_EPILOGUE_CYCLES = 14600.0  # start of a kernel, its first loads with a cold cache, its end
+_ISSUE_EFFICIENCY = 0.98
+_LOST_SLOTS = 4.0  # issue slots that a thread loses for each position of the sum: waits for loads
+_WAVEFRONT_CYCLES = 0.73
+_CACHE_SHARE = 0.47  # of the second-level cache's read bandwidth that staging loads reach
+_STORE_SHARE = 0.23  # of that bandwidth that stores reach, a sector each
+# What bounds a step overlaps, but for barriers and dependences: issue, wavefronts and traffic add
+# up with this exponent (one: no overlap; infinity: only the longest counts).
+_OVERLAP = 3.0
+# Of staging copies alone.
+_COPY_COST = 3.9  # issue slots of one staging load and store, with their addresses
+_COPY_STALL = 117.0  # cycles that a warp waits for one of its staging loads
 _SCHEDULERS = 4  # warp schedulers of a multiprocessor
 _BLOCKS_PER_MULTI_PROCESSOR = 32
 _SECTOR = 32  # bytes a cache moves at once
-_REGISTERS_BESIDES = 28  # addresses and loop state
+# Of 312 compiled kernels: 15 registers off, in the root mean square.
+_REGISTERS_BESIDES = 34  # addresses and loop state
+_REGISTERS_PER_ACCUMULATOR = 1.25  # an accumulator and its share of the operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,21 @@ class Candidates:
     thread: Ints
     block: Ints
     groups: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class SharedReads:
+    """What the layouts of the staged operands cost each candidate in a step.
+
+    Attributes:
+        loads: instructions with which one thread reads its operands.
+        wavefronts: of one block's reads and staging stores.
+        padding: bytes of a block's shared memory that hold nothing.
+    """
+
+    loads: Ints
+    wavefronts: Ints
+    padding: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +110,19 @@ def occupancy(device: Device, threads: Ints, registers: Ints, shared_bytes: Ints
     return np.where(too_large, 0, resident)
 
 
+def compiled_registers(device: Device, threads: Ints, accumulators: Ints) -> Ints:
+    """Registers of one thread: what its accumulators need, no more than a block's threads may."""
+    needed = _REGISTERS_BESIDES + _REGISTERS_PER_ACCUMULATOR * accumulators
+    warps = -(-threads // device.warp_size)
+    # Each scheduler has a part of the registers; they are given out by eights.
+    rounded = -(-warps // _SCHEDULERS) * _SCHEDULERS * device.warp_size
+    most = np.minimum(device.registers_per_multi_processor // rounded // 8 * 8, 255)
+    return np.asarray(np.minimum(-(-needed // 8) * 8, most), np.int64)
+
+
 def elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
     """Elements of ``access`` that each tile touches, shape (candidates,)."""
-    return np.prod(np.stack(_spans(access, operator, tiles)), axis=0)
+    return np.asarray(np.prod(np.stack(_spans(access, operator, tiles)), axis=0), np.int64)
 
 
 def _spans(access: Access, operator: Operator, tiles: Ints) -> list[Ints]:
@@ -129,13 +163,58 @@ def vector_elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
     return np.gcd(np.gcd(run, stride), max(1, VECTOR_BYTES // access.tensor.element_size))
 
 
-def contraction_costs(operator: Operator, device: Device, tiles: Candidates) -> Costs:
+def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floats:
+    """Sectors that all warps' stores of the output write, shape (candidates,).
+
+    Threads store their own tiles, a vector at a time: neighbouring threads' elements lie a tile
+    apart. Where groups of threads share the reduction, all store neighbouring elements.
+    """
+    write, axes = operator.write, operator.spatial_axes
+    size = write.tensor.element_size
+    columns = [i for i, axis in enumerate(operator.axes) if not axis.is_reduce]
+    stride = _output_strides(operator)
+    rest = np.arange(device.warp_size)[None, :]
+    address = np.zeros((len(tiles.groups), device.warp_size), np.int64)
+    for axis, column in reversed(list(zip(axes, columns, strict=True))):
+        thread = tiles.thread[:, column, None]
+        threads = tiles.block[:, column, None] // thread
+        address += rest % threads * thread * stride[axis.name]
+        rest = rest // threads
+    vector = np.ones(len(tiles.groups), np.int64)
+    if stride[axes[-1].name] == 1:
+        widest = math.gcd(axes[-1].extent, VECTOR_BYTES // size)
+        vector = np.gcd(tiles.thread[:, columns[-1]], widest)
+    # A thread's tile begins anywhere in a sector: the mean of its places.
+    places = range(0, _SECTOR, size)
+    touched = sum(
+        1 + np.count_nonzero(np.diff((address * size + place) // _SECTOR, axis=1), axis=1)
+        for place in places
+    ) / len(places)
+    outputs = math.prod(axis.extent for axis in axes)
+    apart = outputs / vector / device.warp_size * touched
+    together = outputs * size / _SECTOR * coalescing(write, operator, tiles.block)
+    return np.where(tiles.groups > 1, together, apart)
+
+
+def _output_strides(operator: Operator) -> dict[str, int]:
+    """Elements from one position of each spatial axis to the next, in the output."""
+    write = operator.write
+    found = {axis.name: 0 for axis in operator.spatial_axes}
+    stride = 1
+    for index, extent in zip(reversed(write.indices), reversed(write.tensor.shape), strict=True):
+        for axis, coefficient in index.terms:
+            found[axis] = found.get(axis, 0) + coefficient * stride
+        stride *= extent
+    return found
+
+
+def contraction_costs(
+    operator: Operator, device: Device, tiles: Candidates, reads: SharedReads | None = None
+) -> Costs:
     """Predict each candidate for a matrix product or convolution staged in shared memory."""
     spatial = np.array([not axis.is_reduce for axis in operator.axes])
     extent = np.array([axis.extent for axis in operator.axes])
-    shared_axis = int(np.flatnonzero(~spatial)[longest_reduce_axis(operator)])
-    staged = tiles.block.copy()
-    staged[:, shared_axis] *= tiles.groups
+    staged = _staged(operator, tiles)
     outputs = np.prod(tiles.block[:, spatial], axis=1)
     accumulators = np.prod(tiles.thread[:, spatial], axis=1)
     threads = tiles.groups * (outputs // accumulators)
@@ -146,22 +225,24 @@ def contraction_costs(operator: Operator, device: Device, tiles: Candidates) -> 
     footprint = np.where(tiles.groups > 1, outputs * (tiles.groups + 1) * 4, 0)
     for read in operator.reads:
         footprint = footprint + elements(read, operator, staged) * read.tensor.element_size
-    point = sum(elements(read, operator, tiles.thread) for read in operator.reads)
-    registers = np.minimum(255, accumulators + 2 * point + _REGISTERS_BESIDES)
-    occupied = occupancy(device, threads, registers, footprint)
+    registers = compiled_registers(device, threads, accumulators)
+    reads = reads or _reads_without_conflicts(operator, device, tiles, threads)
+    occupied = occupancy(device, threads, registers, footprint + reads.padding)
 
-    step = _StepModel(operator, device, tiles, staged, threads, accumulators)
+    step = _StepModel(operator, device, tiles, reads)
     slots = np.maximum(1, device.multi_processor_count * occupied)
     full, rest = grid // slots, grid % slots
     cycles = _EPILOGUE_CYCLES + full * steps * step.cycles(occupied)
     cycles = cycles + np.where(
         rest > 0, steps * step.cycles(-(-rest // device.multi_processor_count)), 0
     )
+    stored = store_sectors(operator, device, tiles) * _SECTOR
+    working = cycles / clock(device) + stored / (device.l2_bandwidth * _STORE_SHARE)
 
     written = operator.write.tensor.size * coalescing(operator.write, operator, tiles.block)
     traffic = operator.traffic - operator.write.tensor.size + written
     memory_seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
-    seconds = np.maximum(cycles / clock(device), memory_seconds) + device.launch_latency
+    seconds = np.maximum(working, memory_seconds) + device.launch_latency
     return Costs(
         seconds=np.where(occupied > 0, seconds, np.inf),
         footprint=footprint,
@@ -171,47 +252,70 @@ def contraction_costs(operator: Operator, device: Device, tiles: Candidates) -> 
     )
 
 
+def _staged(operator: Operator, tiles: Candidates) -> Ints:
+    """Extents of what lies in shared memory at a time: with all groups' chunks."""
+    reduce = np.flatnonzero([axis.is_reduce for axis in operator.axes])
+    staged: Ints = tiles.block.copy()
+    staged[:, reduce[longest_reduce_axis(operator)]] *= tiles.groups
+    return staged
+
+
+def _reads_without_conflicts(
+    operator: Operator, device: Device, tiles: Candidates, threads: Ints
+) -> SharedReads:
+    """A load and a wavefront for each word that a thread reads or a warp stores."""
+    reduce = np.array([axis.is_reduce for axis in operator.axes])
+    chunk = np.where(reduce, tiles.block, tiles.thread)
+    staged = _staged(operator, tiles)
+    loads = sum(elements(read, operator, chunk) for read in operator.reads)
+    stored = sum(elements(read, operator, staged) for read in operator.reads)
+    wavefronts = -(-threads // device.warp_size) * loads + stored // device.warp_size
+    return SharedReads(np.asarray(loads), np.asarray(wavefronts), np.zeros_like(threads))
+
+
+def _converted(operator: Operator, chunk: Ints) -> Ints:
+    """Elements that a thread widens to a float32 register, one instruction each."""
+    found = np.zeros(len(chunk), np.int64)
+    for read in operator.reads:
+        if read.tensor.element_size < 4:
+            found += elements(read, operator, chunk)
+    return found
+
+
 class _StepModel:
     """Cycles of one barrier-to-barrier step, given how many blocks share a multiprocessor."""
 
     def __init__(
-        self,
-        operator: Operator,
-        device: Device,
-        tiles: Candidates,
-        staged: Ints,
-        threads: Ints,
-        accumulators: Ints,
+        self, operator: Operator, device: Device, tiles: Candidates, reads: SharedReads
     ) -> None:
         reduce = np.array([axis.is_reduce for axis in operator.axes])
-        chunk = np.where(reduce, tiles.block, tiles.thread)
+        staged = _staged(operator, tiles)
         depth = np.prod(tiles.block[:, reduce], axis=1)
-        self.warps = -(-threads // device.warp_size)
-        self.shared_reads = sum(elements(read, operator, chunk) for read in operator.reads)
-        work = accumulators * depth + self.shared_reads * _SHARED_READ_COST
+        accumulators = np.prod(tiles.thread[:, ~reduce], axis=1)
+        outputs = np.prod(tiles.block[:, ~reduce], axis=1)
+        self.warps = -(-tiles.groups * (outputs // accumulators) // device.warp_size)
+        converted = _converted(operator, np.where(reduce, tiles.block, tiles.thread))
+        work = (accumulators + _LOST_SLOTS) * depth + reads.loads + converted
         self.instructions = work / _ISSUE_EFFICIENCY
-        self.copies: Floats = np.zeros(len(threads))
-        self.fetched: Floats = np.zeros(len(threads))
+        self.wavefronts = reads.wavefronts * _WAVEFRONT_CYCLES
+        self.copies: Floats = np.zeros(len(depth))
+        self.fetched: Floats = np.zeros(len(depth))
         for read in operator.reads:
             count = elements(read, operator, staged)
-            spans = np.stack(_spans(read, operator, staged))
-            odd = np.sum(spans & (spans - 1) != 0, axis=0)
-            loads = count / vector_elements(read, operator, staged) / device.warp_size
-            self.copies += loads * _COPY_COST * (1 + _ODD_EXTENT_COST * odd)
+            self.copies += count / vector_elements(read, operator, staged) / device.warp_size
             waste = coalescing(read, operator, staged)
             self.fetched += count * read.tensor.element_size * waste
         cache = device.l2_bandwidth * _CACHE_SHARE
         self.bytes_per_cycle = cache / device.multi_processor_count / clock(device)
 
     def cycles(self, resident: Ints) -> Floats:
-        """The slower of issue and cache traffic, stretched by stalls; then exposed latency."""
+        """What issue, wavefronts and cache traffic take together; then exposed latency."""
         present = np.maximum(1, resident)
         active = present * self.warps
-        together = present * (self.warps * self.instructions + self.copies)
-        together = together / np.clip(active, 1, _SCHEDULERS)
-        alone = np.maximum(1.0, self.warps / _SCHEDULERS) * self.instructions
-        alone = alone + self.copies / np.clip(self.warps, 1, _SCHEDULERS)
-        busy = np.maximum(together, alone) * (1 + _SINGLE_WARP_STALL / active)
-        traffic = present * self.fetched / self.bytes_per_cycle
-        exposed = _EXPOSED_LATENCY / present + _COPY_STALL * self.copies / active
-        return np.asarray(np.maximum(busy, traffic) + exposed)
+        issue = present * (self.warps * self.instructions + self.copies * _COPY_COST)
+        issue = issue / np.clip(active, 1, _SCHEDULERS)
+        shares = (issue, present * self.wavefronts, present * self.fetched / self.bytes_per_cycle)
+        busy = sum(share**_OVERLAP for share in shares) ** (1 / _OVERLAP)
+        # Resident blocks hide less than all of it: they often wait at the same time.
+        exposed = _EXPOSED_LATENCY / np.sqrt(present) + _COPY_STALL * self.copies / active
+        return np.asarray(busy + exposed)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.graph.tile_graph import Access, Operator
 
 _THREADS = (256, 128, 64, 32)
 _BLOCK_CYCLE_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
@@ -55,14 +55,14 @@ class PlainTile:
 def construct_plain(operator: Operator, device: Device) -> PlainTile:
     """The tile of an element-wise operator."""
     points = math.prod(axis.extent for axis in operator.spatial_axes)
-    vector = vector_elements(operator)
+    vector = flat_vector_elements(operator)
     while vector > 1 and points < vector * _THREADS[-1] * device.multi_processor_count:
         vector //= 2
     return PlainTile.for_points(points, device, vector=vector, traffic=float(operator.traffic))
 
 
 def vector_elements(operator: Operator) -> int:
-    """Neighbouring outputs that one thread can load and store at once; one if it cannot."""
+    """Neighbouring outputs of a row that one thread can load and store at once; one if none."""
     axes = [axis for axis in operator.spatial_axes if axis.extent > 1]
     if not axes or operator.write.contiguous_axis != axes[-1].name:
         return 1
@@ -72,8 +72,45 @@ def vector_elements(operator: Operator) -> int:
             not read.is_exact or read.contiguous_axis != last.name or read.is_computed
         ):
             return 1
+    return math.gcd(last.extent, _widest(operator))
+
+
+def flat_vector_elements(operator: Operator) -> int:
+    """The same where threads run through all outputs regardless of rows.
+
+    The innermost axes count together, as far as every access has all of them, whole and in that
+    order, or none: planes of 165 x 165 are then one run of all elements, while a row of 165 alone
+    would not divide into vectors.
+    """
+    axes = [axis for axis in operator.spatial_axes if axis.extent > 1]
+    run = 1
+    for count in range(1, len(axes) + 1):
+        inner = tuple((axis.name, axis.extent) for axis in axes[-count:])
+        names = {name for name, _ in inner}
+        if _innermost(operator.write)[-count:] != inner or any(
+            not read.axes.isdisjoint(names)
+            and (read.is_computed or _innermost(read)[-count:] != inner)
+            for read in operator.reads
+        ):
+            break
+        run *= inner[0][1]
+    return max(vector_elements(operator), math.gcd(run, _widest(operator)))
+
+
+def _widest(operator: Operator) -> int:
     accesses = (*operator.reads, operator.write)
     if any(access.tensor.dtype == "bool" for access in accesses):
         return 1  # TVM writes a vector of four one-byte booleans as an eight-byte one
-    sizes = [access.tensor.element_size for access in accesses]
-    return math.gcd(last.extent, max(1, VECTOR_BYTES // max(sizes)))
+    return max(1, VECTOR_BYTES // max(access.tensor.element_size for access in accesses))
+
+
+def _innermost(access: Access) -> tuple[tuple[str, int], ...]:
+    """The dimensions that one axis runs through alone, as (axis, extent), up to the last one."""
+    found: list[tuple[str, int]] = []
+    for index, extent in zip(reversed(access.indices), reversed(access.tensor.shape), strict=True):
+        if extent == 1:
+            continue
+        if not index.is_exact or len(index.terms) != 1 or index.terms[0][1] != 1 or index.offset:
+            break
+        found.append((index.terms[0][0], extent))
+    return tuple(reversed(found))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 
+_SHORT = 4  # points of a sum whose thread would have too few loads in flight
 _ROUND_TRIP_SECONDS = 0.9e-6  # block start, a dependent load, the tree of partial sums
 
 
@@ -20,6 +21,7 @@ class ReduceTile:
         outputs: results in all.
         outputs_per_block: results of a block.
         outputs_per_thread: neighbouring results of a thread (window only).
+        laps: times that the threads of a block go on to further results (window only).
         threads_per_output: threads that share one sum.
         seconds: predicted time.
     """
@@ -30,6 +32,7 @@ class ReduceTile:
     outputs_per_thread: int
     threads_per_output: int
     seconds: float
+    laps: int = 1
 
     @property
     def grid(self) -> int:
@@ -39,7 +42,8 @@ class ReduceTile:
     @property
     def block_size(self) -> int:
         """Threads of a block."""
-        return self.outputs_per_block // self.outputs_per_thread * self.threads_per_output
+        sums = self.outputs_per_block // (self.outputs_per_thread * self.laps)
+        return sums * self.threads_per_output
 
     def describe(self) -> str:
         """One line for people."""
@@ -71,9 +75,18 @@ def construct_window(operator: Operator, device: Device) -> ReduceTile:
         fits = [n for n in (4, 2) if last[0].extent % n == 0 and outputs // n >= wanted]
         per_thread = fits[0] if fits else 1
     threads = 128 if outputs // per_thread >= 128 * device.multi_processor_count else 64
-    return ReduceTile(
-        "window", outputs, threads * per_thread, per_thread, 1, _memory_seconds(operator, device)
-    )
+    laps = _laps(outputs, threads, device) if per_thread == 1 and depth <= _SHORT else 1
+    seconds = _memory_seconds(operator, device)
+    return ReduceTile("window", outputs, threads * per_thread * laps, per_thread, 1, seconds, laps)
+
+
+def _laps(outputs: int, threads: int, device: Device) -> int:
+    """Results of a thread that are not neighbours, so that it has several loads in flight.
+
+    Only whole laps: a test for the end in each would keep the loads apart.
+    """
+    wanted = device.multi_processor_count * device.max_threads_per_multi_processor
+    return next((n for n in (4, 2) if outputs % (n * threads) == 0 and outputs // n >= wanted), 1)
 
 
 def construct_reduction(operator: Operator, device: Device) -> ReduceTile:

@@ -14,12 +14,17 @@ _STAGE_SECONDS = 0.5e-6  # one pass over a cached row with its tree of partial s
 
 @dataclass(frozen=True, slots=True)
 class RowTile:
-    """Launch shape: rows of a block and threads of a row."""
+    """Launch shape: rows of a block and threads of a row.
+
+    With ``are_neighbours`` the threads of a warp are on different rows, whose elements lie side by
+    side in memory; else on one row.
+    """
 
     rows: int
     rows_per_block: int
     threads_per_row: int
     seconds: float
+    are_neighbours: bool = False
 
     @property
     def grid(self) -> int:
@@ -45,16 +50,24 @@ def construct_rows(
     same with one row a block.
     """
     rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
-    length = max(math.prod(axis.extent for axis in op.reduce_axes) for op in reductions)
+    written = math.prod(axis.extent for axis in output.axes) // rows
+    length = max(written, *(math.prod(a.extent for a in op.reduce_axes) for op in reductions))
     resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
     traffic = output.traffic + max(op.traffic for op in reductions)
     seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
     latency = _STAGE_SECONDS * (len(reductions) + 1)
     predicted = max(seconds, latency) + device.launch_latency
+    if any(math.prod(axis.extent for axis in op.reduce_axes) == 1 for op in reductions):
+        # Of a sum of one element TVM tells one thread only, not those that share the row.
+        return (RowTile(rows, 64, 1, predicted),)
     if _rows_are_neighbours(reductions) and rows >= device.warp_size:
-        # Neighbouring threads read neighbouring rows; each sums its own.
+        # Neighbouring threads read neighbouring rows, and share each where rows are few.
+        most = device.max_threads_per_block // device.warp_size
+        parts = power_of_two(min(most, length // 4, resident // rows))
+        if parts > 1:
+            return (RowTile(rows, device.warp_size, parts, predicted, are_neighbours=True),)
         threads = 64 if rows < 64 * device.multi_processor_count else 128
-        return (RowTile(rows, threads, 1, predicted),)
+        return (RowTile(rows, threads, 1, predicted, are_neighbours=True),)
     wanted = max(
         device.warp_size, min(device.max_threads_per_block, length // 4, resident // max(1, rows))
     )
@@ -68,6 +81,6 @@ def _rows_are_neighbours(reductions: list[Operator]) -> bool:
     for op in reductions:
         largest = max(op.reads, key=lambda read: read.tensor.size)
         summed = {axis.name for axis in op.reduce_axes if axis.extent > 1}
-        if largest.contiguous_axis is None or largest.contiguous_axis in summed:
+        if not largest.contiguous_axes or not summed.isdisjoint(largest.contiguous_axes):
             return False
     return True

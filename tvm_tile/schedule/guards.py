@@ -1,0 +1,93 @@
+"""Guards of blocks: which a scheduled function can do without, and which TVM forgets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlockRealize, Schedule
+
+from tvm_tile.schedule.steps import SBlockRV
+
+
+def drop_guards(
+    func: tirx.PrimFunc, names: frozenset[str], summed: tuple[Any, ...]
+) -> tirx.PrimFunc:
+    """Let the blocks ``names`` compute past the tensor's edge instead of testing for it.
+
+    A tile that overhangs computes values nobody stores: they live in a thread's own accumulators,
+    and the copy to global memory keeps its guard. A test at each multiply-add would cost more than
+    the arithmetic it saves. Guards on the ``summed`` loop variables stay: what lies behind the end
+    of a sum must not be added.
+    """
+    guards = {}
+    for name in names:
+        kept = [g for g in conjuncts(realize_of(func, name).predicate) if _uses_any(g, summed)]
+        guards[name] = conjunction(kept)
+    return with_guards(func, guards)
+
+
+def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.PrimFunc:
+    """The function of ``sch``, with ``follower`` run only where ``source`` above it runs.
+
+    TVM's ``reverse_compute_at`` derives a consumer's loops from the region its producer writes
+    and does not carry over the guard of a split that does not divide.
+    """
+    func = sch.mod["main"]
+    name = str(sch.get(follower).name_hint)
+    scope = [sch.get(loop).loop_var for loop in sch.get_loops(follower)]
+    guard = realize_of(func, str(sch.get(source).name_hint)).predicate
+    kept = [part for part in conjuncts(guard) if _uses_only(part, scope)]
+    if not kept:
+        return func
+    return with_guards(func, {name: conjunction(kept)})
+
+
+def realize_of(func: tirx.PrimFunc, name: str) -> SBlockRealize:
+    """The block of that name with its guard and the values of its variables."""
+    found: list[SBlockRealize] = []
+    tvm_ffi.structural_walk(func.body, (SBlockRealize, found.append), order="pre")
+    return next(realize for realize in found if realize.block.name_hint == name)
+
+
+def conjunction(parts: Sequence[Any]) -> Any:
+    """A guard that holds where all ``parts`` do."""
+    return functools.reduce(tirx.all, parts) if parts else tirx.const(True, "bool")
+
+
+def conjuncts(guard: Any) -> list[Any]:
+    """The tests that must all hold."""
+    if isinstance(guard, tirx.And):
+        return [*conjuncts(guard.a), *conjuncts(guard.b)]
+    return [guard]
+
+
+def variables_in(expr: Any) -> list[Any]:
+    """The variables of an expression, as often as they occur."""
+    used: list[Any] = []
+    tvm_ffi.structural_walk(expr, (tirx.Var, used.append), order="pre")
+    return used
+
+
+def _uses_only(expr: Any, scope: list[Any]) -> bool:
+    used = variables_in(expr)
+    return bool(used) and all(any(v.same_as(known) for known in scope) for v in used)
+
+
+def _uses_any(expr: Any, variables: tuple[Any, ...]) -> bool:
+    return any(v.same_as(wanted) for v in variables_in(expr) for wanted in variables)
+
+
+def with_guards(func: tirx.PrimFunc, guards: dict[str, Any]) -> tirx.PrimFunc:
+    """``func`` with other guards for the blocks of these names."""
+
+    def visit(realize: SBlockRealize) -> SBlockRealize:
+        guard = guards.get(realize.block.name_hint)
+        if guard is None:
+            return realize
+        return SBlockRealize(realize.iter_values, guard, realize.block)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post"))

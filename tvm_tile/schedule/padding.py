@@ -1,0 +1,154 @@
+"""Padding without branches: always read, at a clamped place, and choose the value afterwards.
+
+TVM pads with ``if_then_else(inside, A[y - 1], 0)``. Compiled, each such load sits in a branch of
+its own, and a thread's loads wait for one another. Before → after::
+
+    pad[y] = if_then_else(1 <= y and y < 8, A[y - 1], 0)
+    pad[y] = Select(y - 1 == clamp(y - 1, 0, 6), A[clamp(y - 1, 0, 6)], 0)
+
+The new form may be evaluated at any ``y``, also where a tile overhangs the padded tensor. So a
+staging copy reads first, without a test, and needs none for the overhang.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.schedule.guards import conjunction, conjuncts, realize_of, variables_in, with_guards
+
+_IF = ir.Op.get("prim.if_then_else")
+_CONSTANTS = (tirx.IntImm, tirx.FloatImm)
+
+
+def clamp_padding(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with the padding of its blocks as above; what is no padding stays as it is."""
+
+    def visit(block: SBlock) -> SBlock:
+        store = block.body
+        value = _clamped(store.value) if isinstance(store, tirx.BufferStore) else None
+        if value is None:
+            return block
+        return SBlock(
+            block.iter_vars,
+            [_region(load) for load in _loads(value)],
+            block.writes,
+            block.name_hint,
+            tirx.BufferStore(store.buffer, value, store.indices),
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (SBlock, visit), order="post"))
+
+
+def _clamped(value: Any) -> Any:
+    """The expression to store instead; ``None`` if ``value`` pads nothing."""
+    if not (isinstance(value, ir.Call) and value.op.same_as(_IF)):
+        return None
+    condition, inner, outer = value.args
+    if not isinstance(outer, _CONSTANTS):
+        return None
+    tested = variables_in(condition)
+    bounds: list[Any] = []
+    implied: list[Any] = []
+
+    def visit(load: ir.TensorLoad) -> ir.TensorLoad:
+        indices = []
+        for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
+            if any(v.same_as(other) for v in variables_in(index) for other in tested):
+                place = tirx.max(tirx.min(index, extent - 1), 0)
+                bounds.append(index == place)
+                implied.extend((index >= 0, index < extent))
+                index = place
+            indices.append(index)
+        return tirx.BufferLoad(load.source, indices)
+
+    clamped = tvm_ffi.structural_map(inner, (ir.TensorLoad, visit), order="post")
+    if not bounds:
+        return None
+    inside = functools.reduce(tirx.all, bounds)
+    if not _implies(functools.reduce(tirx.all, implied), condition):
+        inside = tirx.all(inside, condition)
+    return tirx.Select(inside, clamped, outer)
+
+
+def _implies(premise: Any, conclusion: Any) -> bool:
+    analyzer = sym.Analyzer()
+    with analyzer.constraint_scope(premise):
+        return bool(analyzer.can_prove(conclusion))
+
+
+def _loads(expr: Any) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append), order="pre")
+    return found
+
+
+def _region(load: Any) -> Any:
+    ranges = [ir.Range.from_min_extent(index, 1) for index in load.indices]
+    return tirx.BufferRegion(load.source, ranges)
+
+
+def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.PrimFunc:
+    """Take the tests for overhanging tiles out of staging copies of clamped padding.
+
+    Args:
+        func: scheduled.
+        copies: names of each block that chooses and stores, and of the one that reads before it.
+
+    What a copy stores for places that a tile overhangs is padding. The block that reads has guards
+    of its own, along the dimensions that are not clamped.
+    """
+    ranges = sym.Analyzer()
+    loops: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, loops.append), order="pre")
+    for loop in loops:
+        ranges.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    grid = [loop.loop_var for loop in loops if _is_grid(loop)]
+    guards = {}
+    for copy, fetch in copies:
+        store, read = realize_of(func, copy), realize_of(func, fetch)
+        clamped = [
+            value
+            for value, place in zip(store.iter_values, read.iter_values, strict=True)
+            if _is_clamped(place)
+        ]
+        guards[copy] = conjunction(
+            [
+                part
+                for part in conjuncts(store.predicate)
+                if not any(_is_overhang(part, value, grid, ranges) for value in clamped)
+            ]
+        )
+    return with_guards(func, guards)
+
+
+def _is_grid(loop: Any) -> bool:
+    binding = loop.thread_binding
+    return binding is not None and str(binding.thread_tag).startswith("blockIdx")
+
+
+def _is_overhang(guard: Any, value: Any, grid: list[Any], ranges: Any) -> bool:
+    """Whether ``guard`` keeps ``value`` from overhanging the tensor, in the last blocks of a grid.
+
+    A guard without the block's place keeps the threads from overhanging the staged tile itself.
+    """
+    return (
+        isinstance(guard, tirx.LT)
+        and any(v.same_as(block) for v in variables_in(guard) for block in grid)
+        and isinstance(ranges.simplify(guard.a - value), tirx.IntImm)
+    )
+
+
+def _is_clamped(place: Any) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(place, (tirx.Max, found.append), order="pre")
+    return bool(found)
