@@ -25,7 +25,7 @@ from bench.gpu import CudaStage, HostStage, Stage
 from bench.inputs import draw
 from bench.machine import probe
 from bench.protocol import relative_error
-from bench.suites import load_suite
+from bench.suites import choose, load_suite
 from bench.systems.tvm_tile import destination_style
 from bench.workload import Workload
 
@@ -72,8 +72,7 @@ def main(argv: list[str] | None = None) -> int:
 def find_workload(name: str) -> Workload:
     """The first of a suite with that name and dtype: of a batch of one, where there are several."""
     suite, own_name, dtype = name.split(":")
-    found = load_suite(suite).workloads()
-    return next(w for w in found if (w.name, w.dtype) == (own_name, dtype))
+    return next(iter(choose([suite], name=[own_name], dtype=[dtype])))
 
 
 def sweep(name: str, workload: Workload, device_name: str, stage: Stage) -> list[dict[str, Any]]:

@@ -231,7 +231,7 @@ ROWS = (
     case("instance_norm", "dlight",
          lambda x, g, b: op.nn.instance_norm(x, g, b, 1, [2, 3]), (2, 6, 5, 7), (6,), (6,)),
     case("variance", "rows", along("variance", [-1]), (6, 50)),
-    case("std_all", "dlight", along("std"), (6, 50)),
+    case("std_all", "rows", along("std"), (6, 50)),
 )  # fmt: skip
 
 MATMULS = (

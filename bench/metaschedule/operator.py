@@ -10,10 +10,11 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.metaschedule.records import DatabaseError, History, Records
 from bench.metaschedule.search import Limits
+from bench.suites import choose, load_suite
+from bench.workload import Workload
 
 DTYPE = "float32"
 
@@ -35,11 +36,9 @@ class Place:
     together: int
 
 
-def workloads() -> list[Any]:
+def workloads() -> tuple[Workload, ...]:
     """The operators that can be tuned."""
-    from bench.suites import load_suite
-
-    return [workload for workload in load_suite("ops").workloads() if workload.dtype == DTYPE]
+    return choose(["ops"], dtype=[DTYPE])
 
 
 def tune_operator(name: str, folder: Path, limits: Limits, place: Place) -> None:
@@ -53,7 +52,6 @@ def tune_operator(name: str, folder: Path, limits: Limits, place: Place) -> None
     from bench.gpu import GpuLock
     from bench.metaschedule.measure import GpuTimer
     from bench.metaschedule.search import make_target, tensors_of, tune
-    from bench.suites import load_suite
     from tvm_tile import find_device
 
     workload = next(item for item in workloads() if item.name == name)

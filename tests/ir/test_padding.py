@@ -14,14 +14,13 @@ import tvm_ffi
 from kernel_cases import CASES
 from kernels import Case, prim_functions
 from tvm import tirx
-from tvm.s_tir import SBlockRealize, Schedule
+from tvm.s_tir import SBlockRealize
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import RULES, Task
-from tvm_tile.schedule.contraction import read_operator, write_contraction
-from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.padding import clamp_padding
+from tvm_tile.schedule.staged import draft
 from tvm_tile.tile.construct import construct_contraction
 
 PADDED = [
@@ -133,18 +132,18 @@ def test_reads_of_images_that_a_block_overhangs_are_guarded() -> None:
     """Images are no clamped dimension: 37 of them in blocks of several leave a rest."""
     entry = next(entry for entry in PADDED if entry.name == "conv_of_many_images")
     device = find_device("nvidia/h200")
-    sch = Schedule(clamp_padding(next(iter(prim_functions(entry, device).values()))))
-    form = inline_spatial(sch, keep_producers=True)
-    assert form is not None
-    operator = read_operator(sch, form)
-    assert operator is not None
-    plans = construct_contraction(operator, device, 400)
+    (func,) = prim_functions(entry, device).values()
+    graph = extract(func)
+    assert graph is not None
+    found = draft(Task(func, graph, device))
+    assert found is not None
+    plans = construct_contraction(found.operator, device, 400)
     several = [plan for plan in plans if plan.program.spatial[0][0] not in (1, 37)][:6]
     assert several
     for plan in several:
-        func = write_contraction(sch.copy(), form, plan, device)
-        assert func is not None
-        check_reads(func)
+        done = found.write(plan, "contraction")
+        assert done is not None
+        check_reads(done.func)
 
 
 def _sample(extent: int) -> list[int]:

@@ -17,7 +17,6 @@ from tvm_tile.device import MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.banks import (
     _lanes,
-    _region,
     _strides,
     read_widths,
     staged_layout,
@@ -91,7 +90,7 @@ def test_every_layout_keeps_elements_apart_and_vectors_aligned(op: Operator) -> 
     for plan in construct_contraction(op, H200, 5):
         for read in op.reads:
             layout = staged_layout(read, plan.program, H200)
-            region = _region(read, plan.program.staged)
+            region = read.region(plan.program.staged)
             strides = _strides(region, layout.order, layout.alignment)
             assert sorted(layout.order) == list(range(len(region)))
             places = {

@@ -86,10 +86,25 @@ class Access:
         """Whether every index is an affine form."""
         return all(index.is_exact for index in self.indices)
 
-    def elements(self, tile: dict[str, int]) -> int:
-        """Elements touched when each axis runs over ``tile[axis]`` values (its footprint)."""
+    def region(self, tile: dict[str, int]) -> tuple[int, ...]:
+        """Extents of what is touched when each axis runs over ``tile[axis]`` values."""
         spans = zip(self.indices, self.tensor.shape, strict=True)
-        return math.prod(min(index.span(tile), extent) for index, extent in spans)
+        return tuple(min(index.span(tile), extent) for index, extent in spans)
+
+    def elements(self, tile: dict[str, int]) -> int:
+        """Elements of that region (its footprint)."""
+        return math.prod(self.region(tile))
+
+    @property
+    def strides(self) -> dict[str, int]:
+        """Elements between neighbouring values of each axis, in memory."""
+        strides: dict[str, int] = {}
+        stride = 1
+        for index, extent in zip(reversed(self.indices), reversed(self.tensor.shape), strict=True):
+            for axis, coefficient in index.terms:
+                strides[axis] = strides.get(axis, 0) + abs(coefficient) * stride
+            stride *= extent
+        return strides
 
     @property
     def contiguous_axis(self) -> str | None:
@@ -99,13 +114,7 @@ class Access:
     @property
     def contiguous_axes(self) -> tuple[str, ...]:
         """All axes of stride one: several, where dimensions of one element lie among them."""
-        strides: dict[str, int] = {}
-        stride = 1
-        for index, extent in zip(reversed(self.indices), reversed(self.tensor.shape), strict=True):
-            for axis, coefficient in index.terms:
-                strides[axis] = strides.get(axis, 0) + abs(coefficient) * stride
-            stride *= extent
-        return tuple(axis for axis, s in strides.items() if s == 1)
+        return tuple(axis for axis, stride in self.strides.items() if stride == 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,8 @@ def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.
     What a copy stores for places that a tile overhangs is padding. The block that reads has guards
     of its own, along the dimensions that are not clamped.
     """
+    if not copies:
+        return func
     ranges = sym.Analyzer()
     loops: list[Any] = []
     tvm_ffi.structural_walk(func.body, (tirx.For, loops.append), order="pre")

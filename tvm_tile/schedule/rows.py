@@ -27,8 +27,6 @@ from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.rows import RowTile, construct_rows
 
-_AXES = ("threadIdx.y", "threadIdx.x")
-
 
 def schedule_rows(task: Task) -> Scheduled | None:
     """Schedule reductions that share their rows and one output; ``None`` for anything else.
@@ -47,11 +45,12 @@ def schedule_rows(task: Task) -> Scheduled | None:
     if len(sums) == 1 and not _returns_to_its_row(sums[0], output):
         return None
     rows = _row_axes(output, sums)
+    is_row = [axis.name in rows for axis in output.axes]
     for tile in construct_rows(output, sums, rows, task.device):
         # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
         attempt = sch.copy()
         try:
-            _write(attempt, form, [axis.name in rows for axis in output.axes], tile)
+            _write(attempt, form, is_row, tile)
         except ScheduleError:
             continue
         func = attempt.mod["main"]
@@ -71,14 +70,14 @@ def _row_axes(output: Operator, reductions: list[Operator]) -> frozenset[str]:
 
 def _write(sch: Schedule, form: NormalForm, is_row: list[bool], tile: RowTile) -> None:
     last = sch.get_sblock(form.outputs[0])
-    loops = list(sch.get_loops(last))
+    loops = list(sch.get_loops(last)) or [sch.add_unit_loop(last)]  # a scalar has none
     rows = [loop for loop, row in zip(loops, is_row, strict=True) if row]
     inner = [loop for loop, row in zip(loops, is_row, strict=True) if not row]
     rows = rows or [sch.add_unit_loop(loops[0])]
     sch.reorder(*rows, *inner)
     block, lane = sch.split(fuse(sch, rows), [None, tile.rows_per_block])
     sch.bind(block, "blockIdx.x")
-    sch.bind(lane, _AXES[tile.are_neighbours or tile.threads_per_row == 1])
+    sch.bind(lane, "threadIdx.x" if tile.are_neighbours else "threadIdx.y")
     _spread(sch, last, inner, tile)
     for name in reversed(form.reductions):
         reduction = sch.get_sblock(name)
@@ -97,4 +96,4 @@ def _spread(sch: Schedule, block: SBlockRV, loops: list[LoopRV], tile: RowTile) 
         return
     flat = fuse(sch, loops) if loops else sch.add_unit_loop(block)
     _, thread = sch.split(flat, [None, tile.threads_per_row])
-    sch.bind(thread, _AXES[not tile.are_neighbours])
+    sch.bind(thread, "threadIdx.y" if tile.are_neighbours else "threadIdx.x")

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.tile.staging import share_copy
+from tvm_tile.tile.staging import run_dimension, share_copy
 
 SBlockRV = Any
 LoopRV = Any
@@ -94,9 +94,7 @@ def copy_together(
     extents = list(region)
     if vector > 1:
         # Vectors lie within the contiguous run of the innermost dimensions, so cut these first.
-        first = len(region) - 1
-        while first > 0 and region[first] == shape[first]:
-            first -= 1
+        first = run_dimension(region, shape)
         pieces, inner = sch.split(fuse(sch, loops[first:]), [None, vector])
         loops[first:] = [pieces]
         extents[first:] = [math.prod(region[first:]) // vector]
@@ -134,13 +132,8 @@ def vector_width(region: tuple[int, ...], shape: tuple[int, ...], element_size: 
 
     ``region`` is the tile's extent in each dimension of a tensor of extents ``shape``.
     """
-    run = 1
-    stride = 1
-    for part, whole in zip(reversed(region), reversed(shape), strict=True):
-        run *= part
-        stride *= whole
-        if part != whole:
-            break
+    first = run_dimension(region, shape)
+    run, stride = math.prod(region[first:]), math.prod(shape[first:])
     widest = max(1, VECTOR_BYTES // element_size)
     if region[-1] % widest:
         # A vector across rows has an address for each element; CUDA has no type for eight of them.

@@ -89,14 +89,14 @@ def staged_layout(
         for order in (plain, *_other_orders(read, program))
         for alignment in (None, (2 * vector, vector))[: 1 + may_pad]
     ]
-    size = math.prod(_region(read, program.staged)) * read.tensor.element_size
+    size = math.prod(read.region(program.staged)) * read.tensor.element_size
     affordable = [c for c in candidates if c.padding <= _MOST_PADDING * size]
     return min(affordable, key=lambda layout: _layout_cost(layout, read, program))
 
 
 def _layout_cost(layout: StagedLayout, read: Access, program: RProgram) -> tuple[float, int]:
     spatial = {axis.name for axis in program.operator.spatial_axes}
-    region = _region(read, program.staged)
+    region = read.region(program.staged)
     innermost = next((d for d in reversed(layout.order) if region[d] > 1), layout.order[-1])
     is_summed = not any(axis in spatial for axis, _ in read.indices[innermost].terms)
     return layout.wavefronts * (_SUMMED_PENALTY if is_summed else 1.0), layout.loads
@@ -120,7 +120,7 @@ def _reading(
 ) -> tuple[int, int]:
     """Wavefronts of a block's step, staging included, and loads of one thread."""
     size = read.tensor.element_size
-    region = _region(read, program.staged)
+    region = read.region(program.staged)
     strides = _strides(region, order, alignment)
     loads = read_widths(_offsets(read, program, strides), _read_vector(read, program, strides))
     addresses = _addresses(read, _lanes(program, device.warp_size), strides)
@@ -138,15 +138,10 @@ def _padding(
 ) -> int:
     if alignment is None:
         return 0
-    region = _region(read, program.staged)
+    region = read.region(program.staged)
     strides = _strides(region, order, alignment)
     padded = strides[order[0]] * region[order[0]]
     return (padded - math.prod(region)) * read.tensor.element_size
-
-
-def _region(read: Access, tile: dict[str, int]) -> tuple[int, ...]:
-    pairs = zip(read.indices, read.tensor.shape, strict=True)
-    return tuple(min(index.span(tile), extent) for index, extent in pairs)
 
 
 def _strides(
@@ -190,9 +185,7 @@ def _addresses(read: Access, lanes: dict[str, Ints], strides: Sequence[int]) -> 
 
 def _offsets(read: Access, program: RProgram, strides: Sequence[int]) -> Ints:
     """Where the elements that one thread reads in a step lie, from the first one, ascending."""
-    tile = program.register.extents(program.operator)
-    summed = (axis.name for axis in program.operator.reduce_axes)
-    tile |= dict(zip(summed, program.chunk, strict=True))
+    tile = program.thread_step
     found = np.zeros(1, np.int64)
     for index, stride in zip(read.indices, strides, strict=True):
         for axis, coefficient in index.terms:

@@ -69,15 +69,11 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
 def transfer_seconds(plan: TilePlan, device: Device) -> float:
     """What all blocks move, to shared memory and from there to registers, at full bandwidth."""
     program = plan.program
-    chunks = [axis.name for axis in program.operator.reduce_axes]
-    point = program.register.extents(program.operator) | dict(
-        zip(chunks, program.chunk, strict=True)
-    )
     staged = read = 0
     for access in program.operator.reads:
         size = access.tensor.element_size
         staged += access.elements(program.staged) * size
-        read += access.elements(point) * size * program.block_size
+        read += access.elements(program.thread_step) * size * program.block_size
     shared = device.memory(MemoryLevel.SHARED).bandwidth
     return program.grid_size * program.steps * (staged / device.l2_bandwidth + read / shared)
 
@@ -173,8 +169,12 @@ def aligned_steps(extent: int) -> tuple[int, ...]:
     """Tile extents worth trying along an axis: divisors and powers of two, padding bounded."""
     steps = {d for d in range(1, min(extent, 512) + 1) if extent % d == 0}
     steps |= {1 << i for i in range(10) if 1 << i <= extent}
-    padded = ((step, -(-extent // step) * step) for step in steps)
-    return tuple(sorted(s for s, total in padded if total <= (1 + _MAX_PADDING) * extent))
+    return tuple(sorted(step for step in steps if is_aligned(extent, step)))
+
+
+def is_aligned(extent: int, step: int) -> bool:
+    """Whether tiles of ``step`` overhang an axis of ``extent`` by little enough."""
+    return -(-extent // step) * step <= (1 + _MAX_PADDING) * extent
 
 
 def _thread_extents(axis: Axis) -> tuple[int, ...]:

@@ -40,9 +40,9 @@ _OVERLAP = 3.0
 # Of staging copies alone.
 _COPY_COST = 3.9  # issue slots of one staging load and store, with their addresses
 _COPY_STALL = 117.0  # cycles that a warp waits for one of its staging loads
-_SCHEDULERS = 4  # warp schedulers of a multiprocessor
+SCHEDULERS = 4  # warp schedulers of a multiprocessor
 _BLOCKS_PER_MULTI_PROCESSOR = 32
-_SECTOR = 32  # bytes a cache moves at once
+SECTOR = 32  # bytes a cache moves at once
 # Of 312 compiled kernels: 15 registers off, in the root mean square.
 _REGISTERS_BESIDES = 34  # addresses and loop state
 _REGISTERS_PER_ACCUMULATOR = 1.25  # an accumulator and its share of the operands
@@ -115,7 +115,7 @@ def compiled_registers(device: Device, threads: Ints, accumulators: Ints) -> Int
     needed = _REGISTERS_BESIDES + _REGISTERS_PER_ACCUMULATOR * accumulators
     warps = -(-threads // device.warp_size)
     # Each scheduler has a part of the registers; they are given out by eights.
-    rounded = -(-warps // _SCHEDULERS) * _SCHEDULERS * device.warp_size
+    rounded = -(-warps // SCHEDULERS) * SCHEDULERS * device.warp_size
     most = np.minimum(device.registers_per_multi_processor // rounded // 8 * 8, 255)
     return np.asarray(np.minimum(-(-needed // 8) * 8, most), np.int64)
 
@@ -145,7 +145,7 @@ def coalescing(access: Access, operator: Operator, tiles: Ints) -> Floats:
         run = np.where(full, run * span, run)
         full = full & (span == extent)
     used = run * access.tensor.element_size
-    return np.asarray(-(-used // _SECTOR) * _SECTOR / used, np.float64)
+    return np.asarray(-(-used // SECTOR) * SECTOR / used, np.float64)
 
 
 def vector_elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
@@ -172,7 +172,7 @@ def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floa
     write, axes = operator.write, operator.spatial_axes
     size = write.tensor.element_size
     columns = [i for i, axis in enumerate(operator.axes) if not axis.is_reduce]
-    stride = _output_strides(operator)
+    stride = dict.fromkeys((axis.name for axis in axes), 0) | write.strides
     rest = np.arange(device.warp_size)[None, :]
     address = np.zeros((len(tiles.groups), device.warp_size), np.int64)
     for axis, column in reversed(list(zip(axes, columns, strict=True))):
@@ -185,27 +185,15 @@ def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floa
         widest = math.gcd(axes[-1].extent, VECTOR_BYTES // size)
         vector = np.gcd(tiles.thread[:, columns[-1]], widest)
     # A thread's tile begins anywhere in a sector: the mean of its places.
-    places = range(0, _SECTOR, size)
+    places = range(0, SECTOR, size)
     touched = sum(
-        1 + np.count_nonzero(np.diff((address * size + place) // _SECTOR, axis=1), axis=1)
+        1 + np.count_nonzero(np.diff((address * size + place) // SECTOR, axis=1), axis=1)
         for place in places
     ) / len(places)
     outputs = math.prod(axis.extent for axis in axes)
     apart = outputs / vector / device.warp_size * touched
-    together = outputs * size / _SECTOR * coalescing(write, operator, tiles.block)
+    together = outputs * size / SECTOR * coalescing(write, operator, tiles.block)
     return np.where(tiles.groups > 1, together, apart)
-
-
-def _output_strides(operator: Operator) -> dict[str, int]:
-    """Elements from one position of each spatial axis to the next, in the output."""
-    write = operator.write
-    found = {axis.name: 0 for axis in operator.spatial_axes}
-    stride = 1
-    for index, extent in zip(reversed(write.indices), reversed(write.tensor.shape), strict=True):
-        for axis, coefficient in index.terms:
-            found[axis] = found.get(axis, 0) + coefficient * stride
-        stride *= extent
-    return found
 
 
 def contraction_costs(
@@ -236,7 +224,7 @@ def contraction_costs(
     cycles = cycles + np.where(
         rest > 0, steps * step.cycles(-(-rest // device.multi_processor_count)), 0
     )
-    stored = store_sectors(operator, device, tiles) * _SECTOR
+    stored = store_sectors(operator, device, tiles) * SECTOR
     working = cycles / clock(device) + stored / (device.l2_bandwidth * _STORE_SHARE)
 
     written = operator.write.tensor.size * coalescing(operator.write, operator, tiles.block)
@@ -313,7 +301,7 @@ class _StepModel:
         present = np.maximum(1, resident)
         active = present * self.warps
         issue = present * (self.warps * self.instructions + self.copies * _COPY_COST)
-        issue = issue / np.clip(active, 1, _SCHEDULERS)
+        issue = issue / np.clip(active, 1, SCHEDULERS)
         shares = (issue, present * self.wavefronts, present * self.fetched / self.bytes_per_cycle)
         busy = sum(share**_OVERLAP for share in shares) ** (1 / _OVERLAP)
         # Resident blocks hide less than all of it: they often wait at the same time.

@@ -17,7 +17,7 @@ class RowTile:
     """Launch shape: rows of a block and threads of a row.
 
     With ``are_neighbours`` the threads of a warp are on different rows, whose elements lie side by
-    side in memory; else on one row.
+    side in memory, and so they are where a thread has a row of its own; else on one row.
     """
 
     rows: int
@@ -59,7 +59,7 @@ def construct_rows(
     predicted = max(seconds, latency) + device.launch_latency
     if any(math.prod(axis.extent for axis in op.reduce_axes) == 1 for op in reductions):
         # Of a sum of one element TVM tells one thread only, not those that share the row.
-        return (RowTile(rows, 64, 1, predicted),)
+        return (RowTile(rows, 64, 1, predicted, are_neighbours=True),)
     if _rows_are_neighbours(reductions) and rows >= device.warp_size:
         # Neighbouring threads read neighbouring rows, and share each where rows are few.
         most = device.max_threads_per_block // device.warp_size

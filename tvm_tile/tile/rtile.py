@@ -69,6 +69,12 @@ class RProgram:
         return extents
 
     @property
+    def thread_step(self) -> dict[str, int]:
+        """What one thread works through between two barriers: its outputs, its group's chunk."""
+        axes = (axis.name for axis in self.operator.reduce_axes)
+        return self.register.extents(self.operator) | dict(zip(axes, self.chunk, strict=True))
+
+    @property
     def block_size(self) -> int:
         """Threads of a block."""
         return self.groups * math.prod(block // thread for block, thread in self.spatial)

@@ -1,4 +1,4 @@
-"""How the threads of a block share a copy to shared memory."""
+"""Copies to shared memory: what of a tile is contiguous, and how a block's threads share it."""
 
 from __future__ import annotations
 
@@ -41,3 +41,11 @@ def copy_rounds(extents: tuple[int, ...], threads: int) -> int:
     """Elements that a thread copies at most."""
     dimension, part = share_copy(extents, threads)
     return math.prod(extents[:dimension]) * -(-extents[dimension] // part)
+
+
+def run_dimension(region: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """The dimension from which on a region of a tensor of ``shape`` is contiguous in memory."""
+    first = len(region) - 1
+    while first > 0 and region[first] == shape[first]:
+        first -= 1
+    return first

@@ -18,9 +18,10 @@ import numpy as np
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis, Operator, Tensor
 from tvm_tile.tile.banks import staged_layouts
-from tvm_tile.tile.cost import clock, occupancy
+from tvm_tile.tile.construct import is_aligned
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, occupancy
 from tvm_tile.tile.rtile import RProgram, RTile, TileCost, TilePlan
-from tvm_tile.tile.staging import copy_rounds
+from tvm_tile.tile.staging import copy_rounds, run_dimension
 
 _MAX_WINDOW = 128  # points of a sum that one thread adds up alone
 _STRIPS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 14, 16)
@@ -28,16 +29,13 @@ _MAX_UNROLLED = 1024  # operations of one thread, which the kernel unrolls
 _THREADS = (64, 512)
 _LANES = 256  # of a block along the contiguous axis, at most
 _EXAMINED = 32  # of the best tiles have their wavefronts in shared memory counted
-_MAX_OVERHANG = 0.35  # Roller's ε: share of a tile that may lie outside the tensor
 
 # Counted in the machine code of such kernels.
 _COPY_SLOTS = 9.0  # issue slots of a round: read, choose, store, and the next place
 _STORE_SLOTS = 3.0  # of one output's store, its test included
 _START_SLOTS = 60.0  # of a thread: its places in the grid and the tile
 _REGISTERS_BESIDES = 32
-_SCHEDULERS = 4
-_SECTOR = 32  # bytes a cache moves at once
-# As in tile/cost.py.
+# Not fitted to such kernels yet: what products once took.
 _ISSUE_EFFICIENCY = 0.767
 _CACHE_SHARE = 0.42
 _BLOCK_LATENCY = 2600.0  # cycles: a block's start, a round trip to memory, its barrier, its stores
@@ -134,15 +132,11 @@ def _with_planes(
 
 
 def _can_double(axis: Axis, current: int) -> bool:
-    return 2 * current <= axis.extent and _overhangs_little(axis, 2 * current)
-
-
-def _overhangs_little(axis: Axis, step: int) -> bool:
-    return -(-axis.extent // step) * step <= (1 + _MAX_OVERHANG) * axis.extent
+    return 2 * current <= axis.extent and is_aligned(axis.extent, 2 * current)
 
 
 def _strip_extents(axis: Axis) -> tuple[int, ...]:
-    return tuple(s for s in _STRIPS if s <= axis.extent and _overhangs_little(axis, s))
+    return tuple(s for s in _STRIPS if s <= axis.extent and is_aligned(axis.extent, s))
 
 
 def _lane_extents(axis: Axis) -> tuple[int, ...]:
@@ -178,11 +172,10 @@ def _with_wavefronts(plan: TilePlan, device: Device) -> TilePlan:
 def _cost(program: RProgram, device: Device, wavefronts: int | None) -> TileCost:
     """The slowest of memory, the second-level cache, issue, shared memory and latency."""
     operator, grid = program.operator, program.grid_size
-    staged = {read.tensor: _region(read, program.staged) for read in operator.reads}
+    staged = {read.tensor: read.region(program.staged) for read in operator.reads}
     footprint = sum(math.prod(r) * tensor.element_size for tensor, r in staged.items())
-    strip = program.register.extents(operator) | {a.name: a.extent for a in operator.reduce_axes}
     outputs = math.prod(thread for _, thread in program.spatial)
-    reads = sum(read.elements(strip) for read in operator.reads)
+    reads = sum(read.elements(program.thread_step) for read in operator.reads)
     registers = min(255, outputs + min(reads, 64) + _REGISTERS_BESIDES)
     resident = _resident(program.block_size, registers, footprint, device)
     if not resident:
@@ -194,7 +187,7 @@ def _cost(program: RProgram, device: Device, wavefronts: int | None) -> TileCost
     warps = -(-program.block_size // device.warp_size)
     if wavefronts is None:
         wavefronts = warps * (reads + rounds)
-    issue = warps * slots / _SCHEDULERS / _ISSUE_EFFICIENCY
+    issue = warps * slots / SCHEDULERS / _ISSUE_EFFICIENCY
     batches = -(-rounds // _LOADS_IN_FLIGHT) - 1
     alone = _BLOCK_LATENCY + batches * _BATCH_LATENCY + slots / _ISSUE_EFFICIENCY
     blocks = -(-grid // device.multi_processor_count)
@@ -204,7 +197,7 @@ def _cost(program: RProgram, device: Device, wavefronts: int | None) -> TileCost
     traffic = float(operator.traffic)
     out = operator.write.tensor
     moved = sum(_sector_bytes(region, tensor) for tensor, region in staged.items())
-    moved += _sector_bytes(_region(operator.write, program.staged), out)
+    moved += _sector_bytes(operator.write.region(program.staged), out)
     # The last blocks run while the others are done: half a block's time is lost.
     seconds = max(
         cycles / clock(device),
@@ -221,31 +214,18 @@ def _resident(threads: int, registers: int, footprint: int, device: Device) -> i
     return int(occupancy(device, *columns)[0])
 
 
-def _region(read: Access, tile: dict[str, int]) -> tuple[int, ...]:
-    pairs = zip(read.indices, read.tensor.shape, strict=True)
-    return tuple(min(index.span(tile), extent) for index, extent in pairs)
-
-
 def _sector_bytes(region: tuple[int, ...], tensor: Tensor) -> float:
     """Bytes that caches move for a tile: each run begins and ends within a sector, on average."""
-    runs = math.prod(region[: _run_dimension(region, tensor)])
-    return math.prod(region) * tensor.element_size + runs * (_SECTOR - tensor.element_size)
+    runs = math.prod(region[: run_dimension(region, tensor.shape)])
+    return math.prod(region) * tensor.element_size + runs * (SECTOR - tensor.element_size)
 
 
 def _rounds(read: Access, program: RProgram) -> int:
     """Rounds of the copy: of vectors, where whole runs of memory are staged."""
-    region, tensor = _region(read, program.staged), read.tensor
+    region, tensor = read.region(program.staged), read.tensor
     if read.is_computed:
         return copy_rounds(region, program.block_size)
-    first = _run_dimension(region, tensor)
+    first = run_dimension(region, tensor.shape)
     run, stride = math.prod(region[first:]), math.prod(tensor.shape[first:])
     vector = math.gcd(run, stride, VECTOR_BYTES // tensor.element_size)
     return copy_rounds((*region[:first], run // vector), program.block_size)
-
-
-def _run_dimension(region: tuple[int, ...], tensor: Tensor) -> int:
-    """The dimension from which on a tile is contiguous in memory."""
-    first = len(region) - 1
-    while first > 0 and region[first] == tensor.shape[first]:
-        first -= 1
-    return first

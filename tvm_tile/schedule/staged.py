@@ -1,0 +1,295 @@
+"""Write one reduction whose operands are staged through shared memory, for a given tile.
+
+Before → after, for ``C[i, j] += A[i, k] * B[k, j]`` followed by ``D = f(C)``::
+
+    for i, j, k: C[i, j] += A[i, k] * B[k, j]
+    for i, j:    D[i, j]  = f(C[i, j])
+
+    for block in blockIdx:  for thread in threadIdx:
+        acc[...] = 0
+        for k_step:
+            A_shared, B_shared = the block's tiles    (all threads copy together; padding inlined)
+            for k in chunk:  for i, j in thread tile: acc[i, j] += A_shared * B_shared
+        D[thread tile] = f(acc)
+
+With ``groups`` > 1 the threads of a block form groups, each summing its own part of every step;
+partial sums meet in shared memory (``rfactor``), so that a small output still fills the device.
+
+Staged tiles lie in shared memory as ``tile/banks.py`` decides, dimensions turned and rows padded
+where the threads of a warp would meet in one bank.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
+
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
+from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.schedule.guards import copy_guard, drop_guards
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.padding import clamp_padding, free_copies
+from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.steps import (
+    LoopRV,
+    SBlockRV,
+    copy_together,
+    extent,
+    fuse,
+    keep_sum,
+    shared_scope,
+    vector_width,
+)
+from tvm_tile.tile.banks import StagedLayout, staged_layouts
+from tvm_tile.tile.plain import vector_elements
+from tvm_tile.tile.rtile import RProgram, TilePlan
+
+# TVM cannot analyse every combination of splits; then the next best tile is written.
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A function with one reduction, in normal form, to be written for one tile or another.
+
+    Attributes:
+        sch: where padding is clamped, and what feeds the reduction still stands apart.
+        form: the blocks that are left.
+        operator: the reduction.
+        device: what to write for.
+    """
+
+    sch: Schedule
+    form: NormalForm
+    operator: Operator
+    device: Device
+
+    def write(self, plan: TilePlan, rule: str) -> Scheduled | None:
+        """The function scheduled so, in the name of ``rule``; ``None`` if TVM cannot write it."""
+        func = _write(self.sch.copy(), self.form, plan, self.device)
+        if func is None:
+            return None
+        tile, seconds = plan.program.describe(), plan.cost.seconds
+        return Scheduled(func, rule, tile, plan.grid_size, plan.block_size, seconds)
+
+    def write_first(self, plans: Iterable[TilePlan], rule: str) -> Scheduled | None:
+        """The first of ``plans`` that TVM can write."""
+        return next((done for plan in plans if (done := self.write(plan, rule))), None)
+
+
+def draft(task: Task) -> Draft | None:
+    """A function with one reduction and at most one output behind it; ``None`` for any other."""
+    if len(task.graph.reductions) != 1:
+        return None
+    sch = Schedule(clamp_padding(task.func))
+    form = inline_spatial(sch, keep_producers=True)
+    if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
+        return None
+    operator = _read_operator(sch, form)
+    return None if operator is None else Draft(sch, form, operator, task.device)
+
+
+def _read_operator(sch: Schedule, form: NormalForm) -> Operator | None:
+    """The reduction as an operator; reads that come from a kept producer are marked computed."""
+    operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))
+    if operator is None:
+        return None
+    made = {str(sch.get(sch.get_sblock(p)).writes[0].source.name) for p in form.producers}
+    reads = tuple(
+        dataclasses.replace(read, is_computed=read.is_computed or read.tensor.name in made)
+        for read in operator.reads
+    )
+    return dataclasses.replace(operator, reads=reads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """The accumulating block, the loop of its copies, the block behind it, the summed loops."""
+
+    block: SBlockRV
+    step: LoopRV
+    after: SBlockRV
+    summed: tuple[LoopRV, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A staging copy: its block, the block that reads for it, if apart, and its bytes."""
+
+    name: str
+    fetch: str | None
+    size: int
+
+
+def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> tirx.PrimFunc | None:
+    """Write ``plan`` into ``sch``; the scheduled function, or ``None`` if a step is impossible."""
+    program = plan.program
+    layouts = staged_layouts(program, plan.cost.footprint, device)
+    scope = shared_scope(device, plan.cost.footprint + sum(layout.padding for layout in layouts))
+    main = sch.get_sblock(form.reductions[0])
+    try:
+        if program.groups > 1:
+            nest = _grouped_nest(sch, main, form, program, scope)
+        else:
+            nest = _plain_nest(sch, main, form, program)
+        copies = [
+            _stage(sch, nest, index, program.block_size, layout, scope)
+            for index, layout in enumerate(layouts)
+        ]
+        if not _fits(sum(copy.size for copy in copies), program, scope, device):
+            return None
+        init = sch.decompose_reduction(nest.block, nest.step)
+        inner = len(program.operator.axes)
+        for loop in sch.get_loops(nest.block)[-inner:]:
+            sch.unroll(loop)
+        for loop in sch.get_loops(init)[-len(program.spatial) :]:
+            sch.unroll(loop)
+    except (ScheduleError, TypeError):
+        # TypeError: a tile across channel groups has no constant extent to stage.
+        return None
+    func = sch.mod["main"]
+    if program.groups > 1:
+        func = copy_guard(sch, main, nest.after)
+    func = free_copies(func, [(copy.name, copy.fetch) for copy in copies if copy.fetch])
+    names = frozenset(str(sch.get(b).name_hint) for b in (nest.block, init))
+    summed = tuple(sch.get(loop).loop_var for loop in nest.summed)
+    return drop_guards(func, names, summed)
+
+
+def _plain_nest(sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram) -> _Nest:
+    """blockIdx, threadIdx, step, chunk, thread tile; the epilogue follows in each thread."""
+    axes = len(program.spatial)
+    loops = sch.get_loops(main)
+    blocks, threads, tiles = [], [], []
+    for loop, (block, thread) in zip(loops[:axes], program.spatial, strict=True):
+        outer, middle, inner = sch.split(loop, [None, block // thread, thread])
+        blocks.append(outer)
+        threads.append(middle)
+        tiles.append(inner)
+    steps, chunks = _split_reduce(sch, loops[axes:], program.chunk)
+    after = keep_sum(sch, main, form.outputs)
+    sch.reorder(*blocks, *threads, *steps, *chunks, *tiles)
+    block, thread = fuse(sch, blocks), fuse(sch, threads)
+    sch.bind(block, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    step = fuse(sch, steps)
+    _follow(sch, after, thread)
+    return _Nest(main, step, after, (step, *chunks))
+
+
+def _grouped_nest(
+    sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram, scope: str
+) -> _Nest:
+    """As the plain nest, in each group; then all threads add the groups' partial sums."""
+    axes = len(program.spatial)
+    loops = sch.get_loops(main)
+    shared_axis, chunk = program.group_axis, program.chunk
+    split = [None, program.groups, chunk[shared_axis]]
+    _, group, _ = sch.split(loops[axes + shared_axis], split)
+    partial = sch.rfactor(group, 0)
+
+    loops = sch.get_loops(main)
+    tiled = [
+        sch.split(loop, [None, block])
+        for loop, (block, _) in zip(loops[:axes], program.spatial, strict=True)
+    ]
+    sch.reorder(*(t[0] for t in tiled), *(t[1] for t in tiled), loops[axes])
+    block = fuse(sch, [t[0] for t in tiled])
+    sch.bind(block, "blockIdx.x")
+    sch.compute_at(partial, block, preserve_unit_loops=True)
+    sch.set_scope(partial, 0, scope)
+    flat = fuse(sch, [t[1] for t in tiled])
+    _, gather = sch.split(flat, [None, program.block_size])
+    sch.bind(gather, "threadIdx.x")
+    sch.unroll(sch.get_loops(main)[-1])
+    after = keep_sum(sch, main, form.outputs)
+    sch.reverse_compute_at(after, gather, preserve_unit_loops=True)
+
+    store = sch.cache_write(partial, 0, "local")
+    group, *inner_loops = sch.get_loops(partial)[1:]
+    spatial, reduce = inner_loops[:axes], inner_loops[axes:]
+    # The shared axis is two loops already: its steps, and one group's chunk.
+    own_step, own_chunk = reduce.pop(shared_axis), reduce.pop(shared_axis)
+    tiles = [
+        sch.split(loop, [block // thread, thread])
+        for loop, (block, thread) in zip(spatial, program.spatial, strict=True)
+    ]
+    others = (*chunk[:shared_axis], *chunk[shared_axis + 1 :])
+    steps, chunks = _split_reduce(sch, reduce, others)
+    steps, chunks = [own_step, *steps], [own_chunk, *chunks]
+    sch.reorder(group, *(t[0] for t in tiles), *steps, *chunks, *(t[1] for t in tiles))
+    thread = fuse(sch, [group, *(t[0] for t in tiles)])
+    sch.bind(thread, "threadIdx.x")
+    step = fuse(sch, steps)
+    sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
+    return _Nest(partial, step, after, (step, *chunks))
+
+
+def _split_reduce(
+    sch: Schedule, loops: list[LoopRV], chunk: tuple[int, ...]
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    pairs = [sch.split(loop, [None, c]) for loop, c in zip(loops, chunk, strict=True)]
+    return [p[0] for p in pairs], [p[1] for p in pairs]
+
+
+def _follow(sch: Schedule, after: SBlockRV, thread: LoopRV) -> None:
+    """Put the epilogue behind each thread's tile, its innermost run vectorized."""
+    sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
+    own = list(sch.get_loops(after))[2:]
+    operator = extract_operator(sch.get(after))
+    if not own or operator is None:
+        return
+    width = math.gcd(extent(sch, own[-1]), vector_elements(operator))
+    if width > 1:
+        _, vector = sch.split(own[-1], [None, width])
+        sch.vectorize(vector)
+
+
+def _fits(staged: int, program: RProgram, scope: str, device: Device) -> bool:
+    """Whether what was really staged fits; the model only estimates indices that are not affine."""
+    memory = device.memory(MemoryLevel.SHARED)
+    partial = math.prod(block for block, _ in program.spatial) * (program.groups + 1) * 4
+    total = staged + (partial if program.groups > 1 else 0)
+    is_static = scope != memory.scope
+    return total <= min(memory.capacity, STATIC_SHARED_LIMIT if is_static else memory.capacity)
+
+
+def _stage(
+    sch: Schedule, nest: _Nest, index: int, threads: int, layout: StagedLayout, scope: str
+) -> _Copy:
+    """Copy operand ``index`` of a step to shared memory, its producer inlined."""
+    copy = sch.cache_read(nest.block, index, scope)
+    tensor = sch.get(copy).writes[0].source
+    shape = tuple(int(e) for e in tensor.ty.shape)
+    size = element_size(str(tensor.ty.dtype))
+    if not layout.is_plain:
+        sch.transform_layout(copy, ("write", 0), lambda *i: [i[d] for d in layout.order])
+    sch.compute_at(copy, nest.step, preserve_unit_loops=True)
+    producers = list(sch.get_producers(copy))
+    for producer in producers:
+        sch.compute_inline(producer)
+    region = tuple(extent(sch, loop) for loop in list(sch.get_loops(copy))[-len(shape) :])
+    pitch = region[layout.order[-1]]
+    staged = math.prod(region) * size
+    if layout.alignment is not None:
+        factor, offset = layout.alignment
+        sch.storage_align(copy, 0, len(shape) - 2, factor, offset)
+        staged += staged // pitch * ((offset - pitch) % factor)
+    width = 1 if producers else vector_width(region, shape, size)
+    if not layout.is_plain and region[-1] % width and math.prod(region) % (width * threads):
+        # Vectors across rows, into turned rows, behind a guard: TVM fails to lower them.
+        width = 1
+    copy_together(sch, copy, region, shape, threads, width)
+    fetched = None
+    if producers and len(sch.get(copy).reads) == 1:
+        fetch = sch.cache_read(copy, 0, "local")
+        sch.compute_at(fetch, sch.get_loops(copy)[-1], preserve_unit_loops=True)
+        fetched = str(sch.get(fetch).name_hint)
+    return _Copy(str(sch.get(copy).name_hint), fetched, staged)
