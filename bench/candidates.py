@@ -31,7 +31,7 @@ from bench.workload import Workload
 
 RANKS = (*range(10), 14, 20, 30, 45, 70, 100, 150, 220, 330, 500)
 SAMPLES = 9
-# Products and convolutions, large and small, with filters of all sizes, in both precisions.
+# Of every family, large and small, with filters of all sizes, in both precisions.
 OPERATORS = tuple(
     f"{suite}:{name}:{dtype}"
     for suite, dtype, names in (
@@ -40,6 +40,14 @@ OPERATORS = tuple(
         ("conv", "float32", "conv7x7_3_64_224_s2 conv3x3_64_64_56_s1 conv3x3_128_128_28_s1"),
         ("conv", "float32", "conv3x3_256_256_14_s1 conv3x3_512_512_7_s1 conv1x1_64_256_56_s1"),
         ("conv", "float32", "conv1x1_1024_256_14_s1 conv1x1_2048_512_7_s1"),
+        (
+            "ops",
+            "float32",
+            "D0 D1 D3 D5 D8 D9 D10 D11 D14 D15 D20 D21 D22 P0 P1 P2 P3 P6 P10 P11 P12",
+        ),
+        ("ops", "float16", "D0 D1 D11 D20 P1 P6 P11 R2"),
+        ("ops", "float32", "R0 R2 R3 M0 E0 E1 E2 E6 E13 E16 E19 E20 E25"),
+        ("ops", "float16", "E2 E6 E13 E15 E16 E19"),
     )
     for name in names.split()
 )
@@ -51,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--result", type=Path, default=Path("bench/results/candidates.json"))
     parser.add_argument("--operators", nargs="*", default=OPERATORS, help="SUITE:NAME:DTYPE")
     parser.add_argument("--device", default="nvidia/h200")
+    parser.add_argument("--share", default="0/1", help="I/N: every N-th operator from the I-th")
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     arguments = parser.parse_args(argv)
     start = time.monotonic()
@@ -58,7 +67,8 @@ def main(argv: list[str] | None = None) -> int:
     facts = {"gpu": machine.gpu, "driver": machine.driver, "versions": machine.versions}
     stage = HostStage() if arguments.device == "emulated" else CudaStage()
     records: list[dict[str, Any]] = []
-    for name in arguments.operators:
+    first, step = map(int, arguments.share.split("/"))
+    for name in arguments.operators[first::step]:
         if time.monotonic() - start > arguments.limit_s:
             print(f"{name}: out of time")
             continue

@@ -23,13 +23,12 @@ def fused_function(case: Case, device: Any) -> Any | None:
 
 
 def find_candidates(func: Any, device: Any, ranks: tuple[int, ...]) -> dict[int, Any]:
-    """Rank -> schedule of the model's choices; empty where the rule has only one."""
+    """Rank -> schedule of the model's choices; empty where no rule takes the function."""
     from tvm_tile.graph.extract import extract
-    from tvm_tile.schedule.contraction import candidates
-    from tvm_tile.schedule.rule import Task
+    from tvm_tile.schedule import Task, candidates_at
 
     graph = extract(func)
-    return {} if graph is None else candidates(Task(func, graph, device), ranks)
+    return {} if graph is None else candidates_at(Task(func, graph, device), ranks)
 
 
 @dataclass(frozen=True, slots=True)

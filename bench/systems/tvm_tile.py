@@ -79,7 +79,7 @@ class TvmTileTop10(TvmTile):
             raise NotSupported("only single kernels have candidates to measure")
         found = find_candidates(func, device, _RANKS)
         if not found:
-            raise NotSupported("this family's rule has one choice, which is top-1")
+            raise NotSupported("no rule takes this function")
         names = {f"candidate_{rank}": item for rank, item in found.items()}
         built = build_functions({n: item.func for n, item in names.items()}, device)
         with session.gpu:

@@ -18,7 +18,7 @@ from tvm.s_tir import SBlockRealize
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import RULES, Task
+from tvm_tile.schedule import Task, candidates
 from tvm_tile.schedule.padding import clamp_padding
 from tvm_tile.schedule.staged import draft
 from tvm_tile.tile.construct import construct_contraction
@@ -99,8 +99,7 @@ def scheduled(entry: Case, device: Device) -> list[tirx.PrimFunc]:
     for func in prim_functions(entry, device).values():
         graph = extract(func)
         assert graph is not None
-        task = Task(func, graph, device)
-        done += [found.func for rule in RULES[:3] if (found := rule(task)) is not None][:1]
+        done += [found.func for found in candidates(Task(func, graph, device), 1)]
     return done
 
 
@@ -141,7 +140,7 @@ def test_reads_of_images_that_a_block_overhangs_are_guarded() -> None:
     several = [plan for plan in plans if plan.program.spatial[0][0] not in (1, 37)][:6]
     assert several
     for plan in several:
-        done = found.write(plan, "contraction")
+        done = found.choices([plan], "contraction")[0]()
         assert done is not None
         check_reads(done.func)
 

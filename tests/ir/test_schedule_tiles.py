@@ -13,7 +13,8 @@ from tvm import te, tirx
 from tvm.relax import op
 
 from tvm_tile.device import find_device
-from tvm_tile.passes import ScheduleTiles, schedule_module, schedule_tiles
+from tvm_tile.passes import ScheduleTiles, schedule_module
+from tvm_tile.schedule import ranking
 
 H200 = find_device("nvidia/h200")
 SCHEDULED = "tirx.is_scheduled"
@@ -34,10 +35,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The functions that reach the rules, one entry a function."""
     seen: list[Any] = []
 
-    def note(task: Any) -> None:
+    def note(task: Any, _: int) -> tuple[()]:
         seen.append(task.func)
+        return ()
 
-    monkeypatch.setattr(schedule_tiles, "RULES", (note, *schedule_tiles.RULES))
+    monkeypatch.setattr(ranking, "RULES", (note, *ranking.RULES))
     return seen
 
 
@@ -122,14 +124,14 @@ def test_refusing_one_of_two_equal_functions() -> None:
 def test_a_rule_that_trips_does_not_fail_the_module(
     monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    def trip(_: Any) -> None:
+    def trip(*_: Any) -> None:
         raise error("not written for this")
 
     mod = module(a="add_row")
-    monkeypatch.setattr(schedule_tiles, "RULES", (trip, *schedule_tiles.RULES))
+    monkeypatch.setattr(ranking, "RULES", (trip, *ranking.RULES))
     _, (report,) = schedule_module(mod, H200)
     assert report.rule == "elementwise"
-    monkeypatch.setattr(schedule_tiles, "RULES", (trip,))
+    monkeypatch.setattr(ranking, "RULES", (trip,))
     _, (report,) = schedule_module(mod, H200)
     assert (report.rule, report.fallback) == ("dlight", "no rule takes it")
 

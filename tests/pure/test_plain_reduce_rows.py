@@ -41,7 +41,7 @@ def is_power_of_two(value: int) -> bool:
 
 @given(rows=EXTENTS, columns=EXTENTS, device=DEVICES)
 def test_a_plain_tile_covers_every_output(rows: int, columns: int, device: Device) -> None:
-    tile = construct_plain(elementwise(rows, columns), device)
+    tile = construct_plain(elementwise(rows, columns), device)[0]
     assert tile.points == rows * columns
     assert tile.grid * tile.threads * tile.vector >= tile.points
     assert (tile.grid - 1) * tile.threads * tile.vector < tile.points
@@ -52,20 +52,20 @@ def test_a_plain_tile_covers_every_output(rows: int, columns: int, device: Devic
 
 
 def test_large_outputs_fill_every_multiprocessor() -> None:
-    tile = construct_plain(elementwise(4096, 4096), H200)
+    tile = construct_plain(elementwise(4096, 4096), H200)[0]
     assert tile.grid >= H200.multi_processor_count
     assert tile.vector == 4
-    assert construct_plain(elementwise(4096, 4096, "float16"), H200).vector == 8
+    assert construct_plain(elementwise(4096, 4096, "float16"), H200)[0].vector == 8
 
 
 def test_small_outputs_prefer_threads_to_vectors() -> None:
-    tile = construct_plain(elementwise(8, 64), H200)
+    tile = construct_plain(elementwise(8, 64), H200)[0]
     assert tile.vector == 1
     assert tile.grid > 1
 
 
 def test_more_traffic_takes_longer() -> None:
-    times = [construct_plain(elementwise(4096, n), H200).seconds for n in (1, 1024, 2048, 4096)]
+    times = [construct_plain(elementwise(4096, n), H200)[0].seconds for n in (1, 1024, 2048, 4096)]
     assert times == sorted(times)
 
 
@@ -134,7 +134,7 @@ def check_reduction(tile: ReduceTile, operator: Operator, device: Device) -> Non
 @given(rows=EXTENTS, length=EXTENTS, device=DEVICES)
 def test_a_sum_over_rows(rows: int, length: int, device: Device) -> None:
     operator = row_sum(rows, length)
-    tile = construct_reduction(operator, device)
+    tile = construct_reduction(operator, device)[0]
     check_reduction(tile, operator, device)
     assert tile.form == "row" or length == 1  # then neighbours are outputs
     assert tile.block_size % 32 == 0
@@ -143,25 +143,25 @@ def test_a_sum_over_rows(rows: int, length: int, device: Device) -> None:
 @given(length=EXTENTS, columns=EXTENTS, device=DEVICES)
 def test_a_sum_over_columns(length: int, columns: int, device: Device) -> None:
     operator = column_sum(length, columns)
-    tile = construct_reduction(operator, device)
+    tile = construct_reduction(operator, device)[0]
     check_reduction(tile, operator, device)
     assert tile.form == ("column" if columns >= device.warp_size else "row")
 
 
 def test_few_long_rows_share_many_threads() -> None:
-    assert construct_reduction(row_sum(4, 1 << 20), H200).threads_per_output == 1024
-    assert construct_reduction(row_sum(1 << 20, 64), H200).threads_per_output == 32
+    assert construct_reduction(row_sum(4, 1 << 20), H200)[0].threads_per_output == 1024
+    assert construct_reduction(row_sum(1 << 20, 64), H200)[0].threads_per_output == 32
 
 
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
 def test_no_block_is_larger_than_the_device_allows(device: Device) -> None:
     stages = softmax_stages(1, 50_257)
     blocks = [
-        construct_reduction(row_sum(1, 1 << 20), device).block_size,
-        construct_reduction(column_sum(1 << 20, 64), device).block_size,
+        construct_reduction(row_sum(1, 1 << 20), device)[0].block_size,
+        construct_reduction(column_sum(1 << 20, 64), device)[0].block_size,
         construct_rows(*stages, frozenset("i"), device)[0].block_size,
-        construct_window(depthwise(8, 14, 3), device).block_size,
-        construct_plain(elementwise(4096, 4096), device).threads,
+        construct_window(depthwise(8, 14, 3), device)[0].block_size,
+        construct_plain(elementwise(4096, 4096), device)[0].threads,
     ]
     assert max(blocks) <= device.max_threads_per_block
 
@@ -176,7 +176,7 @@ def test_a_window_belongs_to_one_thread(
     channels: int, size: int, kernel: int, device: Device
 ) -> None:
     operator = depthwise(channels, size, kernel)
-    tile = construct_window(operator, device)
+    tile = construct_window(operator, device)[0]
     check_reduction(tile, operator, device)
     assert (tile.form, tile.threads_per_output) == ("window", 1)
     last = next((a.extent for a in reversed(operator.spatial_axes) if a.extent > 1), 1)

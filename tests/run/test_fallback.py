@@ -100,7 +100,7 @@ def test_a_dlight_that_raises_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> 
         raise ValueError("no such loop")
 
     monkeypatch.setattr("tvm_tile.compat.apply_dlight", trip)
-    monkeypatch.setattr("tvm_tile.passes.schedule_tiles.RULES", ())
+    monkeypatch.setattr("tvm_tile.schedule.ranking.RULES", ())
     model = tvm_tile.compile(relax_module(lambda x: op.exp(x), ((5, 7),)), "emulated")
     assert model.report.kernels[0].fallback == "no rule takes it; dlight fails: no such loop"
     np.testing.assert_allclose(model(X), np.exp(X), rtol=1e-6)

@@ -5,7 +5,7 @@ What no rule takes goes to dlight; what dlight does not take, statement by state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.plan.report import KernelReport
-from tvm_tile.schedule import RULES, Scheduled, Task
+from tvm_tile.schedule import Task, candidates
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 
 DLIGHT = "dlight"
@@ -96,14 +96,11 @@ def _schedule(
     graph = None if obstacle else extract(func)
     traffic = float(graph.traffic) if graph else 0.0
     if refused is None and graph is not None:
-        task = Task(func, graph, device)
-        for rule in RULES:
-            found = _try(rule, task)
-            if found is not None:
-                return found.func, KernelReport(
-                    "", names, found.rule, found.grid, found.block, found.tile,
-                    found.seconds, traffic, "",
-                )  # fmt: skip
+        for found in candidates(Task(func, graph, device), 1):
+            return found.func, KernelReport(
+                "", names, found.rule, found.grid, found.block, found.tile,
+                found.seconds, traffic, "",
+            )  # fmt: skip
     reason = refused or obstacle
     reason = reason or ("no rule takes it" if graph else "its loops are not plain tensor blocks")
     if not obstacle and not beyond_dlight:
@@ -114,14 +111,6 @@ def _schedule(
             reason = f"{reason}; dlight fails: {error}"
     scheduled = schedule_statements(func)
     return scheduled, KernelReport("", names, STATEMENTS, 0, 0, "", 0.0, traffic, reason)
-
-
-def _try(rule: Callable[[Task], Scheduled | None], task: Task) -> Scheduled | None:
-    """A rule's answer; a rule that trips over a function has not taken it."""
-    try:
-        return rule(task)
-    except compat.TVM_ERRORS:
-        return None
 
 
 def _operators(func: tirx.PrimFunc) -> str:

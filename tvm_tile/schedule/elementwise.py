@@ -13,33 +13,42 @@ Each output becomes one kernel; everything between input and output is inlined.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from tvm.s_tir import Schedule
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.normalize import inline_spatial
-from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import bind_flat
 from tvm_tile.tile.plain import PlainTile, construct_plain
 
 
-def schedule_elementwise(task: Task) -> Scheduled | None:
-    """Schedule a function without reductions; ``None`` if it has one."""
+def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for a function without reductions; none if it has one."""
     if task.graph.reductions:
-        return None
+        return ()
     sch = Schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or not form.outputs:
-        return None
-    tiles: list[PlainTile] = []
-    for name in form.outputs:
-        block = sch.get_sblock(name)
-        operator = extract_operator(sch.get(block))
-        tile = (
-            construct_plain(operator, task.device) if operator else _opaque(sch, name, task.device)
-        )
-        bind_flat(sch, block, tile.threads, tile.vector)
-        tiles.append(tile)
+        return ()
+    choices = [_tiles(sch, name, task.device) for name in form.outputs]
+    # Outputs of one function are alike: the first choices go together, then the second ones.
+    together = list(zip(*choices, strict=False))[:count]
+    return tuple(partial(_written, sch, form.outputs, tiles) for tiles in together)
+
+
+def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
+    operator = extract_operator(sch.get(sch.get_sblock(name)))
+    return construct_plain(operator, device) if operator else (_opaque(sch, name, device),)
+
+
+def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:
+    sch = sch.copy()
+    for name, tile in zip(outputs, tiles, strict=True):
+        bind_flat(sch, sch.get_sblock(name), tile.threads, tile.vector)
     main = max(tiles, key=lambda tile: tile.seconds)
     return Scheduled(
         sch.mod["main"],

@@ -18,6 +18,9 @@ Three forms, by where the summed elements lie in memory:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
@@ -25,31 +28,33 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import copy_guard
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
-from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
 
 
-def schedule_reduction(task: Task) -> Scheduled | None:
-    """Schedule a function with one reduction; ``None`` for any other number."""
+def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for a function with one reduction; none for any other number."""
     if len(task.graph.reductions) != 1:
-        return None
+        return ()
     sch = Schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or len(form.reductions) != 1 or len(form.outputs) > 1:
-        return None
+        return ()
     operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))
     if operator is None:
-        return None
+        return ()
+    construct = construct_window if is_window(operator) else construct_reduction
+    tiles = construct(operator, task.device)[:count]
+    return tuple(partial(_written, sch, form, tile) for tile in tiles)
+
+
+def _written(sch: Schedule, form: NormalForm, tile: ReduceTile) -> Scheduled | None:
+    write = _write_window if tile.form == "window" else _write_shared
     try:
-        if is_window(operator):
-            tile = construct_window(operator, task.device)
-            func = _write_window(sch, form, tile)
-        else:
-            tile = construct_reduction(operator, task.device)
-            func = _write_shared(sch, form, tile)
+        func = write(sch.copy(), form, tile)
     except ScheduleError:
         return None
     return Scheduled(func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds)

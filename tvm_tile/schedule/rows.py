@@ -16,46 +16,55 @@ row but the rows are neighbours in memory (a softmax over channels), each thread
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
-from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.rows import RowTile, construct_rows
 
 
-def schedule_rows(task: Task) -> Scheduled | None:
-    """Schedule reductions that share their rows and one output; ``None`` for anything else.
+def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for reductions that share their rows and one output; none for anything else.
 
     A single reduction is taken where its result goes back to every element of its row.
     """
     sch = Schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or not form.reductions or len(form.outputs) != 1:
-        return None
+        return ()
     output = extract_operator(sch.get(sch.get_sblock(form.outputs[0])))
     reductions = [extract_operator(sch.get(sch.get_sblock(name))) for name in form.reductions]
     if output is None or any(op is None for op in reductions):
-        return None
+        return ()
     sums = [op for op in reductions if op is not None]
     if len(sums) == 1 and not _returns_to_its_row(sums[0], output):
-        return None
+        return ()
     rows = _row_axes(output, sums)
     is_row = [axis.name in rows for axis in output.axes]
-    for tile in construct_rows(output, sums, rows, task.device):
+    tiles = construct_rows(output, sums, rows, task.device)[:count]
+    return tuple(partial(_written, sch, form, is_row, tile) for tile in tiles)
+    is_row = [axis.name in rows for axis in output.axes]
+
+
+def _written(
+    sch: Schedule, form: NormalForm, is_row: list[bool], tile: RowTile
+) -> Scheduled | None:
+    attempt = sch.copy()
+    try:
+        _write(attempt, form, is_row, tile)
+    except ScheduleError:
         # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
-        attempt = sch.copy()
-        try:
-            _write(attempt, form, is_row, tile)
-        except ScheduleError:
-            continue
-        func = attempt.mod["main"]
-        return Scheduled(func, "rows", tile.describe(), tile.grid, tile.block_size, tile.seconds)
-    return None
+        return None
+    func = attempt.mod["main"]
+    return Scheduled(func, "rows", tile.describe(), tile.grid, tile.block_size, tile.seconds)
 
 
 def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:

@@ -1,8 +1,8 @@
-"""What a scheduling rule is: ``None`` for "not mine", else a scheduled function."""
+"""What a scheduling rule is: it names tiles, best first, and writes those it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -22,6 +22,8 @@ class Scheduled:
         grid: blocks of the main kernel.
         block: threads of a block.
         seconds: predicted time.
+        shared_bytes: predicted shared memory of a block, its padding not counted.
+        registers: predicted registers of a thread; ``None`` where the model does not say.
     """
 
     func: tirx.PrimFunc
@@ -30,6 +32,8 @@ class Scheduled:
     grid: int
     block: int
     seconds: float
+    shared_bytes: int = 0
+    registers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +45,8 @@ class Task:
     device: Device
 
 
-Rule = Callable[[Task], Scheduled | None]
+Choice = Callable[[], Scheduled | None]
+"""Writes one tile; ``None`` where TVM cannot analyse what that takes."""
+
+Rule = Callable[[Task, int], Sequence[Choice]]
+"""At most so many choices for a function, best first; none for "not mine"."""

@@ -25,6 +25,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 from tvm.s_tir import Schedule
@@ -36,7 +37,7 @@ from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.guards import copy_guard, drop_guards
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.padding import clamp_padding, free_copies
-from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
@@ -50,9 +51,6 @@ from tvm_tile.schedule.steps import (
 from tvm_tile.tile.banks import StagedLayout, staged_layouts
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.rtile import RProgram, TilePlan
-
-# TVM cannot analyse every combination of splits; then the next best tile is written.
-ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +69,24 @@ class Draft:
     operator: Operator
     device: Device
 
-    def write(self, plan: TilePlan, rule: str) -> Scheduled | None:
-        """The function scheduled so, in the name of ``rule``; ``None`` if TVM cannot write it."""
+    def _write(self, plan: TilePlan, rule: str) -> Scheduled | None:
         func = _write(self.sch.copy(), self.form, plan, self.device)
         if func is None:
             return None
-        tile, seconds = plan.program.describe(), plan.cost.seconds
-        return Scheduled(func, rule, tile, plan.grid_size, plan.block_size, seconds)
+        return Scheduled(
+            func,
+            rule,
+            plan.program.describe(),
+            plan.grid_size,
+            plan.block_size,
+            plan.cost.seconds,
+            plan.cost.footprint,
+            plan.cost.registers,
+        )
 
-    def write_first(self, plans: Iterable[TilePlan], rule: str) -> Scheduled | None:
-        """The first of ``plans`` that TVM can write."""
-        return next((done for plan in plans if (done := self.write(plan, rule))), None)
+    def choices(self, plans: Iterable[TilePlan], rule: str) -> tuple[Choice, ...]:
+        """``plans`` in the name of ``rule``."""
+        return tuple(partial(self._write, plan, rule) for plan in plans)
 
 
 def draft(task: Task) -> Draft | None:

@@ -7,7 +7,7 @@ threads as fill the device.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
@@ -52,13 +52,18 @@ class PlainTile:
         return cls(points, threads, vector, seconds + device.launch_latency)
 
 
-def construct_plain(operator: Operator, device: Device) -> PlainTile:
-    """The tile of an element-wise operator."""
+def construct_plain(operator: Operator, device: Device) -> tuple[PlainTile, ...]:
+    """Tiles of an element-wise operator, best first; the others vary its vector and its block."""
     points = math.prod(axis.extent for axis in operator.spatial_axes)
-    vector = flat_vector_elements(operator)
+    widest = flat_vector_elements(operator)
+    vector = widest
     while vector > 1 and points < vector * _THREADS[-1] * device.multi_processor_count:
         vector //= 2
-    return PlainTile.for_points(points, device, vector=vector, traffic=float(operator.traffic))
+    traffic = float(operator.traffic)
+    best = PlainTile.for_points(points, device, vector=vector, traffic=traffic)
+    vectors = [vector, *(v for v in (8, 4, 2, 1) if v != vector and widest % v == 0)]
+    others = [replace(best, vector=v, threads=t) for v in vectors for t in _THREADS]
+    return (best, *(tile for tile in others if tile != best))
 
 
 def vector_elements(operator: Operator) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
@@ -64,8 +64,11 @@ def _memory_seconds(operator: Operator, device: Device) -> float:
     return max(stream, compute, _ROUND_TRIP_SECONDS) + device.launch_latency
 
 
-def construct_window(operator: Operator, device: Device) -> ReduceTile:
-    """One thread a sum, or a few neighbouring sums where they share loads and threads abound."""
+def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
+    """One thread a sum, or a few neighbouring sums where they share loads and threads abound.
+
+    The best tile comes first; the others vary the sums of a thread and the threads of a block.
+    """
     outputs, depth = _counts(operator)
     last = [axis for axis in operator.spatial_axes if axis.extent > 1][-1:]
     per_thread = 1
@@ -77,7 +80,14 @@ def construct_window(operator: Operator, device: Device) -> ReduceTile:
     threads = 128 if outputs // per_thread >= 128 * device.multi_processor_count else 64
     laps = _laps(outputs, threads, device) if per_thread == 1 and depth <= _SHORT else 1
     seconds = _memory_seconds(operator, device)
-    return ReduceTile("window", outputs, threads * per_thread * laps, per_thread, 1, seconds, laps)
+    best = ReduceTile("window", outputs, threads * per_thread * laps, per_thread, 1, seconds, laps)
+    others = [
+        replace(best, outputs_per_block=t * n, outputs_per_thread=n, laps=1)
+        for n in (1, 2, 4)
+        for t in (64, 128, 256)
+        if not last or last[0].extent % n == 0
+    ]
+    return (best, *(tile for tile in others if tile != best))
 
 
 def _laps(outputs: int, threads: int, device: Device) -> int:
@@ -89,8 +99,11 @@ def _laps(outputs: int, threads: int, device: Device) -> int:
     return next((n for n in (4, 2) if outputs % (n * threads) == 0 and outputs // n >= wanted), 1)
 
 
-def construct_reduction(operator: Operator, device: Device) -> ReduceTile:
-    """Threads across the reduction where its elements are neighbours, else across the outputs."""
+def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
+    """Threads across the reduction where its elements are neighbours, else across the outputs.
+
+    The best tile comes first; the others have more or fewer threads an output.
+    """
     outputs, depth = _counts(operator)
     largest = max(operator.reads, key=lambda read: read.tensor.size)
     contiguous = largest.contiguous_axis
@@ -103,14 +116,30 @@ def construct_reduction(operator: Operator, device: Device) -> ReduceTile:
         parts = power_of_two(
             min(wanted, max(1, depth // 4), device.max_threads_per_block // across)
         )
-        return ReduceTile("column", outputs, across, 1, parts, seconds)
+        most = device.max_threads_per_block // across
+        return tuple(
+            ReduceTile("column", outputs, across, 1, threads, seconds)
+            for threads in _around(parts, 1, most)
+        )
     wanted = max(device.warp_size, resident // max(1, outputs))
     parts = max(
         device.warp_size,
         power_of_two(min(wanted, max(1, depth // 2), device.max_threads_per_block)),
     )
-    rows = max(1, min(256 // parts, outputs // device.multi_processor_count))
-    return ReduceTile("row", outputs, power_of_two(rows), 1, parts, seconds)
+    return tuple(
+        ReduceTile("row", outputs, _rows_of_a_block(outputs, threads, device), 1, threads, seconds)
+        for threads in _around(parts, device.warp_size, device.max_threads_per_block)
+    )
+
+
+def _rows_of_a_block(outputs: int, threads: int, device: Device) -> int:
+    return power_of_two(max(1, min(256 // threads, outputs // device.multi_processor_count)))
+
+
+def _around(best: int, least: int, most: int) -> list[int]:
+    """``best`` and its multiples by powers of two, the nearest first."""
+    factors = (1, 2, 0.5, 4, 0.25, 8, 0.125)
+    return [int(best * f) for f in factors if least <= best * f <= most and best * f >= 1]
 
 
 def power_of_two(value: int) -> int:
