@@ -40,43 +40,21 @@ class Functions:
     """
 
     names: frozenset[str]
-    _module: Any
-    _launchers: tuple[object, ...]  # emulated kernels live as long as these
+    _loaded: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        return self._module[name]
+        return self._loaded[name][name]
 
 
 def build_functions(functions: Mapping[str, Any], device: Any) -> Functions:
-    """Build scheduled PrimFuncs."""
-    from tvm import relax
+    """Build scheduled PrimFuncs and load them onto the device."""
+    from tvm_tile.build import Builder, Program
+    from tvm_tile.runtime.launch import load_functions
 
-    from tvm_tile import compat
-    from tvm_tile.build import Builder
-    from tvm_tile.runtime.emulate import attach_emulated
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1,), "float32"))
-    with builder.function("main", [x]):
-        builder.emit_func_output(x)
-    mod = builder.get()
-    for symbol, func in functions.items():
-        mod[symbol] = func.with_attr("global_symbol", symbol)
-    tools = Builder(device)
-    failures = tools.find_failures(mod)
-    for symbol in failures:
-        del mod[symbol]
-    mod = relax.transform.VMShapeLower()(relax.transform.AttachGlobalSymbol()(mod))
-    program = tools.build(mod)
-    host = compat.load_host(program.host)
-    launchers: list[object] = []
-    for kernel in program.kernels:
-        if program.language == "opencl":
-            launchers.append(attach_emulated(kernel))
-            continue
-        host.import_module(
-            compat.cuda_module_from_cubin(
-                kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
-            )
-        )
-    return Functions(frozenset(functions.keys() - failures.keys()), host, tuple(launchers))
+    programs = Builder(device).build_functions(functions)
+    loaded = {
+        name: load_functions(program, device.name)
+        for name, program in programs.items()
+        if isinstance(program, Program)
+    }
+    return Functions(frozenset(loaded), loaded)

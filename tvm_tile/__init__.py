@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         BuildError,
         CalibrationError,
         CompilerNotFoundError,
+        DeviceAbsentError,
         DeviceError,
         DeviceRecordError,
         DeviceTooSmallError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         InstallationError,
         ModelError,
         ModelFileError,
+        OptionError,
         SavedModelError,
         TileError,
         UnknownDeviceError,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     )
     from tvm_tile.pipeline import Options, compile
     from tvm_tile.runtime import CompiledModel, load
+    from tvm_tile.schedule.ranking import schedule
 
 __all__ = [
     "BuildError",
@@ -46,6 +49,7 @@ __all__ = [
     "CompiledModel",
     "CompilerNotFoundError",
     "Device",
+    "DeviceAbsentError",
     "DeviceError",
     "DeviceRecordError",
     "DeviceTooSmallError",
@@ -54,6 +58,7 @@ __all__ = [
     "InstallationError",
     "ModelError",
     "ModelFileError",
+    "OptionError",
     "Options",
     "SavedModelError",
     "TileError",
@@ -64,6 +69,7 @@ __all__ = [
     "devices",
     "find_device",
     "load",
+    "schedule",
 ]
 
 # Where each public name lives, other than the errors.
@@ -83,6 +89,9 @@ check_installation()
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "schedule":
+        # The package of the rules is this function, too; see there.
+        return importlib.import_module("tvm_tile.schedule")
     value = getattr(importlib.import_module(_HOMES.get(name, "tvm_tile.errors")), name)
     globals()[name] = value
     return value

@@ -6,8 +6,10 @@ TileError
 │   ├── UnsupportedOperatorError an operator no importer knows, by name and node
 │   └── DynamicShapeError       an unknown extent with no value and no bound
 ├── InputError                  the arguments of a call: count, dtype, rank or shape
+├── OptionError                 an option out of its range
 ├── DeviceError                 the hardware that was asked for
 │   ├── UnknownDeviceError      no such device record, or none present
+│   ├── DeviceAbsentError       a measurement was asked for, and its GPU is not here
 │   ├── DeviceRecordError       a device record's file: missing, corrupt or incomplete
 │   └── DeviceTooSmallError     a kernel needs more than the device has
 ├── CalibrationError            a GPU could not be measured
@@ -62,12 +64,20 @@ class InputError(TileError):
     """A compiled model was called with the wrong number, dtype, rank or shape of inputs."""
 
 
+class OptionError(TileError):
+    """An option of a compilation is out of its range."""
+
+
 class DeviceError(TileError):
     """The device that was asked for does not serve."""
 
 
 class UnknownDeviceError(DeviceError):
     """No device record has that name, or no device is present."""
+
+
+class DeviceAbsentError(DeviceError):
+    """Candidates are to be measured on a device that is not present."""
 
 
 class DeviceRecordError(DeviceError):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -12,22 +16,32 @@ from tvm import relax
 from tvm.target import Target
 
 from tvm_tile import compat
+from tvm_tile._version import __version__
 from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.device import Device
 from tvm_tile.device.detect import device_for_target, resolve_device
+from tvm_tile.errors import OptionError
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
     MarkReductions,
+    MeasureCandidates,
+    Plan,
+    PlanFunction,
     ReadTransposed,
+    Remembered,
     ScheduleTiles,
+    StoredPlans,
+    given_name,
     schedule_module,
 )
 from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 
 Progress = Callable[[str, int, int], None]
+_IMPORTED = time.time()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +51,33 @@ class Options:
     Attributes:
         cuda_graph: capture launches into CUDA graphs where the device can replay them.
         parallel_builds: kernels compiled at once; one a processor by default.
+        topk: above 1, the model's so many best schedules of each kernel are built and run, and
+            the fastest is kept: the GPU must be present. 0 and 1 take the model's first choice
+            and touch no GPU.
+        exclusive: held (``with exclusive:``) while a kernel's schedules are timed; by default a
+            lock among this user's processes on this machine.
+        cache: where schedules and machine code are kept for the next compilation, which then
+            neither ranks, measures nor compiles what it finds there: a folder; True for that
+            of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
+            False for nowhere.
+
+    Raises:
+        OptionError: ``topk`` < 0.
     """
 
     cuda_graph: bool = True
     parallel_builds: int | None = None
+    topk: int = 1
+    exclusive: AbstractContextManager[Any] | None = None
+    cache: bool | str | os.PathLike[str] = True
+
+    def __post_init__(self) -> None:
+        if self.topk < 0:
+            raise OptionError(
+                "topk must not be negative",
+                str(self.topk),
+                "use 1 for the model's first choice, more to measure",
+            )
 
 
 def compile(
@@ -70,6 +107,7 @@ def compile(
     Raises:
         ModelError: the model cannot be read, or uses an operator no importer knows.
         UnknownDeviceError: no device record has that name.
+        DeviceAbsentError: ``topk`` asks for measurements, and the GPU is not there.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's.
     """
@@ -80,11 +118,17 @@ def compile(
     watch.lap("import")
     fused = fuse(imported.mod, record)
     watch.lap("fuse")
-    builder = Builder(record, workers=options.parallel_builds, on_kernel=progress)
-    scheduled, kernels = _schedule_what_builds(fused, record, builder)
+    store = _open_store(options)
+    builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
+    measure = MeasureCandidates(record, builder, options.exclusive)
+    plan = _plan(record, options, measure, store)
+    scheduled, kernels = _schedule_what_builds(fused, record, builder, plan)
     program = builder.build(_lower(scheduled, record, options))
-    watch.lap("schedule and lower", "machine code", builder.compiler_seconds)
-    report = Report(record.name, kernels, (), tuple(watch.stages))
+    inner = {"machine code": builder.compiler_seconds}
+    if measure.seconds:
+        inner["measure"] = measure.seconds
+    watch.lap("schedule and lower", inner)
+    report = Report(record.name, kernels, tuple(measure.notes), tuple(watch.stages))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
 
@@ -127,12 +171,12 @@ class _Stopwatch:
         self.stages: list[Stage] = []
         self._last = time.perf_counter()
 
-    def lap(self, name: str, inner: str = "", inner_seconds: float = 0.0) -> None:
-        """A stage ends; ``inner`` is a stage of its own that took place within it."""
+    def lap(self, name: str, inner: Mapping[str, float] | None = None) -> None:
+        """A stage ends; ``inner`` are the seconds of stages that took place within it."""
         now = time.perf_counter()
-        self.stages.append(Stage(name, now - self._last - inner_seconds))
-        if inner:
-            self.stages.append(Stage(inner, inner_seconds))
+        inner = inner or {}
+        self.stages.append(Stage(name, now - self._last - sum(inner.values())))
+        self.stages += [Stage(within, seconds) for within, seconds in inner.items()]
         self._last = now
 
 
@@ -142,24 +186,54 @@ def fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
         return rename_by_content(tvm.transform.Sequential(_fusion_passes())(mod))
 
 
+def _open_store(options: Options) -> Store | None:
+    folder = cache_folder(options.cache, os.environ)
+    code = None if folder is None else _own_fingerprint()
+    if folder is None or code is None:
+        return None
+    return Store(folder, " ".join((__version__, *compat.installed_versions(), code)))
+
+
+@functools.cache
+def _own_fingerprint() -> str | None:
+    return fingerprint(Path(__file__).parent, _IMPORTED)
+
+
+def _plan(
+    device: Device, options: Options, measure: MeasureCandidates, store: Store | None
+) -> Plan:
+    """How to schedule one function."""
+    plan: Plan = PlanFunction(device)
+    if options.topk > 1:
+        plan = PlanFunction(device, options.topk, measure)
+    if store is not None:
+        plan = StoredPlans(plan, store, device, options.topk)
+    return Remembered(plan)
+
+
 def _schedule_what_builds(
-    fused: tvm.IRModule, device: Device, builder: Builder
+    fused: tvm.IRModule, device: Device, builder: Builder, plan: Plan
 ) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
     """Schedule; what does not build is scheduled by dlight instead, then by statements."""
     refused: dict[str, str] = {}
     beyond_dlight: set[str] = set()
     while True:
         scheduled, kernels = schedule_module(
-            fused, device, refused=refused, beyond_dlight=beyond_dlight
+            fused, device, refused=refused, beyond_dlight=beyond_dlight, plan=plan
         )
         failures = builder.find_failures(scheduled)
-        rules = {kernel.name: kernel.rule for kernel in kernels}
+        reports = {kernel.name: kernel for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
-        failures = {n: e for n, e in failures.items() if rules.get(n, STATEMENTS) != STATEMENTS}
-        if not failures:
+        failed = [
+            (reports[name], error)
+            for name, error in failures.items()
+            if name in reports and reports[name].rule != STATEMENTS
+        ]
+        if not failed:
             return scheduled, kernels
-        beyond_dlight |= {name for name in failures if rules[name] == DLIGHT}
-        for name, error in failures.items():
+        beyond_dlight |= {kernel.name for kernel, _ in failed if kernel.rule == DLIGHT}
+        for kernel, error in failed:
+            name = given_name(kernel.name, kernel.rank)
             refused.setdefault(name, f"its kernel did not build: {error.current}")
 
 
@@ -186,6 +260,11 @@ def _fusion_passes() -> list[tvm.transform.Pass]:
         relax.transform.FuseTIR(),
         # Once more, for what feeds reductions.
         MarkReductions(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        # And for what follows them: a mean's division, the rounding of a sum to half precision.
+        MarkReductions(with_followers=True),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import copy
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bench.gpu import CudaStage, HostStage
 from bench.inputs import untouched
-from bench.systems.system import NotSupported, Prepared, Session
+from bench.systems.system import Prepared, Session
 from bench.workload import Case, Workload
-
-_RANKS = tuple(range(10))
-_SAMPLES = 5
 
 
 class TvmTile:
-    """``tvm_tile.compile``, nothing measured."""
+    """``tvm_tile.compile``, nothing measured before.
+
+    Attributes:
+        topk: schedules of each kernel that compiling may measure; 1: none is.
+    """
 
     name = "tvm_tile"
     variant = "top1"
-    preload = ("torch", "torch.export", "tvm_tile", "tvm_tile.frontend.torch", "bench.functions")
+    topk = 1
+    preload = ("torch", "torch.export", "tvm_tile", "tvm_tile.frontend.torch")
 
     def missing(self) -> str:
         """Runs wherever the benchmark does."""
@@ -40,59 +40,59 @@ class TvmTile:
 
         import tvm_tile
 
-        example = (torch.ones(4, 4),)
-        tvm_tile.compile(torch.nn.ReLU(), "nvidia/h200", example_inputs=example)
+        example, options = (torch.ones(4, 4),), tvm_tile.Options(cache=False)
+        tvm_tile.compile(torch.nn.ReLU(), "nvidia/h200", example_inputs=example, options=options)
 
     def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
         """Compile; calls are the public ones, on torch's tensors and stream."""
         import tvm_tile
 
-        # One worker: the others compile other workloads. So the compiler's share is exact, too.
-        options = tvm_tile.Options(parallel_builds=1)
         model = tvm_tile.compile(
-            case.module, session.device, example_inputs=untouched(case), options=options
+            case.module,
+            session.device,
+            example_inputs=untouched(case),
+            options=self._options(session),
         )
         stages = {stage.name: stage.seconds for stage in model.report.stages}
         kernels = model.report.kernels
         return Prepared(
             start=lambda inputs: partial(model, *inputs),
-            schedule_s=sum(stages.values()) - stages["machine code"],
+            schedule_s=sum(stages.values()) - stages["machine code"] - stages.get("measure", 0.0),
             kernels=len(kernels),
             fallbacks=len(model.report.fallbacks),
-            note=f"{kernels[0].rule} {kernels[0].tile}" if len(kernels) == 1 else "",
+            note=_note(kernels),
+        )
+
+    def _options(self, session: Session) -> Any:
+        import tvm_tile
+
+        # One worker: the others compile other workloads. So the compiler's share is exact, too.
+        return tvm_tile.Options(
+            parallel_builds=1,
+            topk=self.topk,
+            # Others may be measuring, and what waiting for them takes is not compile time.
+            exclusive=session.gpu,
+            # What is measured is compiling, not reading what an earlier run has compiled.
+            cache=False,
         )
 
 
 class TvmTileTop10(TvmTile):
-    """The best of the model's ten first choices, each measured; for single kernels."""
+    """The fastest of the model's ten first choices for each kernel, measured one by one."""
 
     variant = "top10"
+    topk = 10
 
-    def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
-        """Build and time ten candidates."""
-        from bench.functions import build_functions, find_candidates, fused_function
-        from tvm_tile import find_device
 
-        device = find_device(session.device)
-        func = fused_function(case, device)
-        if func is None:
-            raise NotSupported("only single kernels have candidates to measure")
-        found = find_candidates(func, device, _RANKS)
-        if not found:
-            raise NotSupported("no rule takes this function")
-        names = {f"candidate_{rank}": item for rank, item in found.items()}
-        built = build_functions({n: item.func for n, item in names.items()}, device)
-        with session.gpu:
-            inputs = session.draw()
-            runs = {n: destination_style(built[n], case, inputs) for n in sorted(built.names)}
-            times = _seconds(runs)
-        best = min(times, key=times.__getitem__)
-        return Prepared(
-            start=lambda inputs: destination_style(built[best], case, inputs),
-            kernels=1,
-            fallbacks=0,
-            note=f"#{best.rpartition('_')[2]} of {len(times)}: {names[best].tile}",
-        )
+def _note(kernels: Sequence[Any]) -> str:
+    """The tile of a single kernel, and which choice it was; how many were not the first."""
+    if len(kernels) == 1:
+        (kernel,) = kernels
+        place = f"#{kernel.rank} of {kernel.measured}: " if kernel.measured else ""
+        return f"{place}{kernel.rule} {kernel.tile}"
+    measured = [kernel for kernel in kernels if kernel.measured]
+    others = sum(kernel.rank > 0 for kernel in measured)
+    return f"not the first choice for {others} of {len(measured)}" if measured else ""
 
 
 def destination_style(
@@ -114,14 +114,3 @@ def destination_style(
         return output
 
     return run
-
-
-def _seconds(runs: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    import torch
-
-    stage = CudaStage() if torch.cuda.is_available() else HostStage()
-    times = {}
-    for name, run in runs.items():
-        run()
-        times[name] = statistics.median(stage.time(run, _SAMPLES, cold=True))
-    return times

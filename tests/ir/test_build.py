@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 import tvm_ffi
@@ -15,11 +17,13 @@ from tvm.relax import op
 import tvm_tile.build.cuda
 import tvm_tile.build.lower
 from tvm_tile import compat
-from tvm_tile.build import Builder, build_program, check_kernel, rename_by_content
+from tvm_tile.build import Builder, Program, build_program, check_kernel, rename_by_content
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.device import find_device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, InstallationError
+from tvm_tile.plan.store import Store
+from tvm_tile.runtime.launch import load_functions
 
 H200 = find_device("nvidia/h200")
 EMULATED = find_device("emulated")
@@ -108,6 +112,41 @@ class TestFailures:
         mod = schedule(relax_module(op.nn.relu, ((8, 8),), "float16"))
         with pytest.raises(BuildError, match="float16"):
             build_program(mod, EMULATED)
+
+
+class TestFunctions:
+    def test_each_becomes_a_program_of_its_own(self) -> None:
+        functions = {"good": add_one(), "other": add_one(threads=32), "bad": add_one(threads=None)}
+        built = Builder(H200).build_functions(functions)
+        assert list(built) == list(functions)
+        assert isinstance(built["bad"], BuildError)
+        for name in ("good", "other"):
+            program = built[name]
+            assert isinstance(program, Program)
+            assert [kernel.name for kernel in program.kernels] == [f"{name}_kernel"]
+            assert (program.vm, program.host != b"") == (b"", True)
+
+    def test_they_are_called_by_their_names(self) -> None:
+        program = Builder(EMULATED).build_functions({"plus_one": add_one()})["plus_one"]
+        assert isinstance(program, Program)
+        functions = load_functions(program, "emulated")
+        x, y = (tvm.runtime.tensor(np.full(256, v, "float32")) for v in (3, 0))
+        functions["plus_one"](x, y)
+        assert (y.numpy() == 4).all()
+
+    def test_machine_code_is_kept_for_the_next_builder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = Store(tmp_path, "1")
+        first = Builder(H200, store=store).build_functions({"f": add_one()})["f"]
+        monkeypatch.setattr(tvm_tile.build.lower, "compile_cuda", lambda *_, **__: b"new")
+        again = Builder(H200, store=store).build_functions({"f": add_one()})["f"]
+        assert isinstance(first, Program)
+        assert isinstance(again, Program)
+        assert again.kernels == first.kernels
+        other = Builder(H200, store=store).build_functions({"f": add_one(threads=32)})["f"]
+        assert isinstance(other, Program)
+        assert other.kernels[0].binary == b"new"
 
 
 class TestCuda:

@@ -142,12 +142,14 @@ def test_loads_take_each_element_once(offsets: set[int], vector: int) -> None:
 
 
 def test_a_plane_is_read_in_vectors() -> None:
-    """Two whole rows of eight channels lie in one run; turned, each element takes a load."""
-    op = conv2d(64, 128, 14, 1, batch=16)
-    program = RProgram(op, RTile((1, 4, 2, 7, 1, 1, 1)), RTile((8, 128, 2, 7, 8, 1, 1)))
-    layout = staged_layout(op.reads[0], program, H200)
-    assert layout.is_plain
-    assert layout.loads == 8 * 2 * 7 / 4
+    """Of eight channels' two whole rows a thread takes runs of four, of seven one at a time."""
+    for extent, run in ((14, 1), (16, 4)):
+        op = conv2d(64, 128, extent, 1, batch=16)
+        own = extent // 2
+        program = RProgram(op, RTile((1, 4, 2, own, 1, 1, 1)), RTile((8, 128, 2, own, 8, 1, 1)))
+        layout = staged_layout(op.reads[0], program, H200)
+        assert layout.is_plain
+        assert layout.loads == 8 * 2 * own / run
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)

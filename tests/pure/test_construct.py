@@ -85,13 +85,13 @@ def test_every_plan_is_sound(name: str, device: Device) -> None:
 def test_plans_are_ranked_distinct_and_repeatable(name: str) -> None:
     plans = construct_contraction(OPERATORS[name], H200, 100)
     seconds = [plan.cost.seconds for plan in plans]
-    near = [plan for plan in plans if plan.cost.seconds <= 1.04 * min(seconds)]
+    near = [plan for plan in plans if plan.cost.seconds <= 1.02 * min(seconds)]
     # What no model tells apart goes by traffic.
     assert plans[: len(near)] == tuple(near)
     moved = [transfer_seconds(plan, H200) for plan in near]
     assert moved == sorted(moved)
     assert seconds[len(near) :] == sorted(seconds[len(near) :])
-    programs = {(p.program.register, p.program.shared, p.program.groups) for p in plans}
+    programs = {p.program for p in plans}
     assert len(programs) == len(plans)
     assert plans == construct_contraction(OPERATORS[name], H200, 100)
 

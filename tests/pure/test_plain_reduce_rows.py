@@ -150,7 +150,7 @@ def test_a_sum_over_columns(length: int, columns: int, device: Device) -> None:
 
 def test_few_long_rows_share_many_threads() -> None:
     assert construct_reduction(row_sum(4, 1 << 20), H200)[0].threads_per_output == 1024
-    assert construct_reduction(row_sum(1 << 20, 64), H200)[0].threads_per_output == 32
+    assert construct_reduction(row_sum(1 << 20, 64), H200)[0].threads_per_output == 8
 
 
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)

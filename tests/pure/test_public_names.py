@@ -23,6 +23,7 @@ PUBLIC = {
     "devices",
     "find_device",
     "load",
+    "schedule",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +19,11 @@ REPORT = Report("nvidia/h200", (OWN, FALLBACK), ("a note",), STAGES)
 
 TEXT = st.text(max_size=20)
 FINITE = st.floats(0, 1e12)
+COUNTS = st.integers(0, 10)
 KERNELS = st.builds(
-    KernelReport, TEXT, TEXT, TEXT, st.integers(), st.integers(), TEXT, FINITE, FINITE, TEXT
-)
+    KernelReport, TEXT, TEXT, TEXT, st.integers(), st.integers(), TEXT, FINITE, FINITE, TEXT,
+    COUNTS, COUNTS, FINITE,
+)  # fmt: skip
 REPORTS = st.builds(
     Report,
     TEXT,
@@ -49,6 +52,15 @@ def test_people_see_every_kernel_and_every_reason() -> None:
     assert "a note" in text
     assert "2 kernels for nvidia/h200: 1 scheduled by tiles, 1 fell back" in text
     assert "compiled in 1.75 s: import 0.25, machine code 1.50" in text
+
+
+def test_what_was_measured_has_a_column() -> None:
+    assert "measured" not in REPORT.render()
+    kernel = replace(OWN, measured=10, rank=2, measured_seconds=11e-6)
+    heading, first, second = Report("emulated", (kernel, FALLBACK), ()).render().splitlines()[:3]
+    column = heading.index("measured")
+    assert first[column:].startswith("11.0 us, #3 of 10  3.00 MB")
+    assert second[column:].startswith("- ")
 
 
 def test_fallbacks_are_the_kernels_with_a_reason() -> None:

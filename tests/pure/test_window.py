@@ -1,4 +1,4 @@
-"""Tiles of staged windows: they fit, cover the output, and lie as the kernel wants them."""
+"""Strips of sliding windows: they cover the output, and their rows meet every window once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_tile.device import find_device
-from tvm_tile.device.device import MemoryLevel
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
-from tvm_tile.tile.window import construct_staged_window, is_staged_window
+from tvm_tile.tile.strips import construct_strips
+from tvm_tile.tile.window import WindowTile, window_of
 
 H200 = find_device("nvidia/h200")
 
@@ -20,87 +20,138 @@ def index(**terms: int) -> AffineIndex:
     return AffineIndex(tuple(terms.items()))
 
 
-def pool(n: int, c: int, size: int, window: int, stride: int = 1) -> Operator:
+def pool(
+    n: int,
+    c: int,
+    size: int,
+    window: int,
+    stride: int = 1,
+    dilation: int = 1,
+    dtype: str = "float32",
+) -> Operator:
     """Of n x c planes of size x size outputs, NCHW."""
     axes = (
         *(Axis(name, extent) for name, extent in zip("ncyx", (n, c, size, size), strict=True)),
         Axis("ry", window, True),
         Axis("rx", window, True),
     )
-    extent = (size - 1) * stride + window
+    extent = (size - 1) * stride + (window - 1) * dilation + 1
     data = Access(
-        Tensor("data", (n, c, extent, extent), "float32"),
-        (index(n=1), index(c=1), index(y=stride, ry=1), index(x=stride, rx=1)),
+        Tensor("data", (n, c, extent, extent), dtype),
+        (index(n=1), index(c=1), index(y=stride, ry=dilation), index(x=stride, rx=dilation)),
         is_computed=True,
     )
     out = Access(
-        Tensor("out", (n, c, size, size), "float32"),
+        Tensor("out", (n, c, size, size), dtype),
         (index(n=1), index(c=1), index(y=1), index(x=1)),
     )
     return Operator("pool", axes, (data,), out, 1)
 
 
-def row_sum(rows: int, depth: int, *, contiguous: bool = True) -> Operator:
-    places = (index(i=1), index(k=1))
-    shape = (rows, depth)
-    if not contiguous:
-        places, shape = places[::-1], shape[::-1]
-    data = Access(Tensor("data", shape, "float32"), places)
+def row_sum(rows: int, depth: int) -> Operator:
+    data = Access(Tensor("data", (rows, depth), "float32"), (index(i=1), index(k=1)))
     out = Access(Tensor("out", (rows,), "float32"), (index(i=1),))
     return Operator("sum", (Axis("i", rows), Axis("k", depth, True)), (data,), out, 1)
+
+
+def product(m: int, n: int, k: int) -> Operator:
+    axes = (Axis("i", m), Axis("j", n), Axis("k", k, True))
+    a = Access(Tensor("a", (m, k), "float32"), (index(i=1), index(k=1)))
+    b = Access(Tensor("b", (k, n), "float32"), (index(k=1), index(j=1)))
+    out = Access(Tensor("out", (m, n), "float32"), (index(i=1), index(j=1)))
+    return Operator("mm", axes, (a, b), out, 2)
+
+
+def tiles(operator: Operator) -> tuple[WindowTile, ...]:
+    return construct_strips(operator, H200, operator.traffic)
 
 
 @settings(deadline=None, max_examples=40)
 @given(
     n=st.sampled_from([1, 3, 64]),
-    c=st.sampled_from([1, 5, 32, 100]),
-    size=st.integers(1, 90),
+    c=st.sampled_from([1, 5, 100]),
+    size=st.integers(2, 90),
     window=st.integers(2, 7),
     stride=st.integers(1, 3),
+    dilation=st.integers(1, 2),
 )
-def test_tiles_fit_and_cover(n: int, c: int, size: int, window: int, stride: int) -> None:
-    operator = pool(n, c, size, window, stride)
-    plans = construct_staged_window(operator, H200, 5)
-    if size == 1 and n * c < 132 * 32:
-        assert not plans  # nothing slides, and little to share out
+def test_every_window_meets_its_rows(
+    n: int, c: int, size: int, window: int, stride: int, dilation: int
+) -> None:
+    operator = pool(n, c, size, window, stride, dilation)
+    found = tiles(operator)
+    if stride > (window - 1) * dilation:
+        assert not found  # nothing is shared
         return
-    assert plans
-    assert [p.cost.seconds for p in plans] == sorted(p.cost.seconds for p in plans)
-    for plan in plans:
-        program = plan.program
-        assert program.steps == 1
-        assert plan.block_size <= H200.max_threads_per_block
-        assert plan.cost.footprint <= H200.memory(MemoryLevel.SHARED).capacity
-        region = [min(i.span(program.staged), e) for i, e in zip(
-            operator.reads[0].indices, operator.reads[0].tensor.shape, strict=True)]  # fmt: skip
-        assert plan.cost.footprint == math.prod(region) * 4
-        for axis, (block, thread) in zip(operator.spatial_axes, program.spatial, strict=True):
-            assert block % thread == 0
-            assert -(-axis.extent // block) * block < 2 * max(axis.extent, block)
-        # Threads store along the contiguous axis together, and go on along the other.
-        assert program.spatial[3][1] == 1
-        assert plan.cost.seconds > operator.traffic / H200.memory(MemoryLevel.GLOBAL).bandwidth
+    near = [t for t in found if t.seconds <= 1.1 * min(t.seconds for t in found)]
+    assert list(found[: len(near)]) == near
+    assert [t.strip * t.columns for t in near] == sorted(t.strip * t.columns for t in near)
+    rest = [t.seconds for t in found[len(near) :]]
+    assert rest == sorted(rest)
+    assert len(set(found)) == len(found)
+    for tile in found[:: max(1, len(found) // 5)]:
+        assert tile.window.axis == "y"  # not along the rows that a warp reads
+        assert tile.grid * tile.threads >= tile.workers
+        assert tile.workers * tile.strip * tile.columns >= n * c * size * size
+        meetings = sorted(
+            ((row - tap) // tile.step, tap) for row in range(tile.rows) for tap in tile.taps(row)
+        )
+        assert meetings == [(y, tap) for y in range(tile.strip) for tap in range(window)]
+        (line,) = tile.lines
+        for row in range(tile.rows):
+            for tap in tile.taps(row):
+                y = (row - tap) // tile.step
+                assert row * tile.spacing == y * stride + tap * dilation
+        assert line.extents[line.dimension] == 1
+        assert all(h200_fits(tile) for tile in found)
 
 
-def test_windows_that_overlap_share_registers() -> None:
-    best = construct_staged_window(pool(128, 42, 83, 7), H200, 1)[0]
-    assert best.program.spatial[2][1] >= 7
+def h200_fits(tile: WindowTile) -> bool:
+    warps = -(-tile.threads // 32) * 32
+    return warps * tile.registers <= H200.registers_per_multi_processor
+
+
+@pytest.mark.parametrize(("size", "strip"), [(42, 14), (37, 13)])
+def test_reads_are_guarded_just_where_a_strip_may_leave_the_tensor(size: int, strip: int) -> None:
+    tile = next(t for t in tiles(pool(8, 8, size, 3)) if (t.strip, t.columns) == (strip, 1))
+    (line,) = tile.lines
+    last = (size - 1) // strip * strip
+    expected = None if size % strip == 0 else size + 2 - last
+    assert line.safe == (None, None, expected, None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_windows_that_overlap_share_registers(dtype: str) -> None:
+    best = tiles(pool(128, 42, 83, 7, dtype=dtype))[0]
+    assert best.strip * best.columns >= 7
+
+
+def test_few_outputs_are_spread_over_the_device() -> None:
+    best = tiles(pool(1, 64, 28, 3))[0]
+    assert best.grid >= H200.multi_processor_count // 2
 
 
 @pytest.mark.parametrize(
-    ("operator", "expected"),
+    ("operator", "slides"),
     [
         (pool(2, 3, 9, 3), True),
+        (pool(2, 3, 9, 2, stride=2), False),  # shares nothing
         (pool(2, 3, 9, 1), False),  # no window
-        (row_sum(5000, 49), True),  # a thread's elements are neighbours
-        (row_sum(5000, 49, contiguous=False), False),  # neighbouring threads read neighbours
-        (row_sum(5000, 500), False),  # too long for a thread
+        (pool(2, 3, 29, 13), False),  # too long for a thread
+        (row_sum(5000, 49), False),
+        (product(65536, 1024, 2), False),
     ],
 )
-def test_what_is_staged(operator: Operator, expected: bool) -> None:
-    assert is_staged_window(operator) is expected
+def test_what_slides(operator: Operator, slides: bool) -> None:
+    assert (window_of(operator) is not None) is slides
+    assert bool(tiles(operator)) is slides
 
 
-def test_few_sums_are_not_for_single_threads() -> None:
-    assert construct_staged_window(row_sum(100, 49), H200, 1) == ()
-    assert construct_staged_window(row_sum(50_000, 49), H200, 1)
+def test_the_contiguous_axis_is_taken_where_no_other_slides() -> None:
+    axes = (Axis("c", 6), Axis("x", 31), Axis("r", 4, True))
+    data = Access(Tensor("data", (6, 34), "float32"), (index(c=1), index(x=1, r=1)))
+    out = Access(Tensor("out", (6, 31), "float32"), (index(c=1), index(x=1)))
+    window = window_of(Operator("conv1d", axes, (data,), out, 1))
+    assert window is not None
+    assert (window.axis, window.tap, window.column) == ("x", "r", "")
+    assert math.prod((window.size, window.stride, window.dilation)) == 4

@@ -241,6 +241,6 @@ class TestVersions:
                 load(good)
 
     def test_another_format(self, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(artifact, "FORMAT_VERSION", 2)
-        with pytest.raises(SavedModelError, match=r"format 2[\s\S]*format 1"):
+        monkeypatch.setattr(artifact, "FORMAT_VERSION", 3)
+        with pytest.raises(SavedModelError, match=r"format 3[\s\S]*format 2"):
             load(good)

@@ -7,6 +7,7 @@ compiler and its headers.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import re
 import shutil
 import subprocess
@@ -109,6 +110,20 @@ def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
         "neither",
         'pip install "tvm_tile[cuda]"',
     )
+
+
+def compiler_for(arch: str) -> str:
+    """What :func:`compile_cuda` would use for an architecture, with its version."""
+    if _digits(arch) in nvrtc_architectures():
+        return f"nvrtc {importlib.metadata.version('nvidia-cuda-nvrtc')}"
+    nvcc = shutil.which("nvcc")
+    return "none" if nvcc is None else _nvcc_version(nvcc)
+
+
+@functools.cache
+def _nvcc_version(nvcc: str) -> str:
+    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout
 
 
 def _check_static_shared_memory(source: str) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.aliasing import find_copied_outputs
-from tvm_tile.build.cuda import compile_cuda
+from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.numerics import rounds_to_integers, widen_halves
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError
+from tvm_tile.plan.store import Store
 
 OnKernel = Callable[[str, int, int], None]
 
@@ -61,13 +62,19 @@ class Builder:
         device: what to build for.
         workers: PrimFuncs built at once; None: one a processor.
         on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
+        store: keeps machine code from one process to the next.
 
     Raises:
         BuildError: kernels for this kind of device cannot be built yet.
     """
 
     def __init__(
-        self, device: Device, *, workers: int | None = None, on_kernel: OnKernel | None = None
+        self,
+        device: Device,
+        *,
+        workers: int | None = None,
+        on_kernel: OnKernel | None = None,
+        store: Store | None = None,
     ) -> None:
         _require_compiler(device)
         self._target = compat.make_target(device)
@@ -75,6 +82,7 @@ class Builder:
         self._arch = str(dict(device.target).get("arch", ""))
         self._workers = max(1, workers or len(os.sched_getaffinity(0)))
         self._on_kernel = on_kernel
+        self._store = store
         self._built: dict[Any, _Built | BuildError] = {}
         self._compiling: list[float] = []
 
@@ -101,27 +109,33 @@ class Builder:
             CompilerNotFoundError: no compiler for the device is installed.
             BuildError: a PrimFunc cannot be lowered or a kernel does not compile.
         """
-        import tvm
-
         copied_outputs = find_copied_outputs(mod)
         vm, prim_funcs = compat.generate_vm(mod)
-        host = tvm.IRModule()
-        kernels: list[Kernel] = []
-        for built in self._build_all(
-            {} if prim_funcs is None else _prim_funcs(prim_funcs)
-        ).values():
+        functions = {} if prim_funcs is None else _prim_funcs(prim_funcs)
+        parts: list[_Built] = []
+        for built in self._build_all(functions).values():
             if isinstance(built, BuildError):
                 raise built
-            host.update(built.host)
-            kernels.extend(built.kernels)
-        return Program(
-            language=self._language,
-            arch=self._arch,
-            vm=vm,
-            host=compat.generate_host(host),
-            kernels=tuple(kernels),
-            copied_outputs=copied_outputs,
-        )
+            parts.append(built)
+        return self._program(vm, parts, copied_outputs)
+
+    def build_functions(self, functions: Mapping[str, Any]) -> dict[str, Program | BuildError]:
+        """Build scheduled PrimFuncs that belong to no model, to be called by their names.
+
+        Args:
+            functions: name -> PrimFunc.
+
+        Returns:
+            For each a program of its own, without bytecode, or why it does not build.
+
+        Raises:
+            CompilerNotFoundError: no compiler for the device is installed.
+        """
+        anonymous = {n: f.without_attr("global_symbol") for n, f in functions.items()}
+        return {
+            name: built if isinstance(built, BuildError) else self._program(b"", [built], ())
+            for name, built in self._build_all(anonymous).items()
+        }
 
     def find_failures(self, mod: Any) -> dict[str, BuildError]:
         """Try every PrimFunc of a module.
@@ -140,6 +154,23 @@ class Builder:
             for name, built in self._build_all(_prim_funcs(mod)).items()
             if isinstance(built, BuildError)
         }
+
+    def _program(
+        self, vm: bytes, parts: Sequence[_Built], copied_outputs: tuple[int, ...]
+    ) -> Program:
+        import tvm
+
+        host = tvm.IRModule()
+        for part in parts:
+            host.update(part.host)
+        return Program(
+            language=self._language,
+            arch=self._arch,
+            vm=vm,
+            host=compat.generate_host(host),
+            kernels=tuple(kernel for part in parts for kernel in part.kernels),
+            copied_outputs=copied_outputs,
+        )
 
     def _build_all(self, functions: Mapping[str, Any]) -> dict[str, _Built | BuildError]:
         from tvm_ffi import StructuralKey
@@ -185,9 +216,20 @@ class Builder:
             source = complete_opencl(source, contract=contract)
             binary = check_opencl(kernel.name, source)
         else:
-            binary = compile_cuda(source, self._arch, contract=contract)
+            binary = self._cubin(source, contract)
         self._compiling.append(time.perf_counter() - start)
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
+
+    def _cubin(self, source: str, contract: bool) -> bytes:
+        if self._store is None:
+            return compile_cuda(source, self._arch, contract=contract)
+        parts = ("cubin", compiler_for(self._arch), self._arch, str(contract), source)
+        key = "\0".join(parts).encode()
+        binary = self._store.get(key)
+        if binary is None:
+            binary = compile_cuda(source, self._arch, contract=contract)
+            self._store.put(key, binary)
+        return binary
 
 
 def _unscheduled(name: str, why: str) -> BuildError:

@@ -27,12 +27,12 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled model.
+    """A compiled model, or functions that belong to none.
 
     Attributes:
         language: what the kernels are written in: ``"cuda"`` or ``"opencl"`` (emulated).
         arch: the GPU architecture of their machine code, such as ``"sm_90a"``; may be empty.
-        vm: bytes of TVM's VMExecutable, with the model's constants.
+        vm: bytes of TVM's VMExecutable, with the model's constants; empty without a model.
         host: LLVM bitcode of the functions that launch the kernels; may be empty.
         kernels: every kernel, by name.
         copied_outputs: positions of outputs that may share memory with a constant or an

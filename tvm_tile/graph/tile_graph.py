@@ -141,6 +141,18 @@ class Operator:
         return tuple(axis for axis in self.axes if axis.is_reduce)
 
     @property
+    def sliding_axes(self) -> frozenset[str]:
+        """Spatial axes that move a window: they share an index with a summed axis."""
+        reduce = {axis.name for axis in self.reduce_axes if axis.extent > 1}
+        return frozenset(
+            name
+            for read in self.reads
+            for index in read.indices
+            for name, _ in index.terms
+            if name not in reduce and any(other in reduce for other, _ in index.terms)
+        )
+
+    @property
     def points(self) -> int:
         """Size of the iteration space."""
         return math.prod(axis.extent for axis in self.axes)

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from tvm_tile.passes.mark_reductions import MarkReductions
+from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
+from tvm_tile.passes.plan_function import (
+    DLIGHT,
+    STATEMENTS,
+    Plan,
+    PlanFunction,
+    Remembered,
+    take_first,
+)
 from tvm_tile.passes.read_transposed import ReadTransposed
-from tvm_tile.passes.schedule_tiles import DLIGHT, STATEMENTS, ScheduleTiles, schedule_module
+from tvm_tile.passes.schedule_tiles import ScheduleTiles, schedule_module
+from tvm_tile.passes.stored_plans import StoredPlans
 
 __all__ = [
     "DLIGHT",
     "STATEMENTS",
     "MarkReductions",
+    "MeasureCandidates",
+    "Plan",
+    "PlanFunction",
     "ReadTransposed",
+    "Remembered",
     "ScheduleTiles",
+    "StoredPlans",
+    "given_name",
     "schedule_module",
+    "take_first",
 ]

@@ -1,4 +1,4 @@
-"""Let stock fusion pull element-wise producers into reductions of several stages."""
+"""Let stock fusion merge reductions with what feeds them, and with what follows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tvm import tirx
 from tvm_tile.graph.extract import extract
 from tvm_tile.tile.classify import is_contraction
 
-_COMM_REDUCE = 3  # of TVM's OpPatternKind
+# Of TVM's OpPatternKind: a sum, fused with what feeds it; a convolution, with what follows it.
+_COMM_REDUCE, _OUT_ELEMENT_WISE_FUSABLE = 3, 4
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkReductions")
@@ -18,16 +19,24 @@ class MarkReductions:
     before: softmax, norms, pooling: opaque to FuseOps, so a cast before them is a kernel
     after:  marked as reductions, into which FuseOps fuses the element-wise functions that feed them
 
+    or:     marked as convolutions, into which FuseOps fuses the element-wise functions behind them
+
     Each stage of such a function reads its rows again, from cache; so it may as well compute the
     producer again. Products and convolutions read each element too often for that.
+
+    Args:
+        with_followers: mark them as convolutions.
     """
+
+    def __init__(self, *, with_followers: bool = False) -> None:
+        self.pattern = _OUT_ELEMENT_WISE_FUSABLE if with_followers else _COMM_REDUCE
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         marked = mod.clone()
         for var, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc) and _is_reduction(func):
-                marked[var] = func.with_attr("op_pattern", _COMM_REDUCE)
+                marked[var] = func.with_attr("op_pattern", self.pattern)
         return marked
 
 

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock
+from tvm.relax.transform import NormalizeGlobalVar
 
-from tvm_tile import compat
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract
+from tvm_tile.passes.measure_candidates import candidate_name
+from tvm_tile.passes.plan_function import Plan, PlanFunction, Remembered, Request
 from tvm_tile.plan.report import KernelReport
-from tvm_tile.schedule import Task, candidates
-from tvm_tile.schedule.statements import find_obstacle, schedule_statements
-
-DLIGHT = "dlight"
-STATEMENTS = "statements"
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleTiles")
@@ -49,6 +42,7 @@ def schedule_module(
     *,
     refused: dict[str, str] | None = None,
     beyond_dlight: Collection[str] = (),
+    plan: Plan | None = None,
 ) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
     """Schedule each PrimFunc that has no schedule yet; equal functions are scheduled once.
 
@@ -59,11 +53,14 @@ def schedule_module(
             build, say); these go to dlight.
         beyond_dlight: those of ``refused`` that dlight must not schedule either; each of their
             statements becomes a kernel.
+        plan: schedules one function; by default the model's first choice.
 
     Returns:
-        A new module, and a report for each PrimFunc, in the order of their names.
+        A new module, and a report for each PrimFunc, in the order of their names. Where another
+        than the model's first choice was taken, the function is renamed by
+        :func:`~tvm_tile.passes.measure_candidates.candidate_name`.
     """
-    done: dict[Any, list[tuple[tirx.PrimFunc, tirx.PrimFunc, KernelReport]]] = {}
+    plan = plan or Remembered(PlanFunction(device))
     result = mod.clone()
     reports = []
     functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
@@ -71,50 +68,20 @@ def schedule_module(
         if not isinstance(func, tirx.PrimFunc) or "tirx.is_scheduled" in (func.attrs or {}):
             continue
         name = str(var.name_hint)
-        verdict = (refused or {}).get(name), name in beyond_dlight
-        anonymous = func.without_attr("global_symbol")
-        same = done.setdefault((tvm_ffi.structural_hash(anonymous), verdict), [])
-        match = next((m for m in same if tvm_ffi.structural_equal(m[0], anonymous)), None)
-        if match is None:
-            scheduled, report = _schedule(anonymous, device, *verdict)
-            same.append((anonymous, scheduled, report))
-        else:
-            _, scheduled, report = match
-        attrs = {"tirx.is_scheduled": True}
-        if "global_symbol" in (func.attrs or {}):
-            attrs["global_symbol"] = func.attrs["global_symbol"]
-        result[var] = scheduled.with_attrs(attrs)
-        reports.append(replace(report, name=name))
+        planned = plan(
+            Request(
+                name,
+                func.without_attr("global_symbol"),
+                (refused or {}).get(name),
+                name in beyond_dlight,
+            )
+        )
+        chosen = candidate_name(name, planned.report.rank)
+        attrs: dict[str, bool | str] = {"tirx.is_scheduled": True}
+        if "global_symbol" in (func.attrs or {}) or chosen != name:
+            attrs["global_symbol"] = chosen
+        result[var] = planned.func.with_attrs(attrs)
+        reports.append(replace(planned.report, name=chosen))
+    if any(report.rank for report in reports):
+        result = NormalizeGlobalVar()(result)
     return result, tuple(reports)
-
-
-def _schedule(
-    func: tirx.PrimFunc, device: Device, refused: str | None, beyond_dlight: bool
-) -> tuple[tirx.PrimFunc, KernelReport]:
-    names = _operators(func)
-    obstacle = find_obstacle(func)
-    graph = None if obstacle else extract(func)
-    traffic = float(graph.traffic) if graph else 0.0
-    if refused is None and graph is not None:
-        for found in candidates(Task(func, graph, device), 1):
-            return found.func, KernelReport(
-                "", names, found.rule, found.grid, found.block, found.tile,
-                found.seconds, traffic, "",
-            )  # fmt: skip
-    reason = refused or obstacle
-    reason = reason or ("no rule takes it" if graph else "its loops are not plain tensor blocks")
-    if not obstacle and not beyond_dlight:
-        try:
-            scheduled = compat.apply_dlight(func, device)
-            return scheduled, KernelReport("", names, DLIGHT, 0, 0, "", 0.0, traffic, reason)
-        except compat.TVM_ERRORS as error:
-            reason = f"{reason}; dlight fails: {error}"
-    scheduled = schedule_statements(func)
-    return scheduled, KernelReport("", names, STATEMENTS, 0, 0, "", 0.0, traffic, reason)
-
-
-def _operators(func: tirx.PrimFunc) -> str:
-    """Names of the blocks, as they came from the legalized operators."""
-    blocks: list[Any] = []
-    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
-    return " ".join(str(block.name_hint) for block in blocks if block.name_hint != "root")

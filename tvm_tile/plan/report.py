@@ -20,6 +20,9 @@ class KernelReport:
         seconds: predicted time.
         traffic: predicted bytes to and from global memory.
         fallback: why TVM's default schedule was used; empty when it was not.
+        measured: how many candidates ran; 0 where the model's first was taken unmeasured.
+        rank: which of them was kept, in the model's order; 0 is its first choice.
+        measured_seconds: that one's time; 0 where nothing was measured.
     """
 
     name: str
@@ -31,6 +34,9 @@ class KernelReport:
     seconds: float
     traffic: float
     fallback: str
+    measured: int = 0
+    rank: int = 0
+    measured_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +64,12 @@ class Report:
     def render(self) -> str:
         """Lines for people: a table of kernels, then what fell back and why, then totals."""
         # Names last: fused kernels have long ones.
-        heading = ("rule", "grid", "block", "tile", "predicted", "traffic", "kernel")
+        heading = ("rule", "grid", "block", "tile", "predicted", "measured", "traffic", "kernel")
         rows = [heading, *(_row(kernel) for kernel in self.kernels)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(heading))]
+        if not any(kernel.measured for kernel in self.kernels):
+            column = heading.index("measured")
+            rows = [(*row[:column], *row[column + 1 :]) for row in rows]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         table = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
@@ -103,6 +112,11 @@ def _row(kernel: KernelReport) -> tuple[str, ...]:
         str(kernel.block) if ours else "-",
         kernel.tile or "-",
         f"{kernel.seconds * 1e6:.1f} us" if ours else "-",
+        _measured(kernel) if kernel.measured else "-",
         f"{kernel.traffic / 1e6:.2f} MB",
         kernel.name,
     )
+
+
+def _measured(kernel: KernelReport) -> str:
+    return f"{kernel.measured_seconds * 1e6:.1f} us, #{kernel.rank + 1} of {kernel.measured}"

@@ -90,7 +90,7 @@ class _NumpyKind:
         return str(value.dtype), tuple(value.shape)
 
     def fits(self, value: Any, signature: Signature) -> bool:
-        dtype = _numpy_dtype(signature.dtype)
+        dtype = numpy_dtype(signature.dtype)
         return bool(value.dtype == dtype and value.shape == signature.shape)
 
     def to_device(self, value: Any, device: Any) -> Any:
@@ -116,7 +116,7 @@ class _NumpyKind:
 
 
 @functools.cache
-def _numpy_dtype(name: str) -> np.dtype[Any] | None:
+def numpy_dtype(name: str) -> np.dtype[Any] | None:
     """NumPy's dtype; None when NumPy, even with ml_dtypes, has none of that name."""
     try:
         return np.dtype(name)
@@ -131,7 +131,7 @@ def _numpy_dtype(name: str) -> np.dtype[Any] | None:
 
 @functools.cache
 def _dlpack_in_numpy(name: str) -> bool:
-    dtype = _numpy_dtype(name)
+    dtype = numpy_dtype(name)
     return dtype is not None and dtype.kind in "biufc"
 
 

@@ -25,7 +25,7 @@ from tvm_tile.graph.signature import Signature
 from tvm_tile.plan.report import Report
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _MANIFEST = "manifest.json"
 # Zip members carry a date; a fixed one makes equal models equal files.

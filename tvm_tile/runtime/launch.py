@@ -29,6 +29,24 @@ class Loaded:
     keep_alive: tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedFunctions:
+    """Functions in memory, called destination-style: ``functions[name](*inputs, *outputs)``.
+
+    Attributes:
+        module: TVM's runtime module; it can time its functions.
+        device: the TVM device that holds their tensors.
+        keep_alive: what must live as long as ``module``.
+    """
+
+    module: Any
+    device: Any
+    keep_alive: tuple[object, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.module[name]
+
+
 def load_program(program: Program, device_name: str) -> Loaded:
     """Load a program onto the device that is present.
 
@@ -36,24 +54,57 @@ def load_program(program: Program, device_name: str) -> Loaded:
         UnknownDeviceError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code.
     """
-    emulated = program.language == "opencl"
-    device = _cpu() if emulated else _gpu(program.arch, device_name)
+    device = find_runtime_device(program.language, program.arch, device_name)
     machine_module = compat.load_vm(program.vm)
-    launchers: list[object] = []
+    launchers: tuple[object, ...] = ()
     if program.host:
-        host = compat.load_host(program.host)
-        for kernel in program.kernels:
-            if emulated:
-                launchers.append(attach_emulated(kernel))
-            else:
-                host.import_module(
-                    compat.cuda_module_from_cubin(
-                        kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
-                    )
-                )
+        host, launchers = _load_host(program)
         machine_module.import_module(host)
     machine = compat.make_virtual_machine(machine_module, device)
-    return Loaded(machine, machine["main"], device, tuple(launchers))
+    return Loaded(machine, machine["main"], device, launchers)
+
+
+def load_functions(program: Program, device_name: str) -> LoadedFunctions:
+    """Load the functions of :meth:`tvm_tile.build.Builder.build_functions`, one or more.
+
+    Raises:
+        UnknownDeviceError: no such device, or no driver for it, is present.
+        DeviceError: the GPU present cannot run this machine code.
+    """
+    device = find_runtime_device(program.language, program.arch, device_name)
+    host, launchers = _load_host(program)
+    return LoadedFunctions(host, device, launchers)
+
+
+def find_runtime_device(language: str, arch: str, device_name: str) -> Any:
+    """The TVM device that runs machine code for an architecture.
+
+    Args:
+        language: what the kernels are written in.
+        arch: the architecture, such as ``"sm_90a"``.
+        device_name: for the message.
+
+    Raises:
+        UnknownDeviceError: no such device, or no driver for it, is present.
+        DeviceError: the GPU present cannot run this machine code.
+    """
+    return _cpu() if language == "opencl" else _gpu(arch, device_name)
+
+
+def _load_host(program: Program) -> tuple[Any, tuple[object, ...]]:
+    """The host code with its kernels, and what must live as long."""
+    host = compat.load_host(program.host)
+    launchers: list[object] = []
+    for kernel in program.kernels:
+        if program.language == "opencl":
+            launchers.append(attach_emulated(kernel))
+        else:
+            host.import_module(
+                compat.cuda_module_from_cubin(
+                    kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
+                )
+            )
+    return host, tuple(launchers)
 
 
 def _cpu() -> Any:

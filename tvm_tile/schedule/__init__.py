@@ -1,8 +1,31 @@
-"""Write one kernel: rules that turn a fused function into scheduled TensorIR."""
+"""Write one kernel: rules that turn a fused function into scheduled TensorIR.
+
+The package itself can be called: ``tvm_tile.schedule(prim_func)`` is :func:`ranking.schedule`.
+"""
 
 from __future__ import annotations
 
-from tvm_tile.schedule.ranking import RULES, candidates, candidates_at
+import sys
+from types import ModuleType
+from typing import Any
+
+from tvm_tile.schedule.ranking import RULES, candidates, candidates_at, schedule
 from tvm_tile.schedule.rule import Rule, Scheduled, Task
 
-__all__ = ["RULES", "Rule", "Scheduled", "Task", "candidates", "candidates_at"]
+__all__ = ["RULES", "Rule", "Scheduled", "Task", "candidates", "candidates_at", "schedule"]
+
+
+class _CallablePackage(ModuleType):
+    """This package under its second name, that of a public function.
+
+    Python binds a package's name in its parent whenever it is first imported, by anyone: a
+    function of that name in the parent would turn into the package sooner or later. As one
+    object that is both, ``tvm_tile.schedule`` means the same at all times.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Scheduled, ...]:
+        return schedule(*args, **kwargs)
+
+
+_CallablePackage.__call__.__doc__ = schedule.__doc__
+sys.modules[__name__].__class__ = _CallablePackage

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tvm import ir, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
+from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction
 
 
@@ -47,6 +51,46 @@ def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
         except ScheduleError:
             return None
     return _describe(sch)
+
+
+def gather_strided(sch: Schedule, form: NormalForm) -> NormalForm:
+    """Give a reduction that reads every other element a producer that picks them.
+
+    A 1 x 1 convolution of stride two reads ``A[n, c, 2 * y, 2 * x]``: staged as it stands, a tile
+    would hold what lies between, too. Merged into the copy, ``P[n, c, y, x] = A[n, c, 2 * y,
+    2 * x]`` leaves that out.
+    """
+    (name,) = form.reductions
+    main = sch.get_sblock(name)
+    operator = extract_operator(sch.get(main))
+    strided = (
+        () if operator is None else tuple(filter(partial(_is_strided, operator), operator.reads))
+    )
+    for read in strided:
+        names = [str(region.source.name) for region in sch.get(main).reads]
+        producer = sch.reindex(main, ("read", names.index(read.tensor.name)))
+        picked = extract_operator(sch.get(producer))
+        assert picked is not None, "it copies, at affine places"
+        # Dimensions in the order of the source, so that neighbours stay neighbours.
+        source = [axis for index in picked.reads[0].indices for axis, _ in index.terms]
+        own = [axis for index in picked.write.indices for axis, _ in index.terms]
+        order = tuple(own.index(axis) for axis in source)
+        sch.transform_layout(producer, ("write", 0), partial(_permuted, order))
+    return _describe(sch) if strided else form
+
+
+def _permuted(order: tuple[int, ...], *index: Any) -> list[Any]:
+    return [index[dimension] for dimension in order]
+
+
+def _is_strided(operator: Operator, read: Access) -> bool:
+    """Whether a read skips elements, and each of its indices is of one axis, of its own."""
+    long = {axis.name for axis in operator.axes if axis.extent > 1}
+    terms = [[t for t in index.terms if t[0] in long] for index in read.indices]
+    axes = [axis for own in terms for axis, _ in own]
+    if not read.is_exact or max(map(len, terms)) > 1 or len(set(axes)) < len(axes):
+        return False
+    return any(abs(coefficient) > 1 for own in terms for _, coefficient in own)
 
 
 def _is_copy(sch: Schedule, block: SBlockRV) -> bool:

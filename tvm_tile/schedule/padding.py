@@ -75,12 +75,13 @@ def _clamped(value: Any) -> Any:
     if not bounds:
         return None
     inside = functools.reduce(tirx.all, bounds)
-    if not _implies(functools.reduce(tirx.all, implied), condition):
+    if not implies(functools.reduce(tirx.all, implied), condition):
         inside = tirx.all(inside, condition)
     return tirx.Select(inside, clamped, outer)
 
 
-def _implies(premise: Any, conclusion: Any) -> bool:
+def implies(premise: Any, conclusion: Any) -> bool:
+    """Whether ``conclusion`` can be proved where ``premise`` holds."""
     analyzer = sym.Analyzer()
     with analyzer.constraint_scope(premise):
         return bool(analyzer.can_prove(conclusion))

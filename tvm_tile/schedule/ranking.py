@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from tvm import tirx
 
 from tvm_tile import compat
+from tvm_tile.device import Device
+from tvm_tile.device.detect import resolve_device
+from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
+from tvm_tile.graph.extract import extract
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
 from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Rule, Scheduled, Task
+from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.schedule.window import schedule_window
 
 # The first rule that can write a tile takes the function.
@@ -24,6 +32,71 @@ RULES: tuple[Rule, ...] = (
 )
 T = TypeVar("T")
 _SPARE = 3  # further choices, for those that TVM cannot write
+
+
+def schedule(
+    prim_func: tirx.PrimFunc, device: str | Device = "auto", *, topk: int = 1
+) -> tuple[Scheduled, ...]:
+    """The model's choices for one function, as ``tvm_tile.schedule``; never touches a GPU.
+
+    Args:
+        prim_func: an unscheduled TensorIR function of static shapes, as LegalizeOps and FuseTIR
+            leave them.
+        device: as in :func:`tvm_tile.compile`.
+        topk: how many schedules to write.
+
+    Returns:
+        At most ``topk`` schedules, best first; fewer where there are not as many, none where
+        no rule takes the function. They keep the function's symbol and are
+        marked as scheduled, so each can replace it in its module.
+
+    Raises:
+        ModelError: this is no PrimFunc, or it has a schedule already.
+        DynamicShapeError: the shape of a parameter is not known.
+        OptionError: ``topk`` < 1.
+        UnknownDeviceError: no device record has that name.
+    """
+    if topk < 1:
+        raise OptionError("topk must be at least 1", str(topk), "ask for one schedule or more")
+    _check_unscheduled(prim_func)
+    _check_static(prim_func)
+    # What the pipeline schedules has no symbol either.
+    func = prim_func.without_attr("global_symbol")
+    graph = None if find_obstacle(func) else extract(func)
+    if graph is None:
+        return ()
+    attrs = {"tirx.is_scheduled": True}
+    if "global_symbol" in (prim_func.attrs or {}):
+        attrs["global_symbol"] = prim_func.attrs["global_symbol"]
+    found = candidates(Task(func, graph, resolve_device(device)), topk)
+    return tuple(replace(item, func=item.func.with_attrs(attrs)) for item in found)
+
+
+def _check_unscheduled(func: Any) -> None:
+    if not isinstance(func, tirx.PrimFunc):
+        raise ModelError(
+            "schedule takes one TensorIR function (tvm.tirx.PrimFunc)",
+            f"a {type(func).__module__}.{type(func).__qualname__}",
+            'pass a function of the module, mod["name"]; tvm_tile.compile takes whole models',
+        )
+    if "tirx.is_scheduled" in (func.attrs or {}):
+        raise ModelError(
+            "the function must have no schedule yet",
+            "its attribute tirx.is_scheduled is set",
+            "pass it as FuseTIR left it",
+        )
+
+
+def _check_static(func: tirx.PrimFunc) -> None:
+    for param in func.params:
+        shape = getattr(param.ty, "shape", ())
+        if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+            extents = ", ".join(map(str, shape))
+            raise DynamicShapeError(
+                "the shape of every parameter must be known when it is scheduled",
+                f"{param.name} of shape ({extents})",
+                "fix it before LegalizeOps: relax.transform.BindSymbolicVars",
+            )
 
 
 def candidates(task: Task, topk: int) -> tuple[Scheduled, ...]:

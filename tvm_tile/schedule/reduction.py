@@ -1,4 +1,4 @@
-"""One reduction without reuse: sums, matrix-vector products, windows that ``window.py`` leaves.
+"""One reduction without reuse: sums, matrix-vector products, windows that share nothing.
 
 Three forms, by where the summed elements lie in memory:
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,7 +35,8 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.guards import copy_guard, drop_guards
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.merge import Merged, merge_axes, restore
+from tvm_tile.schedule.normalize import NormalForm, gather_strided, inline_spatial
 from tvm_tile.schedule.padding import clamp_padding, free_copies
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import (
@@ -60,12 +61,14 @@ class Draft:
     Attributes:
         sch: where padding is clamped, and what feeds the reduction still stands apart.
         form: the blocks that are left.
+        merged: axes that are one in ``sch``.
         operator: the reduction.
         device: what to write for.
     """
 
     sch: Schedule
     form: NormalForm
+    merged: Merged
     operator: Operator
     device: Device
 
@@ -74,7 +77,7 @@ class Draft:
         if func is None:
             return None
         return Scheduled(
-            func,
+            restore(func, self.merged),
             rule,
             plan.program.describe(),
             plan.grid_size,
@@ -93,12 +96,17 @@ def draft(task: Task) -> Draft | None:
     """A function with one reduction and at most one output behind it; ``None`` for any other."""
     if len(task.graph.reductions) != 1:
         return None
-    sch = Schedule(clamp_padding(task.func))
+    # Under a name: a schedule rewrites in place what nobody else refers to, and would so take the
+    # blocks that both functions share.
+    clamped = clamp_padding(task.func)
+    sch = Schedule(clamped)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None
+    form = gather_strided(sch, form)
+    merged = merge_axes(sch, form)
     operator = _read_operator(sch, form)
-    return None if operator is None else Draft(sch, form, operator, task.device)
+    return None if operator is None else Draft(sch, form, merged, operator, task.device)
 
 
 def _read_operator(sch: Schedule, form: NormalForm) -> Operator | None:
@@ -145,12 +153,13 @@ def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> t
         else:
             nest = _plain_nest(sch, main, form, program)
         copies = [
-            _stage(sch, nest, index, program.block_size, layout, scope)
-            for index, layout in enumerate(layouts)
+            _stage(sch, nest, index, program, layout, scope) for index, layout in enumerate(layouts)
         ]
         if not _fits(sum(copy.size for copy in copies), program, scope, device):
             return None
         init = sch.decompose_reduction(nest.block, nest.step)
+        if program.is_prefetched:
+            _prefetch(sch, nest.step, [copy.name for copy in copies])
         inner = len(program.operator.axes)
         for loop in sch.get_loops(nest.block)[-inner:]:
             sch.unroll(loop)
@@ -168,21 +177,36 @@ def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> t
     return drop_guards(func, names, summed)
 
 
+def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:
+    """Load a step's operands to registers before the step ahead of it is computed.
+
+    A step becomes: load the next one's operands; compute; store these. TVM puts a barrier before
+    and behind the stores, which separate two steps' reads and writes of the same shared memory.
+    """
+    for name in copies:
+        sch.annotate(sch.get_sblock(name), "tirx.manifest_shared_memory_local_stage", 1)
+    count = len(copies)
+    # Each copy is two statements by then, its load and its store; the sum is the last one.
+    order = [place for i in range(count) for place in (i, count + 1 + i)]
+    sch.annotate(step, "software_pipeline_order", [*order, count])
+    sch.annotate(step, "software_pipeline_stage", [0] * 2 * count + [1])
+
+
 def _plain_nest(sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram) -> _Nest:
     """blockIdx, threadIdx, step, chunk, thread tile; the epilogue follows in each thread."""
     axes = len(program.spatial)
     loops = sch.get_loops(main)
-    blocks, threads, tiles = [], [], []
-    for loop, (block, thread) in zip(loops[:axes], program.spatial, strict=True):
-        outer, middle, inner = sch.split(loop, [None, block // thread, thread])
-        blocks.append(outer)
-        threads.append(middle)
-        tiles.append(inner)
+    split = [
+        sch.split(loop, [None, spread.pieces, spread.threads, spread.run])
+        for loop, spread in zip(loops[:axes], program.spread.values(), strict=True)
+    ]
+    blocks, pieces, threads, runs = (list(part) for part in zip(*split, strict=True))
     steps, chunks = _split_reduce(sch, loops[axes:], program.chunk)
     after = keep_sum(sch, main, form.outputs)
-    sch.reorder(*blocks, *threads, *steps, *chunks, *tiles)
-    block, thread = fuse(sch, blocks), fuse(sch, threads)
+    sch.reorder(*blocks, *pieces, *threads, *steps, *chunks, *runs)
+    block, piece, thread = fuse(sch, blocks), fuse(sch, pieces), fuse(sch, threads)
     sch.bind(block, "blockIdx.x")
+    sch.bind(piece, "vthread.x")
     sch.bind(thread, "threadIdx.x")
     step = fuse(sch, steps)
     _follow(sch, after, thread)
@@ -222,15 +246,16 @@ def _grouped_nest(
     spatial, reduce = inner_loops[:axes], inner_loops[axes:]
     # The shared axis is two loops already: its steps, and one group's chunk.
     own_step, own_chunk = reduce.pop(shared_axis), reduce.pop(shared_axis)
-    tiles = [
-        sch.split(loop, [block // thread, thread])
-        for loop, (block, thread) in zip(spatial, program.spatial, strict=True)
+    split = [
+        sch.split(loop, [spread.threads, spread.run])
+        for loop, spread in zip(spatial, program.spread.values(), strict=True)
     ]
+    threads, runs = (list(part) for part in zip(*split, strict=True))
     others = (*chunk[:shared_axis], *chunk[shared_axis + 1 :])
     steps, chunks = _split_reduce(sch, reduce, others)
     steps, chunks = [own_step, *steps], [own_chunk, *chunks]
-    sch.reorder(group, *(t[0] for t in tiles), *steps, *chunks, *(t[1] for t in tiles))
-    thread = fuse(sch, [group, *(t[0] for t in tiles)])
+    sch.reorder(group, *threads, *steps, *chunks, *runs)
+    thread = fuse(sch, [group, *threads])
     sch.bind(thread, "threadIdx.x")
     step = fuse(sch, steps)
     sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
@@ -247,7 +272,7 @@ def _split_reduce(
 def _follow(sch: Schedule, after: SBlockRV, thread: LoopRV) -> None:
     """Put the epilogue behind each thread's tile, its innermost run vectorized."""
     sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
-    own = list(sch.get_loops(after))[2:]
+    own = list(sch.get_loops(after))[3:]  # behind block, piece and thread
     operator = extract_operator(sch.get(after))
     if not own or operator is None:
         return
@@ -267,9 +292,10 @@ def _fits(staged: int, program: RProgram, scope: str, device: Device) -> bool:
 
 
 def _stage(
-    sch: Schedule, nest: _Nest, index: int, threads: int, layout: StagedLayout, scope: str
+    sch: Schedule, nest: _Nest, index: int, program: RProgram, layout: StagedLayout, scope: str
 ) -> _Copy:
     """Copy operand ``index`` of a step to shared memory, its producer inlined."""
+    threads = program.block_size
     copy = sch.cache_read(nest.block, index, scope)
     tensor = sch.get(copy).writes[0].source
     shape = tuple(int(e) for e in tensor.ty.shape)
@@ -291,9 +317,11 @@ def _stage(
     if not layout.is_plain and region[-1] % width and math.prod(region) % (width * threads):
         # Vectors across rows, into turned rows, behind a guard: TVM fails to lower them.
         width = 1
-    copy_together(sch, copy, region, shape, threads, width)
+    copy_together(sch, copy, region, shape, threads, width, is_unrolled=not program.is_prefetched)
     fetched = None
-    if producers and len(sch.get(copy).reads) == 1:
+    reads = sch.get(copy).reads
+    is_padding = len(reads) == 1 and len(reads[0].region) == len(shape)
+    if not program.is_prefetched and producers and is_padding:
         fetch = sch.cache_read(copy, 0, "local")
         sch.compute_at(fetch, sch.get_loops(copy)[-1], preserve_unit_loops=True)
         fetched = str(sch.get(fetch).name_hint)

@@ -82,13 +82,16 @@ def copy_together(
     shape: tuple[int, ...],
     threads: int,
     vector: int,
+    *,
+    is_unrolled: bool = True,
 ) -> None:
     """The threads share a staging copy: its inner loops -> serial, threadIdx, vector.
 
     ``region`` is the tile's extent in each dimension of a tensor of extents ``shape``, one inner
     loop each. Threads run along the innermost dimensions, as ``tile/staging.py`` decides, and the
     serial loop is unrolled: a thread finds its place once, each round is a constant further, and
-    many loads are in flight, where one at a time would cost the latency of memory each.
+    many loads are in flight, where one at a time would cost the latency of memory each. Not
+    unrolled, it is left to the CUDA compiler: TVM takes only plain loops to registers ahead.
     """
     loops = list(sch.get_loops(block))[-len(region) :]
     extents = list(region)
@@ -111,7 +114,8 @@ def copy_together(
         if busy < threads:
             _, thread = sch.split(thread, [None, threads])
     sch.bind(thread, "threadIdx.x")
-    unroll_part(sch, serial, _LOADS_IN_FLIGHT)
+    if is_unrolled:
+        unroll_part(sch, serial, _LOADS_IN_FLIGHT)
 
 
 def unroll_part(sch: Schedule, loop: LoopRV, most: int) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access
-from tvm_tile.tile.rtile import RProgram
+from tvm_tile.tile.rtile import RProgram, Spread
 
 Ints = npt.NDArray[np.int64]
 
@@ -163,11 +163,9 @@ def _lanes(program: RProgram, warp_size: int) -> dict[str, Ints]:
     """Where the tiles of the first warp's threads begin: axis -> position of each thread."""
     rest = np.arange(min(warp_size, program.block_size))
     found = {}
-    spatial = zip(program.operator.spatial_axes, program.spatial, strict=True)
-    for axis, (block, thread) in reversed(list(spatial)):
-        count = block // thread
-        found[axis.name] = rest % count * thread
-        rest = rest // count
+    for axis, spread in reversed(program.spread.items()):
+        found[axis] = rest % spread.threads * spread.run
+        rest = rest // spread.threads
     shared = program.operator.reduce_axes[program.group_axis].name
     found[shared] = rest * program.chunk[program.group_axis]
     return found
@@ -190,19 +188,24 @@ def _offsets(read: Access, program: RProgram, strides: Sequence[int]) -> Ints:
     for index, stride in zip(read.indices, strides, strict=True):
         for axis, coefficient in index.terms:
             if tile[axis] > 1:
-                steps = np.arange(tile[axis]) * abs(coefficient) * stride
+                steps = _own_places(program, axis, tile[axis]) * abs(coefficient) * stride
                 found = np.unique(np.add.outer(steps, found))
     return found
+
+
+def _own_places(program: RProgram, axis: str, count: int) -> Ints:
+    """Where a thread's outputs, or its part of a sum, lie along an axis, from the first one."""
+    spread = program.spread.get(axis, Spread(1, 1, count))
+    pieces = np.arange(spread.pieces) * spread.threads * spread.run
+    return np.add.outer(pieces, np.arange(spread.run)).ravel()
 
 
 def _read_vector(read: Access, program: RProgram, strides: Sequence[int]) -> int:
     """Elements that one load can take: every thread's first element is aligned to as many."""
     steps = {
-        axis.name: thread
-        for axis, (block, thread) in zip(
-            program.operator.spatial_axes, program.spatial, strict=True
-        )
-        if block > thread
+        axis: spread.run
+        for axis, spread in program.spread.items()
+        if spread.pieces * spread.threads > 1
     }
     if program.groups > 1:
         shared = program.operator.reduce_axes[program.group_axis].name

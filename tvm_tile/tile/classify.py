@@ -41,8 +41,5 @@ def is_window(operator: Operator) -> bool:
     largest = max(operator.reads, key=lambda read: read.tensor.size, default=None)
     if largest is None:
         return True
-    slides = any(
-        {axis for axis, _ in index.terms} & reduce and {axis for axis, _ in index.terms} - reduce
-        for index in largest.indices
-    )
+    slides = any(a.name in operator.sliding_axes for a in operator.spatial_axes if a.extent > 1)
     return slides or largest.contiguous_axis not in reduce

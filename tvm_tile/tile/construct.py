@@ -11,13 +11,14 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.tile.banks import staged_layouts
-from tvm_tile.tile.cost import Candidates, Costs, Ints, SharedReads, contraction_costs
+from tvm_tile.tile.cost import Candidates, Costs, Ints, SharedReads, contraction_costs, staged_words
 from tvm_tile.tile.rtile import (
     RProgram,
     RTile,
@@ -28,13 +29,13 @@ from tvm_tile.tile.rtile import (
 
 _MAX_ACCUMULATORS = 64
 _MAX_UNROLLED = 1024  # multiply-adds of one thread's step, which the kernel unrolls
+_MAX_PREFETCHED = 64  # registers of a thread for the next step's operands
 _MIN_THREADS = 32
 _MAX_THREADS = 512
 _GROUPS = (1, 2, 4, 8, 16)
 _EXAMINED = 64  # of the best tiles, at least, have their layouts in shared memory examined
-# Within this share of the best no difference is to be trusted: then what moves least wins. For the
-# measured tiles of 27 operators that took the regret of the first choice from 1.19 to 1.14.
-_NEAR_TIE = 0.04
+# Within this share of the best no difference is to be trusted: then what moves least wins.
+_NEAR_TIE = 0.02
 _MAX_PADDING = 0.35  # Roller's ε: share of a tile that may lie outside the tensor
 
 
@@ -52,7 +53,7 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
     order = np.argsort(first.seconds, kind="stable")[: max(topk, _EXAMINED)]
     rows = order[np.isfinite(first.seconds[order])]
     # Layouts take a simulated warp to choose: only tiles that may win have theirs examined.
-    examined = Candidates(candidates.thread[rows], candidates.block[rows], candidates.groups[rows])
+    examined = candidates.rows(rows)
     reads = _shared_reads(operator, device, examined, first.footprint[rows])
     costs = contraction_costs(operator, device, examined, reads)
     best = np.argsort(costs.seconds, kind="stable")
@@ -106,11 +107,26 @@ def _candidates(operator: Operator, device: Device) -> Candidates:
         for chunk in _chunks(operator)
         for groups in _GROUPS
     ]
-    return Candidates(
+    plain = Candidates(
         np.concatenate([part.thread for part in parts]),
         np.concatenate([part.block for part in parts]),
         np.concatenate([part.groups for part in parts]),
+        np.concatenate([part.prefetched for part in parts]),
     )
+    return _with_prefetching(operator, plain)
+
+
+def _with_prefetching(operator: Operator, plain: Candidates) -> Candidates:
+    """Each tile as it is, and once more with its operands loaded a step ahead."""
+    columns = np.array([axis.is_reduce for axis in operator.axes])
+    depth = np.array([axis.extent for axis in operator.axes])[columns]
+    chunks = plain.block[:, columns].copy()
+    chunks[:, longest_reduce_axis(operator)] *= plain.groups
+    has_steps = np.any(chunks < depth, axis=1)
+    rows = np.flatnonzero(has_steps & (staged_words(operator, plain) <= _MAX_PREFETCHED))
+    every = np.concatenate([np.arange(len(plain.groups)), rows])
+    both = plain.rows(every)
+    return replace(both, prefetched=(np.arange(len(every)) >= len(plain.groups)).astype(np.int64))
 
 
 def _with_depth(
@@ -140,7 +156,9 @@ def _with_depth(
     full_thread[:, columns] = thread[kept]
     full_block[:, columns] = block[kept]
     full_block[:, ~columns] = [chunk[axis.name] for axis in operator.reduce_axes]
-    return Candidates(full_thread, full_block, np.full(count, groups, np.int64))
+    return Candidates(
+        full_thread, full_block, np.full(count, groups, np.int64), np.zeros(count, np.int64)
+    )
 
 
 def _program(operator: Operator, candidates: Candidates, row: int) -> RProgram:
@@ -149,6 +167,7 @@ def _program(operator: Operator, candidates: Candidates, row: int) -> RProgram:
         RTile(tuple(int(extent) for extent in candidates.thread[row])),
         RTile(tuple(int(extent) for extent in candidates.block[row])),
         int(candidates.groups[row]),
+        bool(candidates.prefetched[row]),
     )
 
 
@@ -217,7 +236,8 @@ def _scale_up(operator: Operator, register: dict[str, int]) -> Iterator[dict[str
         yield dict(tile)
         grown = [
             tile | {axis.name: larger}
-            for axis in operator.spatial_axes
+            # Of equals the innermost axis grows, along which memory is contiguous.
+            for axis in reversed(operator.spatial_axes)
             if (larger := _next_step(axis, tile[axis.name], register[axis.name])) is not None
         ]
         if not grown:

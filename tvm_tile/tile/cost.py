@@ -20,32 +20,34 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.rtile import longest_reduce_axis
+from tvm_tile.tile.rtile import longest_reduce_axis, run_length
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Fitted on an H200 to 528 measured tiles of 27 operators (bench/candidates.py), in cycles of
+# Fitted on an H200 to 665 measured tiles of 35 operators (bench/candidates.py), in cycles of
 # `clock`. What a device record can say, it says; these are about compiled code.
-_EXPOSED_LATENCY = 620.0  # of a step's loads and barriers; the resident blocks hide some
-_EPILOGUE_CYCLES = 14600.0  # start of a kernel, its first loads with a cold cache, its end
-_ISSUE_EFFICIENCY = 0.98
-_LOST_SLOTS = 4.0  # issue slots that a thread loses for each position of the sum: waits for loads
-_WAVEFRONT_CYCLES = 0.73
-_CACHE_SHARE = 0.47  # of the second-level cache's read bandwidth that staging loads reach
-_STORE_SHARE = 0.23  # of that bandwidth that stores reach, a sector each
+_EXPOSED_LATENCY = 1290.0  # of a step's loads and barriers; the resident blocks hide some
+_BARRIER_LATENCY = 810.0  # the same where operands are loaded a step ahead: barriers only
+_BARRIER_WARP = 7.6  # and for each warp that a block's barriers gather
+_HIDING = 0.56  # of such waits: the exponent of how many blocks share a multiprocessor
+_EPILOGUE_CYCLES = 10700.0  # start of a kernel, its first loads with a cold cache, its end
+_ISSUE_EFFICIENCY = 1.08
+_LOST_SLOTS = 2.0  # issue slots that a thread loses for each position of the sum: waits for loads
+_WAVEFRONT_CYCLES = 0.77
+_CACHE_SHARE = 0.44  # of the second-level cache's read bandwidth that staging loads reach
+_STORE_SHARE = 0.24  # of that bandwidth that stores reach, a sector each
 # What bounds a step overlaps, but for barriers and dependences: issue, wavefronts and traffic add
 # up with this exponent (one: no overlap; infinity: only the longest counts).
-_OVERLAP = 3.0
+_OVERLAP = 2.7
 # Of staging copies alone.
-_COPY_COST = 3.9  # issue slots of one staging load and store, with their addresses
-_COPY_STALL = 117.0  # cycles that a warp waits for one of its staging loads
+_COPY_COST = 3.4  # issue slots of one staging load and store, with their addresses
+_COPY_STALL = 62.0  # cycles that a warp waits for one of its staging loads
 SCHEDULERS = 4  # warp schedulers of a multiprocessor
 _BLOCKS_PER_MULTI_PROCESSOR = 32
 SECTOR = 32  # bytes a cache moves at once
-# Of 312 compiled kernels: 15 registers off, in the root mean square.
-_REGISTERS_BESIDES = 34  # addresses and loop state
-_REGISTERS_PER_ACCUMULATOR = 1.25  # an accumulator and its share of the operands
+_REGISTERS_BESIDES = 37  # addresses and loop state
+_REGISTERS_PER_ACCUMULATOR = 0.83  # an accumulator and its share of the operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,18 @@ class Candidates:
         thread: extents of a thread's tile, shape (candidates, axes); one on reduce axes.
         block: extents of a block's tile; on reduce axes, of one group's chunk.
         groups: groups of threads that share the reduction, shape (candidates,).
+        prefetched: one where the next step's operands wait in registers, shape (candidates,).
     """
 
     thread: Ints
     block: Ints
     groups: Ints
+    prefetched: Ints
+
+    def rows(self, chosen: Ints) -> Candidates:
+        """Some of them."""
+        columns = (self.thread, self.block, self.groups, self.prefetched)
+        return Candidates(*(column[chosen] for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +185,14 @@ def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floa
     rest = np.arange(device.warp_size)[None, :]
     address = np.zeros((len(tiles.groups), device.warp_size), np.int64)
     for axis, column in reversed(list(zip(axes, columns, strict=True))):
-        thread = tiles.thread[:, column, None]
-        threads = tiles.block[:, column, None] // thread
-        address += rest % threads * thread * stride[axis.name]
+        run = _runs(operator, axis.name, tiles.thread[:, column])[:, None]
+        threads = tiles.block[:, column, None] // tiles.thread[:, column, None]
+        address += rest % threads * run * stride[axis.name]
         rest = rest // threads
     vector = np.ones(len(tiles.groups), np.int64)
     if stride[axes[-1].name] == 1:
         widest = math.gcd(axes[-1].extent, VECTOR_BYTES // size)
-        vector = np.gcd(tiles.thread[:, columns[-1]], widest)
+        vector = np.gcd(_runs(operator, axes[-1].name, tiles.thread[:, columns[-1]]), widest)
     # A thread's tile begins anywhere in a sector: the mean of its places.
     places = range(0, SECTOR, size)
     touched = sum(
@@ -194,6 +203,11 @@ def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floa
     apart = outputs / vector / device.warp_size * touched
     together = outputs * size / SECTOR * coalescing(write, operator, tiles.block)
     return np.where(tiles.groups > 1, together, apart)
+
+
+def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
+    lengths = {int(extent): run_length(operator, axis, int(extent)) for extent in np.unique(thread)}
+    return np.array([lengths[int(extent)] for extent in thread], np.int64)
 
 
 def contraction_costs(
@@ -213,7 +227,8 @@ def contraction_costs(
     footprint = np.where(tiles.groups > 1, outputs * (tiles.groups + 1) * 4, 0)
     for read in operator.reads:
         footprint = footprint + elements(read, operator, staged) * read.tensor.element_size
-    registers = compiled_registers(device, threads, accumulators)
+    ahead = np.where(tiles.prefetched > 0, staged_words(operator, tiles), 0)
+    registers = compiled_registers(device, threads, accumulators + ahead)
     reads = reads or _reads_without_conflicts(operator, device, tiles, threads)
     occupied = occupancy(device, threads, registers, footprint + reads.padding)
 
@@ -238,6 +253,18 @@ def contraction_costs(
         waves=grid / slots,
         traffic=traffic,
     )
+
+
+def staged_words(operator: Operator, tiles: Candidates) -> Ints:
+    """Registers in which one thread holds its share of a step's operands."""
+    spatial = np.array([not axis.is_reduce for axis in operator.axes])
+    tile_threads = np.prod(tiles.block[:, spatial] // tiles.thread[:, spatial], axis=1)
+    staged = _staged(operator, tiles)
+    words: Ints = np.zeros(len(tiles.groups), np.int64)
+    for read in operator.reads:
+        size = elements(read, operator, staged) * read.tensor.element_size
+        words += -(-size // (4 * tiles.groups * tile_threads))
+    return words
 
 
 def _staged(operator: Operator, tiles: Candidates) -> Ints:
@@ -293,6 +320,7 @@ class _StepModel:
             self.copies += count / vector_elements(read, operator, staged) / device.warp_size
             waste = coalescing(read, operator, staged)
             self.fetched += count * read.tensor.element_size * waste
+        self.is_prefetched = tiles.prefetched > 0
         cache = device.l2_bandwidth * _CACHE_SHARE
         self.bytes_per_cycle = cache / device.multi_processor_count / clock(device)
 
@@ -305,5 +333,8 @@ class _StepModel:
         shares = (issue, present * self.wavefronts, present * self.fetched / self.bytes_per_cycle)
         busy = sum(share**_OVERLAP for share in shares) ** (1 / _OVERLAP)
         # Resident blocks hide less than all of it: they often wait at the same time.
-        exposed = _EXPOSED_LATENCY / np.sqrt(present) + _COPY_STALL * self.copies / active
-        return np.asarray(busy + exposed)
+        waiting = (
+            _EXPOSED_LATENCY + _BARRIER_WARP * self.warps
+        ) / present**_HIDING + _COPY_STALL * self.copies / active
+        ahead = (_BARRIER_LATENCY + _BARRIER_WARP * self.warps) / present**_HIDING
+        return np.asarray(busy + np.where(self.is_prefetched, ahead, waiting))

@@ -9,6 +9,8 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
+_SHARE = 6  # points of a row that are worth a thread, where there are rows enough
+_LEAST_LANES = 4  # of a row: together they read a sector or so
 _ROUND_TRIP_SECONDS = 0.9e-6  # block start, a dependent load, the tree of partial sums
 
 
@@ -121,19 +123,21 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
             ReduceTile("column", outputs, across, 1, threads, seconds)
             for threads in _around(parts, 1, most)
         )
-    wanted = max(device.warp_size, resident // max(1, outputs))
-    parts = max(
-        device.warp_size,
-        power_of_two(min(wanted, max(1, depth // 2), device.max_threads_per_block)),
-    )
+    # Several short rows share a warp: each thread has loads in flight, and few partial sums meet.
+    lanes = min(device.warp_size, max(_LEAST_LANES, power_of_two(depth // _SHARE)))
+    wanted = max(lanes, resident // max(1, outputs))
+    parts = max(lanes, power_of_two(min(wanted, max(1, depth // 2), device.max_threads_per_block)))
     return tuple(
         ReduceTile("row", outputs, _rows_of_a_block(outputs, threads, device), 1, threads, seconds)
-        for threads in _around(parts, device.warp_size, device.max_threads_per_block)
+        for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
     )
 
 
 def _rows_of_a_block(outputs: int, threads: int, device: Device) -> int:
-    return power_of_two(max(1, min(256 // threads, outputs // device.multi_processor_count)))
+    whole_warps = device.warp_size // threads
+    return power_of_two(
+        max(1, whole_warps, min(256 // threads, outputs // device.multi_processor_count))
+    )
 
 
 def _around(best: int, least: int, most: int) -> list[int]:

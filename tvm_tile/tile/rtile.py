@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tvm_tile.device.device import VECTOR_BYTES
 from tvm_tile.graph.tile_graph import Operator
 
 
@@ -25,6 +26,28 @@ def longest_reduce_axis(operator: Operator) -> int:
     return extents.index(max(extents))
 
 
+def run_length(operator: Operator, axis: str, thread: int) -> int:
+    """Neighbouring outputs of a thread along a spatial axis, of ``thread`` in all.
+
+    A longer register tile is several runs, as far apart as the block has threads: then neighbouring
+    threads read and store neighbouring vectors. A window that slides stays whole, since what
+    neighbouring outputs share is read once.
+    """
+    if axis in operator.sliding_axes:
+        return thread
+    widest = VECTOR_BYTES // max(read.tensor.element_size for read in operator.reads)
+    return math.gcd(thread, widest)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One axis of a block tile: ``pieces`` rounds of ``threads`` threads with ``run`` outputs."""
+
+    pieces: int
+    threads: int
+    run: int
+
+
 @dataclass(frozen=True, slots=True)
 class RProgram:
     """An operator and its tile on each memory level.
@@ -36,12 +59,15 @@ class RProgram:
             consumes between two barriers.
         groups: groups of threads in a block, each with its own part of the reduction; their
             partial sums meet in shared memory. One: no split.
+        is_prefetched: whether a step's operands are on their way, in registers, while the step
+            before is computed.
     """
 
     operator: Operator
     register: RTile
     shared: RTile
     groups: int = 1
+    is_prefetched: bool = False
 
     @property
     def group_axis(self) -> int:
@@ -75,6 +101,16 @@ class RProgram:
         return self.register.extents(self.operator) | dict(zip(axes, self.chunk, strict=True))
 
     @property
+    def spread(self) -> dict[str, Spread]:
+        """How each spatial axis of a block is shared out among its threads."""
+        found = {}
+        for axis, (block, thread) in zip(self.operator.spatial_axes, self.spatial, strict=True):
+            # TVM cannot write several runs where groups of threads share the sum.
+            run = thread if self.groups > 1 else run_length(self.operator, axis.name, thread)
+            found[axis.name] = Spread(thread // run, block // thread, run)
+        return found
+
+    @property
     def block_size(self) -> int:
         """Threads of a block."""
         return self.groups * math.prod(block // thread for block, thread in self.spatial)
@@ -98,7 +134,8 @@ class RProgram:
         thread = "x".join(str(t) for _, t in self.spatial)
         chunk = "x".join(str(c) for c in self.chunk)
         split = f", groups {self.groups}" if self.groups > 1 else ""
-        return f"block {block}, thread {thread}, chunk {chunk}{split}"
+        ahead = ", prefetched" if self.is_prefetched else ""
+        return f"block {block}, thread {thread}, chunk {chunk}{split}{ahead}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,110 @@
+"""Kernels of strips: right values, places inside their tensors, each output stored once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from kernel_cases import CASES, case, conv, pool
+from kernels import Case, Input, prim_functions, relative_difference
+from strips import Threads
+from tvm import tirx
+
+from tvm_tile.device import find_device
+from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import Task
+from tvm_tile.schedule.window import schedule_window
+from tvm_tile.tile.window import WindowTile
+
+H200 = find_device("nvidia/h200")
+TILES = 6
+OWN = (
+    # Nothing is padded: what a strip overhangs is behind the tensor's end.
+    case("conv_depthwise_valid", "window", conv(groups=3), (2, 3, 33, 13), (3, 1, 3, 3)),
+    case("avg_pool_valid", "window", pool("avg_pool2d", 3), (2, 3, 19, 12)),
+    case("max_pool_wide_stride", "window",
+         pool("max_pool2d", (5, 2), strides=(2, 3), padding=(2, 0)), (2, 3, 23, 14)),
+    # The emulator knows no half precision.
+    case("conv_depthwise_half", "window", conv(padding=1, groups=4, out_dtype="float32"),
+         Input((1, 4, 23, 13), "float16"), Input((4, 1, 3, 3), "float16")),
+    case("max_pool_half", "window", pool("max_pool2d", 3, strides=2, padding=1),
+         Input((2, 3, 13, 15), "float16")),
+)  # fmt: skip
+NAMES = (
+    "conv_depthwise_overhang",
+    "conv_depthwise_prime",
+    "conv_depthwise_stride",
+    "conv_depthwise_valid_stride",
+    "conv_depthwise_uneven",
+    "conv_depthwise_dilated",
+    "conv_depthwise_of_relu",
+    "conv_depthwise_row",
+    "conv_nhwc_depthwise_stride",
+    "conv1d_depthwise",
+    "depthwise_bias_relu",
+    "max_pool",
+    "max_pool_ceil",
+    "max_pool_dilated",
+    "max_pool1d",
+    "avg_pool",
+    "avg_pool3d_overlapping",
+)
+
+
+def task(entry: Case) -> Task:
+    (func,) = prim_functions(entry, H200).values()
+    graph = extract(func)
+    assert graph is not None
+    return Task(func, graph, H200)
+
+
+ENTRIES = (*(entry for entry in CASES if entry.name in NAMES), *OWN)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
+def test_all_kinds_of_strips(entry: Case) -> None:
+    given = task(entry)
+    choices = schedule_window(given, 10_000)
+    assert choices, "not taken"
+    arrays = draw(given.func)
+    expected = [tvm.runtime.tensor(array) for array in arrays]
+    tvm.compile(given.func.with_attr("global_symbol", "f"), target="llvm")(*expected)
+    for choice in choices[:: max(1, len(choices) // TILES)]:
+        done = choice()
+        assert done is not None
+        own = [array.copy() for array in arrays]
+        threads = Threads(done.func, own)
+        assert threads.count == done.grid * done.block
+        for position in outputs(done.func):
+            assert (threads.stored[position] == 1).all(), done.tile
+            error = relative_difference(own[position], expected[position].numpy())
+            assert error <= 1e-4, (done.tile, error)
+
+
+def draw(func: tirx.PrimFunc) -> list[np.ndarray]:
+    """Inputs, and outputs that hold nothing yet."""
+    rng = np.random.default_rng(3)
+    shapes = [([int(e) for e in p.ty.shape], str(p.ty.dtype)) for p in func.params]
+    arrays = [rng.standard_normal(shape).astype(dtype) for shape, dtype in shapes]
+    for position in outputs(func):
+        arrays[position][...] = np.nan
+    return arrays
+
+
+def outputs(func: tirx.PrimFunc) -> list[int]:
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
+    return [i for i, p in enumerate(func.params) if any(p.same_as(s.buffer) for s in stores)]
+
+
+def test_each_row_is_read_once() -> None:
+    given = task(next(entry for entry in CASES if entry.name == "conv_depthwise_large"))
+    choice = schedule_window(given, 1)[0]
+    (tile,) = (a for a in choice.args if isinstance(a, WindowTile))  # type: ignore[attr-defined]
+    done = choice()
+    assert done is not None
+    loads: list[tvm.ir.TensorLoad] = []
+    tvm_ffi.structural_walk(done.func.body, (tvm.ir.TensorLoad, loads.append), order="pre")
+    source = given.func.params[0]
+    assert sum(load.source.same_as(source) for load in loads) == tile.rows

@@ -1,0 +1,92 @@
+"""Which axes may become one, and which must not."""
+
+from __future__ import annotations
+
+import pytest
+from operators import access, axes, conv2d, depthwise, index, matmul
+
+from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.tile.merge import find_merge
+
+N, F, Y, X = (index(**{axis: 1}) for axis in "nfyx")
+
+
+def conv1x1(stride: int = 1) -> Operator:
+    return conv2d(16, 24, 6, 1, batch=2, stride=stride)
+
+
+def epilogue(other: Access) -> Operator:
+    """``Z[n, f, y, x] = g(Y[n, f, y, x], other)`` behind ``conv1x1()``."""
+    extents = {"n": 2, "f": 24, "y": 6, "x": 6}
+    reads = (access("Y", (2, 24, 6, 6), N, F, Y, X), other)
+    return Operator("g", axes("", **extents), reads, access("Z", (2, 24, 6, 6), N, F, Y, X), 1)
+
+
+def test_rows_and_columns_of_a_pointwise_convolution() -> None:
+    merge = find_merge([conv1x1()], 0)
+    assert merge is not None
+    assert merge.axes == {0: ("y", "x")}
+    assert merge.dimensions == {"X": 2, "Y": 2}
+    assert merge.extent == 6
+
+
+def test_what_is_added_behind_it_is_merged_too() -> None:
+    residual = access("R", (2, 24, 6, 6), N, F, Y, X)
+    merge = find_merge([conv1x1(), epilogue(residual)], 0)
+    assert merge is not None
+    assert merge.axes == {0: ("y", "x"), 1: ("y", "x")}
+    assert merge.dimensions == {"X": 2, "Y": 2, "Z": 2, "R": 2}
+
+
+def test_a_bias_has_no_part_in_it() -> None:
+    merge = find_merge([conv1x1(), epilogue(access("B", (24,), F))], 0)
+    assert merge is not None
+    assert "B" not in merge.dimensions
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        access("S", (6,), Y),  # a factor for each row
+        access("S", (6, 6), X, Y),  # turned
+        access("S", (8, 6), Y, X),  # a part of a larger one
+        access("S", (2, 24, 6, 8), N, F, Y, X),
+        access("S", (2, 24, 7, 6), N, F, index(offset=1, y=1), X),
+        access("S", (6, 6, 6), Y, X, X),  # once more elsewhere
+        access("S", (6, 2, 6), Y, N, X),  # apart
+    ],
+)
+def test_one_access_that_tells_them_apart_keeps_them_apart(other: Access) -> None:
+    assert find_merge([conv1x1(), epilogue(other)], 0) is None
+
+
+def test_windows_strides_and_plain_products_keep_their_axes() -> None:
+    for op in (conv2d(16, 24, 6, 3, batch=2), conv1x1(stride=2), depthwise(8, 6, 3)):
+        assert find_merge([op], 0) is None
+    assert find_merge([matmul(8, 16, 32)], 0) is None
+
+
+def test_a_producer_may_go_on_reading_with_two_indices() -> None:
+    """``X[n, c, y, x] = A[n, c, 2 y, 2 x]``, merged into the copy of a pointwise convolution."""
+    source = access("A", (2, 16, 11, 11), N, index(c=1), index(y=2), index(x=2))
+    picked = access("X", (2, 16, 6, 6), N, index(c=1), Y, X)
+    extents = {"n": 2, "c": 16, "y": 6, "x": 6}
+    producer = Operator("pick", axes("", **extents), (source,), picked, 1)
+    assert find_merge([conv1x1(), producer], 0) is None
+    merge = find_merge([conv1x1(), producer], 0, producers=(1,))
+    assert merge is not None
+    assert merge.axes[1] == ("y", "x")
+    assert "A" not in merge.dimensions
+
+
+def test_a_batch_with_the_same_weights_is_more_rows() -> None:
+    b, i, j, k = (index(**{axis: 1}) for axis in "bijk")
+    extents = {"b": 3, "i": 5, "j": 36, "k": 40}
+    reads = access("A", (3, 5, 40), b, i, k), access("B", (40, 36), k, j)
+    product = Operator("mm", axes("k", **extents), reads, access("C", (3, 5, 36), b, i, j), 2)
+    merge = find_merge([product], 0)
+    assert merge is not None
+    assert merge.dimensions == {"A": 0, "C": 0}
+    own = access("A", (3, 5, 40), b, i, k), access("B", (3, 40, 36), b, k, j)
+    batched = Operator("mm", axes("k", **extents), own, access("C", (3, 5, 36), b, i, j), 2)
+    assert find_merge([batched], 0) is None

@@ -1,0 +1,166 @@
+"""One function: by which of our schedules, or by TVM's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlock
+from tvm_ffi import StructuralKey
+
+from tvm_tile import compat
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
+from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.plan.report import KernelReport
+from tvm_tile.schedule import Scheduled, Task, candidates
+from tvm_tile.schedule.statements import find_obstacle, schedule_statements
+
+DLIGHT = "dlight"
+STATEMENTS = "statements"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A function to schedule.
+
+    Attributes:
+        name: its symbol.
+        func: unscheduled, without its symbol.
+        refused: why no rule of ours may schedule it (its kernel did not build, say); it goes to
+            dlight then.
+        beyond_dlight: dlight must not either; each of its statements becomes a kernel.
+    """
+
+    name: str
+    func: tirx.PrimFunc
+    refused: str | None = None
+    beyond_dlight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A function with its schedule.
+
+    Attributes:
+        func: scheduled, without a symbol.
+        report: its name is empty.
+        lasting: whether the answer is the same next time; not where no candidate ran.
+    """
+
+    func: tirx.PrimFunc
+    report: KernelReport
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The candidate that was chosen.
+
+    Attributes:
+        scheduled: itself.
+        rank: its place in the model's order; 0 is the first.
+        measured: how many candidates ran.
+        seconds: its measured time; 0 where nothing was measured.
+        lasting: as in :class:`Planned`.
+    """
+
+    scheduled: Scheduled
+    rank: int = 0
+    measured: int = 0
+    seconds: float = 0.0
+    lasting: bool = True
+
+
+Plan = Callable[[Request], Planned]
+"""Schedules one function; always answers."""
+
+Choose = Callable[[Request, tuple[Scheduled, ...]], "Choice | None"]
+"""One of a function's candidates, one or more, best first; ``None`` where none builds."""
+
+
+def take_first(_: Request, found: tuple[Scheduled, ...]) -> Choice:
+    """The model's first choice, unmeasured."""
+    return Choice(found[0])
+
+
+class Remembered:
+    """A plan that is asked once for equal functions: in one module, and when it is built again."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._known: dict[Any, Planned] = {}
+
+    def __call__(self, request: Request) -> Planned:
+        """Its type is :data:`Plan`."""
+        key = StructuralKey(request.func), request.refused, request.beyond_dlight
+        if key not in self._known:
+            self._known[key] = self._plan(request)
+        return self._known[key]
+
+
+class PlanFunction:
+    """Ours where a rule takes the function, else dlight's, else statement by statement.
+
+    Args:
+        device: the GPU to schedule for.
+        topk: how many candidates to write.
+        choose: which of them to keep.
+    """
+
+    def __init__(self, device: Device, topk: int = 1, choose: Choose = take_first) -> None:
+        self._device = device
+        self._topk = topk
+        self._choose = choose
+
+    def __call__(self, request: Request) -> Planned:
+        """Its type is :data:`Plan`."""
+        func = request.func
+        obstacle = find_obstacle(func)
+        graph = None if obstacle else extract(func)
+        reason = request.refused or obstacle
+        if not reason:
+            planned, reason = self._by_tiles(request, graph)
+            if planned is not None:
+                return planned
+        names, traffic = _operators(func), _traffic(graph)
+        if not obstacle and not request.beyond_dlight:
+            try:
+                scheduled = compat.apply_dlight(func, self._device)
+                report = KernelReport("", names, DLIGHT, 0, 0, "", 0.0, traffic, reason)
+                return Planned(scheduled, report)
+            except compat.TVM_ERRORS as error:
+                reason = f"{reason}; dlight fails: {error}"
+        report = KernelReport("", names, STATEMENTS, 0, 0, "", 0.0, traffic, reason)
+        return Planned(schedule_statements(func), report)
+
+    def _by_tiles(self, request: Request, graph: TileGraph | None) -> tuple[Planned | None, str]:
+        """The plan and an empty text, or none and why."""
+        if graph is None:
+            return None, "its loops are not plain tensor blocks"
+        found = candidates(Task(request.func, graph, self._device), self._topk)
+        if not found:
+            return None, "no rule takes it"
+        choice = self._choose(request, found)
+        if choice is None:
+            return None, f"none of its {len(found)} candidates builds"
+        best = choice.scheduled
+        report = KernelReport(
+            "", _operators(request.func), best.rule, best.grid, best.block, best.tile,
+            best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
+        )  # fmt: skip
+        return Planned(best.func, report, choice.lasting), ""
+
+
+def _traffic(graph: TileGraph | None) -> float:
+    return float(graph.traffic) if graph else 0.0
+
+
+def _operators(func: tirx.PrimFunc) -> str:
+    """Names of the blocks, as they came from the legalized operators."""
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
+    return " ".join(str(block.name_hint) for block in blocks if block.name_hint != "root")

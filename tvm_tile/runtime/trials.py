@@ -1,0 +1,168 @@
+"""Run built candidates of one function on random inputs: are they right, and how fast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm_tile.build.program import Program
+from tvm_tile.plan.trial import Trial
+from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.runtime.launch import load_functions
+from tvm_tile.runtime.timing import summarize
+
+# Several times the largest second-level cache there is: each run finds its inputs in memory, as
+# the cost model assumes and the benchmark measures.
+_FLUSH_BYTES = 256 << 20
+_WARM_UPS = 2
+_FEWEST, _MOST = 3, 15
+_TARGET_S = 0.1
+# Drawing is slower than copying: larger inputs repeat. A prime, so that no row repeats another.
+_DRAWN = 1_000_003
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a function that is called destination-style.
+
+    Attributes:
+        shape: its extents.
+        dtype: as TVM names it.
+        is_output: whether the function writes it.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_output: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What became of a function's candidates.
+
+    Attributes:
+        ran: those that ran, in the model's order.
+        error: what the last that failed said; empty when all ran.
+    """
+
+    ran: tuple[Trial, ...]
+    error: str
+
+
+def can_be_drawn(arguments: Sequence[Argument]) -> bool:
+    """Whether NumPy knows all of the dtypes."""
+    return all(numpy_dtype(argument.dtype) is not None for argument in arguments)
+
+
+def run_trials(
+    programs: Sequence[tuple[int, str, Program]],
+    arguments: Sequence[Argument],
+    device_name: str,
+) -> Trials:
+    """Run and time candidates, one after another.
+
+    Args:
+        programs: rank, symbol and program of each candidate, best first.
+        arguments: what the function takes; each candidate gets the same random values.
+        device_name: for messages.
+    """
+    generator = np.random.default_rng(0)
+    values = [_draw(generator, argument) for argument in arguments]
+    ran: list[Trial] = []
+    expected: list[np.ndarray] | None = None
+    error = ""
+    for rank, name, program in programs:
+        try:
+            outputs, seconds = _run(program, name, arguments, values, device_name)
+        except Exception as failure:  # drivers, TVM and OpenCL raise what they like
+            error = f"{type(failure).__name__}: {failure}"
+            continue
+        expected = outputs if expected is None else expected
+        pairs = zip(outputs, expected, strict=True)
+        worst = max((relative_difference(*pair) for pair in pairs), default=0.0)
+        ran.append(Trial(rank, seconds, worst))
+    return Trials(tuple(ran), error)
+
+
+def _run(
+    program: Program,
+    name: str,
+    arguments: Sequence[Argument],
+    values: Sequence[np.ndarray],
+    device_name: str,
+) -> tuple[list[np.ndarray], float]:
+    """The outputs of a first run, and the median seconds of further ones."""
+    import tvm
+
+    functions = load_functions(program, device_name)
+    tensors = [
+        # Outputs begin as NaN: an element that no thread writes is found.
+        tvm.runtime.tensor(_poisoned(value) if argument.is_output else value, functions.device)
+        for argument, value in zip(arguments, values, strict=True)
+    ]
+    functions[name](*tensors)
+    pairs = zip(arguments, tensors, strict=True)
+    outputs = [tensor.numpy() for argument, tensor in pairs if argument.is_output]
+    on_cpu = functions.device == tvm.cpu()
+
+    def timed(repeat: int) -> list[float]:
+        # Between two events of the device around each run; on the CPU, by the clock.
+        evaluate: Callable[..., Any] = functions.module.time_evaluator(
+            name,
+            functions.device,
+            number=1,
+            repeat=repeat,
+            cache_flush_bytes=0 if on_cpu else _FLUSH_BYTES,
+        )
+        return [float(sample) for sample in evaluate(*tensors).results]
+
+    first = timed(_WARM_UPS)[-1]
+    count = min(max(int(_TARGET_S / max(first, 1e-9)), _FEWEST), _MOST)
+    return outputs, summarize(timed(count)).median_s
+
+
+def _draw(generator: np.random.Generator, argument: Argument) -> np.ndarray:
+    dtype = numpy_dtype(argument.dtype)
+    size = math.prod(argument.shape)
+    drawn = min(size, _DRAWN)
+    # NumPy does not count ml_dtypes' numbers among its floating-point numbers.
+    if "float" in argument.dtype:
+        values = generator.standard_normal(drawn, np.float32).astype(dtype)
+    else:
+        # 0 and 1 are in range whatever the integers mean: labels, token numbers, masks.
+        values = generator.integers(0, 2, drawn).astype(dtype)
+    return np.resize(values, argument.shape)
+
+
+def _poisoned(value: np.ndarray) -> np.ndarray:
+    if value.dtype.kind in "biu":
+        largest = 1 if value.dtype.kind == "b" else np.iinfo(value.dtype).max - 7
+        return np.full_like(value, largest)
+    return np.full_like(value, np.nan)
+
+
+def relative_difference(got: np.ndarray, wanted: np.ndarray) -> float:
+    """Norm of the difference over norm of ``wanted``; NaN and infinities must agree.
+
+    Returns:
+        0 for equal arrays; infinite where one has NaN or an infinity and the other has not.
+    """
+    difference = scale = 0.0
+    flat = got.reshape(-1), wanted.reshape(-1)
+    # In pieces: in double precision a whole output can be large.
+    for start in range(0, flat[0].size, _CHUNK):
+        g, w = (part[start : start + _CHUNK].astype(np.float64) for part in flat)
+        finite = np.isfinite(w)
+        if not np.array_equal(g[~finite], w[~finite], equal_nan=True):
+            return math.inf
+        g, w = g[finite], w[finite]
+        if not np.isfinite(g).all():
+            return math.inf
+        difference += float(np.square(g - w).sum())
+        scale += float(np.square(w).sum())
+    return math.sqrt(difference / scale) if scale > 0 else math.sqrt(difference)

@@ -1,0 +1,196 @@
+"""Tiles for sliding windows, pooling and depthwise convolution: how long a thread's strips are.
+
+An input element meets a few outputs only, so a kernel lives from moving it once and cheaply. Each
+thread sums a strip of outputs along an axis that slides, and reads each row of the input that its
+windows hold once, into registers. Longer strips read less and give fewer threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, occupancy
+from tvm_tile.tile.window import Window, WindowTile, window_of
+
+_MAX_UNROLLED = 1400  # operations of a thread: its code should stay in the instruction cache
+_COLUMNS = (1, 2, 4)
+_THREADS = (128, 256)
+_FEW_THREADS = 64  # of a block, where the device would not be full with more
+
+# Counted in the machine code of such kernels, in issue slots.
+_LOAD_SLOTS = 1.2  # of an element that may be padding: read, and a zero before
+_TEST_SLOTS = 1.0  # more where its row may be padding, too
+_CONVERT_SLOTS = 1.1  # of an element that is widened
+_STORE_SLOTS = 1.3
+_DIVISION_SLOTS = 14.0
+_START_SLOTS = 55.0  # of a thread: its place in the grid and in the tensors
+_REGISTERS_BESIDES = 8
+_LEAST_REGISTERS = 32
+# Fitted on an H200 to 700 measured tiles of 31 operators (bench/candidates.py): the first choice is
+# 1.07 times slower than the best one.
+_NEAR_TIE = 0.1
+_ISSUE_EFFICIENCY = 1.0
+_REQUEST = 1.0  # what a warp's load or store takes besides its sectors, in sectors
+_SECTORS_A_CYCLE = 10.0  # that the first-level cache gives a warp
+_CACHE_SHARE = 0.88  # of the second-level cache's bandwidth that reads reach
+_STORE_SHARE = 0.3  # and that stores reach, a sector each
+_BLOCK_LATENCY = 300.0  # cycles: a block's start, its first loads, its last stores
+_ROW_LATENCY = 1030.0  # of rows that are read together
+_ROWS_IN_FLIGHT = 2.0  # the compiler reads one ahead, or two
+_OVERLAP = 2.8  # exponent with which what bounds a kernel adds up
+
+
+def construct_strips(
+    operator: Operator, device: Device, traffic: int, *, divides: bool = False
+) -> tuple[WindowTile, ...]:
+    """Tiles, best first; empty if nothing slides.
+
+    Args:
+        operator: the sum. The element types of its reads are those in memory.
+        device: what the tiles are for.
+        traffic: bytes that cross global memory at least.
+        divides: whether sums are divided, or treated so, before they are stored. A division
+            branches, where it meets denormals, and the compiler reads no row ahead of a branch.
+    """
+    window = window_of(operator)
+    if window is None:
+        return ()
+    tiles = (
+        _with_cost(replace(tile, stores_late=divides), device, traffic)
+        for tile in _tiles(operator, window, device)
+    )
+    fitting = (tile for tile in tiles if math.isfinite(tile.seconds))
+    ranked = sorted(fitting, key=lambda tile: tile.seconds)
+    near = sum(tile.seconds <= (1 + _NEAR_TIE) * ranked[0].seconds for tile in ranked)
+    # Of near ties the one with most threads: what the model leaves out punishes long strips.
+    ranked[:near] = sorted(ranked[:near], key=lambda tile: tile.strip * tile.columns)
+    return tuple(ranked)
+
+
+def _tiles(operator: Operator, window: Window, device: Device) -> Iterator[WindowTile]:
+    extents = {axis.name: axis.extent for axis in operator.spatial_axes}
+    depth = math.prod(axis.extent for axis in operator.reduce_axes)
+    along = extents[window.axis]
+    # About equal shares of the axis. Windows with gaps share no rows with their neighbours.
+    strips = {-(-along // count) for count in range(1, along + 1)} if window.dilation == 1 else {1}
+    for strip in sorted(strips):
+        for columns in _COLUMNS if window.column else (1,):
+            outputs = strip * columns
+            is_long = outputs > 1 and outputs * depth > _MAX_UNROLLED
+            if is_long or columns > extents.get(window.column, 1):
+                continue
+            tile = WindowTile(operator, window, strip, columns, _FEW_THREADS)
+            yield from _blocks(tile, device)
+
+
+def _blocks(tile: WindowTile, device: Device) -> Iterator[WindowTile]:
+    yield from (replace(tile, threads=threads) for threads in _THREADS)
+    if tile.workers < 4 * _THREADS[0] * device.multi_processor_count:
+        yield tile
+
+
+def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
+    """The slowest of memory, the caches, issue and latency counts most."""
+    operator = tile.operator
+    depth = math.prod(axis.extent for axis in operator.reduce_axes)
+    outputs = tile.strip * tile.columns
+    others = [read for read in operator.reads if read not in tile.window.reads]
+    fixed = _loads(tile, others)
+    moving = _loads(tile, tile.window.reads)
+    registers = _registers(tile, sum(count for _, count in fixed))
+    columns = [np.array([value], np.int64) for value in (tile.threads, registers, 0)]
+    resident = int(occupancy(device, *columns)[0])
+    if not resident:
+        return replace(tile, registers=registers)
+
+    loads = sum(count for _, count in (*moving, *fixed))
+    widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
+    tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile)
+    slots = outputs * (depth + _STORE_SLOTS) + loads * _LOAD_SLOTS + _START_SLOTS
+    slots += outputs * _DIVISION_SLOTS if tile.stores_late else 0
+    slots += tested * _TEST_SLOTS + widened * _CONVERT_SLOTS
+    sectors = sum(count * (_REQUEST + _sectors(tile, r)) for r, count in (*moving, *fixed))
+    sectors += outputs * (_REQUEST + _sectors(tile, operator.write))
+    warps = tile.grid * tile.threads / device.warp_size / device.multi_processor_count
+    batches = tile.rows / _ROWS_IN_FLIGHT
+    alone = _BLOCK_LATENCY + batches * _ROW_LATENCY + slots
+    waves = tile.grid / (resident * device.multi_processor_count)
+    rate = clock(device)
+    shares = (
+        warps * slots / SCHEDULERS / _ISSUE_EFFICIENCY / rate,
+        warps * sectors / _SECTORS_A_CYCLE / rate,
+        max(1.0, waves) * alone / rate,
+        _cached(tile, traffic) / device.l2_bandwidth,
+        traffic / device.memory(MemoryLevel.GLOBAL).bandwidth,
+    )
+    seconds = sum(share**_OVERLAP for share in shares) ** (1 / _OVERLAP)
+    # The last blocks run while the others are done: half a block's time is lost.
+    seconds += 0.5 * alone / rate + device.launch_latency
+    return replace(tile, seconds=seconds, registers=registers)
+
+
+def _loads(tile: WindowTile, reads: tuple[Access, ...] | list[Access]) -> list[tuple[Access, int]]:
+    """How many elements of each access a thread reads."""
+    own = {axis.name: tile.own(axis.name) for axis in tile.operator.spatial_axes}
+    own |= {axis.name: axis.extent for axis in tile.operator.reduce_axes}
+    rows = sum(bool(tile.taps(row)) for row in range(tile.rows))
+    lines = {line.read: math.prod(line.extents) * rows for line in tile.lines}
+    return [(read, lines.get(read) or read.elements(own)) for read in reads]
+
+
+def _tested_rows(tile: WindowTile) -> int:
+    """Rows that lie outside the image for some strips and inside it for others."""
+    extent = next(a.extent for a in tile.operator.spatial_axes if a.name == tile.window.axis)
+    if tile.strip == extent or not any(read.is_computed for read in tile.window.reads):
+        return 0
+    overhang = -extent % tile.strip * tile.step
+    return min(tile.rows, max(0, tile.window.size - tile.step) + overhang)
+
+
+def _registers(tile: WindowTile, fixed: int) -> int:
+    kept = tile.strip if tile.stores_late else -(-tile.window.size // tile.step)
+    unfinished = kept * tile.columns
+    lines = sum(math.prod(line.extents) for line in tile.lines)
+    needed = _REGISTERS_BESIDES + fixed + unfinished + lines
+    return min(255, max(_LEAST_REGISTERS, -(-needed // 8) * 8))
+
+
+def _sectors(tile: WindowTile, access: Access) -> float:
+    """Sectors that a warp touches when its threads each move one element.
+
+    The mean over the places in a sector at which its first element may lie.
+    """
+    size = access.tensor.element_size
+    strides = access.strides
+    rest = np.arange(32)
+    address = np.zeros(32, np.int64)
+    for axis in reversed(tile.operator.spatial_axes):
+        own = tile.own(axis.name)
+        threads = -(-axis.extent // own)
+        address += rest % threads * own * strides.get(axis.name, 0) * size
+        rest //= threads
+    places = np.arange(0, SECTOR, size)[:, None]
+    sectors = np.sort((address + places) // SECTOR, axis=1)
+    return 1 + np.count_nonzero(np.diff(sectors, axis=1)) / len(places)
+
+
+def _cached(tile: WindowTile, traffic: int) -> float:
+    """Bytes for the second-level cache, weighted: rows that blocks share are read by each."""
+    axes = tile.operator.spatial_axes
+    place = next(i for i, axis in enumerate(axes) if axis.name == tile.window.axis)
+    inner = math.prod(-(-a.extent // tile.own(a.name)) for a in axes[place + 1 :])
+    strips = -(-axes[place].extent // tile.strip)
+    together = min(float(strips), max(1.0, tile.threads / inner))
+    shared = max(0, tile.window.size - tile.window.stride) / (tile.window.stride * tile.strip)
+    again = shared / together if together < strips else 0.0
+    once = traffic - tile.operator.write.tensor.size
+    read = once + again * sum(min(read.tensor.size, traffic) for read in tile.window.reads)
+    outputs = math.prod(axis.extent for axis in axes)
+    stored = outputs / 32 * _sectors(tile, tile.operator.write) * SECTOR
+    return read / _CACHE_SHARE + stored / _STORE_SHARE
