@@ -123,8 +123,10 @@ def append(path: Path, records: Iterable[Record]) -> None:
 
 
 def tidy(path: Path) -> None:
-    """Rewrite a file: one line a key, sorted; all or nothing."""
+    """Rewrite a file: one line a key, sorted; all or nothing. A file that is missing stays so."""
     records = read(path)
+    if not records:
+        return
     beside = path.with_suffix(".tmp")
     beside.write_text("".join(_line(records[key]) for key in sorted(records)), encoding="utf-8")
     os.replace(beside, path)

@@ -147,7 +147,9 @@ def as_module(function: Any) -> Any:
     """The workload that records are looked up by: the function alone, its symbol ``main``."""
     import tvm
 
-    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    # What fusion thinks of it says nothing about its loops, and changes.
+    plain = function.without_attr("op_pattern")
+    return tvm.IRModule({"main": plain.with_attr("global_symbol", "main")})
 
 
 def tensors_of(function: Any) -> tuple[Tensor, ...]:
