@@ -12,9 +12,9 @@ from bench.report.tables import right_count, summary
 
 PROTOCOL = """\
 1. The systems of a command (below) are measured in one process and one run for each workload, in \
-turns, after warming up; at least 15 samples each, of which the median and the interquartile range \
-are given. Systems of different commands were measured in different runs: of several records of one \
-system the last counts.
+turns, after warming up; at least 15 samples each, of which the median and the interquartile \
+range are given. Systems of different commands were measured in different runs: of several \
+records of one system the last counts.
 2. Operators start with a cold second-level cache (256 MB are written before each run) and their \
 launches are enqueued beforehand; models start from an idle device, launches included.
 3. Outputs are compared with a reference in higher precision (float64 for operators) from the same \

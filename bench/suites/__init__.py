@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from bench.workload import Case, Workload
 
-_SUITES = ("ops", "gemm", "conv", "attention", "norm", "models", "rnn", "control_flow")
+_SUITES = ("ops", "drawn", "gemm", "conv", "attention", "norm", "models", "rnn", "control_flow")
 
 
 class Suite(Protocol):

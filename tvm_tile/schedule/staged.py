@@ -5,12 +5,16 @@ Before → after, for ``C[i, j] += A[i, k] * B[k, j]`` followed by ``D = f(C)``:
     for i, j, k: C[i, j] += A[i, k] * B[k, j]
     for i, j:    D[i, j]  = f(C[i, j])
 
-    for block in blockIdx:  for thread in threadIdx:
+    for block in blockIdx:  for piece in vthread:  for thread in threadIdx:
         acc[...] = 0
         for k_step:
             A_shared, B_shared = the block's tiles    (all threads copy together; padding inlined)
-            for k in chunk:  for i, j in thread tile: acc[i, j] += A_shared * B_shared
-        D[thread tile] = f(acc)
+            for k in chunk:  for i, j in run: acc[i, j] += A_shared * B_shared
+        D[run] = f(acc)
+
+A thread's tile is made of runs, one a piece, between which lie those of the other threads. TVM
+writes all pieces of a statement next to each other, with one copy of what is staged. Prefetched,
+a step loads the next one's operands to registers before it computes.
 
 With ``groups`` > 1 the threads of a block form groups, each summing its own part of every step;
 partial sums meet in shared memory (``rfactor``), so that a small output still fills the device.
@@ -193,7 +197,7 @@ def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:
 
 
 def _plain_nest(sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram) -> _Nest:
-    """blockIdx, threadIdx, step, chunk, thread tile; the epilogue follows in each thread."""
+    """blockIdx, vthread, threadIdx, step, chunk, run; the epilogue follows in each thread."""
     axes = len(program.spatial)
     loops = sch.get_loops(main)
     split = [
