@@ -124,12 +124,18 @@ class Suite:
             return str(column)
         library = LIBRARIES.get(column.system, column.system)
         version = _span(_version(record, library) for record in records)
-        trials = _span(record.variant for record in records if record.variant.isdigit())
+        trials = _span(_trials(record) for record in records if record.variant.isdigit())
         if version and library.replace(".", "_") == column.system:
             return f"{column} {version}"
         facts = (trials and f"{trials} trials", version and f"{library} {version}")
         shown = ", ".join(fact for fact in facts if fact)
         return f"{column} ({shown})" if shown else str(column)
+
+
+def _trials(record: Record) -> str:
+    """Of this operator, where the note says it; else the most of any."""
+    own = re.match(r"best of (\d+) trials", record.note)
+    return own.group(1) if own else record.variant
 
 
 def load(results: Path) -> tuple[Suite, ...]:
