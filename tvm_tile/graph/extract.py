@@ -61,7 +61,7 @@ def extract_operator(block: SBlock) -> Operator | None:
         return None
     guarded = _guarded_buffers(body.value)
     reads: list[Access] = []
-    for load in _loads(body.value):
+    for load in loads_in(body.value):
         access = _access(load.source, load.indices, names)
         if access is None:
             return None
@@ -89,7 +89,8 @@ def _axes(block: SBlock) -> tuple[Axis, ...] | None:
     return tuple(axes)
 
 
-def _loads(expr: Any) -> list[Any]:
+def loads_in(expr: Any) -> list[Any]:
+    """The loads of an expression, as often as they occur."""
     found: list[Any] = []
     tvm_ffi.structural_walk(expr, (tvm.ir.TensorLoad, found.append), order="pre")
     return found
@@ -100,7 +101,7 @@ def _guarded_buffers(expr: Any) -> list[Any]:
     calls: list[Any] = []
     tvm_ffi.structural_walk(expr, (tvm.ir.Call, calls.append), order="pre")
     guards = [c for c in calls if getattr(c.op, "name", "") == "prim.if_then_else"]
-    return [load.source for guard in guards for load in _loads(guard)]
+    return [load.source for guard in guards for load in loads_in(guard)]
 
 
 def _access(buffer: Any, indices: Any, names: _Names) -> Access | None:

@@ -23,7 +23,7 @@ from tvm.s_tir import SBlock, Schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.normalize import NormalForm
-from tvm_tile.schedule.steps import SBlockRV
+from tvm_tile.schedule.steps import SBlockRV, replace_parts
 from tvm_tile.tile.merge import Merge, Pair, find_merge
 
 Step = tuple[int, int]  # the first of two dimensions, the extent of the second
@@ -138,17 +138,8 @@ def restore(func: tirx.PrimFunc, merged: Merged) -> tirx.PrimFunc:
         return node if whole is None else tirx.BufferRegion(old, whole)
 
     def block(node: SBlock) -> Any:
-        return SBlock(
-            node.iter_vars,
-            [region(r) for r in node.reads],
-            [region(r) for r in node.writes],
-            node.name_hint,
-            node.body,
-            node.init,
-            node.alloc_buffers,
-            node.match_buffers,
-            node.annotations,
-        )
+        reads, writes = ([region(r) for r in regions] for regions in (node.reads, node.writes))
+        return replace_parts(node, reads=reads, writes=writes)
 
     body = func.body
     for kind, visit in ((ir.TensorLoad, load), (tirx.BufferStore, store), (SBlock, block)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from tvm import ir, tirx
 from tvm.s_tir import Schedule
@@ -12,7 +11,7 @@ from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction
+from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction, permuted
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +74,8 @@ def gather_strided(sch: Schedule, form: NormalForm) -> NormalForm:
         source = [axis for index in picked.reads[0].indices for axis, _ in index.terms]
         own = [axis for index in picked.write.indices for axis, _ in index.terms]
         order = tuple(own.index(axis) for axis in source)
-        sch.transform_layout(producer, ("write", 0), partial(_permuted, order))
+        sch.transform_layout(producer, ("write", 0), partial(permuted, order))
     return _describe(sch) if strided else form
-
-
-def _permuted(order: tuple[int, ...], *index: Any) -> list[Any]:
-    return [index[dimension] for dimension in order]
 
 
 def _is_strided(operator: Operator, read: Access) -> bool:

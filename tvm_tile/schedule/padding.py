@@ -20,7 +20,9 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.extract import loads_in
 from tvm_tile.schedule.guards import conjunction, conjuncts, realize_of, variables_in, with_guards
+from tvm_tile.schedule.steps import replace_parts
 
 _IF = ir.Op.get("prim.if_then_else")
 _CONSTANTS = (tirx.IntImm, tirx.FloatImm)
@@ -34,17 +36,9 @@ def clamp_padding(func: tirx.PrimFunc) -> tirx.PrimFunc:
         value = _clamped(store.value) if isinstance(store, tirx.BufferStore) else None
         if value is None:
             return block
-        return SBlock(
-            block.iter_vars,
-            [_region(load) for load in _loads(value)],
-            block.writes,
-            block.name_hint,
-            tirx.BufferStore(store.buffer, value, store.indices),
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
+        reads = [_region(load) for load in loads_in(value)]
+        body = tirx.BufferStore(store.buffer, value, store.indices)
+        return replace_parts(block, reads=reads, body=body)
 
     return func.with_body(tvm_ffi.structural_map(func.body, (SBlock, visit), order="post"))
 
@@ -85,12 +79,6 @@ def implies(premise: Any, conclusion: Any) -> bool:
     analyzer = sym.Analyzer()
     with analyzer.constraint_scope(premise):
         return bool(analyzer.can_prove(conclusion))
-
-
-def _loads(expr: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append), order="pre")
-    return found
 
 
 def _region(load: Any) -> Any:

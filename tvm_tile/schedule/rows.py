@@ -51,7 +51,6 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     is_row = [axis.name in rows for axis in output.axes]
     tiles = construct_rows(output, sums, rows, task.device)[:count]
     return tuple(partial(_written, sch, form, is_row, tile) for tile in tiles)
-    is_row = [axis.name in rows for axis in output.axes]
 
 
 def _written(

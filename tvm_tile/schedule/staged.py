@@ -50,17 +50,19 @@ from tvm_tile.schedule.steps import (
     extent,
     fuse,
     keep_sum,
+    permuted,
     shared_scope,
     vector_width,
 )
 from tvm_tile.tile.banks import StagedLayout, staged_layouts
+from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.rtile import RProgram, TilePlan
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A function with one reduction, in normal form, to be written for one tile or another.
+    """A product or convolution in normal form, to be written for one tile or another.
 
     Attributes:
         sch: where padding is clamped, and what feeds the reduction still stands apart.
@@ -97,7 +99,7 @@ class Draft:
 
 
 def draft(task: Task) -> Draft | None:
-    """A function with one reduction and at most one output behind it; ``None`` for any other."""
+    """A product or convolution with at most one output behind it; ``None`` for anything else."""
     if len(task.graph.reductions) != 1:
         return None
     # Under a name: a schedule rewrites in place what nobody else refers to, and would so take the
@@ -106,6 +108,9 @@ def draft(task: Task) -> Draft | None:
     sch = Schedule(clamped)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
+        return None
+    operator = _read_operator(sch, form)
+    if operator is None or not is_contraction(operator):
         return None
     form = gather_strided(sch, form)
     merged = merge_axes(sch, form)
@@ -305,7 +310,7 @@ def _stage(
     shape = tuple(int(e) for e in tensor.ty.shape)
     size = element_size(str(tensor.ty.dtype))
     if not layout.is_plain:
-        sch.transform_layout(copy, ("write", 0), lambda *i: [i[d] for d in layout.order])
+        sch.transform_layout(copy, ("write", 0), partial(permuted, layout.order))
     sch.compute_at(copy, nest.step, preserve_unit_loops=True)
     producers = list(sch.get_producers(copy))
     for producer in producers:

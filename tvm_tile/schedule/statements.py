@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile import compat
+from tvm_tile.schedule.steps import replace_parts
 
 THREADS = 256
 
@@ -80,10 +81,7 @@ def _with_root_body(func: tirx.PrimFunc, statements: list[Any], buffers: Any) ->
     # TVM drops what does nothing from a sequence, and refuses a sequence of one.
     kept = [s for s in statements if not _is_nothing(s)] or statements[:1]
     body = kept[0] if len(kept) == 1 else tirx.SeqStmt(kept)
-    block = SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, buffers,
-        root.match_buffers, root.annotations,
-    )  # fmt: skip
+    block = replace_parts(root, body=body, alloc_buffers=buffers)
     return func.with_body(SBlockRealize([], True, block))
 
 

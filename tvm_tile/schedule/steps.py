@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.s_tir import Schedule
+from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.staging import run_dimension, share_copy
@@ -42,6 +43,33 @@ def child_blocks(sch: Schedule) -> list[SBlockRV]:
 def extent(sch: Schedule, loop: LoopRV) -> int:
     """A loop's static extent."""
     return int(sch.get(loop).extent)
+
+
+def replace_parts(
+    block: SBlock,
+    *,
+    reads: Any = None,
+    writes: Any = None,
+    body: Any = None,
+    alloc_buffers: Any = None,
+) -> SBlock:
+    """``block`` with other parts; what is not given stays."""
+    return SBlock(
+        block.iter_vars,
+        block.reads if reads is None else reads,
+        block.writes if writes is None else writes,
+        block.name_hint,
+        block.body if body is None else body,
+        block.init,
+        block.alloc_buffers if alloc_buffers is None else alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
+
+
+def permuted(order: Sequence[int], *index: Any) -> list[Any]:
+    """An index of dimensions in another ``order``; for ``transform_layout``."""
+    return [index[dimension] for dimension in order]
 
 
 def fuse(sch: Schedule, loops: list[LoopRV]) -> LoopRV:

@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.padding import implies
 from tvm_tile.tile.window import Line, WindowTile
@@ -48,13 +49,6 @@ class Blocks:
 def write_strips(blocks: Blocks, tile: WindowTile) -> tirx.PrimFunc:
     """``blocks.func`` as a kernel with that tile."""
     return blocks.func.with_body(_Writer(blocks, tile).write())
-
-
-def loads_in(expr: Any) -> list[Any]:
-    """The loads of an expression, as often as they occur."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append), order="pre")
-    return found
 
 
 class _Writer:

@@ -30,11 +30,11 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
-from tvm_tile.schedule.strips import Blocks, loads_in, write_strips
+from tvm_tile.schedule.strips import Blocks, write_strips
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.strips import construct_strips
 from tvm_tile.tile.window import WindowTile, window_of

@@ -183,19 +183,19 @@ def _addresses(read: Access, lanes: dict[str, Ints], strides: Sequence[int]) -> 
 
 def _offsets(read: Access, program: RProgram, strides: Sequence[int]) -> Ints:
     """Where the elements that one thread reads in a step lie, from the first one, ascending."""
-    tile = program.thread_step
+    tile, spread = program.thread_step, program.spread
     found = np.zeros(1, np.int64)
     for index, stride in zip(read.indices, strides, strict=True):
         for axis, coefficient in index.terms:
             if tile[axis] > 1:
-                steps = _own_places(program, axis, tile[axis]) * abs(coefficient) * stride
+                own = spread.get(axis, Spread(1, 1, tile[axis]))
+                steps = _own_places(own) * abs(coefficient) * stride
                 found = np.unique(np.add.outer(steps, found))
     return found
 
 
-def _own_places(program: RProgram, axis: str, count: int) -> Ints:
-    """Where a thread's outputs, or its part of a sum, lie along an axis, from the first one."""
-    spread = program.spread.get(axis, Spread(1, 1, count))
+def _own_places(spread: Spread) -> Ints:
+    """Where what a thread has along an axis lies, from the first one."""
     pieces = np.arange(spread.pieces) * spread.threads * spread.run
     return np.add.outer(pieces, np.arange(spread.run)).ravel()
 

@@ -188,10 +188,10 @@ def aligned_steps(extent: int) -> tuple[int, ...]:
     """Tile extents worth trying along an axis: divisors and powers of two, padding bounded."""
     steps = {d for d in range(1, min(extent, 512) + 1) if extent % d == 0}
     steps |= {1 << i for i in range(10) if 1 << i <= extent}
-    return tuple(sorted(step for step in steps if is_aligned(extent, step)))
+    return tuple(sorted(step for step in steps if _is_aligned(extent, step)))
 
 
-def is_aligned(extent: int, step: int) -> bool:
+def _is_aligned(extent: int, step: int) -> bool:
     """Whether tiles of ``step`` overhang an axis of ``extent`` by little enough."""
     return -(-extent // step) * step <= (1 + _MAX_PADDING) * extent
 

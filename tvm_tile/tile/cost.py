@@ -172,6 +172,20 @@ def vector_elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
     return np.gcd(np.gcd(run, stride), max(1, VECTOR_BYTES // access.tensor.element_size))
 
 
+def sectors_touched(addresses: Ints, size: int) -> Floats:
+    """Sectors in which a warp's elements of ``size`` bytes lie, shape (...).
+
+    ``addresses``, in bytes and in the order of memory, have shape (..., lanes); the first may lie
+    anywhere in a sector, and the mean over these places counts.
+    """
+    places = range(0, SECTOR, size)
+    crossed = sum(
+        np.count_nonzero(np.diff((addresses + place) // SECTOR, axis=-1), axis=-1)
+        for place in places
+    )
+    return np.asarray(1 + crossed / len(places))
+
+
 def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floats:
     """Sectors that all warps' stores of the output write, shape (candidates,).
 
@@ -193,12 +207,7 @@ def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floa
     if stride[axes[-1].name] == 1:
         widest = math.gcd(axes[-1].extent, VECTOR_BYTES // size)
         vector = np.gcd(_runs(operator, axes[-1].name, tiles.thread[:, columns[-1]]), widest)
-    # A thread's tile begins anywhere in a sector: the mean of its places.
-    places = range(0, SECTOR, size)
-    touched = sum(
-        1 + np.count_nonzero(np.diff((address * size + place) // SECTOR, axis=1), axis=1)
-        for place in places
-    ) / len(places)
+    touched = sectors_touched(address * size, size)
     outputs = math.prod(axis.extent for axis in axes)
     apart = outputs / vector / device.warp_size * touched
     together = outputs * size / SECTOR * coalescing(write, operator, tiles.block)
@@ -206,7 +215,11 @@ def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floa
 
 
 def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
-    lengths = {int(extent): run_length(operator, axis, int(extent)) for extent in np.unique(thread)}
+    slides = axis in operator.sliding_axes
+    lengths = {
+        int(extent): run_length(operator, int(extent), is_whole=slides)
+        for extent in np.unique(thread)
+    }
     return np.array([lengths[int(extent)] for extent in thread], np.int64)
 
 

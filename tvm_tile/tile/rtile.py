@@ -26,14 +26,14 @@ def longest_reduce_axis(operator: Operator) -> int:
     return extents.index(max(extents))
 
 
-def run_length(operator: Operator, axis: str, thread: int) -> int:
+def run_length(operator: Operator, thread: int, *, is_whole: bool) -> int:
     """Neighbouring outputs of a thread along a spatial axis, of ``thread`` in all.
 
     A longer register tile is several runs, as far apart as the block has threads: then neighbouring
-    threads read and store neighbouring vectors. A window that slides stays whole, since what
+    threads read and store neighbouring vectors. A window that slides stays ``is_whole``, since what
     neighbouring outputs share is read once.
     """
-    if axis in operator.sliding_axes:
+    if is_whole:
         return thread
     widest = VECTOR_BYTES // max(read.tensor.element_size for read in operator.reads)
     return math.gcd(thread, widest)
@@ -104,9 +104,11 @@ class RProgram:
     def spread(self) -> dict[str, Spread]:
         """How each spatial axis of a block is shared out among its threads."""
         found = {}
+        sliding = self.operator.sliding_axes
         for axis, (block, thread) in zip(self.operator.spatial_axes, self.spatial, strict=True):
             # TVM cannot write several runs where groups of threads share the sum.
-            run = thread if self.groups > 1 else run_length(self.operator, axis.name, thread)
+            whole = self.groups > 1 or axis.name in sliding
+            run = run_length(self.operator, thread, is_whole=whole)
             found[axis.name] = Spread(thread // run, block // thread, run)
         return found
 

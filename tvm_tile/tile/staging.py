@@ -37,12 +37,6 @@ def share_copy(extents: tuple[int, ...], threads: int) -> tuple[int, int]:
     return dimension, exact if extent // exact <= _MORE_ROUNDS * rounds else part
 
 
-def copy_rounds(extents: tuple[int, ...], threads: int) -> int:
-    """Elements that a thread copies at most."""
-    dimension, part = share_copy(extents, threads)
-    return math.prod(extents[:dimension]) * -(-extents[dimension] // part)
-
-
 def run_dimension(region: tuple[int, ...], shape: tuple[int, ...]) -> int:
     """The dimension from which on a region of a tensor of ``shape`` is contiguous in memory."""
     first = len(region) - 1

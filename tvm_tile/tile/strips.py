@@ -15,7 +15,7 @@ import numpy as np
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, occupancy
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, occupancy, sectors_touched
 from tvm_tile.tile.window import Window, WindowTile, window_of
 
 _MAX_UNROLLED = 1400  # operations of a thread: its code should stay in the instruction cache
@@ -162,10 +162,7 @@ def _registers(tile: WindowTile, fixed: int) -> int:
 
 
 def _sectors(tile: WindowTile, access: Access) -> float:
-    """Sectors that a warp touches when its threads each move one element.
-
-    The mean over the places in a sector at which its first element may lie.
-    """
+    """Sectors that a warp touches when its threads each move one element."""
     size = access.tensor.element_size
     strides = access.strides
     rest = np.arange(32)
@@ -175,9 +172,7 @@ def _sectors(tile: WindowTile, access: Access) -> float:
         threads = -(-axis.extent // own)
         address += rest % threads * own * strides.get(axis.name, 0) * size
         rest //= threads
-    places = np.arange(0, SECTOR, size)[:, None]
-    sectors = np.sort((address + places) // SECTOR, axis=1)
-    return 1 + np.count_nonzero(np.diff(sectors, axis=1)) / len(places)
+    return float(sectors_touched(np.sort(address), size))
 
 
 def _cached(tile: WindowTile, traffic: int) -> float:
