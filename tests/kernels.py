@@ -12,11 +12,14 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from tvm_tile.build import build_program
+from tvm_tile.build import Builder, Program, build_program
 from tvm_tile.device import Device
+from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
 from tvm_tile.pipeline import fuse
-from tvm_tile.runtime.launch import load_program
+from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.runtime.launch import load_functions, load_program
+from tvm_tile.schedule import Task, candidates
 
 _GUARD = 256  # elements behind each tensor that must stay as they are
 
@@ -76,6 +79,26 @@ def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
     ]
 
 
+def candidate_errors(case: Case, device: Device, count: int) -> list[tuple[str, float]]:
+    """Tile and largest error of the first ``count`` candidates of the case's only function."""
+    ((name, func),) = prim_functions(case, device).items()
+    graph = extract(func)
+    assert graph is not None
+    found = candidates(Task(func, graph, device), count)
+    scheduled = {
+        f"{name}_{rank}": item.func.with_attr("tirx.is_scheduled", True)
+        for rank, item in enumerate(found)
+    }
+    built = Builder(device).build_functions(scheduled)
+    gpu = tvm.cuda(0)
+    errors = []
+    for (symbol, program), item in zip(built.items(), found, strict=True):
+        assert isinstance(program, Program), str(program)
+        kernel = load_functions(program, device.name)[symbol]
+        errors.append((f"{item.rule} {item.tile}", _largest_error(func, kernel, gpu)))
+    return errors
+
+
 def _with_main(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` as a whole program, whose ``main`` calls nothing."""
     builder = relax.BlockBuilder()
@@ -96,7 +119,7 @@ def _largest_error(func: tirx.PrimFunc, kernel: Any, gpu: Any) -> float:
     expected, actual, memory = [], [], []
     for param in func.params:
         is_output = any(param.same_as(store.buffer) for store in stores)
-        shape, dtype = [int(extent) for extent in param.ty.shape], np.dtype(str(param.ty.dtype))
+        shape, dtype = [int(extent) for extent in param.ty.shape], numpy_dtype(str(param.ty.dtype))
         flat = _random(rng, math.prod(shape), dtype)
         expected.append(tvm.runtime.tensor(flat.reshape(shape)))
         end = np.full(_GUARD, _poison(dtype), dtype)
@@ -127,12 +150,12 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
 
 
 def _poison(dtype: np.dtype) -> Any:
-    if dtype.kind == "f":
+    if dtype.kind in "fV":
         return np.nan
     return True if dtype.kind == "b" else np.iinfo(dtype).max - 7
 
 
 def _random(rng: np.random.Generator, size: int, dtype: np.dtype) -> np.ndarray:
-    if dtype.kind == "f":
+    if dtype.kind in "fV":
         return rng.standard_normal(size).astype(dtype)
     return rng.integers(0, 2 if dtype.kind == "b" else 4, size).astype(dtype)

@@ -100,7 +100,8 @@ def lower_module(mod: Any, target: Any) -> LoweredModule:
     """Lower scheduled PrimFuncs to host code and kernels.
 
     Args:
-        mod: a TVM IRModule that holds only PrimFuncs, every GPU loop bound to threads.
+        mod: a TVM IRModule that holds one PrimFunc: TensorIR, every GPU loop bound to threads, or
+            one of TVM's thread-level dialect (TIRx).
         target: from :func:`make_target`.
 
     Returns:
@@ -112,7 +113,9 @@ def lower_module(mod: Any, target: Any) -> LoweredModule:
     import tvm
     from tvm.tirx.build import split_host_device_mods
 
-    pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("default")
+    is_blocks = all((f.attrs or {}).get("s_tir", False) for f in mod.functions.values())
+    name = "default" if is_blocks else "tirx"
+    pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline(name)
     # "#pragma unroll" instead of megabytes of unrolled text: the compilers unroll as well.
     config = {"tirx.UnrollLoop": {"explicit_unroll": False}}
     with target, tvm.transform.PassContext(config=config):

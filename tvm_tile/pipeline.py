@@ -25,6 +25,7 @@ from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
+    ChannelsLast,
     MarkReductions,
     MeasureCandidates,
     Plan,
@@ -39,6 +40,7 @@ from tvm_tile.passes import (
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
+from tvm_tile.tile.warpgroup import warpgroup_dtypes
 
 Progress = Callable[[str, int, int], None]
 _IMPORTED = time.time()
@@ -158,7 +160,7 @@ def relax_pipeline() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         device = device_for_target(Target.current())
-        stages = [*_fusion_passes(), ScheduleTiles(device), *_lowering_passes(device)]
+        stages = [*_fusion_passes(device), ScheduleTiles(device), *_lowering_passes(device)]
         return tvm.transform.Sequential(stages)(mod)
 
     return run
@@ -183,7 +185,7 @@ class _Stopwatch:
 def fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
     """A model's operators as fused, unscheduled loops, each function named by its content."""
     with compat.make_target(device):
-        return rename_by_content(tvm.transform.Sequential(_fusion_passes())(mod))
+        return rename_by_content(tvm.transform.Sequential(_fusion_passes(device))(mod))
 
 
 def _open_store(options: Options) -> Store | None:
@@ -243,15 +245,16 @@ def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
         return tvm.transform.Sequential(_lowering_passes(device))(mod)
 
 
-def _fusion_passes() -> list[tvm.transform.Pass]:
+def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
     """Operators to loops, stock fusion; views instead of copies for plain reshapes."""
     return [
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
-        ReadTransposed(),
+        ReadTransposed(warpgroup_dtypes(device)),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
+        ChannelsLast(warpgroup_dtypes(device)),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),

@@ -70,8 +70,9 @@ template <class A, class B> struct conditional<false, A, B> { using type = B; };
 """,
 }
 
-# NVRTC has no <math.h>, where nvcc finds these.
+# NVRTC has neither <math.h> nor <cuda.h>, where nvcc finds these.
 _NVRTC_PREAMBLE = """
+struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif

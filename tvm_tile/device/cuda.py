@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from tvm_tile.device.device import Device, Memory, MemoryLevel
+from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
 from tvm_tile.device.record import from_json
 
 _REGISTER, _SHARED, _GLOBAL = MemoryLevel
@@ -47,6 +47,7 @@ def _cuda_device(
     l2_bandwidth: float,
     flops: dict[str, float],
     matrix_flops: dict[str, float],
+    matrix_instructions: tuple[MatrixInstruction, ...] = (),
 ) -> Device:
     """Fill in what all NVIDIA cards have in common; bytes, Hz, and bytes or operations a second.
 
@@ -83,7 +84,7 @@ def _cuda_device(
         launch_latency=2e-6,
         stream_launch_latency=2.5e-6,
         grid_barrier_latency=1e-6,
-        matrix_instructions=(),
+        matrix_instructions=matrix_instructions,
         supports_grid_barrier=True,
         supports_graphs=True,
         measured=None,
@@ -131,6 +132,7 @@ H100 = _cuda_device(
         "int8": 1978.9e12,
         "tf32": 494.7e12,
     },
+    matrix_instructions=H200.matrix_instructions,
 )
 
 A100 = _cuda_device(

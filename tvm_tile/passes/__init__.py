@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
 from tvm_tile.passes.plan_function import (
@@ -19,6 +20,7 @@ from tvm_tile.passes.stored_plans import StoredPlans
 __all__ = [
     "DLIGHT",
     "STATEMENTS",
+    "ChannelsLast",
     "MarkReductions",
     "MeasureCandidates",
     "Plan",

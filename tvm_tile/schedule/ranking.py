@@ -20,11 +20,13 @@ from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Rule, Scheduled, Task
 from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.schedule.window import schedule_window
 
 # The first rule that can write a tile takes the function.
 RULES: tuple[Rule, ...] = (
     schedule_rows,
+    schedule_wgmma,
     schedule_contraction,
     schedule_window,
     schedule_reduction,

@@ -1,0 +1,137 @@
+"""Half-precision products and convolutions that warpgroup instructions should take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from kernel_cases import bias_relu, conv, gelu, mm
+from kernels import Case, Input
+from tvm import relax
+from tvm.relax import op
+
+Body = Callable[..., Any]
+LAYOUTS = ("NN", "NT", "TN", "TT")
+# Rows, columns, depth: tiny, prime (as far as 16-byte strides allow), ragged, several tiles.
+EXTENTS = (
+    (64, 64, 64),
+    (8, 8, 8),
+    (128, 256, 512),
+    (72, 136, 200),
+    (1000, 24, 40),
+    (16, 1024, 96),
+    (264, 520, 1032),
+    (2048, 2048, 64),
+)
+
+
+def wide(body: Body) -> Body:
+    """Added up in float32 and rounded once, as the importers leave it."""
+
+    def rounded(*inputs: Any) -> Any:
+        return op.astype(body(*inputs), str(inputs[0].ty.dtype))
+
+    return rounded
+
+
+def product(layout: str) -> Body:
+    return wide(mm(layout, out_dtype="float32"))
+
+
+def _case(name: str, body: Body, *shapes: tuple[int, ...], dtype: str = "float16") -> Case:
+    return Case(name, "wgmma", body, tuple(Input(shape, dtype) for shape in shapes))
+
+
+def _operands(layout: str, m: int, n: int, k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    left = (m, k) if layout[0] == "N" else (k, m)
+    return left, (k, n) if layout[1] == "N" else (n, k)
+
+
+def _plain() -> list[Case]:
+    return [
+        _case(
+            f"{layout}_{m}x{n}x{k}_{dtype}",
+            product(layout),
+            *_operands(layout, m, n, k),
+            dtype=dtype,
+        )
+        for layout in LAYOUTS
+        for m, n, k in EXTENTS
+        for dtype in ("float16", "bfloat16")[: 1 + (m < 200)]
+    ]
+
+
+def _odd_rows() -> list[Case]:
+    """Extents that no stride is made of may be anything."""
+    return [
+        _case(f"NT_{m}x{n}x{k}", product("NT"), (m, k), (n, k))
+        for m, n, k in ((1, 1, 8), (1, 1000, 512), (7, 13, 24), (127, 131, 264), (257, 1, 128))
+    ]
+
+
+def _fused() -> list[Case]:
+    nt = product("NT")
+
+    def scaled(x: Any, w: Any) -> Any:
+        total = op.multiply(mm("NT", out_dtype="float32")(x, w), relax.const(np.float32(0.125)))
+        return op.astype(total, "float16")
+
+    def residual(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return op.nn.relu(op.add(op.add(nt(x, w), b), r))
+
+    def activated(x: Any, w: Any, b: Any) -> Any:
+        total = op.add(mm("NT", out_dtype="float32")(x, w), op.astype(b, "float32"))
+        return op.astype(gelu(total), "float16")
+
+    m, n, k = 200, 264, 136
+    return [
+        _case("bias_relu", bias_relu(nt, shape=(1, n)), (m, k), (n, k), (n,)),
+        _case("row_bias_relu", bias_relu(nt, shape=(m, 1)), (m, k), (n, k), (m,)),
+        _case("bias_residual_relu", residual, (m, k), (n, k), (n,), (m, n)),
+        _case("bias_gelu", activated, (m, k), (n, k), (n,)),
+        _case("scaled", scaled, (m, k), (n, k)),
+        _case("float32_output", mm("NT", out_dtype="float32"), (m, k), (n, k)),
+    ]
+
+
+def _batched() -> list[Case]:
+    return [
+        *(
+            _case(
+                f"batch_{layout}",
+                product(layout),
+                *((3, *s) for s in _operands(layout, 72, 40, 104)),
+            )
+            for layout in LAYOUTS
+        ),
+        _case("heads", product("NT"), (2, 3, 50, 64), (2, 3, 50, 64)),
+        _case("shared_weight", product("NN"), (3, 5, 64), (64, 48)),
+        _case("broadcast", product("NN"), (4, 1, 24, 64), (1, 3, 64, 40)),
+    ]
+
+
+def _convolutions() -> list[Case]:
+    nhwc = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
+
+    def of(**options: Any) -> Body:
+        return wide(conv(**nhwc, **options))
+
+    return [
+        _case("conv_1x1", of(), (2, 7, 9, 64), (40, 1, 1, 64)),
+        _case("conv_1x1_stride", of(strides=2), (2, 9, 11, 64), (40, 1, 1, 64)),
+        _case("conv_3x3", of(padding=1), (2, 14, 14, 64), (72, 3, 3, 64)),
+        _case("conv_3x3_ragged", of(padding=1), (3, 13, 17, 24), (20, 3, 3, 24)),
+        _case("conv_3x3_stride", of(padding=1, strides=2), (2, 15, 14, 72), (64, 3, 3, 72)),
+        _case("conv_5x5_dilated", of(padding=4, dilation=2), (1, 12, 12, 32), (16, 5, 5, 32)),
+        _case(
+            "conv_bias_relu",
+            bias_relu(of(padding=1), shape=(1, 1, 1, 48)),
+            (2, 8, 8, 32),
+            (48, 3, 3, 32),
+            (48,),
+        ),
+    ]
+
+
+WGMMA_CASES = (*_plain(), *_odd_rows(), *_fused(), *_batched(), *_convolutions())

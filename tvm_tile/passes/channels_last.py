@@ -1,0 +1,87 @@
+"""Convolutions for the matrix units: with their channels last, once for a whole model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from tvm_tile.frontend.fold import fold_constants
+
+_ALIGNMENT = 8  # channels of 16 bits whose rows bulk copies take
+# Element by element, with attributes or scalars besides; ConvertLayout does not know them.
+_TRANSPARENT = frozenset({"relax.clip"})
+
+
+@tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
+class ChannelsLast:
+    """Give convolutions of ``matrix_dtypes`` channels-last operands.
+
+    before: ``y = conv2d(x)`` with NCHW ``x`` and OIHW weights
+    after:  ``y = permute(conv2d(permute(x)))`` with NHWC and OHWI, and no two permutations in a
+            row: what lies between convolutions is computed channels last, too
+
+    Only there do the copies of an implicit product find the summed channels contiguous. Few
+    channels, an image's three, stay as they are. TVM's ConvertLayout carries the layout through
+    the operators between.
+    """
+
+    def __init__(self, matrix_dtypes: frozenset[str]) -> None:
+        self.matrix_dtypes = matrix_dtypes
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        if not self.matrix_dtypes:
+            return mod
+        mod = relax.transform.ConvertLayout({}, self._layouts)(mod)
+        merger = _MergePermutations(mod)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                merger.builder_.update_func(var, merger.visit_expr(func))
+        # The weights', too.
+        return fold_constants(merger.builder_.get())
+
+    def _layouts(self, call: relax.Call) -> dict[str, list[str]]:
+        """What TVM asks for each operator: the layouts of its operands."""
+        if call.op != tvm.ir.Op.get("relax.nn.conv2d") or call.attrs.data_layout != "NCHW":
+            return {}
+        weight = call.args[1].ty
+        fits = all(
+            isinstance(extent, tirx.IntImm) and int(extent) % _ALIGNMENT == 0
+            for extent in (call.args[0].ty.shape[1], weight.shape[0])
+        )
+        if not fits or str(weight.dtype) not in self.matrix_dtypes:
+            return {}
+        return {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+
+
+@mutator
+class _MergePermutations(PyExprMutator):
+    """``permute(permute(x))`` is one permutation, or none; ``clip(permute(x))`` permutes last."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        before = self._permutation(call.args[0]) if call.args else None
+        if before is not None and getattr(call.op, "name", "") in _TRANSPARENT:
+            source, axes = before
+            same = self.builder_.emit(relax.Call(call.op, [source, *call.args[1:]], call.attrs))
+            return relax.op.permute_dims(same, axes)
+        own = self._permutation(call)
+        if own is None:
+            return call
+        source, axes = own
+        if before is not None:
+            source, axes = before[0], [before[1][axis] for axis in axes]
+        return source if axes == sorted(axes) else relax.op.permute_dims(source, axes)
+
+    def _permutation(self, value: Any) -> tuple[relax.Expr, list[int]] | None:
+        """What is permuted, and which of its axes each axis of the result is."""
+        value = self.lookup_binding(value) if isinstance(value, relax.Var) else value
+        if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.permute_dims"):
+            return None
+        rank = value.args[0].ty.ndim
+        if value.attrs.axes is None:
+            return value.args[0], list(reversed(range(rank)))
+        return value.args[0], [int(axis) % rank for axis in value.attrs.axes]

@@ -1,0 +1,115 @@
+"""What a fused function does with a sum, as an expression of the sum and of its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.graph.tile_graph import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """One store for each sum: bias, activation, residual, scale, cast, a permuted place.
+
+    Attributes:
+        buffer: what is written, a parameter.
+        indices: where.
+        value: what, with the sum as a load of ``sums``.
+        sums: the reduction's output.
+        axes: iteration variable -> the axis of the reduction that it stands for; others are 0.
+    """
+
+    buffer: Any
+    indices: tuple[Any, ...]
+    value: Any
+    sums: Any
+    axes: Mapping[Any, str]
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the parameters that are read or written."""
+        loads: list[Any] = []
+        for expr in (self.value, *self.indices):
+            tvm_ffi.structural_walk(expr, (ir.TensorLoad, loads.append), order="pre")
+        own = {str(load.source.name) for load in loads if not load.source.same_as(self.sums)}
+        return frozenset(own | {str(self.buffer.name)})
+
+    def at(
+        self, place: Mapping[str, Any], total: Any, buffers: Mapping[str, Any]
+    ) -> tuple[Any, list[Any]]:
+        """The value to store and its indices.
+
+        Args:
+            place: value of every axis.
+            total: the sum there.
+            buffers: name of a parameter -> the buffer that stands for it.
+        """
+
+        def variable(var: Any) -> Any:
+            if not isinstance(var.ty, ir.PrimType):
+                return var  # a buffer
+            value = place[self.axes[var]] if var in self.axes else tirx.const(0)
+            return (
+                value
+                if str(value.ty.dtype) == str(var.ty.dtype)
+                else tirx.Cast(str(var.ty.dtype), value)
+            )
+
+        def load(node: ir.TensorLoad) -> Any:
+            if node.source.same_as(self.sums):
+                return total
+            return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
+
+        def rewritten(expr: Any) -> Any:
+            entries = [(tirx.Var, variable), (ir.TensorLoad, load)]
+            return tvm_ffi.structural_map(expr, entries, order="post")
+
+        return rewritten(self.value), [rewritten(index) for index in self.indices]
+
+
+def plain_epilogue(reduction: SBlock, operator: Operator) -> Epilogue:
+    """The sum itself is the output, in the output's dtype."""
+    store = reduction.body
+    pairs = zip(reduction.iter_vars, operator.axes, strict=True)
+    axes = {v.var: axis.name for v, axis in pairs if axis.extent > 1}
+    total = tirx.BufferLoad(store.buffer, list(store.indices))
+    value = tirx.Cast(str(store.buffer.ty.dtype), total)
+    return Epilogue(store.buffer, tuple(store.indices), value, store.buffer, axes)
+
+
+def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epilogue | None:
+    """What block ``output`` does with each sum; ``None`` unless it reads each once, in place."""
+    store = output.body
+    if not isinstance(store, tirx.BufferStore):
+        return None
+    sums = reduction.body.buffer
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(store.value, (ir.TensorLoad, loads.append), order="pre")
+    own = [load for load in loads if load.source.same_as(sums)]
+    if not own or any(not _are_same(own[0].indices, load.indices) for load in own):
+        return None
+    extents = {v.var: int(v.dom.extent) for v in output.iter_vars}
+    sizes = {axis.name: axis.extent for axis in operator.axes}
+    axes: dict[Any, str] = {}
+    for index, dimension in zip(own[0].indices, operator.write.indices, strict=True):
+        terms = [(name, c) for name, c in dimension.terms if sizes[name] > 1]
+        if not terms:
+            continue
+        ((name, coefficient),) = terms if len(terms) == 1 else (("", 0),)
+        # The whole axis, at its own place: each sum is then met exactly once.
+        if coefficient != 1 or dimension.offset or extents.get(index) != sizes[name]:
+            return None
+        axes[index] = name
+    if any(var not in axes and extent > 1 for var, extent in extents.items()):
+        return None
+    return Epilogue(store.buffer, tuple(store.indices), store.value, sums, axes)
+
+
+def _are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    return all(a.same_as(b) for a, b in zip(first, second, strict=True))

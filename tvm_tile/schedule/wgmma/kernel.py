@@ -1,0 +1,258 @@
+"""Write a product as a persistent, warp-specialised kernel: TMA in, wgmma, any epilogue behind.
+
+The loops that :func:`write_kernel` writes, ``tile`` running over a block's share of the output::
+
+    producer (one thread of its warpgroup)      consumers (each a warpgroup, 64 or 128 rows)
+    for tile, chunk:                            for tile:
+        wait until stage is empty                   for chunk:
+        stage.full expects the chunk's bytes            wait until stage is full
+        copy boxes of both operands to stage            sums += left[stage] @ right[stage]
+                                                        stage before this one is empty
+                                                    store epilogue(sums)
+
+Why this is free of races: a stage is written only after all consumers have said that it is empty,
+each once a round, and read only after the copy engine has said that all of its bytes are there. A
+consumer gives back stage ``s - 1`` when it has waited for all products but the last one, which
+reads stage ``s``: nothing reads ``s - 1`` any more. Both sides go round the ring in the same order,
+so each knows the parity of the round that it waits for: a full barrier's first round has parity 0,
+and the producer's first wait is for the round before the first, which counts as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.wgmma.epilogue import Epilogue
+from tvm_tile.schedule.wgmma.operand import Chunks
+from tvm_tile.schedule.wgmma.store import Store
+from tvm_tile.schedule.wgmma.walk import Place, chunk_place, chunks, for_tiles
+from tvm_tile.tile.product import Product
+from tvm_tile.tile.warpgroup import (
+    CORNER_PITCH,
+    CORNER_ROWS,
+    LINE,
+    WARPGROUP,
+    WarpgroupTile,
+)
+
+_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
+_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
+_INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """The stages in shared memory and their barriers."""
+
+    data: Any
+    full: Any
+    empty: Any
+    stage_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """What both roles need."""
+
+    product: Product
+    tile: WarpgroupTile
+    sides: tuple[Chunks, Chunks]
+    ring: _Ring
+    block: Any
+    thread: Any
+
+
+def write_kernel(
+    product: Product,
+    tile: WarpgroupTile,
+    params: Sequence[Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    epilogue: Epilogue,
+) -> tirx.PrimFunc:
+    """The function of a product and what follows it.
+
+    Args:
+        product: names its operands' tensors as ``params`` do.
+        tile: how to compute it.
+        params: the parameters that callers pass.
+        shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
+        epilogue: what to store; its parameters are known by their names.
+    """
+    sides = (
+        Chunks(product.left, tile.rows, 0, product.depth, tile.depth),
+        Chunks(
+            product.right,
+            tile.columns,
+            tile.block_rows * LINE,
+            product.depth,
+            tile.depth,
+        ),
+    )
+    with IRBuilder() as builder, ib.prim_func():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        buffers = {str(param.name): _argument(param) for param in params}
+        maps = [side.tensor_map(buffers) for side in sides]
+        ib.device_entry()
+        block = ib.cta_id([tile.grid])
+        thread = ib.thread_id([tile.block_size])
+        views = {
+            name: ib.decl_buffer(shapes[name], str(buffers[name].ty.dtype), data=buffers[name].data)
+            for name in sorted(epilogue.tensors)
+        }
+        ring = _make_ring(tile, thread)
+        kernel = _Kernel(product, tile, sides, ring, block, thread)
+        corner = (tile.consumers * 4, CORNER_ROWS, CORNER_PITCH)
+        store = Store(product, tile, epilogue, views, ib.alloc_buffer(corner, scope="shared"))
+        with ib.If(thread < WARPGROUP):
+            with ib.Then():
+                _produce(kernel, maps)
+            with ib.Else():
+                _consume(kernel, store)
+    return builder.get()
+
+
+def _argument(param: Any) -> Any:
+    shape = tuple(int(extent) for extent in param.ty.shape)
+    return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))
+
+
+def _make_ring(tile: WarpgroupTile, thread: Any) -> _Ring:
+    """Shared memory, its barriers initialized and visible to the copy engine."""
+    stage_bytes = (tile.block_rows + tile.width) * LINE
+    size = (tile.stages * stage_bytes,)
+    data = ib.alloc_buffer(size, "uint8", scope="shared.dyn", align=1024)
+    full, empty = (
+        ib.alloc_buffer((tile.stages,), "uint64", scope="shared", align=8) for _ in range(2)
+    )
+    with ib.If(thread == 0), ib.Then(), ib.unroll(tile.stages) as stage:
+        init = T.ptx.mbarrier.init.shared.b64
+        ib.evaluate(init(full.ptr_to([stage]), T.uint32(1)))
+        ib.evaluate(init(empty.ptr_to([stage]), T.uint32(tile.consumers)))
+    ib.evaluate(T.ptx.fence.proxy.async_.shared__cta())
+    ib.evaluate(T.cuda.cta_sync())
+    return _Ring(data, full, empty, stage_bytes)
+
+
+class _Turn:
+    """Where one role stands in the ring: the stage, and the parity of its round."""
+
+    def __init__(self, stages: int) -> None:
+        self._stages = stages
+        self._state = ib.alloc_buffer((2,), "int32", scope="local")
+        ib.buffer_store(self._state, 0, [0])
+        ib.buffer_store(self._state, 0, [1])
+
+    @property
+    def stage(self) -> Any:
+        """The stage whose turn it is."""
+        return self._state[0]
+
+    @property
+    def previous(self) -> Any:
+        """The stage before it."""
+        return tirx.Select(self.stage == 0, tirx.const(self._stages - 1, "int32"), self.stage - 1)
+
+    @property
+    def parity(self) -> Any:
+        """Of the round, 0 in the first."""
+        return self._state[1]
+
+    def advance(self) -> None:
+        """On to the next stage."""
+        ib.buffer_store(self._state, self.stage + 1, [0])
+        with ib.If(self.stage == self._stages), ib.Then():
+            ib.buffer_store(self._state, 0, [0])
+            ib.buffer_store(self._state, self.parity ^ 1, [1])
+
+
+def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
+    product, tile, ring = kernel.product, kernel.tile, kernel.ring
+    arriving = T.uint32(sum(side.size for side in kernel.sides))
+    if tile.consumers > 1:  # one has enough registers from the launch
+        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](_PRODUCER_REGISTERS))
+    with ib.If(kernel.thread == 0), ib.Then():
+        turn = _Turn(tile.stages)
+
+        def stage(offset: int) -> Any:
+            return ring.data.ptr_to([turn.stage * ring.stage_bytes + offset])
+
+        def fill(origin: Place) -> None:
+            with ib.serial(chunks(product, tile)) as chunk:
+                place = {**origin, **chunk_place(product, tile, chunk)}
+                full = ring.full.ptr_to([turn.stage])
+                empty = ring.empty.ptr_to([turn.stage])
+                ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
+                ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(full, arriving))
+                for side, tensor_map in zip(kernel.sides, maps, strict=True):
+                    side.copy(tensor_map, stage, full, place)
+                turn.advance()
+
+        for_tiles(product, tile, kernel.block, fill)
+
+
+def _consume(kernel: _Kernel, store: Store) -> None:
+    product, tile, ring = kernel.product, kernel.tile, kernel.ring
+    if tile.consumers > 1:
+        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](_CONSUMER_REGISTERS))
+    sums = ib.alloc_buffer((tile.instructions * tile.width // 2,), "float32", scope="local")
+    thread = ib.Bind(kernel.thread - WARPGROUP)
+    start = ib.Bind(T.cuda.cvta_generic_to_shared(ring.data.ptr_to([0])))
+    rows = thread // WARPGROUP * (tile.instructions * 64)
+    left, right = kernel.sides
+    descriptors = (left.descriptor(start, rows), right.descriptor(start, tirx.const(0)))
+    turn = _Turn(tile.stages)
+
+    def release() -> None:
+        with ib.If(thread % WARPGROUP == 0), ib.Then():
+            empty = ring.empty.ptr_to([turn.previous])
+            ib.evaluate(T.ptx.mbarrier.arrive.shared.b64(empty, T.uint32(1)))
+
+    def compute(origin: Place) -> None:
+        with ib.serial(chunks(product, tile)) as chunk:
+            full = ring.full.ptr_to([turn.stage])
+            ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
+            ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
+            _multiply(kernel, sums, descriptors, turn.stage, chunk)
+            ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+            with ib.If(chunk > 0), ib.Then():
+                ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(1))
+                release()
+            turn.advance()
+        ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
+        release()
+        store.write(sums, thread, origin)
+
+    for_tiles(product, tile, kernel.block, compute)
+
+
+def _multiply(
+    kernel: _Kernel, sums: Any, descriptors: tuple[Any, Any], stage: Any, chunk: Any
+) -> None:
+    """The instructions of one chunk."""
+    tile, (left, right) = kernel.tile, kernel.sides
+    dtype = _PTX_NAMES[kernel.product.left.tensor.dtype]
+    depth = tile.depth // _INSTRUCTION_DEPTHS
+    name = f"wgmma.mma_async.sync.aligned.m64n{tile.width}k{depth}.f32.{dtype}.{dtype}"
+    moved = tirx.Cast("uint64", stage * (kernel.ring.stage_bytes // 16))
+    first, second = (ib.Bind(descriptor + moved) for descriptor in descriptors)
+    count = tile.width // 2
+    transposed = [int(left.is_transposed), int(right.is_transposed)]
+    for step in range(_INSTRUCTION_DEPTHS):
+        for instruction in range(tile.instructions):
+            rows = instruction * left.instruction_rows + step * left.instruction_depth
+            operands = [
+                first + T.uint64(rows),
+                second + T.uint64(step * right.instruction_depth),
+            ]
+            # The first product of a tile does not add to what the registers hold.
+            adds = T.ptx.pred(tirx.Cast("int32", chunk > 0) if step == 0 else 1)
+            registers = [sums[instruction * count + i] for i in range(count)]
+            ib.evaluate(T.ptx[name](*registers, *operands, adds, 1, 1, *transposed))

@@ -1,0 +1,154 @@
+"""What the copy engine and the instructions need to know of an operand's chunks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tile_graph import AffineIndex, Axis
+from tvm_tile.schedule.wgmma.walk import Place, value_of
+from tvm_tile.tile.product import Operand
+from tvm_tile.tile.warpgroup import LINE
+
+_SWIZZLE_128 = 3  # CU_TENSOR_MAP_SWIZZLE_128B
+_PROMOTE_256 = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+_UNIT = 16  # bytes, in which descriptors count
+_STEP_BYTES = 32  # of depth, in one instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """One operand's chunks: boxes of its tensor, lines of 128 swizzled bytes in a stage.
+
+    With the depth contiguous a line is one row, 128 bytes deep, and one copy brings all rows.
+    Otherwise a line is 128 bytes of rows at one depth, and each copy brings a line of rows.
+
+    Attributes:
+        operand: what is copied.
+        box: extents of its free axes in a tile.
+        offset: bytes into a stage.
+        depth: the summed axis that is cut into chunks.
+        chunk: elements of it.
+    """
+
+    operand: Operand
+    box: tuple[int, ...]
+    offset: int
+    depth: Axis
+    chunk: int
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether the rows, not the depth, are contiguous."""
+        return not self.operand.is_depth_major
+
+    @property
+    def size(self) -> int:
+        """Bytes that a chunk's copies bring, zeros outside of the tensor included."""
+        return self._copies * self._copy_size
+
+    @property
+    def instruction_rows(self) -> int:
+        """Units from one instruction's 64 rows to the next."""
+        return 64 * LINE // _UNIT
+
+    @property
+    def instruction_depth(self) -> int:
+        """Units from one instruction's depth to the next."""
+        lines = _STEP_BYTES // self._element * LINE
+        return (lines if self.is_transposed else _STEP_BYTES) // _UNIT
+
+    @property
+    def _element(self) -> int:
+        return self.operand.tensor.element_size
+
+    @property
+    def _line(self) -> int:
+        return LINE // self._element
+
+    @property
+    def _copies(self) -> int:
+        return self.box[-1] // self._line if self.is_transposed else 1
+
+    @property
+    def _copy_size(self) -> int:
+        """Bytes of one copy."""
+        spans = zip(self._spans(), self._steps(), strict=True)
+        return math.prod(-(-span // step) for span, step in spans) * self._element
+
+    def tensor_map(self, buffers: Mapping[str, Any]) -> Any:
+        """A descriptor of the boxes for the copy engine, encoded on the host."""
+        operand = self.operand
+        pointer = ib.Bind(ib.tvm_stack_alloca("tensormap", 1), ib.handle("tensormap"))
+        lists = (operand.tensor.shape, operand.strides[:-1], self._spans(), self._steps())
+        # The driver counts dimensions from the innermost one.
+        numbers = [number for values in lists for number in reversed(values)]
+        no_interleave, zeros_outside = 0, 0
+        ib.evaluate(
+            ib.call_packed(
+                "runtime.cuTensorMapEncodeTiled",
+                pointer,
+                operand.tensor.dtype,
+                len(operand.indices),
+                buffers[operand.tensor.name].data,
+                *numbers,
+                *(no_interleave, _SWIZZLE_128, _PROMOTE_256, zeros_outside),
+            )
+        )
+        return pointer
+
+    def copy(self, tensor_map: Any, stage: Any, barrier: Any, place: Place) -> None:
+        """Ask for the boxes of the chunk at ``place``.
+
+        Args:
+            tensor_map: from :meth:`tensor_map`.
+            stage: byte offset -> a pointer into the stage.
+            barrier: counts the bytes that arrive.
+            place: the tile's and the chunk's first values.
+        """
+        rank = len(self.operand.indices)
+        tma = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        for number in range(self._copies):
+            at = [value_of(index, place) for index in self.operand.indices]
+            at[-1] = at[-1] + number * self._line if number else at[-1]
+            into = stage(self.offset + number * self._copy_size)
+            ib.evaluate(T.ptx[tma](into, T.address_of(tensor_map), *reversed(at), barrier))
+
+    def descriptor(self, start: Any, row: Any) -> Any:
+        """Of these chunks in stage 0, for wgmma, from a row on (PTX ISA, matrix descriptor).
+
+        In units of 16 bytes: the address in bits 0-13, the leading offset in 16-29, the stride
+        offset in 32-45; 1 in bits 62-63 says lines of 128 swizzled bytes. The stride offset leads
+        eight lines on, the leading offset from one line of rows to the next, one copy further; with
+        the depth contiguous it is not used.
+        """
+        leading = self.chunk * LINE // _UNIT if self.is_transposed else 1
+        fixed = (1 << 62) | (8 * LINE // _UNIT << 32) | (leading << 16)
+        address = start + tirx.Cast("uint32", self.offset + row * LINE)
+        return ib.Bind(tirx.Cast("uint64", address >> 4) | tirx.const(fixed, "uint64"))
+
+    def _spans(self) -> tuple[int, ...]:
+        """Elements of one copy along each dimension, those stepped over included."""
+        sizes = dict(zip((axis.name for axis in self.operand.free), self.box, strict=True))
+        if self.is_transposed:
+            sizes[self.operand.free[-1].name] = self._line
+        sizes[self.depth.name] = self.chunk
+        return tuple(index.span(sizes) for index in self._boxed(sizes))
+
+    def _steps(self) -> tuple[int, ...]:
+        """From one copied element to the next along each dimension."""
+        names = {self.depth.name, *(axis.name for axis in self.operand.free)}
+        return tuple(max((c for _, c in i.terms), default=1) for i in self._boxed(names))
+
+    def _boxed(self, names: Container[str]) -> list[AffineIndex]:
+        """The indices without what is fixed within a box."""
+        return [
+            AffineIndex(tuple(term for term in index.terms if term[0] in names))
+            for index in self.operand.indices
+        ]

@@ -1,0 +1,135 @@
+"""From sums in registers to the output: through a corner of shared memory, a warp at a time.
+
+A thread of a warpgroup holds pairs of neighbours, eight columns apart, of two rows of every 16
+that its warp holds. Stored from there, a warp would write 16 bytes of each of eight rows. So each
+warp lays some columns of its 16 rows down in shared memory of its own and takes them up by rows:
+four neighbours a thread, for which the epilogue is computed with loads and stores as wide.
+
+No other warp touches a warp's corner, so waiting for the warp's own threads is enough: once between
+laying down and taking up, once before the next columns are laid down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.wgmma.epilogue import Epilogue
+from tvm_tile.schedule.wgmma.walk import Place, place_in
+from tvm_tile.tile.product import Product
+from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS, WarpgroupTile
+
+_QUAD = 4  # neighbours that a thread takes up
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """What a consumer warp needs to store its sums.
+
+    Attributes:
+        product: whose sums they are.
+        tile: how they lie.
+        epilogue: what becomes of a sum.
+        buffers: the epilogue's parameters by name.
+        corner: float32 in shared memory, a part for each consumer warp.
+    """
+
+    product: Product
+    tile: WarpgroupTile
+    epilogue: Epilogue
+    buffers: Mapping[str, Any]
+    corner: Any
+
+    def write(self, sums: Any, thread: Any, origin: Place) -> None:
+        """Store the sums of one consumer thread.
+
+        Args:
+            sums: its registers, instruction by instruction.
+            thread: its number among all consumers' threads.
+            origin: first values of the tile's axes.
+        """
+        tile = self.tile
+        warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
+        columns = math.gcd(tile.width, CORNER_PITCH - 2 * _QUAD)
+        for instruction in range(tile.instructions):
+            row = ib.Bind(_first_row(tile, warp, instruction))
+            registers = instruction * tile.width // 2
+            with ib.unroll(tile.width // columns) as part:
+                self._lay_down(sums, registers + part * (columns // 2), columns, warp, lane)
+                ib.evaluate(T.cuda.warp_sync())
+                self._take_up((row, part * columns), columns, warp, lane, origin)
+                ib.evaluate(T.cuda.warp_sync())
+
+    def _lay_down(self, sums: Any, first: Any, columns: int, warp: Any, lane: Any) -> None:
+        """Pairs of neighbours, eight columns apart, of rows ``lane // 4`` and eight below."""
+        with ib.unroll(columns // 8) as octet:
+            for half in range(2):
+                row, column = lane // 4 + half * 8, octet * 8 + lane % 4 * 2
+                with ib.vectorized(2) as v:
+                    value = sums[first + octet * 4 + half * 2 + v]
+                    ib.buffer_store(self.corner, value, [warp, row, column + v])
+
+    def _take_up(
+        self, first: tuple[Any, Any], columns: int, warp: Any, lane: Any, origin: Place
+    ) -> None:
+        """Quads of neighbours, as many rows at a time as a warp's threads reach."""
+        threads = columns // _QUAD
+        per_pass = min(CORNER_ROWS, 32 // threads)
+        with ib.unroll(CORNER_ROWS // per_pass) as turn:
+            row = ib.Bind(turn * per_pass + lane // threads)
+            column = ib.Bind(lane % threads * _QUAD)
+            rows, fits = place_in(
+                self.product.left,
+                self.tile.rows,
+                self.tile.block_rows,
+                first[0] + row,
+                origin,
+            )
+            if threads * per_pass < 32:
+                fits.append(lane < threads * per_pass)
+            with _when(fits):
+                self._store_quad((warp, row, column), first[1] + column, {**origin, **rows})
+
+    def _store_quad(self, at: tuple[Any, Any, Any], column: Any, place: Place) -> None:
+        warp, row, first = at
+        right, tile = self.product.right, self.tile
+        if self._is_aligned():
+            _, fits = place_in(right, tile.columns, tile.width, column, place)
+            with _when(fits), ib.vectorized(_QUAD) as v:
+                self._store_one(self.corner[warp, row, first + v], column + v, place)
+            return
+        for v in range(_QUAD):
+            _, fits = place_in(right, tile.columns, tile.width, column + v, place)
+            with _when(fits):
+                self._store_one(self.corner[warp, row, first + v], column + v, place)
+
+    def _store_one(self, total: Any, column: Any, place: Place) -> None:
+        columns, _ = place_in(self.product.right, self.tile.columns, self.tile.width, column, place)
+        value, indices = self.epilogue.at({**place, **columns}, total, self.buffers)
+        ib.buffer_store(self.buffers[str(self.epilogue.buffer.name)], value, indices)
+
+    def _is_aligned(self) -> bool:
+        """Whether four neighbours are all in the output or all out of it, and lie aligned."""
+        free, box = self.product.right.free, self.tile.columns
+        return len(free) == 1 and free[0].extent % _QUAD == 0 and box[0] % _QUAD == 0
+
+
+def _first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
+    """Of the 16 that a warp holds of an instruction's 64, in the tile."""
+    group = warp // 4
+    return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS
+
+
+def _when(conditions: Sequence[Any]) -> ExitStack:
+    """A frame for what is done only where all conditions hold."""
+    stack = ExitStack()
+    for condition in conditions:
+        stack.enter_context(ib.If(condition))
+        stack.enter_context(ib.Then())
+    return stack
