@@ -72,6 +72,15 @@ def variables_in(expr: Any) -> list[Any]:
     return used
 
 
+def substituted(expr: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """``expr`` with the second of each pair for its variable, the first."""
+
+    def visit(var: tirx.Var) -> Any:
+        return next((new for old, new in pairs if var.same_as(old)), var)
+
+    return tvm_ffi.structural_map(expr, (tirx.Var, visit), order="post")
+
+
 def _uses_only(expr: Any, scope: list[Any]) -> bool:
     used = variables_in(expr)
     return bool(used) and all(any(v.same_as(known) for known in scope) for v in used)
