@@ -30,6 +30,7 @@ CASES = (
          lambda x, w: op.matmul(op.nn.relu(x), w), (31, 1031), (1031, 45)),
     case("int32", "contraction", mm("NN"), i32(17, 190), i32(190, 23)),
     case("conv", "contraction", conv(padding=1), (2, 70, 9, 9), (20, 70, 3, 3)),
+    case("conv_prime", "contraction", conv(padding=1), (1, 131, 9, 9), (20, 131, 3, 3)),
     case("conv1x1_stride", "contraction", conv(strides=2), (1, 130, 9, 9), (20, 130, 1, 1)),
 )  # fmt: skip
 

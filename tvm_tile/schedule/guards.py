@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import ir, sym, tirx
 from tvm.s_tir import SBlockRealize, Schedule
 
 from tvm_tile.schedule.steps import SBlockRV
@@ -51,6 +51,21 @@ def realize_of(func: tirx.PrimFunc, name: str) -> SBlockRealize:
     found: list[SBlockRealize] = []
     tvm_ffi.structural_walk(func.body, (SBlockRealize, found.append), order="pre")
     return next(realize for realize in found if realize.block.name_hint == name)
+
+
+def loops_of(func: tirx.PrimFunc) -> list[Any]:
+    """All loops of a function, outer ones first."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, found.append), order="pre")
+    return found
+
+
+def ranges_of(loops: Sequence[Any]) -> sym.Analyzer:
+    """An analyzer that knows through what the variables of these loops run."""
+    ranges = sym.Analyzer()
+    for loop in loops:
+        ranges.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    return ranges
 
 
 def conjunction(parts: Sequence[Any]) -> Any:

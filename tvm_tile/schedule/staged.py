@@ -39,6 +39,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.schedule.ends import fill_ends
 from tvm_tile.schedule.guards import copy_guard, drop_guards
 from tvm_tile.schedule.merge import Merged, merge_axes, restore
 from tvm_tile.schedule.normalize import NormalForm, gather_strided, inline_spatial
@@ -195,7 +196,10 @@ def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> t
     names = frozenset(str(sch.get(b).name_hint) for b in (nest.block, init))
     summed = tuple(sch.get(loop).loop_var for loop in nest.summed)
     func = drop_guards(func, names, summed)
-    return func if parts is None else parts.guarded(func, str(sch.get(nest.block).name_hint))
+    name = str(sch.get(nest.block).name_hint)
+    if parts is not None:
+        func = parts.guarded(func, name)
+    return fill_ends(func, name, [copy.name for copy in copies], program)
 
 
 def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:
