@@ -2,7 +2,8 @@
 
 Start from a thread's register tile, enlarge the block tile step by step along the axis that saves
 the most traffic (the data-reuse score), keep every tile on the way that fits, split the reduction
-among groups of threads where the grid leaves multiprocessors idle, and rank by the model.
+among groups of threads or among blocks where the grid leaves multiprocessors idle, and rank by the
+model.
 """
 
 from __future__ import annotations
