@@ -18,13 +18,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.functions import build_functions, find_candidates, fused_function
 from bench.gpu import CudaStage, HostStage, Stage
 from bench.inputs import draw
 from bench.machine import probe
 from bench.protocol import relative_error
+from bench.report.ranking import rank_correlation
 from bench.suites import choose, load_suite
 from bench.systems.tvm_tile import destination_style
 from bench.workload import Workload
@@ -59,12 +58,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--result", type=Path, default=Path("bench/results/candidates.json"))
     parser.add_argument("--operators", nargs="*", default=OPERATORS, help="SUITE:NAME:DTYPE")
     parser.add_argument("--device", default="nvidia/h200")
+    parser.add_argument("--commit", default="", help="of this project, for the record")
     parser.add_argument("--share", default="0/1", help="I/N: every N-th operator from the I-th")
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     arguments = parser.parse_args(argv)
     start = time.monotonic()
     machine = probe(())
     facts = {"gpu": machine.gpu, "driver": machine.driver, "versions": machine.versions}
+    facts |= {"date": machine.date, "commit": arguments.commit}
     stage = HostStage() if arguments.device == "emulated" else CudaStage()
     records: list[dict[str, Any]] = []
     first, step = map(int, arguments.share.split("/"))
@@ -125,17 +126,17 @@ def summary(name: str, records: list[dict[str, Any]]) -> str:
     """Rank correlation, regret and the three fastest, in a few lines."""
     if len(records) < 2:
         return f"{name}: {len(records)} candidates"
-    predicted = np.array([r["predicted_s"] for r in records])
-    measured = np.array([r["measured_s"] for r in records])
-    ranks = [np.argsort(np.argsort(values)) for values in (predicted, measured)]
-    correlation = float(np.corrcoef(*ranks)[0, 1])
+    predicted = [r["predicted_s"] for r in records]
+    measured = [r["measured_s"] for r in records]
+    correlation = rank_correlation(predicted, measured)
+    shown = "none" if correlation is None else f"{correlation:.2f}"
     first = records[0]
     lines = [
         f"{name}: first {first['measured_s'] * 1e6:.1f} us (predicted "
-        f"{first['predicted_s'] * 1e6:.1f}), regret {first['measured_s'] / measured.min():.2f}, "
-        f"rank correlation {correlation:.2f}, differ {max(r['difference'] for r in records):.0e}"
+        f"{first['predicted_s'] * 1e6:.1f}), regret {first['measured_s'] / min(measured):.2f}, "
+        f"rank correlation {shown}, differ {max(r['difference'] for r in records):.0e}"
     ]
-    for i in (*np.argsort(measured)[:3], 0):
+    for i in (*sorted(range(len(measured)), key=measured.__getitem__)[:3], 0):
         r = records[i]
         lines.append(
             f"    {r['measured_s'] * 1e6:.1f} us ({r['predicted_s'] * 1e6:.1f}) #{r['rank']} "

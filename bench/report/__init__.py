@@ -2,16 +2,16 @@
 
     python -m bench report [--results bench/results]
 
-Reads ``SUITE.jsonl``, ``SUITE.again.jsonl`` (a second run, for repeatability) and
-``metaschedule/*.history.json``; writes ``REPORT.md``, ``SUITE.md`` and PNGs beside them. The same
-records give the same bytes.
+Reads ``SUITE.jsonl``, ``SUITE.again.jsonl`` (a second run, for repeatability),
+``metaschedule/*.history.json`` and ``candidates.json`` (measured tiles); writes ``REPORT.md``,
+``SUITE.md`` and PNGs beside them. The same records give the same bytes.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from bench.report import repeat
+from bench.report import ranking, repeat
 from bench.report.data import Suite, load
 from bench.report.index import index
 from bench.report.tables import page
@@ -44,7 +44,8 @@ def main(results: Path) -> list[Path]:
         written += drawn
         text = page(suite, images[suite.name], repeat.unlike(suite))
         written.append(_write(results / f"{suite.name}.md", text))
-    written.append(_write(results / "REPORT.md", index(suites, images)))
+    ranks = ranking.section(results / "candidates.json")
+    written.append(_write(results / "REPORT.md", index(suites, images, ranks)))
     return written
 
 

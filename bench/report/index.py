@@ -26,8 +26,8 @@ workloads compile at the same time on other cores. Top10's includes measuring te
 MetaSchedule's its tuning."""
 
 
-def index(suites: Sequence[Suite], images: Mapping[str, Sequence[str]]) -> str:
-    """The page; ``images`` are the names of each suite's pictures."""
+def index(suites: Sequence[Suite], images: Mapping[str, Sequence[str]], ranks: str) -> str:
+    """The page; ``images`` are the names of each suite's pictures, ``ranks`` a section."""
     everything = [r for suite in suites for r in (*suite.records, *suite.again)]
     contents = " · ".join(f"[{suite.name}](#{suite.name})" for suite in suites)
     return join(
@@ -40,6 +40,7 @@ def index(suites: Sequence[Suite], images: Mapping[str, Sequence[str]]) -> str:
         _runs(suites),
         f"Suites: {contents}",
         *(_section(suite, images.get(suite.name, ())) for suite in suites),
+        ranks,
         _repeatability(suites),
     )
 

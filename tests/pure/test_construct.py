@@ -63,13 +63,18 @@ def check(plan: TilePlan, device: Device) -> None:
     assert plan.cost.seconds > device.launch_latency
     assert plan.cost.traffic >= op.traffic
     covered = math.prod(-(-axis.extent // block) * block for axis, (block, _) in spatial)
-    assert plan.grid_size * math.prod(block for _, (block, _) in spatial) == covered
+    blocks = math.prod(block for _, (block, _) in spatial)
+    assert plan.grid_size * blocks == covered * program.parts
     if program.groups > 1:
         longest = op.reduce_axes[program.group_axis]
         assert longest.extent % (program.groups * program.chunk[program.group_axis]) == 0
-    assert program.steps * math.prod(program.staged[a.name] for a in op.reduce_axes) >= math.prod(
-        axis.extent for axis in op.reduce_axes
-    )
+    longest = op.reduce_axes[program.group_axis]
+    assert program.groups == 1 or program.parts == 1
+    assert (program.parts - 1) * program.part < longest.extent <= program.parts * program.part
+    assert program.part % program.staged[longest.name] == 0
+    staged = math.prod(program.staged[axis.name] for axis in op.reduce_axes)
+    summed = math.prod(axis.extent for axis in op.reduce_axes)
+    assert program.parts * program.steps * staged >= summed
 
 
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
@@ -145,7 +150,41 @@ def test_a_small_output_splits_its_sum() -> None:
     best = construct_contraction(OPERATORS["deep"], H200, MOST)
     assert best
     even = construct_contraction(matmul(8, 24, 8192), H200, 1)[0]
-    assert even.program.groups > 1
+    assert even.program.groups * even.program.parts > 1
+
+
+@pytest.mark.parametrize("shape", [(134, 1396, 5119), (256, 256, 65536), (49, 768, 3072)])
+def test_a_long_sum_is_split_into_parts_where_its_output_is_small(
+    shape: tuple[int, int, int],
+) -> None:
+    best = construct_contraction(matmul(*shape), H200, 1)[0]
+    assert best.program.parts > 1
+    assert best.grid_size >= 0.9 * H200.multi_processor_count
+    assert math.prod(best.program.register.shape) >= 32
+
+
+def test_partial_sums_in_half_precision_stay_in_registers() -> None:
+    for plan in construct_contraction(matmul(134, 1396, 5119, "float16"), H200, MOST):
+        assert plan.program.parts == 1
+
+
+def test_a_grid_that_fills_the_device_keeps_its_sums_whole() -> None:
+    for shape in ((4096, 4096, 4096), (65536, 1024, 1024)):
+        assert construct_contraction(matmul(*shape), H200, 1)[0].program.parts == 1
+
+
+def test_a_sum_without_divisors_is_staged_in_pieces_of_a_usual_size() -> None:
+    for depth in (619, 833, 1075, 5119):
+        best = construct_contraction(matmul(4096, 256, depth), H200, 1)[0]
+        assert best.program.chunk == (16,)
+
+
+def test_an_axis_without_divisors_has_tiles_that_hardly_overhang() -> None:
+    for extent in (131, 134, 197, 257, 509):
+        usual = [step for step in aligned_steps(extent) if step % 8 == 0 and 32 <= step <= 128]
+        assert min(-(-extent // step) * step for step in usual) <= 1.1 * extent
+    assert aligned_steps(1000) == tuple(s for s in aligned_steps(1000) if 1000 % s == 0 or
+                                        s & (s - 1) == 0)  # fmt: skip
 
 
 @given(extent=st.integers(1, 5000))
@@ -167,6 +206,15 @@ def test_a_program_in_numbers() -> None:
     assert program.grid_size == 7 * 2
     assert program.steps == 3
     assert program.describe() == "block 16x32, thread 4x2, chunk 8, groups 4"
+
+
+def test_a_program_in_parts_in_numbers() -> None:
+    program = RProgram(matmul(100, 64, 97), RTile((4, 2, 1)), RTile((16, 32, 8)), parts=3)
+    assert program.part == 40  # the last one has 17 left
+    assert program.block_size == 4 * 16
+    assert program.grid_size == 3 * 7 * 2
+    assert program.steps == 5
+    assert program.describe() == "block 16x32, thread 4x2, chunk 8, parts 3"
 
 
 def test_groups_share_the_first_longest_axis() -> None:

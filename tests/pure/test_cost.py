@@ -34,9 +34,9 @@ THREAD = (4, 4, 1)
 
 
 def costs(op: Operator, device: Device = H200, *, block: tuple[int, ...] = BLOCK,
-          thread: tuple[int, ...] = THREAD, groups: int = 1) -> Costs:  # fmt: skip
-    tiles = Candidates(np.array([thread]), np.array([block]), np.array([groups]), np.array([0]))
-    return contraction_costs(op, device, tiles)
+          thread: tuple[int, ...] = THREAD, groups: int = 1, parts: int = 1) -> Costs:  # fmt: skip
+    columns = (np.array([value]) for value in (thread, block, groups, 0, parts))
+    return contraction_costs(op, device, Candidates(*columns))
 
 
 def seconds(op: Operator, device: Device = H200, **tile: object) -> float:
@@ -130,6 +130,21 @@ def test_the_footprint_counts_both_operands_and_the_partial_sums() -> None:
     assert split == 4 * 2 * 8 * (64 + 64) + 4 * 64 * 64 * 3
 
 
+def test_parts_of_a_sum_fill_the_device_and_cross_global_memory() -> None:
+    op = matmul(64, 64, 8192)
+    whole, split = costs(op), costs(op, parts=16)
+    assert split.waves[0] == 16 * whole.waves[0]
+    assert split.seconds[0] < whole.seconds[0] / 4
+    assert split.traffic[0] == whole.traffic[0] + 2 * 16 * 64 * 64 * 4
+    assert split.footprint[0] == whole.footprint[0]
+
+
+def test_parts_pay_a_second_launch() -> None:
+    op = matmul(64, 64, 8192)
+    late = replace(H200, launch_latency=H200.launch_latency + 1.0)
+    assert seconds(op, late, parts=4) == pytest.approx(2.0 + seconds(op, parts=4))
+
+
 def test_waves_are_blocks_over_slots() -> None:
     one = costs(matmul(1024, 1024, 256)).waves[0]
     two = costs(matmul(2048, 1024, 256)).waves[0]
@@ -188,7 +203,9 @@ def test_a_gather_is_no_smaller_than_its_tile() -> None:
 def sectors(
     op: Operator, block: tuple[int, ...], thread: tuple[int, ...], groups: int = 1
 ) -> float:
-    tiles = Candidates(np.array([thread]), np.array([block]), np.array([groups]), np.array([0]))
+    tiles = Candidates(
+        np.array([thread]), np.array([block]), np.array([groups]), np.array([0]), np.array([1])
+    )
     return float(store_sectors(op, H200, tiles)[0])
 
 
@@ -225,7 +242,9 @@ def test_registers_of_a_block_fit(threads: int, accumulators: int) -> None:
 
 def test_conflicts_loads_and_padding_cost_time() -> None:
     op = matmul(1024, 1024, 1024)
-    tiles = Candidates(np.array([THREAD]), np.array([BLOCK]), np.array([1]), np.array([0]))
+    tiles = Candidates(
+        np.array([THREAD]), np.array([BLOCK]), np.array([1]), np.array([0]), np.array([1])
+    )
     base = np.array([(16, 200, 0)]).T
     worse = [base + np.array([more]).T for more in ((64, 0, 0), (0, 4000, 0), (0, 0, 150_000))]
     first = contraction_costs(op, H200, tiles, SharedReads(*base)).seconds[0]
@@ -235,7 +254,9 @@ def test_conflicts_loads_and_padding_cost_time() -> None:
 
 def test_narrow_elements_are_widened() -> None:
     wide, narrow = matmul(1024, 1024, 1024), matmul(1024, 1024, 1024, "float16")
-    tiles = Candidates(np.array([THREAD]), np.array([BLOCK]), np.array([1]), np.array([0]))
+    tiles = Candidates(
+        np.array([THREAD]), np.array([BLOCK]), np.array([1]), np.array([0]), np.array([1])
+    )
     reads = SharedReads(*np.array([(16, 200, 0)]).T)
     found = [contraction_costs(op, H200, tiles, reads).seconds[0] for op in (narrow, wide)]
     assert found[0] > found[1]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import ir, sym, tirx
 from tvm.s_tir import SBlockRealize, Schedule
 
 from tvm_tile.schedule.steps import SBlockRV
@@ -53,6 +53,21 @@ def realize_of(func: tirx.PrimFunc, name: str) -> SBlockRealize:
     return next(realize for realize in found if realize.block.name_hint == name)
 
 
+def loops_of(func: tirx.PrimFunc) -> list[Any]:
+    """All loops of a function, outer ones first."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, found.append), order="pre")
+    return found
+
+
+def ranges_of(loops: Sequence[Any]) -> sym.Analyzer:
+    """An analyzer that knows through what the variables of these loops run."""
+    ranges = sym.Analyzer()
+    for loop in loops:
+        ranges.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    return ranges
+
+
 def conjunction(parts: Sequence[Any]) -> Any:
     """A guard that holds where all ``parts`` do."""
     return functools.reduce(tirx.all, parts) if parts else tirx.const(True, "bool")
@@ -70,6 +85,15 @@ def variables_in(expr: Any) -> list[Any]:
     used: list[Any] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, used.append), order="pre")
     return used
+
+
+def substituted(expr: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """``expr`` with the second of each pair for its variable, the first."""
+
+    def visit(var: tirx.Var) -> Any:
+        return next((new for old, new in pairs if var.same_as(old)), var)
+
+    return tvm_ffi.structural_map(expr, (tirx.Var, visit), order="post")
 
 
 def _uses_only(expr: Any, scope: list[Any]) -> bool:

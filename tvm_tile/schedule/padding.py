@@ -21,7 +21,15 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import loads_in
-from tvm_tile.schedule.guards import conjunction, conjuncts, realize_of, variables_in, with_guards
+from tvm_tile.schedule.guards import (
+    conjunction,
+    conjuncts,
+    loops_of,
+    ranges_of,
+    realize_of,
+    variables_in,
+    with_guards,
+)
 from tvm_tile.schedule.steps import replace_parts
 
 _IF = ir.Op.get("prim.if_then_else")
@@ -98,11 +106,8 @@ def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.
     """
     if not copies:
         return func
-    ranges = sym.Analyzer()
-    loops: list[Any] = []
-    tvm_ffi.structural_walk(func.body, (tirx.For, loops.append), order="pre")
-    for loop in loops:
-        ranges.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    loops = loops_of(func)
+    ranges = ranges_of(loops)
     grid = [loop.loop_var for loop in loops if _is_grid(loop)]
     guards = {}
     for copy, fetch in copies:

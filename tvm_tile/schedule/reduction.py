@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
@@ -52,16 +51,21 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _written(sch: Schedule, form: NormalForm, tile: ReduceTile) -> Scheduled | None:
-    write = _write_window if tile.form == "window" else _write_shared
+    write = write_window if tile.form == "window" else _write_shared
+    sch = sch.copy()
+    main = sch.get_sblock(form.reductions[0])
     try:
-        func = write(sch.copy(), form, tile)
+        after = write(sch, main, form.outputs, tile)
     except ScheduleError:
         return None
+    func = copy_guard(sch, main, after)
     return Scheduled(func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds)
 
 
-def _write_window(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.PrimFunc:
-    main = sch.get_sblock(form.reductions[0])
+def write_window(
+    sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], tile: ReduceTile
+) -> SBlockRV:
+    """Write the form *window*; returns the block behind ``main``, which needs its guard."""
     spatial, window = _split_kinds(sch, main)
     *outer, last = spatial
     neighbours, run = sch.split(last, [None, tile.outputs_per_thread])
@@ -71,7 +75,7 @@ def _write_window(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
     sch.bind(block, "blockIdx.x")
     sch.unroll(lap)
     sch.bind(thread, "threadIdx.x")
-    after = keep_sum(sch, main, form.outputs)
+    after = keep_sum(sch, main, outputs)
     sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
     store = extract_operator(sch.get(after))
     if store is not None and tile.outputs_per_thread > 1 and vector_elements(store) > 1:
@@ -79,7 +83,7 @@ def _write_window(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
     for loop in (*window, run):
         sch.unroll(loop)
     sch.decompose_reduction(main, window[0])
-    return copy_guard(sch, main, after)
+    return after
 
 
 def _split_kinds(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
@@ -94,8 +98,9 @@ def _split_kinds(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[Loo
     return spatial, summed
 
 
-def _write_shared(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.PrimFunc:
-    main = sch.get_sblock(form.reductions[0])
+def _write_shared(
+    sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], tile: ReduceTile
+) -> SBlockRV:
     spatial, reduce = _split_kinds(sch, main)
     row, summed = fuse(sch, spatial), fuse(sch, reduce)
     block, output = sch.split(row, [None, tile.outputs_per_block])
@@ -107,6 +112,6 @@ def _write_shared(sch: Schedule, form: NormalForm, tile: ReduceTile) -> tirx.Pri
     sch.bind(block, "blockIdx.x")
     sch.bind(output, across)
     sch.bind(part, along)
-    after = keep_sum(sch, main, form.outputs)
+    after = keep_sum(sch, main, outputs)
     sch.reverse_compute_at(after, output)
-    return copy_guard(sch, main, after)
+    return after

@@ -18,6 +18,7 @@ a step loads the next one's operands to registers before it computes.
 
 With ``groups`` > 1 the threads of a block form groups, each summing its own part of every step;
 partial sums meet in shared memory (``rfactor``), so that a small output still fills the device.
+With ``parts`` > 1 blocks form such groups; ``parts.py`` says how their sums meet.
 
 Staged tiles lie in shared memory as ``tile/banks.py`` decides, dimensions turned and rows padded
 where the threads of a warp would meet in one bank.
@@ -38,10 +39,12 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.schedule.ends import fill_ends
 from tvm_tile.schedule.guards import copy_guard, drop_guards
 from tvm_tile.schedule.merge import Merged, merge_axes, restore
 from tvm_tile.schedule.normalize import NormalForm, gather_strided, inline_spatial
 from tvm_tile.schedule.padding import clamp_padding, free_copies
+from tvm_tile.schedule.parts import split_sum
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import (
     LoopRV,
@@ -156,11 +159,18 @@ def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> t
     layouts = staged_layouts(program, plan.cost.footprint, device)
     scope = shared_scope(device, plan.cost.footprint + sum(layout.padding for layout in layouts))
     main = sch.get_sblock(form.reductions[0])
+    parts = None
     try:
-        if program.groups > 1:
+        if program.parts > 1:
+            parts = split_sum(sch, main, form.outputs, program, device)
+            if parts is None:
+                return None
+            sch = parts.sch
+            nest = _plain_nest(sch, parts.main, (), program)
+        elif program.groups > 1:
             nest = _grouped_nest(sch, main, form, program, scope)
         else:
-            nest = _plain_nest(sch, main, form, program)
+            nest = _plain_nest(sch, main, form.outputs, program)
         copies = [
             _stage(sch, nest, index, program, layout, scope) for index, layout in enumerate(layouts)
         ]
@@ -180,10 +190,16 @@ def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> t
     func = sch.mod["main"]
     if program.groups > 1:
         func = copy_guard(sch, main, nest.after)
+    if parts is not None:
+        func = copy_guard(sch, parts.total, parts.after)
     func = free_copies(func, [(copy.name, copy.fetch) for copy in copies if copy.fetch])
     names = frozenset(str(sch.get(b).name_hint) for b in (nest.block, init))
     summed = tuple(sch.get(loop).loop_var for loop in nest.summed)
-    return drop_guards(func, names, summed)
+    func = drop_guards(func, names, summed)
+    name = str(sch.get(nest.block).name_hint)
+    if parts is not None:
+        func = parts.guarded(func, name)
+    return fill_ends(func, name, [copy.name for copy in copies], program)
 
 
 def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:
@@ -201,19 +217,22 @@ def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:
     sch.annotate(step, "software_pipeline_stage", [0] * 2 * count + [1])
 
 
-def _plain_nest(sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram) -> _Nest:
+def _plain_nest(
+    sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], program: RProgram
+) -> _Nest:
     """blockIdx, vthread, threadIdx, step, chunk, run; the epilogue follows in each thread."""
     axes = len(program.spatial)
-    loops = sch.get_loops(main)
+    loops = list(sch.get_loops(main))
+    part = [loops.pop(axes + program.group_axis)] if program.parts > 1 else []
     split = [
         sch.split(loop, [None, spread.pieces, spread.threads, spread.run])
         for loop, spread in zip(loops[:axes], program.spread.values(), strict=True)
     ]
     blocks, pieces, threads, runs = (list(part) for part in zip(*split, strict=True))
     steps, chunks = _split_reduce(sch, loops[axes:], program.chunk)
-    after = keep_sum(sch, main, form.outputs)
-    sch.reorder(*blocks, *pieces, *threads, *steps, *chunks, *runs)
-    block, piece, thread = fuse(sch, blocks), fuse(sch, pieces), fuse(sch, threads)
+    after = keep_sum(sch, main, outputs)
+    sch.reorder(*part, *blocks, *pieces, *threads, *steps, *chunks, *runs)
+    block, piece, thread = fuse(sch, [*part, *blocks]), fuse(sch, pieces), fuse(sch, threads)
     sch.bind(block, "blockIdx.x")
     sch.bind(piece, "vthread.x")
     sch.bind(thread, "threadIdx.x")

@@ -16,6 +16,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.schedule.guards import substituted
 from tvm_tile.schedule.padding import implies
 from tvm_tile.tile.window import Line, WindowTile
 
@@ -142,7 +143,7 @@ class _Writer:
             offset = own * line.scales[dimension]
             if dimension == line.dimension:
                 offset = self.number(row * self.tile.spacing)
-            place = _substituted(load.indices[dimension], start) + offset
+            place = substituted(load.indices[dimension], start) + offset
             places.append(place)
             safe, extent = line.safe[dimension], line.read.tensor.shape[dimension]
             if safe is not None and not (producer and _pads(producer, dimension, extent)):
@@ -150,7 +151,7 @@ class _Writer:
         value: Any = tirx.BufferLoad(load.source, places)
         if producer:
             pairs = [(v.var, p) for v, p in zip(producer.iter_vars, places, strict=True)]
-            value = _substituted(producer.body.value, pairs)
+            value = substituted(producer.body.value, pairs)
         for guard in guards:
             value = tirx.if_then_else(guard, value, tirx.const(0, load.ty.dtype))
         if str(buffer.ty.dtype) != str(load.ty.dtype):
@@ -182,7 +183,7 @@ class _Writer:
             return load
 
         value = tvm_ffi.structural_map(main.body.value, (ir.TensorLoad, visit), order="post")
-        value = _substituted(value, self.values(whole))
+        value = substituted(value, self.values(whole))
         return self.nest([*loops, *own_loops], tirx.BufferStore(self.sums, value, places))
 
     def within(self, line: Line, local: Values) -> list[Any]:
@@ -219,8 +220,8 @@ class _Writer:
                 order="post",
             )
             pairs = [(v.var, p) for v, p in zip(after.iter_vars, whole, strict=True)]
-            indices = [_substituted(index, pairs) for index in after.body.indices]
-            body = tirx.BufferStore(after.body.buffer, _substituted(value, pairs), indices)
+            indices = [substituted(index, pairs) for index in after.body.indices]
+            body = tirx.BufferStore(after.body.buffer, substituted(value, pairs), indices)
         for test in overhanging:
             body = tirx.IfThenElse(test, body, None)
         return self.nest(loops, body)
@@ -268,10 +269,3 @@ def _pads(producer: SBlock, dimension: int, extent: int) -> bool:
 
 def _registers(name: str, extents: Sequence[int], dtype: str) -> Any:
     return tirx.decl_buffer(list(extents), dtype, name, scope="local")
-
-
-def _substituted(expr: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
-    def visit(var: tirx.Var) -> Any:
-        return next((new for old, new in pairs if var.same_as(old)), var)
-
-    return tvm_ffi.structural_map(expr, (tirx.Var, visit), order="post")

@@ -2,7 +2,8 @@
 
 Start from a thread's register tile, enlarge the block tile step by step along the axis that saves
 the most traffic (the data-reuse score), keep every tile on the way that fits, split the reduction
-among groups of threads where the grid leaves multiprocessors idle, and rank by the model.
+among groups of threads or among blocks where the grid leaves multiprocessors idle, and rank by the
+model.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ _MAX_PREFETCHED = 64  # registers of a thread for the next step's operands
 _MIN_THREADS = 32
 _MAX_THREADS = 512
 _GROUPS = (1, 2, 4, 8, 16)
+_BLOCKS_OF_PARTS = (1, 2, 3, 4, 6)  # of a multiprocessor, where a sum is split into parts
+_MAX_PARTS = 64  # of a sum, which one thread of the second kernel adds
+_LEAST_STEPS = 4  # of a part: fewer would mostly start and end
 _EXAMINED = 64  # of the best tiles, at least, have their layouts in shared memory examined
 # Within this share of the best no difference is to be trusted: then what moves least wins.
 _NEAR_TIE = 0.02
 _MAX_PADDING = 0.35  # Roller's ε: share of a tile that may lie outside the tensor
+_NEAR = 0.05  # of a usual tile: then no other is needed
 
 
 def construct_contraction(operator: Operator, device: Device, topk: int) -> tuple[TilePlan, ...]:
@@ -68,7 +73,10 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
 
 
 def transfer_seconds(plan: TilePlan, device: Device) -> float:
-    """What all blocks move, to shared memory and from there to registers, at full bandwidth."""
+    """What all blocks move, to shared memory and from there to registers, at full bandwidth.
+
+    Parts of a sum are moved as well, to global memory and back.
+    """
     program = plan.program
     staged = read = 0
     for access in program.operator.reads:
@@ -76,7 +84,9 @@ def transfer_seconds(plan: TilePlan, device: Device) -> float:
         staged += access.elements(program.staged) * size
         read += access.elements(program.thread_step) * size * program.block_size
     shared = device.memory(MemoryLevel.SHARED).bandwidth
-    return program.grid_size * program.steps * (staged / device.l2_bandwidth + read / shared)
+    step = staged / device.l2_bandwidth + read / shared
+    parts = 2 * program.parts * program.operator.write.tensor.size if program.parts > 1 else 0
+    return program.grid_size * program.steps * step + parts / device.l2_bandwidth
 
 
 def _shared_reads(
@@ -102,18 +112,37 @@ def _candidates(operator: Operator, device: Device) -> Candidates:
     shape = (len(ordered), len(spatial))
     thread = np.array([register for register, _ in ordered], np.int64).reshape(shape)
     block = np.array([tile for _, tile in ordered], np.int64).reshape(shape)
-    parts = [
+    depths = [
         _with_depth(operator, device, thread, block, chunk, groups)
         for chunk in _chunks(operator)
         for groups in _GROUPS
     ]
-    plain = Candidates(
-        np.concatenate([part.thread for part in parts]),
-        np.concatenate([part.block for part in parts]),
-        np.concatenate([part.groups for part in parts]),
-        np.concatenate([part.prefetched for part in parts]),
-    )
-    return _with_prefetching(operator, plain)
+    plain = Candidates.together(depths)
+    return _with_prefetching(operator, _with_parts(operator, device, plain))
+
+
+def _with_parts(operator: Operator, device: Device, whole: Candidates) -> Candidates:
+    """Each tile as it is, and where its grid is small, with its longest sum split into parts.
+
+    So many parts that every multiprocessor gets one block, or a few; each has several steps.
+    """
+    if operator.write.tensor.element_size < 4:
+        return whole  # partial sums in global memory would round to half precision
+    columns = np.array([axis.is_reduce for axis in operator.axes])
+    extents = np.array([axis.extent for axis in operator.axes])
+    grid = np.prod(-(-extents[~columns] // whole.block[:, ~columns]), axis=1)
+    place = longest_reduce_axis(operator)
+    steps = -(-extents[columns][place] // whole.block[:, columns][:, place])
+    found = [whole]
+    before = whole.parts
+    for blocks in _BLOCKS_OF_PARTS:
+        wanted = np.minimum(blocks * device.multi_processor_count // grid, _MAX_PARTS)
+        each = np.maximum(-(-steps // np.maximum(wanted, 1)), _LEAST_STEPS)
+        parts = -(-steps // each)
+        rows = np.flatnonzero((parts > before) & (whole.groups == 1))
+        found.append(replace(whole.rows(rows), parts=parts[rows]))
+        before = np.maximum(before, parts)
+    return Candidates.together(found)
 
 
 def _with_prefetching(operator: Operator, plain: Candidates) -> Candidates:
@@ -156,9 +185,8 @@ def _with_depth(
     full_thread[:, columns] = thread[kept]
     full_block[:, columns] = block[kept]
     full_block[:, ~columns] = [chunk[axis.name] for axis in operator.reduce_axes]
-    return Candidates(
-        full_thread, full_block, np.full(count, groups, np.int64), np.zeros(count, np.int64)
-    )
+    one = np.ones(count, np.int64)
+    return Candidates(full_thread, full_block, groups * one, 0 * one, one)
 
 
 def _program(operator: Operator, candidates: Candidates, row: int) -> RProgram:
@@ -168,6 +196,7 @@ def _program(operator: Operator, candidates: Candidates, row: int) -> RProgram:
         RTile(tuple(int(extent) for extent in candidates.block[row])),
         int(candidates.groups[row]),
         bool(candidates.prefetched[row]),
+        int(candidates.parts[row]),
     )
 
 
@@ -185,15 +214,23 @@ def _plan(operator: Operator, candidates: Candidates, costs: Costs, row: int) ->
 
 @functools.cache
 def aligned_steps(extent: int) -> tuple[int, ...]:
-    """Tile extents worth trying along an axis: divisors and powers of two, padding bounded."""
+    """Tile extents worth trying along an axis: divisors and powers of two, padding bounded.
+
+    Where none of these is both of a usual size and near the axis, so are those of two to eight
+    equal tiles, rounded up until threads share them evenly.
+    """
     steps = {d for d in range(1, min(extent, 512) + 1) if extent % d == 0}
     steps |= {1 << i for i in range(10) if 1 << i <= extent}
-    return tuple(sorted(step for step in steps if _is_aligned(extent, step)))
+    usual = (step for step in steps if step % 8 == 0 and 32 <= step <= 128)
+    if not any(_overhang(extent, step) <= _NEAR for step in usual):
+        shares = (-(-extent // (8 * tiles)) * 8 for tiles in range(2, 9))
+        steps |= {share for share in shares if 32 <= share <= 256}
+    return tuple(sorted(step for step in steps if _overhang(extent, step) <= _MAX_PADDING))
 
 
-def _is_aligned(extent: int, step: int) -> bool:
-    """Whether tiles of ``step`` overhang an axis of ``extent`` by little enough."""
-    return -(-extent // step) * step <= (1 + _MAX_PADDING) * extent
+def _overhang(extent: int, step: int) -> float:
+    """By how much tiles of ``step`` overhang an axis, as a share of its ``extent``."""
+    return -(-extent // step) * step / extent - 1
 
 
 def _thread_extents(axis: Axis) -> tuple[int, ...]:
@@ -265,8 +302,8 @@ def _reuse(operator: Operator, tile: dict[str, int], before: dict[str, int]) -> 
 def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
     """Reduce extents of one step: short axes (a window) whole, the longest in small pieces.
 
-    A piece that does not divide its axis leaves a guarded last step; it is tried only where no
-    divisor is near.
+    A piece that does not divide its axis leaves a last step that is part zeros; it is tried only
+    where no divisor of its size lets a thread have the largest tile.
     """
     axes = operator.reduce_axes
     longest = axes[longest_reduce_axis(operator)]
@@ -278,6 +315,6 @@ def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
 def _chunk_steps(extent: int) -> tuple[int, ...]:
     divisors = [step for step in range(1, 65) if extent % step == 0]
     regular = [step for step in divisors if step in (1, 2, 3, 4, 7, 8, 16, 32) or step >= 16]
-    if max(regular) >= 8 or extent <= 8:
+    if any(8 <= step <= _MAX_UNROLLED // _MAX_ACCUMULATORS for step in regular) or extent <= 8:
         return tuple(regular)
     return (*regular, 8, 16)

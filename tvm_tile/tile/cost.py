@@ -3,7 +3,8 @@
 A block repeats one step: stage a chunk of each operand in shared memory, wait, multiply-add from
 shared memory into registers. Instruction issue, wavefronts of shared memory and traffic of the
 second-level cache share a step's time; what latency the resident blocks cannot hide comes on top.
-Waves of blocks then follow one another. The stores of the output, sector by sector, add to that.
+Waves of blocks then follow one another. The stores of the output, sector by sector, add to that,
+and where a sum is split into parts, the kernel that adds these.
 
 Candidates are rows of integer arrays, so that thousands are ranked in a few milliseconds. What
 reading shared memory costs depends on the layout there: :class:`SharedReads` says it where it is
@@ -13,6 +14,7 @@ known, and otherwise every word counts as one load without conflicts.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.tile.reduce import sum_seconds
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
 
 Ints = npt.NDArray[np.int64]
@@ -59,17 +62,29 @@ class Candidates:
         block: extents of a block's tile; on reduce axes, of one group's chunk.
         groups: groups of threads that share the reduction, shape (candidates,).
         prefetched: one where the next step's operands wait in registers, shape (candidates,).
+        parts: of the longest sum, each with blocks of its own and none empty; a second kernel
+            adds their sums, shape (candidates,).
     """
 
     thread: Ints
     block: Ints
     groups: Ints
     prefetched: Ints
+    parts: Ints
 
     def rows(self, chosen: Ints) -> Candidates:
         """Some of them."""
-        columns = (self.thread, self.block, self.groups, self.prefetched)
-        return Candidates(*(column[chosen] for column in columns))
+        return Candidates(*(column[chosen] for column in self._columns))
+
+    @classmethod
+    def together(cls, several: Sequence[Candidates]) -> Candidates:
+        """All of ``several``, one or more, in their order."""
+        columns = zip(*(candidates._columns for candidates in several), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
+    @property
+    def _columns(self) -> tuple[Ints, ...]:
+        return self.thread, self.block, self.groups, self.prefetched, self.parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +248,11 @@ def contraction_costs(
     outputs = np.prod(tiles.block[:, spatial], axis=1)
     accumulators = np.prod(tiles.thread[:, spatial], axis=1)
     threads = tiles.groups * (outputs // accumulators)
-    grid = np.prod(-(-extent[spatial] // tiles.block[:, spatial]), axis=1)
-    steps = np.prod(-(-extent[~spatial] // staged[:, ~spatial]), axis=1)
+    grid = tiles.parts * np.prod(-(-extent[spatial] // tiles.block[:, spatial]), axis=1)
+    counts = -(-extent[~spatial] // staged[:, ~spatial])
+    longest = longest_reduce_axis(operator)
+    counts[:, longest] = -(-counts[:, longest] // tiles.parts)
+    steps = np.prod(counts, axis=1)
 
     # Partial sums of the groups, and their total on its way to global memory.
     footprint = np.where(tiles.groups > 1, outputs * (tiles.groups + 1) * 4, 0)
@@ -252,19 +270,22 @@ def contraction_costs(
     cycles = cycles + np.where(
         rest > 0, steps * step.cycles(-(-rest // device.multi_processor_count)), 0
     )
-    stored = store_sectors(operator, device, tiles) * SECTOR
+    stored = tiles.parts * store_sectors(operator, device, tiles) * SECTOR
     working = cycles / clock(device) + stored / (device.l2_bandwidth * _STORE_SHARE)
 
-    written = operator.write.tensor.size * coalescing(operator.write, operator, tiles.block)
-    traffic = operator.traffic - operator.write.tensor.size + written
+    size = operator.write.tensor.size
+    written = tiles.parts * size * coalescing(operator.write, operator, tiles.block)
+    traffic = operator.traffic - size + written
     memory_seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
+    joined = np.where(tiles.parts > 1, (tiles.parts + 1) * size, 0)
     seconds = np.maximum(working, memory_seconds) + device.launch_latency
+    seconds = seconds + np.where(tiles.parts > 1, sum_seconds(joined, device), 0)
     return Costs(
         seconds=np.where(occupied > 0, seconds, np.inf),
         footprint=footprint,
         registers=registers,
         waves=grid / slots,
-        traffic=traffic,
+        traffic=traffic + joined,
     )
 
 

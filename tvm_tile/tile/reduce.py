@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 
@@ -61,9 +64,14 @@ def _counts(operator: Operator) -> tuple[int, int]:
 
 
 def _memory_seconds(operator: Operator, device: Device) -> float:
-    stream = operator.traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
     compute = operator.total_flops / device.flops("float32")
-    return max(stream, compute, _ROUND_TRIP_SECONDS) + device.launch_latency
+    return max(float(sum_seconds(operator.traffic, device)), compute + device.launch_latency)
+
+
+def sum_seconds(traffic: npt.ArrayLike, device: Device) -> npt.NDArray[np.float64]:
+    """A kernel that sums what it reads once, its launch included; ``traffic`` is in bytes."""
+    stream = np.asarray(traffic, np.float64) / device.memory(MemoryLevel.GLOBAL).bandwidth
+    return np.asarray(np.maximum(stream, _ROUND_TRIP_SECONDS) + device.launch_latency)
 
 
 def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:

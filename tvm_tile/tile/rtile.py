@@ -61,6 +61,8 @@ class RProgram:
             partial sums meet in shared memory. One: no split.
         is_prefetched: whether a step's operands are on their way, in registers, while the step
             before is computed.
+        parts: of the longest sum, each with blocks of its own; a second kernel adds their sums.
+            One: no split.
     """
 
     operator: Operator
@@ -68,11 +70,19 @@ class RProgram:
     shared: RTile
     groups: int = 1
     is_prefetched: bool = False
+    parts: int = 1
 
     @property
     def group_axis(self) -> int:
-        """The reduce axis that groups share, by its place among the reduce axes: the longest."""
+        """The reduce axis that groups, and parts, share, by its place among these: the longest."""
         return longest_reduce_axis(self.operator)
+
+    @property
+    def part(self) -> int:
+        """Extent of one part of the longest sum, in whole steps; the last one may be shorter."""
+        longest = self.operator.reduce_axes[self.group_axis]
+        staged = self.staged[longest.name]
+        return -(-longest.extent // (staged * self.parts)) * staged
 
     @property
     def spatial(self) -> tuple[tuple[int, int], ...]:
@@ -121,14 +131,15 @@ class RProgram:
     def grid_size(self) -> int:
         """Blocks of the kernel."""
         tiles = zip(self.operator.spatial_axes, self.spatial, strict=True)
-        return math.prod(-(-axis.extent // block) for axis, (block, _) in tiles)
+        return self.parts * math.prod(-(-axis.extent // block) for axis, (block, _) in tiles)
 
     @property
     def steps(self) -> int:
-        """Barrier-separated steps of the reduction."""
-        extents = self.staged
-        axes = self.operator.reduce_axes
-        return math.prod(-(-axis.extent // extents[axis.name]) for axis in axes)
+        """Barrier-separated steps of a block's reduction."""
+        staged = self.staged
+        summed = {axis.name: axis.extent for axis in self.operator.reduce_axes}
+        summed[self.operator.reduce_axes[self.group_axis].name] = self.part
+        return math.prod(-(-extent // staged[name]) for name, extent in summed.items())
 
     def describe(self) -> str:
         """One line for people: ``block 1x64x7x7, thread 1x4x1x1, chunk 8x3x3, groups 4``."""
@@ -136,8 +147,9 @@ class RProgram:
         thread = "x".join(str(t) for _, t in self.spatial)
         chunk = "x".join(str(c) for c in self.chunk)
         split = f", groups {self.groups}" if self.groups > 1 else ""
+        parts = f", parts {self.parts}" if self.parts > 1 else ""
         ahead = ", prefetched" if self.is_prefetched else ""
-        return f"block {block}, thread {thread}, chunk {chunk}{split}{ahead}"
+        return f"block {block}, thread {thread}, chunk {chunk}{split}{parts}{ahead}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,44 @@
+"""Sums in parts: two kernels that compute what the CPU does, whatever the extents."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+import tvm
+from kernel_cases import bias_relu, case, conv, i32, mm, residual
+from kernels import Case, largest_errors
+from tvm.relax import op
+
+from tvm_tile.device.detect import resolve_device
+
+GPU = tvm.cuda(0).exist
+cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]
+emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+DEVICES = [pytest.param("emulated", marks=emulated), pytest.param("auto", marks=cuda)]
+CASES = (
+    case("deep_prime", "contraction", mm("NN"), (8, 2053), (2053, 24)),
+    case("short_prime", "contraction", mm("NN"), (49, 197), (197, 64)),
+    case("even", "contraction", mm("NN"), (64, 4096), (4096, 128)),
+    case("all_prime", "contraction", mm("NN"), (17, 331), (331, 23)),
+    case("overhang", "contraction", mm("NN"), (134, 1019), (1019, 131)),
+    case("one_row", "contraction", mm("NN"), (1, 997), (997, 1000)),
+    case("residual", "contraction", residual(mm("NN")), (31, 641), (641, 44), (31, 44)),
+    case("bias_relu", "contraction",
+         bias_relu(mm("NN"), shape=(1, 128)), (64, 4099), (4099, 128), (128,)),
+    case("of_relu", "contraction elementwise",
+         lambda x, w: op.matmul(op.nn.relu(x), w), (31, 1031), (1031, 45)),
+    case("int32", "contraction", mm("NN"), i32(17, 190), i32(190, 23)),
+    case("conv", "contraction", conv(padding=1), (2, 70, 9, 9), (20, 70, 3, 3)),
+    case("conv_prime", "contraction", conv(padding=1), (1, 131, 9, 9), (20, 131, 3, 3)),
+    case("conv1x1_stride", "contraction", conv(strides=2), (1, 130, 9, 9), (20, 130, 1, 1)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("entry", CASES, ids=[entry.name for entry in CASES])
+def test_parts_add_up(entry: Case, device: str) -> None:
+    errors = largest_errors(entry, resolve_device(device))
+    assert any("parts" in kernel for kernel, _ in errors)
+    wrong = [f"{kernel}: {error:.1e}" for kernel, error in errors if not error <= 1e-4]
+    assert not wrong

@@ -1,0 +1,95 @@
+"""Where a sum ends within a step: copies fill up with zeros, so that nothing tests as it adds.
+
+Before → after, for chunks of 16 that do not divide a sum over 1931 places::
+
+    if base + k < 1931: A_shared[k] = A[base + k]        (and B_shared alike)
+    for k in 16: if base + k < 1931: acc += A_shared[k] * B_shared[k]
+
+    A_shared[k] = A[base + k] if base + k < 1931 else 0  (and B_shared alike)
+    for k in 16: acc += A_shared[k] * B_shared[k]
+
+A test at each place of an unrolled sum keeps the compiler from loading one's operands while it
+multiplies another's. Both operands are zero behind the end: neither may be infinite there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.s_tir import SBlockRealize
+
+from tvm_tile.graph.tile_graph import Access
+from tvm_tile.schedule.guards import (
+    conjunction,
+    conjuncts,
+    loops_of,
+    ranges_of,
+    realize_of,
+    with_guards,
+)
+from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.tile.rtile import RProgram
+
+
+def fill_ends(
+    func: tirx.PrimFunc, sum_name: str, copies: Sequence[str], program: RProgram
+) -> tirx.PrimFunc:
+    """``func`` with the guard of its sum moved into its copies, one an operand.
+
+    It stays as it is where the sum has no guard, or an operand has none to move: one whose
+    dimensions are not the summed axis alone.
+    """
+    if _is_true(realize_of(func, sum_name).predicate):
+        return func
+    axis = program.operator.reduce_axes[program.group_axis].name
+    ranges = ranges_of(loops_of(func))
+    filled = {}
+    for name, read in zip(copies, program.operator.reads, strict=True):
+        found = _filled(realize_of(func, name), read, axis, ranges)
+        if found is None:
+            return func
+        filled[name] = found
+
+    def visit(realize: SBlockRealize) -> SBlockRealize:
+        return filled.get(realize.block.name_hint, realize)
+
+    body = tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post")
+    return with_guards(func.with_body(body), {sum_name: conjunction([])})
+
+
+def _filled(
+    realize: SBlockRealize, read: Access, axis: str, ranges: sym.Analyzer
+) -> SBlockRealize | None:
+    """A copy that stores zeros behind the end of ``axis``; ``None`` if no guard of it says so."""
+    block = realize.block
+    places = [d for d, index in enumerate(read.indices) if index.terms == ((axis, 1),)]
+    if len(places) != 1 or len(block.iter_vars) != len(read.indices):
+        return None
+    variable = block.iter_vars[places[0]]
+    inside = realize.iter_values[places[0]] < variable.dom.extent
+    parts = conjuncts(realize.predicate)
+    ends = [_are_equal(part, inside, ranges) for part in parts]
+    if not any(ends) or not isinstance(block.body, tirx.BufferStore):
+        return None
+    store = block.body
+    zero = tirx.const(0, str(store.value.ty.dtype))
+    value = tirx.if_then_else(variable.var < variable.dom.extent, store.value, zero)
+    body = tirx.BufferStore(store.buffer, value, store.indices)
+    kept = [part for part, is_end in zip(parts, ends, strict=True) if not is_end]
+    return SBlockRealize(realize.iter_values, conjunction(kept), replace_parts(block, body=body))
+
+
+def _are_equal(first: Any, second: Any, ranges: sym.Analyzer) -> bool:
+    """Whether two tests can be proved to hold at the same places."""
+    for premise, conclusion in ((first, second), (tirx.Not(first), tirx.Not(second))):
+        with ranges.constraint_scope(ranges.simplify(premise)):
+            if not ranges.can_prove(conclusion):
+                return False
+    return True
+
+
+def _is_true(guard: Any) -> bool:
+    return isinstance(guard, tirx.IntImm) and bool(guard.value)
