@@ -126,8 +126,8 @@ class _Draft:
         above = len(sch.get_loops(init)) - nest.spatial
         for loop in (*nest.inner, *list(sch.get_loops(init))[above:]):
             sch.unroll(loop)
-        names = frozenset(str(sch.get(block).name_hint) for block in (nest.part, init, main))
-        func = drop_guards(copy_guard(sch, main, nest.after), names, ())
+        names = frozenset(str(sch.get(block).name_hint) for block in (nest.part, init))
+        func = drop_guards(copy_guard(sch, nest.total, nest.after), names, ())
         return zero_outside(func, copies) if tile.overhangs else func
 
     def _split(self, sch: Schedule, main: SBlockRV, factors: list[int | None]) -> list[LoopRV]:
@@ -159,7 +159,7 @@ class _Draft:
         others = self._others(spatial, tile)
         sch.reorder(lane, *others, step, *units, unroll, run, *vectors, vector)
         sch.bind(lane, "threadIdx.x")
-        return _Nest(part, after, step, unroll, (unroll, run, *vectors, vector), len(spatial))
+        return _Nest(part, main, after, step, unroll, (unroll, run, *vectors, vector), len(spatial))
 
     def _columns(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _Nest:
         group = self._split(sch, main, [None, tile.groups, tile.unroll])[1]
@@ -174,9 +174,11 @@ class _Draft:
         sch.set_scope(part, 0, shared_scope(self.device, tile.shared_bytes))
         _, gather = sch.split(fuse(sch, [*vectors, width]), [None, tile.block_size])
         sch.bind(gather, "threadIdx.x")
-        unroll_part(sch, group, _SUMS_IN_FLIGHT)
         after = keep_sum(sch, main, self.form.outputs)
         sch.reverse_compute_at(after, gather, preserve_unit_loops=True)
+        unroll_part(sch, group, _SUMS_IN_FLIGHT)
+        # One test around the whole sum: a test around each of its loads would keep them apart.
+        total = sch.blockize(list(sch.get_loops(main))[3])
 
         store = sch.cache_write(part, 0, "local")
         group, *own = list(sch.get_loops(part))[1:]
@@ -189,7 +191,7 @@ class _Draft:
         sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
         for loop in list(sch.get_loops(store))[2:]:
             sch.unroll(loop)
-        return _Nest(part, after, step, step, (unroll, *vectors, vector), len(spatial))
+        return _Nest(part, total, after, step, step, (unroll, *vectors, vector), len(spatial))
 
     def _others(self, spatial: Sequence[LoopRV], tile: MatvecTile) -> list[LoopRV]:
         """The loops of batches and rows, but for the one that is cut."""
@@ -213,7 +215,8 @@ class _Nest:
 
     Attributes:
         part: the block that adds them up.
-        after: the block behind the whole sum.
+        total: the block that adds these up for a thread's results.
+        after: the block behind it.
         step: the loop over steps.
         loads: the loop in which operands are loaded.
         inner: loops to unroll.
@@ -221,6 +224,7 @@ class _Nest:
     """
 
     part: SBlockRV
+    total: SBlockRV
     after: SBlockRV
     step: LoopRV
     loads: LoopRV

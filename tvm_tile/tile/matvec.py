@@ -22,16 +22,17 @@ _MOST_VECTORS = 8  # each has a sum in registers for every row that a thread wor
 _FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
 _SHORTEST_SUM = 32  # points; below that, lanes have nothing to share
 _MOST_SUMS = 64  # of a thread, in registers
-_MOST_LOADS = 8  # of a thread in flight
+_MOST_LOADS = 8  # of a thread in a step
+_LOADS_IN_FLIGHT = 4  # of these: the compiler waits with others, to save registers
 _SUM_BYTES = 4
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
-_REGISTERS_BESIDES = 24  # addresses and loop state
+_REGISTERS_BESIDES = 14  # addresses and loop state
 # Of the model below; not yet fitted to measurements, so it ranks tiles rather than predicts times.
-_LATENCY = 0.8e-6  # seconds of a load where memory is busy
+_LATENCY = 0.6e-6  # seconds of a load where memory is busy
 _START = 1.0e-6  # seconds of a kernel's first loads and its end
 _OVERLAP = 2.7  # with this exponent bounds add up; one: no overlap, infinity: the longest counts
 _SPLIT_RUN = 0.5  # sectors that a run of neighbouring elements costs on top of its own
-_LOOP_INSTRUCTIONS = 6.0  # of a step, besides loads and arithmetic
+_LOOP = 6.0  # instructions of a step besides loads and arithmetic
 _BARRIER_CYCLES = 60.0  # a barrier, a store and a load of shared memory
 _SHUFFLE_CYCLES = 25.0  # one step of a tree of shuffles
 _ADD_CYCLES = 8.0  # one of a row of loads from shared memory, added up
@@ -233,71 +234,81 @@ def _powers(least: int, most: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """What one thread does in a step, and what it needs for that."""
+class _Step:
+    """What one thread does in a step, and what it needs for that.
 
-    streamed_bytes: int
-    read_bytes: int
+    Attributes:
+        streamed: bytes of the long operand.
+        read: bytes of both.
+        instructions: to issue.
+        waits: round trips to memory, one behind the other.
+        registers: of the whole thread.
+    """
+
+    streamed: int
+    read: int
     instructions: float
+    waits: int
     registers: int
 
-
-def _work(tile: MatvecTile, operator: Operator, product: Matvec) -> _Work:
-    vectors = _extent(operator, product.vectors)
-    size, other = product.streamed.tensor.element_size, product.reused.tensor.element_size
-    points = tile.loads * tile.vector
-    shared = vectors * tile.unroll * (tile.vector if tile.form == "row" else 1)
-    along = vector_along(product.reused, operator.axes[product.summed], operator)
-    width = math.gcd(along, tile.vector if tile.form == "row" else tile.unroll)
-    # Narrower types are widened to registers of 32 bits, an instruction an element.
-    widened = (points if size < 4 else 0) + (shared if other < 4 else 0)
-    filled = points * size // 4 if tile.overhangs else 0
-    loads = tile.loads + shared // width
-    words = -(-points * size // 4) + -(-shared * other // 4)
-    return _Work(
-        points * size,
-        points * size + shared * other,
-        points * vectors + widened + filled + loads + _LOOP_INSTRUCTIONS,
-        _REGISTERS_BESIDES + vectors * tile.run + words,
-    )
+    @classmethod
+    def of(cls, tile: MatvecTile, operator: Operator, product: Matvec) -> _Step:
+        """The step of ``tile``."""
+        vectors = _extent(operator, product.vectors)
+        size, other = product.streamed.tensor.element_size, product.reused.tensor.element_size
+        points = tile.loads * tile.vector
+        length = tile.vector if tile.form == "row" else tile.unroll
+        places = vectors * tile.unroll * (tile.vector if tile.form == "row" else 1)
+        summed = operator.axes[product.summed]
+        width = math.gcd(vector_along(product.reused, summed, operator), length)
+        # Narrower types are widened to registers of 32 bits, an instruction an element.
+        widened = (points if size < 4 else 0) + (places if other < 4 else 0)
+        filled = points * size // 4 if tile.overhangs else 0
+        flying = min(tile.loads, _LOADS_IN_FLIGHT)
+        held = flying * tile.vector * size + vectors * length * other
+        return cls(
+            streamed=points * size,
+            read=points * size + places * other,
+            instructions=points * vectors + widened + filled + tile.loads + places / width,
+            waits=-(-tile.loads // flying),
+            registers=_REGISTERS_BESIDES + vectors * tile.run + held // 4,
+        )
 
 
 def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> MatvecTile:
-    """``tile`` with its time: infinite where it does not fit.
+    """``tile`` with its time, which is infinite where it does not fit.
 
     Blocks that are resident together make a wave; the last wave may be smaller. In each, reading
     memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
     """
-    work = _work(tile, operator, product)
-    threads = np.array([tile.block_size])
-    rounded = -(-work.registers // 8) * 8
-    shared = np.array([tile.shared_bytes])
-    resident = int(occupancy(device, threads, np.array([rounded]), shared)[0])
-    if not resident or rounded > _REGISTER_LIMIT:
+    step = _Step.of(tile, operator, product)
+    registers = -(-step.registers // 8) * 8
+    sizes = (tile.block_size, registers, tile.shared_bytes)
+    resident = int(occupancy(device, *(np.array([size]) for size in sizes))[0])
+    if not resident or registers > _REGISTER_LIMIT:
         return tile
     processors = device.multi_processor_count
     warps = -(-tile.block_size // device.warp_size)
     run = tile.lanes * tile.vector * product.streamed.tensor.element_size
-    streamed = tile.block_size * tile.steps * work.streamed_bytes * (1 + _SPLIT_RUN * SECTOR / run)
-    waits = tile.steps * _LATENCY + _closing_cycles(tile, operator, product) / device.clock
-    cached = tile.block_size * tile.steps * work.read_bytes
+    sectors = 1 + _SPLIT_RUN * SECTOR / run
     cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
+    closing = _closing_cycles(tile, operator, product) / device.clock
 
     def wave(blocks: int) -> float:
         if not blocks:
             return 0.0
-        own = -(-blocks // processors)
+        own = -(-blocks // processors) * tile.steps
         bounds = (
-            blocks * streamed / device.read_bandwidth,
-            own * cached / cache_bandwidth,
-            own * warps * tile.steps * work.instructions / (SCHEDULERS * device.clock),
-            waits,
+            blocks * tile.steps * tile.block_size * step.streamed * sectors / device.read_bandwidth,
+            own * tile.block_size * step.read / cache_bandwidth,
+            own * warps * (step.instructions + _LOOP) / (SCHEDULERS * device.clock),
+            tile.steps * step.waits * _LATENCY + closing,
         )
         return math.fsum(bound**_OVERLAP for bound in bounds) ** (1 / _OVERLAP)
 
     full, rest = divmod(tile.grid, resident * processors)
     seconds = full * wave(resident * processors) + wave(rest) + _START + device.launch_latency
-    return replace(tile, seconds=seconds, registers=rounded)
+    return replace(tile, seconds=seconds, registers=registers)
 
 
 def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec) -> float:
