@@ -46,6 +46,25 @@ def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.Prim
     return with_guards(func, {name: conjunction(kept)})
 
 
+def hoist_guard(func: tirx.PrimFunc, name: str, variable: Any) -> tirx.PrimFunc:
+    """Test the guard of a block once, outside of the loop over ``variable`` around it.
+
+    before: ``for k: if inside: sum += A[k]``
+    after:  ``if inside: for k: sum += A[k]``
+
+    A test around each load would keep the loads apart. The guard must not depend on the loop.
+    """
+    guard = realize_of(func, name).predicate
+    if not variables_in(guard):
+        return func
+
+    def visit(loop: tirx.For) -> Any:
+        return tirx.IfThenElse(guard, loop, None) if loop.loop_var.same_as(variable) else loop
+
+    bare = with_guards(func, {name: conjunction(())})
+    return bare.with_body(tvm_ffi.structural_map(bare.body, (tirx.For, visit), order="post"))
+
+
 def zero_outside(func: tirx.PrimFunc, copies: Sequence[str]) -> tirx.PrimFunc:
     """Let the blocks ``copies`` store zeros where their guards keep them from reading.
 

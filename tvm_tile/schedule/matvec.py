@@ -45,7 +45,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.schedule.guards import copy_guard, drop_guards, zero_outside
+from tvm_tile.schedule.guards import copy_guard, drop_guards, hoist_guard, zero_outside
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import (
@@ -66,6 +66,7 @@ from tvm_tile.tile.matvec import (
 )
 
 _SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory
+_GATHER_LOOPS = 3  # around that: of blocks, of results, of threads
 
 
 def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
@@ -127,7 +128,10 @@ class _Draft:
         for loop in (*nest.inner, *list(sch.get_loops(init))[above:]):
             sch.unroll(loop)
         names = frozenset(str(sch.get(block).name_hint) for block in (nest.part, init))
-        func = drop_guards(copy_guard(sch, nest.total, nest.after), names, ())
+        func = drop_guards(copy_guard(sch, main, nest.after), names, ())
+        if tile.form == "column":
+            loop = list(sch.get_loops(main))[_GATHER_LOOPS]
+            func = hoist_guard(func, str(sch.get(main).name_hint), sch.get(loop).loop_var)
         return zero_outside(func, copies) if tile.overhangs else func
 
     def _split(self, sch: Schedule, main: SBlockRV, factors: list[int | None]) -> list[LoopRV]:
@@ -159,7 +163,7 @@ class _Draft:
         others = self._others(spatial, tile)
         sch.reorder(lane, *others, step, *units, unroll, run, *vectors, vector)
         sch.bind(lane, "threadIdx.x")
-        return _Nest(part, main, after, step, unroll, (unroll, run, *vectors, vector), len(spatial))
+        return _Nest(part, after, step, unroll, (unroll, run, *vectors, vector), len(spatial))
 
     def _columns(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _Nest:
         group = self._split(sch, main, [None, tile.groups, tile.unroll])[1]
@@ -176,9 +180,8 @@ class _Draft:
         sch.bind(gather, "threadIdx.x")
         after = keep_sum(sch, main, self.form.outputs)
         sch.reverse_compute_at(after, gather, preserve_unit_loops=True)
+        sch.decompose_reduction(main, group)
         unroll_part(sch, group, _SUMS_IN_FLIGHT)
-        # One test around the whole sum: a test around each of its loads would keep them apart.
-        total = sch.blockize(list(sch.get_loops(main))[3])
 
         store = sch.cache_write(part, 0, "local")
         group, *own = list(sch.get_loops(part))[1:]
@@ -191,7 +194,7 @@ class _Draft:
         sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
         for loop in list(sch.get_loops(store))[2:]:
             sch.unroll(loop)
-        return _Nest(part, total, after, step, step, (unroll, *vectors, vector), len(spatial))
+        return _Nest(part, after, step, step, (unroll, *vectors, vector), len(spatial))
 
     def _others(self, spatial: Sequence[LoopRV], tile: MatvecTile) -> list[LoopRV]:
         """The loops of batches and rows, but for the one that is cut."""
@@ -215,8 +218,7 @@ class _Nest:
 
     Attributes:
         part: the block that adds them up.
-        total: the block that adds these up for a thread's results.
-        after: the block behind it.
+        after: the block behind the whole sum.
         step: the loop over steps.
         loads: the loop in which operands are loaded.
         inner: loops to unroll.
@@ -224,7 +226,6 @@ class _Nest:
     """
 
     part: SBlockRV
-    total: SBlockRV
     after: SBlockRV
     step: LoopRV
     loads: LoopRV
