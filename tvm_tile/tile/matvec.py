@@ -24,7 +24,7 @@ _SHORTEST_SUM = 32  # points; below that, lanes have nothing to share
 _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
 _LOADS_IN_FLIGHT = 4  # of these: the compiler waits with others, to save registers
-_SUM_BYTES = 4
+_BYTES_AT_ONCE = 4
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
 _REGISTERS_BESIDES = 14  # addresses and loop state
 # Of the model below; not yet fitted to measurements, so it ranks tiles rather than predicts times.
@@ -120,7 +120,9 @@ def find_matvec(operator: Operator, device: Device) -> Matvec | None:
     """
     if len(operator.reads) != 2 or not all(_is_plain(read, operator) for read in operator.reads):
         return None
-    reused, streamed = sorted(operator.reads, key=lambda read: read.tensor.size)
+    reused, streamed = sorted(operator.reads, key=lambda read: _bytes(read, operator))
+    if reused.tensor == streamed.tensor:
+        return None
     long = [(place, axis) for place, axis in enumerate(operator.axes) if axis.extent > 1]
     summed = [place for place, axis in long if axis.is_reduce]
     if len(summed) != 1 or operator.axes[summed[0]].extent < _SHORTEST_SUM:
@@ -137,7 +139,7 @@ def find_matvec(operator: Operator, device: Device) -> Matvec | None:
     if not is_few or _extent(operator, found.rows) < _FEWEST_ROWS:
         return None
     arithmetic = operator.total_flops / device.flops("float32")
-    return found if arithmetic <= _streaming_seconds(found, device) else None
+    return found if arithmetic <= _bytes(streamed, operator) / device.read_bandwidth else None
 
 
 def _is_plain(read: Access, operator: Operator) -> bool:
@@ -159,8 +161,9 @@ def _extent(operator: Operator, places: tuple[int, ...]) -> int:
     return math.prod(operator.axes[place].extent for place in places)
 
 
-def _streaming_seconds(product: Matvec, device: Device) -> float:
-    return product.streamed.tensor.size / device.read_bandwidth
+def _bytes(read: Access, operator: Operator) -> int:
+    extents = {axis.name: axis.extent for axis in operator.axes}
+    return read.elements(extents) * read.tensor.element_size
 
 
 def vector_along(read: Access, axis: Axis, operator: Operator) -> int:
@@ -168,7 +171,9 @@ def vector_along(read: Access, axis: Axis, operator: Operator) -> int:
     strides = read.strides
     if strides.get(axis.name) != 1:
         return 1
-    widest = max(1, VECTOR_BYTES // read.tensor.element_size)
+    size = read.tensor.element_size
+    # Of types of one byte TVM writes no longer vectors of zeros.
+    widest = _BYTES_AT_ONCE if size == 1 else max(1, VECTOR_BYTES // size)
     others = [a for a in operator.axes if a.extent > 1 and a.name != axis.name]
     return math.gcd(widest, axis.extent, *(strides.get(a.name, 0) for a in others))
 
@@ -221,7 +226,7 @@ def _column_tiles(
         if not 2 * device.warp_size <= lanes * groups <= device.max_threads_per_block:
             continue
         steps, grid = -(-depth // chunk), -(-length // width) * others
-        shared = lanes * groups * vector * vectors * _SUM_BYTES
+        shared = lanes * groups * vector * vectors * operator.write.tensor.element_size
         overhangs = depth % chunk > 0
         yield MatvecTile(
             "column", place, lanes, groups, vector, vector, unroll, steps, overhangs, grid, shared
