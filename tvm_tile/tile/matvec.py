@@ -33,6 +33,7 @@ _START = 1.0e-6  # seconds of a kernel's first loads and its end
 _OVERLAP = 2.7  # with this exponent bounds add up; one: no overlap, infinity: the longest counts
 _SPLIT_RUN = 0.5  # sectors that a run of neighbouring elements costs on top of its own
 _LOOP = 6.0  # instructions of a step besides loads and arithmetic
+_BLOCK_CYCLES = 1000.0  # of a block, from the end of the one before it to its first loads
 _BARRIER_CYCLES = 60.0  # a barrier, a store and a load of shared memory
 _SHUFFLE_CYCLES = 25.0  # one step of a tree of shuffles
 _ADD_CYCLES = 8.0  # one of a row of loads from shared memory, added up
@@ -297,7 +298,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     run = tile.lanes * tile.vector * product.streamed.tensor.element_size
     sectors = 1 + _SPLIT_RUN * SECTOR / run
     cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
-    closing = _closing_cycles(tile, operator, product) / device.clock
+    closing = (_BLOCK_CYCLES + _closing_cycles(tile, operator, product)) / device.clock
 
     def wave(blocks: int) -> float:
         if not blocks:
