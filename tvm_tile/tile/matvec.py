@@ -296,6 +296,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     processors = device.multi_processor_count
     warps = -(-tile.block_size // device.warp_size)
     run = tile.lanes * tile.vector * product.streamed.tensor.element_size
+    run *= tile.unroll if tile.form == "row" else 1
     sectors = 1 + _SPLIT_RUN * SECTOR / run
     cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
     closing = (_BLOCK_CYCLES + _closing_cycles(tile, operator, product)) / device.clock
