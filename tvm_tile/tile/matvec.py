@@ -24,7 +24,7 @@ _SHORTEST_SUM = 32  # points; below that, lanes have nothing to share
 _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
 _LOADS_IN_FLIGHT = 4  # of these: the compiler waits with others, to save registers
-_BYTES_AT_ONCE = 4
+_BYTES_AT_ONCE = 4  # elements of one byte in a vector
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
 _REGISTERS_BESIDES = 14  # addresses and loop state
 # Of the model below; not yet fitted to measurements, so it ranks tiles rather than predicts times.
