@@ -2,83 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-from kernels import Case, Input
+from kernel_bodies import (
+    along,
+    bias_relu,
+    boolean,
+    case,
+    conv,
+    i8,
+    i32,
+    i64,
+    mm,
+    pool,
+    residual,
+    scalar,
+    swap_last,
+)
 from tvm import relax
 from tvm.relax import op
-
-Shape = tuple[int, ...]
-
-
-def case(name: str, rules: str, body: Callable[..., Any], *inputs: Shape | Input) -> Case:
-    specs = (entry if isinstance(entry, Input) else Input(entry) for entry in inputs)
-    return Case(name, rules, body, tuple(specs))
-
-
-def i64(*shape: int) -> Input:
-    return Input(shape, "int64")
-
-
-def i32(*shape: int) -> Input:
-    return Input(shape, "int32")
-
-
-def i8(*shape: int) -> Input:
-    return Input(shape, "int8")
-
-
-def boolean(*shape: int) -> Input:
-    return Input(shape, "bool")
-
-
-def scalar(value: float) -> Any:
-    return relax.const(np.float32(value))
-
-
-def mm(transposed: str, **options: Any) -> Callable[..., Any]:
-    """A product whose operands are stored as ``transposed`` says: ``"NT"`` has B by columns."""
-
-    def body(a: Any, b: Any) -> Any:
-        left, right = (
-            _swap_last(x) if letter == "T" else x
-            for x, letter in zip((a, b), transposed, strict=True)
-        )
-        return op.matmul(left, right, **options)
-
-    return body
-
-
-def _swap_last(x: Any) -> Any:
-    rank = len(x.ty.shape)
-    return op.permute_dims(x, [*range(rank - 2), rank - 1, rank - 2])
-
-
-def conv(**options: Any) -> Callable[..., Any]:
-    return lambda x, w: op.nn.conv2d(x, w, **options)
-
-
-def pool(kind: str, size: Any, **options: Any) -> Callable[..., Any]:
-    return lambda x: getattr(op.nn, kind)(x, size, **options)
-
-
-def along(name: str, axis: Any = None, **options: Any) -> Callable[..., Any]:
-    return lambda x: getattr(op, name)(x, axis, **options)
-
-
-def gelu(x: Any) -> Any:
-    return op.nn.gelu(x)
-
-
-def bias_relu(body: Callable[..., Any], *, shape: Shape) -> Callable[..., Any]:
-    return lambda x, w, b: op.nn.relu(op.add(body(x, w), op.reshape(b, shape)))
-
-
-def residual(body: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, w, r: op.nn.relu(op.add(body(x, w), r))
-
 
 ELEMENTWISE = (
     # A vector may go on from row to row, but not from channel to channel.
@@ -189,8 +129,8 @@ REDUCTIONS = (
     case("argmax_last", "dlight", lambda x: op.argmax(x, -1), (5, 33)),
     case("argmax_first", "dlight", lambda x: op.argmax(x, 0), (33, 5)),
     case("argmin_all", "dlight", lambda x: op.argmin(x), (4, 9)),
-    case("vector_matrix", "contraction", lambda x, w: op.matmul(x, w), (300,), (300, 50)),
-    case("matrix_vector", "contraction", lambda x, w: op.matmul(x, w), (50, 300), (300,)),
+    case("vector_matrix", "matvec", lambda x, w: op.matmul(x, w), (300,), (300, 50)),
+    case("matrix_vector", "matvec", lambda x, w: op.matmul(x, w), (50, 300), (300,)),
     case("dot", "row", lambda x, w: op.matmul(x, w), (301,), (301,)),
 )  # fmt: skip
 
@@ -241,16 +181,16 @@ MATMULS = (
     case("mm_NT", "contraction elementwise", mm("NT"), (33, 40), (50, 40)),
     case("mm_TN", "contraction", mm("TN"), (40, 33), (40, 50)),
     case("mm_TT", "contraction elementwise", mm("TT"), (40, 33), (50, 40)),
-    case("mm_NT_few_rows", "contraction", mm("NT"), (7, 40), (50, 40)),
+    case("mm_NT_few_rows", "matvec", mm("NT"), (7, 40), (50, 40)),
     case("mm_NT_batched_few_rows", "contraction", mm("NT"), (2, 1, 5, 32), (4, 49, 32)),
-    case("mm_NT_one_row", "contraction", mm("NT"), (1, 512), (100, 512)),
-    case("mm_TN_one_row", "contraction", mm("TN"), (512, 1), (512, 100)),
+    case("mm_NT_one_row", "matvec", mm("NT"), (1, 512), (100, 512)),
+    case("mm_TN_one_row", "matvec", mm("TN"), (512, 1), (512, 100)),
     case("mm_K197", "contraction", mm("NN"), (49, 197), (197, 64)),
     case("mm_K1", "window", mm("NN"), (33, 1), (1, 65)),
-    case("mm_M1", "contraction", mm("NN"), (1, 512), (512, 100)),
-    case("mm_N1", "contraction", mm("NN"), (100, 512), (512, 1)),
-    case("mm_deep", "contraction", mm("NN"), (4, 4096), (4096, 5)),
-    case("mm_deep_prime", "contraction", mm("NN"), (8, 2053), (2053, 24)),
+    case("mm_M1", "matvec", mm("NN"), (1, 512), (512, 100)),
+    case("mm_N1", "matvec", mm("NN"), (100, 512), (512, 1)),
+    case("mm_deep", "contraction", mm("NN"), (12, 4096), (4096, 10)),
+    case("mm_deep_prime", "contraction", mm("NN"), (11, 2053), (2053, 24)),
     case("mm_batched", "contraction", mm("NN"), (3, 17, 20), (3, 20, 31)),
     case("mm_batched_NT", "contraction elementwise", mm("NT"), (2, 4, 49, 32), (2, 4, 49, 32)),
     case("mm_batch_by_one", "contraction", mm("NN"), (3, 5, 17, 20), (20, 31)),
@@ -265,7 +205,7 @@ MATMULS = (
     case("mm_of_producer", "contraction elementwise",
          lambda x, w: op.matmul(op.nn.relu(x), w), (31, 64), (64, 45)),
     case("mm_same_operand", "contraction",
-         lambda x: op.matmul(x, _swap_last(x)), (31, 64)),
+         lambda x: op.matmul(x, swap_last(x)), (31, 64)),
     case("mm_heads", "contraction elementwise elementwise",
          lambda q, k: op.matmul(op.permute_dims(op.reshape(q, (2, 9, 4, 16)), [0, 2, 1, 3]),
                                 op.permute_dims(op.reshape(k, (2, 9, 4, 16)), [0, 2, 3, 1])),
@@ -281,6 +221,30 @@ MATMULS = (
          (9, 64), i8(64, 48), (48,)),
     case("einsum", "contraction", lambda a, b: op.einsum((a, b), "bij,bkj->bik"),
          (2, 9, 20), (2, 11, 20)),
+)  # fmt: skip
+
+MATVECS = (
+    # Rows: vectors of four divide the sum, but lanes do not; nothing divides it; many share it.
+    case("matvec_rows", "matvec", mm("NT"), (1, 1000), (301, 1000)),
+    case("matvec_rows_primes", "matvec", mm("NT"), (3, 1999), (1031, 1999)),
+    case("matvec_rows_few", "matvec", mm("NT"), (1, 8192), (6, 8192)),
+    case("matvec_rows_bias_relu", "matvec",
+         lambda x, w, b: op.nn.relu(op.add(op.matmul(x, swap_last(w)), b)),
+         (8, 768), (1000, 768), (1000,)),
+    # Columns: the same of the outputs.
+    case("matvec_columns", "matvec", mm("NN"), (1, 1000), (1000, 1001)),
+    case("matvec_columns_primes", "matvec", mm("NN"), (3, 1031), (1031, 509)),
+    case("matvec_columns_few", "matvec", mm("NN"), (8, 4096), (4096, 5)),
+    case("matvec_columns_bias_gelu", "matvec",
+         lambda x, w, b: op.nn.gelu(op.add(op.matmul(x, w), b)), (8, 260), (260, 132), (132,)),
+    case("matvec_residual", "matvec", residual(mm("NN")), (5, 768), (768, 256), (5, 256)),
+    case("matvec_of_batches", "matvec", mm("NN"), (2, 3, 64), (64, 40)),
+    case("matvec_scores", "matvec", mm("NT"), (2, 3, 1, 64), (2, 3, 197, 64)),
+    case("matvec_values", "matvec", mm("NN"), (2, 3, 1, 197), (2, 3, 197, 64)),
+    case("matvec_conv_of_one_pixel", "matvec", conv(), (1, 96, 1, 1), (24, 96, 1, 1)),
+    case("matvec_int32", "matvec", mm("NN"), i32(2, 70), i32(70, 45)),
+    # One operand for both: neither is the longer one.
+    case("matvec_same_operand", "contraction", lambda x: op.matmul(x, swap_last(x)), (5, 64)),
 )  # fmt: skip
 
 CONVOLUTIONS = (
@@ -394,4 +358,4 @@ POOLS = (
          (1, 4, 6, 8)),
 )  # fmt: skip
 
-CASES = (*ELEMENTWISE, *MOVES, *REDUCTIONS, *ROWS, *MATMULS, *CONVOLUTIONS, *POOLS)
+CASES = (*ELEMENTWISE, *MOVES, *REDUCTIONS, *ROWS, *MATMULS, *MATVECS, *CONVOLUTIONS, *POOLS)

@@ -19,7 +19,7 @@ from tvm_tile.passes import schedule_module
 from tvm_tile.pipeline import fuse
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.runtime.launch import load_functions, load_program
-from tvm_tile.schedule import Task, candidates
+from tvm_tile.schedule import Rule, Task
 
 _GUARD = 256  # elements behind each tensor that must stay as they are
 
@@ -79,23 +79,23 @@ def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
     ]
 
 
-def candidate_errors(case: Case, device: Device, count: int) -> list[tuple[str, float]]:
-    """Tile and largest error of the first ``count`` candidates of the case's only function."""
+def candidate_errors(case: Case, device: Device, rule: Rule, count: int) -> list[tuple[str, float]]:
+    """Tile and largest error of a rule's first ``count`` choices for the case's only function."""
     ((name, func),) = prim_functions(case, device).items()
     graph = extract(func)
     assert graph is not None
-    found = candidates(Task(func, graph, device), count)
+    written = (choice() for choice in rule(Task(func, graph, device), count))
+    found = [item for item in written if item is not None]
     scheduled = {
         f"{name}_{rank}": item.func.with_attr("tirx.is_scheduled", True)
         for rank, item in enumerate(found)
     }
     built = Builder(device).build_functions(scheduled)
-    gpu = tvm.cuda(0)
     errors = []
     for (symbol, program), item in zip(built.items(), found, strict=True):
         assert isinstance(program, Program), str(program)
         kernel = load_functions(program, device.name)[symbol]
-        errors.append((f"{item.rule} {item.tile}", _largest_error(func, kernel, gpu)))
+        errors.append((item.tile, _largest_error(func, kernel, tvm.cuda(0))))
     return errors
 
 

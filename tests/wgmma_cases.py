@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from kernel_cases import bias_relu, conv, gelu, mm
+from kernel_bodies import bias_relu, conv, gelu, mm
 from kernels import Case, Input
 from tvm import relax
 from tvm.relax import op

@@ -16,7 +16,16 @@ from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 
 H200 = find_device("nvidia/h200")
-NAMES = ("mm_bias_relu", "mm_deep", "conv_bias_relu", "softmax", "conv_depthwise", "sum_even_rows")
+NAMES = (
+    "mm_bias_relu",
+    "mm_deep",
+    "matvec_rows_bias_relu",
+    "matvec_columns_bias_gelu",
+    "conv_bias_relu",
+    "softmax",
+    "conv_depthwise",
+    "sum_even_rows",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,7 @@ import tvm_ffi
 from scheduled import relax_module, schedule
 from tvm import relax, te
 from tvm.relax import op
+from tvm.script import tirx as T
 
 import tvm_tile.build.cuda
 import tvm_tile.build.lower
@@ -68,6 +69,26 @@ class TestProgram:
         lowered = compat.lower_module(named(add_one()), compat.make_target(H200))
         assert "__global__" in compat.generate_source(lowered.kernels[0])
         assert tvm.get_global_func("tvm_callback_cuda_compile").same_as(before)
+
+    def test_bfloat16_in_shared_memory_is_widened_by_shifts(self) -> None:
+        @T.prim_func(s_tir=True)
+        def twice(x: T.Buffer((64,), "bfloat16"), y: T.Buffer((64,), "float32")) -> None:
+            staged = T.alloc_buffer((64,), "bfloat16", scope="shared")
+            for _ in T.thread_binding(1, thread="blockIdx.x"):
+                for i in T.thread_binding(64, thread="threadIdx.x"):
+                    with T.sblock("stage"):
+                        v = T.axis.spatial(64, i)
+                        staged[v] = x[v]
+                for i in T.thread_binding(64, thread="threadIdx.x"):
+                    with T.sblock("add"):
+                        v = T.axis.spatial(64, i)
+                        y[v] = T.Cast("float32", staged[63 - v]) + T.Cast("float32", x[v])
+
+        program = Builder(H200).build_functions({"f": twice})["f"]
+        assert isinstance(program, Program)
+        source = program.kernels[0].source
+        assert source.count("<< (uint)16") == 1
+        assert "((float)x_ptr[" in source
 
     def test_nothing_compiles_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         compiled: list[str] = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from kernel_cases import CASES, Input, case
-from kernels import prim_functions
+from kernel_bodies import case
+from kernel_cases import CASES
+from kernels import Input, prim_functions
 from tvm import te, topi
 from tvm.relax import op
 from tvm.script import tirx as T

@@ -16,6 +16,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import RULES, Task, candidates, candidates_at
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
+from tvm_tile.schedule.matvec import schedule_matvec
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
@@ -58,6 +59,8 @@ FAMILIES = {
     "sum_last": schedule_reduction,
     "conv_depthwise": schedule_window,
     "mm_primes": schedule_contraction,
+    "matvec_rows": schedule_matvec,
+    "matvec_columns": schedule_matvec,
     "conv3x3": schedule_contraction,
     "softmax": schedule_rows,
     "layer_norm": schedule_rows,
@@ -68,9 +71,14 @@ FAMILIES = {
 def test_a_rule_refuses_what_is_not_its_own(name: str) -> None:
     taken = [rule for rule in RULES if rule(task(name), 1)]
     assert taken[0] is FAMILIES[name]
-    # A product and a window are also reductions; nothing else belongs to two rules.
-    is_sum = taken[0] in (schedule_contraction, schedule_window)
-    assert taken[1:] == ([schedule_reduction] if is_sum else [])
+    # A product and a window are also reductions, and a product with few vectors is a product;
+    # nothing else belongs to two rules.
+    wider = {
+        schedule_matvec: [schedule_contraction, schedule_reduction],
+        schedule_contraction: [schedule_reduction],
+        schedule_window: [schedule_reduction],
+    }
+    assert taken[1:] == wider.get(taken[0], [])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -136,3 +144,19 @@ def test_the_sum_stays_in_registers_and_the_operands_in_shared_memory() -> None:
     # Nothing but the output goes to global memory.
     written = {str(store.buffer.name) for store in buffers if store.buffer.scope() == "global"}
     assert written == {str(given.func.params[-1].name)}
+
+
+@pytest.mark.parametrize("name", ["matvec_rows_bias_relu", "matvec_columns_bias_gelu"])
+def test_the_long_operand_goes_straight_to_registers_in_vectors(name: str) -> None:
+    (found,) = candidates(task(name), 1)
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(found.func.body, (tirx.BufferStore, stores.append), order="pre")
+    scopes = {str(store.buffer.name): store.buffer.scope() for store in stores}
+    assert scopes["x0_local"] == scopes["x1_local"] == "local"
+    # In shared memory there are partial sums alone, in global memory the output.
+    assert sum(scope.startswith("shared") for scope in scopes.values()) == ("columns" in name)
+    assert sum(scope == "global" for scope in scopes.values()) == 1
+    vectors: list[tirx.For] = []
+    tvm_ffi.structural_walk(found.func.body, (tirx.For, vectors.append), order="pre")
+    wide = [int(loop.extent) for loop in vectors if loop.kind == tirx.ForKind.VECTORIZED]
+    assert 4 in wide

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import tvm
 import tvm_ffi
-from kernel_cases import CASES, case
+from kernel_bodies import case
+from kernel_cases import CASES
 from kernels import prim_functions
 from tvm import te, tirx
 from tvm.relax import op

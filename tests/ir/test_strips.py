@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from kernel_cases import CASES, case, conv, pool
+from kernel_bodies import case, conv, pool
+from kernel_cases import CASES
 from kernels import Case, Input, prim_functions, relative_difference
 from strips import Threads
 from tvm import tirx

@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda, compiler_for
-from tvm_tile.build.numerics import rounds_to_integers, widen_halves
+from tvm_tile.build.numerics import bfloat16_as_bits, rounds_to_integers, widen_halves
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.device import Device
@@ -195,7 +195,7 @@ class Builder:
             lowered = compat.lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
-            sources = [compat.generate_source(kernel) for kernel in lowered.kernels]
+            sources = [self._source(kernel) for kernel in lowered.kernels]
         except Exception as error:  # TVM's passes raise whatever they like
             return _unscheduled(name, str(error))
         try:
@@ -208,6 +208,11 @@ class Builder:
         except BuildError as error:
             return error
         return _Built(lowered.host, kernels)
+
+    def _source(self, kernel: compat.LoweredKernel) -> str:
+        if self._language == "cuda":
+            kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
+        return compat.generate_source(kernel)
 
     def _compile_kernel(self, kernel: compat.LoweredKernel, source: str) -> Kernel:
         contract = not rounds_to_integers(kernel.module)

@@ -41,6 +41,36 @@ def widen_halves(function: Any) -> Any:
     return tvm_ffi.structural_map(function, [(tvm.ir.Call, widen), (Mod, widen_remainder)])
 
 
+def bfloat16_as_bits(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) that widens bfloat16 in shared memory by shifts, exactly.
+
+    before: ``float32(A[i])``   after: ``reinterpret(float32, uint32(bits of A[i]) << 16)``
+
+    Behind CUDA's own conversion, a piece of assembly, the compiler loads neighbours one by one;
+    those that are shifted it loads in vectors. Code generation reads what is reinterpreted ahead
+    of the statement: from global memory that might leave the condition that guards it.
+    """
+    import tvm
+    import tvm_ffi
+    from tvm.tirx import Cast, const, reinterpret
+
+    def widen(cast: Any) -> Any:
+        load = cast.value
+        is_wider = (str(load.ty.dtype), str(cast.ty.dtype)) == ("bfloat16", "float32")
+        if not is_wider or not isinstance(load, tvm.ir.TensorLoad):
+            return cast
+        if not load.source.scope().startswith("shared"):
+            return cast
+        bits = Cast("uint32", reinterpret("uint16", load))
+        return reinterpret("float32", bits << const(16, "uint32"))
+
+    functions = {
+        name: function.with_body(tvm_ffi.structural_map(function.body, (Cast, widen)))
+        for name, function in kernel.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=kernel.attrs)
+
+
 def rounds_to_integers(kernel: Any) -> bool:
     """Whether a lowered kernel (an IRModule) makes integers of floating-point numbers.
 

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlockRealize, Schedule
 
-from tvm_tile.schedule.steps import SBlockRV
+from tvm_tile.schedule.steps import SBlockRV, replace_parts
 
 
 def drop_guards(
@@ -44,6 +44,46 @@ def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.Prim
     if not kept:
         return func
     return with_guards(func, {name: conjunction(kept)})
+
+
+def hoist_guard(func: tirx.PrimFunc, name: str, variable: Any) -> tirx.PrimFunc:
+    """Test the guard of a block once, outside of the loop over ``variable`` around it.
+
+    before: ``for k: if inside: sum += A[k]``
+    after:  ``if inside: for k: sum += A[k]``
+
+    A test around each load would keep the loads apart. The guard must not depend on the loop.
+    """
+    guard = realize_of(func, name).predicate
+    if not variables_in(guard):
+        return func
+
+    def visit(loop: tirx.For) -> Any:
+        return tirx.IfThenElse(guard, loop, None) if loop.loop_var.same_as(variable) else loop
+
+    bare = with_guards(func, {name: conjunction(())})
+    return bare.with_body(tvm_ffi.structural_map(bare.body, (tirx.For, visit), order="post"))
+
+
+def zero_outside(func: tirx.PrimFunc, copies: Sequence[str]) -> tirx.PrimFunc:
+    """Let the blocks ``copies`` store zeros where their guards keep them from reading.
+
+    before: ``if inside: A_own[v] = A[place + v]``
+    after:  ``A_own[v] = A[place + v] if inside else 0``
+    """
+
+    def visit(realize: SBlockRealize) -> SBlockRealize:
+        block = realize.block
+        if block.name_hint not in copies or not variables_in(realize.predicate):
+            return realize
+        store = block.body
+        zero = tirx.const(0, store.value.ty.dtype)
+        value = tirx.if_then_else(realize.predicate, store.value, zero)
+        body = tirx.BufferStore(store.buffer, value, store.indices)
+        always = tirx.const(True, "bool")
+        return SBlockRealize(realize.iter_values, always, replace_parts(block, body=body))
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post"))
 
 
 def realize_of(func: tirx.PrimFunc, name: str) -> SBlockRealize:

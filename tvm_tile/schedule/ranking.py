@@ -16,6 +16,7 @@ from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
+from tvm_tile.schedule.matvec import schedule_matvec
 from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Rule, Scheduled, Task
@@ -26,6 +27,7 @@ from tvm_tile.schedule.window import schedule_window
 # The first rule that can write a tile takes the function.
 RULES: tuple[Rule, ...] = (
     schedule_rows,
+    schedule_matvec,
     schedule_wgmma,
     schedule_contraction,
     schedule_window,

@@ -1,0 +1,248 @@
+"""Products with few vectors at the speed of memory: matrix-vector products, attention's decoding.
+
+The long operand is read once, straight to registers, in vectors of 16 bytes, many at a time. Two
+forms, by what is contiguous in it. Before → after, for few ``m``::
+
+    for m, n, k: y[m, n] += x[m, k] * w[n, k]
+    for m, n:    z[m, n]  = f(y[m, n])
+
+* *row*: the summed axis; lanes share a row and add up with shuffles (``rfactor`` over lanes)::
+
+      for n_block in blockIdx:  for n_group in threadIdx.y:  for lane in threadIdx.x:
+          part[m, n in run] = 0
+          for k_step:  for k_unroll:
+              x_own[m, vector], w_own[n in run, vector] = loads of one vector each
+              for n in run, m, k in vector:  part[m, n] += x_own * w_own
+          y[m, n in run] = sum of part over lanes
+          z[m, n in run] = f(y)
+
+* *column*: the rows, ``w[k, n]``; each lane has a vector of them, and groups of lanes a part of
+  the sum each. Their partial sums meet in shared memory (``rfactor`` over groups)::
+
+      for n_block in blockIdx:  for k_group, n_lane in threadIdx.x:
+          part[m, n in vector] = 0
+          for k_step:
+              x_own[m, k in unroll], w_own[k in unroll, n in vector] = loads of one vector each
+              for k in unroll, m, n in vector:  part[m, n] += x_own * w_own
+      for m, n in threadIdx.x:
+          y = sum of part over groups
+          z = f(y)
+
+Where a step goes on behind the end of the sum, loads give zeros there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.schedule.guards import copy_guard, drop_guards, hoist_guard, zero_outside
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.steps import (
+    LoopRV,
+    SBlockRV,
+    extent,
+    fuse,
+    keep_sum,
+    shared_scope,
+    unroll_part,
+)
+from tvm_tile.tile.matvec import (
+    Matvec,
+    MatvecTile,
+    construct_matvec,
+    find_matvec,
+    vector_along,
+)
+
+_SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory
+_GATHER_LOOPS = 3  # around that: of blocks, of results, of threads
+
+
+def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for a product that is bound by reading its longer operand; none for any other."""
+    if len(task.graph.reductions) != 1:
+        return ()
+    sch = Schedule(task.func)
+    form = inline_spatial(sch, keep_producers=True)
+    if form is None or form.producers or len(form.reductions) != 1 or len(form.outputs) > 1:
+        return ()
+    operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))
+    product = find_matvec(operator, task.device) if operator is not None else None
+    if operator is None or product is None:
+        return ()
+    draft = _Draft(sch, form, operator, product, task.device)
+    tiles = construct_matvec(operator, product, task.device)[:count]
+    return tuple(partial(draft.written, tile) for tile in tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A product in normal form, to be written for one tile or another."""
+
+    sch: Schedule
+    form: NormalForm
+    operator: Operator
+    product: Matvec
+    device: Device
+
+    def written(self, tile: MatvecTile) -> Scheduled | None:
+        """As kernels; ``None`` where TVM cannot analyse a step."""
+        try:
+            func = self._write(self.sch.copy(), tile)
+        except ScheduleError:
+            return None
+        return Scheduled(
+            func,
+            "matvec",
+            tile.describe(),
+            tile.grid,
+            tile.block_size,
+            tile.seconds,
+            tile.shared_bytes,
+            tile.registers,
+        )
+
+    def _write(self, sch: Schedule, tile: MatvecTile) -> tirx.PrimFunc:
+        main = sch.get_sblock(self.form.reductions[0])
+        nest = (self._rows if tile.form == "row" else self._columns)(sch, main, tile)
+        length = tile.vector if tile.form == "row" else tile.unroll
+        summed = self.operator.axes[self.product.summed]
+        along = math.gcd(length, vector_along(self.product.reused, summed, self.operator))
+        copies = [
+            _load(sch, nest, self.product.reused, along),
+            _load(sch, nest, self.product.streamed, tile.vector),
+        ]
+        init = sch.decompose_reduction(nest.part, nest.step)
+        above = len(sch.get_loops(init)) - nest.spatial
+        for loop in (*nest.inner, *list(sch.get_loops(init))[above:]):
+            sch.unroll(loop)
+        names = frozenset(str(sch.get(block).name_hint) for block in (nest.part, init))
+        func = drop_guards(copy_guard(sch, main, nest.after), names, ())
+        if tile.form == "column":
+            loop = list(sch.get_loops(main))[_GATHER_LOOPS]
+            func = hoist_guard(func, str(sch.get(main).name_hint), sch.get(loop).loop_var)
+        return zero_outside(func, copies) if tile.overhangs else func
+
+    def _split(self, sch: Schedule, main: SBlockRV, factors: list[int | None]) -> list[LoopRV]:
+        return list(sch.split(sch.get_loops(main)[self.product.summed], factors))
+
+    def _rows(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _Nest:
+        lane = self._split(sch, main, [None, tile.unroll, tile.lanes, tile.vector])[2]
+        part = sch.rfactor(lane, 0)
+        *spatial, lane = sch.get_loops(main)
+        outer, run = sch.split(spatial[tile.axis], [None, tile.run])
+        others, vectors = self._others(spatial, tile), [spatial[p] for p in self.product.vectors]
+        sch.reorder(*others, outer, run, *vectors, lane)
+        block, group = sch.split(fuse(sch, [*others, outer]), [None, tile.groups])
+        sch.bind(block, "blockIdx.x")
+        sch.bind(group, "threadIdx.y")
+        sch.bind(lane, "threadIdx.x")
+        for loop in (run, *vectors):
+            sch.unroll(loop)
+        sch.compute_at(part, group, preserve_unit_loops=True)
+        sch.set_scope(part, 0, "local")
+        after = keep_sum(sch, main, self.form.outputs)
+        sch.reverse_compute_at(after, group, preserve_unit_loops=True)
+        for loop in list(sch.get_loops(after))[2:]:
+            sch.unroll(loop)
+
+        lane, *own = list(sch.get_loops(part))[2:]
+        spatial, (step, unroll, vector), units = self._own(own, 3)
+        run, vectors = spatial[tile.axis], [spatial[p] for p in self.product.vectors]
+        others = self._others(spatial, tile)
+        sch.reorder(lane, *others, step, *units, unroll, run, *vectors, vector)
+        sch.bind(lane, "threadIdx.x")
+        return _Nest(part, after, step, unroll, (unroll, run, *vectors, vector), len(spatial))
+
+    def _columns(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _Nest:
+        group = self._split(sch, main, [None, tile.groups, tile.unroll])[1]
+        part = sch.rfactor(group, 0)
+        *spatial, group = sch.get_loops(main)
+        outer, width = sch.split(spatial[tile.axis], [None, tile.lanes * tile.vector])
+        others, vectors = self._others(spatial, tile), [spatial[p] for p in self.product.vectors]
+        sch.reorder(*others, outer, *vectors, width, group)
+        block = fuse(sch, [*others, outer])
+        sch.bind(block, "blockIdx.x")
+        sch.compute_at(part, block, preserve_unit_loops=True)
+        sch.set_scope(part, 0, shared_scope(self.device, tile.shared_bytes))
+        _, gather = sch.split(fuse(sch, [*vectors, width]), [None, tile.block_size])
+        sch.bind(gather, "threadIdx.x")
+        after = keep_sum(sch, main, self.form.outputs)
+        sch.reverse_compute_at(after, gather, preserve_unit_loops=True)
+        sch.decompose_reduction(main, group)
+        unroll_part(sch, group, _SUMS_IN_FLIGHT)
+
+        store = sch.cache_write(part, 0, "local")
+        group, *own = list(sch.get_loops(part))[1:]
+        spatial, (step, unroll), units = self._own(own, 2)
+        lane, vector = sch.split(spatial[tile.axis], [None, tile.vector])
+        others, vectors = self._others(spatial, tile), [spatial[p] for p in self.product.vectors]
+        sch.reorder(group, lane, *others, step, *units, unroll, *vectors, vector)
+        thread = fuse(sch, [group, lane])
+        sch.bind(thread, "threadIdx.x")
+        sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
+        for loop in list(sch.get_loops(store))[2:]:
+            sch.unroll(loop)
+        return _Nest(part, after, step, step, (unroll, *vectors, vector), len(spatial))
+
+    def _others(self, spatial: Sequence[LoopRV], tile: MatvecTile) -> list[LoopRV]:
+        """The loops of batches and rows, but for the one that is cut."""
+        places = (*self.product.batch, *self.product.rows)
+        return [spatial[place] for place in places if place != tile.axis]
+
+    def _own(
+        self, loops: list[LoopRV], pieces: int
+    ) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
+        """Loops of partial sums: spatial ones, the pieces of the long sum, sums of one element."""
+        count = len(self.operator.spatial_axes)
+        spatial, reduce = loops[:count], loops[count:]
+        first = self.product.summed - count
+        last = first + pieces
+        return spatial, reduce[first:last], [*reduce[:first], *reduce[last:]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """The partial sums of a thread.
+
+    Attributes:
+        part: the block that adds them up.
+        after: the block behind the whole sum.
+        step: the loop over steps.
+        loads: the loop in which operands are loaded.
+        inner: loops to unroll.
+        spatial: how many of the loops that set them to zero are of one thread.
+    """
+
+    part: SBlockRV
+    after: SBlockRV
+    step: LoopRV
+    loads: LoopRV
+    inner: tuple[LoopRV, ...]
+    spatial: int
+
+
+def _load(sch: Schedule, nest: _Nest, read: Access, width: int) -> str:
+    """Load an operand to registers, so many elements at once; the name of the block that does."""
+    names = [str(region.source.name) for region in sch.get(nest.part).reads]
+    copy = sch.cache_read(nest.part, names.index(read.tensor.name), "local")
+    sch.compute_at(copy, nest.loads, preserve_unit_loops=True)
+    loops = list(sch.get_loops(copy))[-len(read.indices) :]
+    if width > 1:
+        place = max(i for i, loop in enumerate(loops) if extent(sch, loop) > 1)
+        loops[place], vector = sch.split(loops[place], [None, width])
+        sch.vectorize(vector)
+    for loop in loops:
+        sch.unroll(loop)
+    return str(sch.get(copy).name_hint)

@@ -1,0 +1,328 @@
+"""Tiles for products of a long operand, read once, with one vector or a few.
+
+``y[m, n] = sum over k of x[m, k] * w[n, k]`` with few ``m`` lasts as long as reading ``w``, if
+enough loads are in flight. So there is nothing to stage: Roller's plain policy (OSDI'22, section
+3.2), a tile as wide as a memory transaction, with its threads along what is contiguous in ``w``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Access, Axis, Operator
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, occupancy
+
+_MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
+_FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
+_SHORTEST_SUM = 32  # points; below that, lanes have nothing to share
+_MOST_SUMS = 64  # of a thread, in registers
+_MOST_LOADS = 8  # of a thread in a step
+_LOADS_IN_FLIGHT = 4  # of these: the compiler waits with others, to save registers
+_BYTES_AT_ONCE = 4  # elements of one byte in a vector
+_REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
+_REGISTERS_BESIDES = 14  # addresses and loop state
+# Of the model below; not yet fitted to measurements, so it ranks tiles rather than predicts times.
+_LATENCY = 0.6e-6  # seconds of a load where memory is busy
+_START = 1.0e-6  # seconds of a kernel's first loads and its end
+_OVERLAP = 2.7  # with this exponent bounds add up; one: no overlap, infinity: the longest counts
+_SPLIT_RUN = 0.5  # sectors that a run of neighbouring elements costs on top of its own
+_LOOP = 6.0  # instructions of a step besides loads and arithmetic
+_BLOCK_CYCLES = 1000.0  # of a block, from the end of the one before it to its first loads
+_BARRIER_CYCLES = 60.0  # a barrier, a store and a load of shared memory
+_SHUFFLE_CYCLES = 25.0  # one step of a tree of shuffles
+_ADD_CYCLES = 8.0  # one of a row of loads from shared memory, added up
+
+
+@dataclass(frozen=True, slots=True)
+class Matvec:
+    """The parts that the axes of such a product play; axes of one element count as vectors.
+
+    Attributes:
+        streamed: the long operand.
+        reused: the short one.
+        batch: places, in the operator's axes, of those that both operands have.
+        rows: of those that only the long operand has.
+        vectors: of those that only the short one has, or none.
+        summed: of the long summed axis.
+    """
+
+    streamed: Access
+    reused: Access
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    vectors: tuple[int, ...]
+    summed: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatvecTile:
+    """Launch shape and loops of a product with few vectors.
+
+    Attributes:
+        form: ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.matvec`.
+        axis: the place, in the operator's axes, of the rows' axis that is cut.
+        lanes: threads along what is contiguous: the sum (row), or the rows (column).
+        groups: of so many threads in a block, each with rows of its own (row), or with a part of
+            the sum (column).
+        run: neighbouring rows of a thread; one vector in the column form.
+        vector: neighbouring elements of the long operand that a thread reads at once.
+        unroll: places along the sum from which a thread reads in one step.
+        steps: of a thread, one behind the other.
+        overhangs: whether the last step goes on behind the end of the sum.
+        grid: blocks of the kernel.
+        shared_bytes: of a block, for partial sums.
+        registers: of a thread, predicted.
+        seconds: predicted time.
+    """
+
+    form: str
+    axis: int
+    lanes: int
+    groups: int
+    run: int
+    vector: int
+    unroll: int
+    steps: int
+    overhangs: bool
+    grid: int
+    shared_bytes: int = 0
+    registers: int = 0
+    seconds: float = math.inf
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.lanes * self.groups
+
+    @property
+    def loads(self) -> int:
+        """Loads of the long operand that a thread has in flight in a step."""
+        return self.unroll * self.run if self.form == "row" else self.unroll
+
+    def describe(self) -> str:
+        """One line for people."""
+        rows = f"{self.run} rows a thread, {self.loads} loads of {self.vector}"
+        if self.form == "row":
+            return f"{self.lanes} lanes a row, {self.groups} groups, {rows}"
+        return f"{self.lanes} lanes of columns, {self.groups} parts of the sum, {rows}"
+
+
+def find_matvec(operator: Operator, device: Device) -> Matvec | None:
+    """The parts of a product that is bound by reading its longer operand; ``None`` for others.
+
+    Both operands are read as they lie, each dimension along one axis, and the arithmetic, on
+    plain cores in float32, takes less time than reading.
+    """
+    if len(operator.reads) != 2 or not all(_is_plain(read, operator) for read in operator.reads):
+        return None
+    reused, streamed = sorted(operator.reads, key=lambda read: _bytes(read, operator))
+    if reused.tensor == streamed.tensor:
+        return None
+    long = [(place, axis) for place, axis in enumerate(operator.axes) if axis.extent > 1]
+    summed = [place for place, axis in long if axis.is_reduce]
+    if len(summed) != 1 or operator.axes[summed[0]].extent < _SHORTEST_SUM:
+        return None
+    if any(operator.axes[summed[0]].name not in read.axes for read in operator.reads):
+        return None
+    spatial = [(place, axis.name) for place, axis in long if not axis.is_reduce]
+    batch = [p for p, name in spatial if name in streamed.axes and name in reused.axes]
+    rows = [p for p, name in spatial if name in streamed.axes and name not in reused.axes]
+    vectors = [p for p, axis in enumerate(operator.axes) if not axis.is_reduce]
+    vectors = [p for p in vectors if p not in (*batch, *rows)]
+    found = Matvec(streamed, reused, tuple(batch), tuple(rows), tuple(vectors), summed[0])
+    is_few = _extent(operator, found.vectors) <= _MOST_VECTORS
+    if not is_few or _extent(operator, found.rows) < _FEWEST_ROWS:
+        return None
+    arithmetic = operator.total_flops / device.flops("float32")
+    return found if arithmetic <= _bytes(streamed, operator) / device.read_bandwidth else None
+
+
+def _is_plain(read: Access, operator: Operator) -> bool:
+    """Whether every dimension is walked along one axis of its own, from the start."""
+    long = {axis.name for axis in operator.axes if axis.extent > 1}
+    terms = [[term for term in index.terms if term[0] in long] for index in read.indices]
+    axes = [axis for own in terms for axis, _ in own]
+    return (
+        read.is_exact
+        and not read.is_computed
+        and not any(index.offset for index in read.indices)
+        and all(len(own) < 2 for own in terms)
+        and all(coefficient == 1 for own in terms for _, coefficient in own)
+        and len(set(axes)) == len(axes)
+    )
+
+
+def _extent(operator: Operator, places: tuple[int, ...]) -> int:
+    return math.prod(operator.axes[place].extent for place in places)
+
+
+def _bytes(read: Access, operator: Operator) -> int:
+    extents = {axis.name: axis.extent for axis in operator.axes}
+    return read.elements(extents) * read.tensor.element_size
+
+
+def vector_along(read: Access, axis: Axis, operator: Operator) -> int:
+    """Neighbouring elements along ``axis`` that one aligned load can fetch."""
+    strides = read.strides
+    if strides.get(axis.name) != 1:
+        return 1
+    size = read.tensor.element_size
+    # Of types of one byte TVM writes no longer vectors of zeros.
+    widest = _BYTES_AT_ONCE if size == 1 else max(1, VECTOR_BYTES // size)
+    others = [a for a in operator.axes if a.extent > 1 and a.name != axis.name]
+    return math.gcd(widest, axis.extent, *(strides.get(a.name, 0) for a in others))
+
+
+def construct_matvec(operator: Operator, product: Matvec, device: Device) -> tuple[MatvecTile, ...]:
+    """Tiles for ``product``, best first; none where neither its sum nor its rows are contiguous."""
+    strides = product.streamed.strides
+    if strides[operator.axes[product.summed].name] == 1:
+        tiles = list(_row_tiles(operator, product, device))
+    else:
+        places = [p for p in product.rows if strides[operator.axes[p].name] == 1]
+        tiles = [t for place in places for t in _column_tiles(operator, product, place, device)]
+    predicted = (_predict(tile, operator, product, device) for tile in tiles)
+    fitting = [tile for tile in predicted if tile.seconds < math.inf]
+    return tuple(sorted(fitting, key=lambda tile: tile.seconds))
+
+
+def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[MatvecTile]:
+    """Lanes along the sum, each with some rows, so that it reuses what it holds of the vectors."""
+    depth, place = operator.axes[product.summed].extent, product.rows[-1]
+    rows = _extent(operator, product.rows + product.batch)
+    vectors = _extent(operator, product.vectors)
+    vector = vector_along(product.streamed, operator.axes[product.summed], operator)
+    shapes = itertools.product(_powers(4, 256), _powers(1, 8), _powers(1, 8), _powers(64, 256))
+    for lanes, run, unroll, threads in shapes:
+        chunk = lanes * vector * unroll
+        if chunk >= 2 * depth or lanes > threads or operator.axes[place].extent % run:
+            continue
+        if run * unroll > _MOST_LOADS or run * vectors > _MOST_SUMS // 2:
+            continue
+        groups, steps = threads // lanes, -(-depth // chunk)
+        grid = -(-rows // (groups * run))
+        overhangs = depth % chunk > 0
+        yield MatvecTile("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid)
+
+
+def _column_tiles(
+    operator: Operator, product: Matvec, place: int, device: Device
+) -> Iterator[MatvecTile]:
+    """Lanes along the rows, a vector each; groups of lanes share the sum."""
+    depth, length = operator.axes[product.summed].extent, operator.axes[place].extent
+    others = _extent(operator, product.rows + product.batch) // length
+    vectors = _extent(operator, product.vectors)
+    widest = vector_along(product.streamed, operator.axes[place], operator)
+    shapes = itertools.product(_powers(1, widest), _powers(1, 32), _powers(1, 8), _powers(2, 128))
+    for vector, lanes, unroll, groups in shapes:
+        chunk, width = groups * unroll, lanes * vector
+        if chunk >= 2 * depth or width > length or vector * vectors > _MOST_SUMS:
+            continue
+        if not 2 * device.warp_size <= lanes * groups <= device.max_threads_per_block:
+            continue
+        steps, grid = -(-depth // chunk), -(-length // width) * others
+        shared = lanes * groups * vector * vectors * operator.write.tensor.element_size
+        overhangs = depth % chunk > 0
+        yield MatvecTile(
+            "column", place, lanes, groups, vector, vector, unroll, steps, overhangs, grid, shared
+        )
+
+
+def _powers(least: int, most: int) -> tuple[int, ...]:
+    """Powers of two from ``least``, which is one, to ``most``."""
+    return tuple(1 << n for n in range(least.bit_length() - 1, most.bit_length()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one thread does in a step, and what it needs for that.
+
+    Attributes:
+        streamed: bytes of the long operand.
+        read: bytes of both.
+        instructions: to issue.
+        waits: round trips to memory, one behind the other.
+        registers: of the whole thread.
+    """
+
+    streamed: int
+    read: int
+    instructions: float
+    waits: int
+    registers: int
+
+    @classmethod
+    def of(cls, tile: MatvecTile, operator: Operator, product: Matvec) -> _Step:
+        """The step of ``tile``."""
+        vectors = _extent(operator, product.vectors)
+        size, other = product.streamed.tensor.element_size, product.reused.tensor.element_size
+        points = tile.loads * tile.vector
+        length = tile.vector if tile.form == "row" else tile.unroll
+        places = vectors * tile.unroll * (tile.vector if tile.form == "row" else 1)
+        summed = operator.axes[product.summed]
+        width = math.gcd(vector_along(product.reused, summed, operator), length)
+        # Narrower types are widened to registers of 32 bits, an instruction an element.
+        widened = (points if size < 4 else 0) + (places if other < 4 else 0)
+        filled = points * size // 4 if tile.overhangs else 0
+        flying = min(tile.loads, _LOADS_IN_FLIGHT)
+        held = flying * tile.vector * size + vectors * length * other
+        return cls(
+            streamed=points * size,
+            read=points * size + places * other,
+            instructions=points * vectors + widened + filled + tile.loads + places / width,
+            waits=-(-tile.loads // flying),
+            registers=_REGISTERS_BESIDES + vectors * tile.run + held // 4,
+        )
+
+
+def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> MatvecTile:
+    """``tile`` with its time, which is infinite where it does not fit.
+
+    Blocks that are resident together make a wave; the last wave may be smaller. In each, reading
+    memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
+    """
+    step = _Step.of(tile, operator, product)
+    registers = -(-step.registers // 8) * 8
+    sizes = (tile.block_size, registers, tile.shared_bytes)
+    resident = int(occupancy(device, *(np.array([size]) for size in sizes))[0])
+    if not resident or registers > _REGISTER_LIMIT:
+        return tile
+    processors = device.multi_processor_count
+    warps = -(-tile.block_size // device.warp_size)
+    run = tile.lanes * tile.vector * product.streamed.tensor.element_size
+    run *= tile.unroll if tile.form == "row" else 1
+    sectors = 1 + _SPLIT_RUN * SECTOR / run
+    cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
+    closing = (_BLOCK_CYCLES + _closing_cycles(tile, operator, product)) / device.clock
+
+    def wave(blocks: int) -> float:
+        if not blocks:
+            return 0.0
+        own = -(-blocks // processors) * tile.steps
+        bounds = (
+            blocks * tile.steps * tile.block_size * step.streamed * sectors / device.read_bandwidth,
+            own * tile.block_size * step.read / cache_bandwidth,
+            own * warps * (step.instructions + _LOOP) / (SCHEDULERS * device.clock),
+            tile.steps * step.waits * _LATENCY + closing,
+        )
+        return math.fsum(bound**_OVERLAP for bound in bounds) ** (1 / _OVERLAP)
+
+    full, rest = divmod(tile.grid, resident * processors)
+    seconds = full * wave(resident * processors) + wave(rest) + _START + device.launch_latency
+    return replace(tile, seconds=seconds, registers=registers)
+
+
+def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec) -> float:
+    """From a thread's own sums to the block's."""
+    sums = _extent(operator, product.vectors) * tile.run
+    if tile.form == "column":
+        # Through shared memory, where as many threads add up the groups' sums.
+        return _BARRIER_CYCLES + -(-sums // tile.groups) * tile.groups * _ADD_CYCLES
+    shuffles = math.log2(min(tile.lanes, 32)) * (_SHUFFLE_CYCLES + sums)
+    return shuffles + (2 * sums * _BARRIER_CYCLES if tile.lanes > 32 else 0)
