@@ -80,11 +80,12 @@ def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
 
 
 def candidate_errors(case: Case, device: Device, rule: Rule, count: int) -> list[tuple[str, float]]:
-    """Tile and largest error of a rule's first ``count`` choices for the case's only function."""
+    """Tile and largest error of ``count`` of a rule's choices, from its first to its last."""
     ((name, func),) = prim_functions(case, device).items()
     graph = extract(func)
     assert graph is not None
-    written = (choice() for choice in rule(Task(func, graph, device), count))
+    choices = rule(Task(func, graph, device), 1000)
+    written = (choice() for choice in choices[:: max(1, len(choices) // count)])
     found = [item for item in written if item is not None]
     scheduled = {
         f"{name}_{rank}": item.func.with_attr("tirx.is_scheduled", True)

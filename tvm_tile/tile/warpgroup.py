@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.tile.product import Operand, Product
 
@@ -32,6 +32,9 @@ _BARRIERS = 2048  # bytes kept free for the barriers and for aligning the ring
 # The corner of shared memory in which a consumer warp turns its sums: rows, and floats of a row, of
 # which the last eight keep neighbouring rows on different banks.
 CORNER_ROWS, CORNER_PITCH = 16, 40
+PARTIAL_PADDING = 8  # floats behind a row of a block's part of a split sum, for the same
+_SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
+_LEAST_CHUNKS = 2  # of each block that shares a sum
 _FEWEST_STAGES, _MOST_STAGES = 2, 8
 _LARGEST_STEP = 8  # elements that a copy may step over
 
@@ -48,6 +51,7 @@ class WarpgroupTile:
         consumers: warpgroups that multiply.
         instructions: rows of a warpgroup, in instructions of 64.
         width: columns of an instruction.
+        splits: blocks, a cluster, that share the sum of a tile.
         raster: tiles of rows that are walked before the next tile of columns.
         grid: blocks, each of which takes tiles until none is left.
         tiles: of the whole output.
@@ -63,6 +67,7 @@ class WarpgroupTile:
     consumers: int
     instructions: int
     width: int
+    splits: int
     raster: int
     grid: int
     tiles: int
@@ -84,7 +89,8 @@ class WarpgroupTile:
         """One line for people."""
         rows, columns = ("x".join(map(str, box)) for box in (self.rows, self.columns))
         ring = f"depth {self.depth}, {self.stages} stages"
-        return f"block {rows} by {columns}, {ring}, {self.consumers} warpgroups"
+        split = f", {self.splits} blocks a sum" if self.splits > 1 else ""
+        return f"block {rows} by {columns}, {ring}, {self.consumers} warpgroups{split}"
 
 
 def construct_warpgroup(product: Product, device: Device, count: int) -> tuple[WarpgroupTile, ...]:
@@ -130,9 +136,11 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
         columns = _box(product.right, width, LINE // element)
         if rows is None or columns is None:
             continue
-        tile = _tile(product, device, rows, columns, (consumers, instructions, width))
-        if tile is not None:
-            yield tile
+        for splits in _SPLITS:
+            shape = (consumers, instructions, width, splits)
+            tile = _tile(product, device, rows, columns, shape)
+            if tile is not None:
+                yield tile
 
 
 @functools.cache
@@ -181,18 +189,22 @@ def _tile(
     device: Device,
     rows: tuple[int, ...],
     columns: tuple[int, ...],
-    shape: tuple[int, int, int],
+    shape: tuple[int, int, int, int],
 ) -> WarpgroupTile | None:
-    consumers, instructions, width = shape
+    consumers, instructions, width, splits = shape
     block_rows = _ROWS * consumers * instructions
     memory = device.memory(MemoryLevel.SHARED)
     stage = (block_rows + -(-width // 8) * 8) * LINE
-    corners = 4 * consumers * CORNER_ROWS * CORNER_PITCH * 4
-    stages = min(_MOST_STAGES, (memory.capacity - _BARRIERS - corners) // stage)
-    if stages < _FEWEST_STAGES:
-        return None
+    stored = 4 * consumers * CORNER_ROWS * CORNER_PITCH * 4
+    if splits > 1:
+        stored = block_rows * (width + PARTIAL_PADDING) * 4
+    stages = min(_MOST_STAGES, (memory.capacity - _BARRIERS - stored) // stage)
     row_tiles = _count(product.left.free, rows)
     tiles = product.batches * row_tiles * _count(product.right.free, columns)
+    if stages < _FEWEST_STAGES or stored + _BARRIERS > STATIC_SHARED_LIMIT:
+        return None
+    if splits > 1 and not _can_split(product, device, tiles, splits):
+        return None
     tile = WarpgroupTile(
         rows=rows,
         columns=columns,
@@ -202,13 +214,29 @@ def _tile(
         instructions=instructions,
         width=width,
         raster=min(row_tiles, max(1, 2048 // block_rows)),
-        grid=min(tiles, device.multi_processor_count),
+        splits=splits,
+        grid=min(tiles * splits, device.multi_processor_count),
         tiles=tiles,
-        shared_bytes=stages * stage + corners + _BARRIERS,
+        shared_bytes=stages * stage + stored + _BARRIERS,
         registers=width * instructions // 2 + 40,
         seconds=0.0,
     )
     return replace(tile, seconds=_seconds(product, device, tile))
+
+
+def _can_split(product: Product, device: Device, tiles: int, splits: int) -> bool:
+    """Whether all clusters run at once, and each block has chunks enough of its own."""
+    chunks = _chunks(product)
+    each = -(-chunks // splits)
+    last = chunks - (splits - 1) * each
+    return tiles * splits <= device.multi_processor_count and last >= _LEAST_CHUNKS
+
+
+def _chunks(product: Product) -> int:
+    """Of a tile's whole sum."""
+    depth = LINE // product.left.tensor.element_size
+    steps = math.prod(axis.extent for axis in product.steps)
+    return steps * -(-product.depth.extent // depth)
 
 
 # Fitted to 145 tiles of 16 products, measured on an H200: regret of the first choice 1.3 %.
@@ -218,6 +246,7 @@ _STREAM = 0.78  # of the memory's
 _RING_LATENCY = 1.7e-6  # from asking for a chunk to its products' end, all blocks asking
 _TILE_SECONDS = 0.28e-6  # between two tiles of a block
 _FIXED_SECONDS = 7e-6  # a launch from a cold start, the first chunk, the last stores
+_SPLIT_SECONDS = 1.5e-6  # two waits of a cluster, and adding its parts
 _NEAR_TIE = 1.03
 _NARROWEST = 64  # columns for which an instruction takes the time
 
@@ -230,8 +259,9 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile) -> float:
     multiply = 2 * products / (dict(device.matrix_flops)[product.left.tensor.dtype] * _RATE / units)
     fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * _FILL / units)
     step = max(multiply, fill, _RING_LATENCY / tile.stages)
-    steps = math.prod(axis.extent for axis in product.steps)
-    steps *= -(-product.depth.extent // tile.depth)
-    turns = -(-tile.tiles // tile.grid)
+    steps = -(-_chunks(product) // tile.splits)
+    turns = -(-tile.tiles * tile.splits // tile.grid)
     busy = turns * (steps * step + _TILE_SECONDS)
+    if tile.splits > 1:
+        busy += _SPLIT_SECONDS
     return _FIXED_SECONDS + max(busy, product.traffic / (device.read_bandwidth * _STREAM))

@@ -31,8 +31,14 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.wgmma.epilogue import Epilogue
 from tvm_tile.schedule.wgmma.operand import Chunks
+from tvm_tile.schedule.wgmma.split import (
+    keep_sums,
+    make_partial,
+    store_totals,
+    wait_for_cluster,
+)
 from tvm_tile.schedule.wgmma.store import Store
-from tvm_tile.schedule.wgmma.walk import Place, chunk_place, chunks, for_tiles
+from tvm_tile.schedule.wgmma.walk import Place, chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.warpgroup import (
     CORNER_PITCH,
@@ -66,6 +72,7 @@ class _Kernel:
     sides: tuple[Chunks, Chunks]
     ring: _Ring
     block: Any
+    rank: Any  # the block's number among those that share its tile
     thread: Any
 
 
@@ -101,6 +108,8 @@ def write_kernel(
         buffers = {str(param.name): _argument(param) for param in params}
         maps = [side.tensor_map(buffers) for side in sides]
         ib.device_entry()
+        # Its use makes clusters of neighbouring blocks.
+        rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
         views = {
@@ -108,15 +117,21 @@ def write_kernel(
             for name in sorted(epilogue.tensors)
         }
         ring = _make_ring(tile, thread)
-        kernel = _Kernel(product, tile, sides, ring, block, thread)
-        corner = (tile.consumers * 4, CORNER_ROWS, CORNER_PITCH)
-        store = Store(product, tile, epilogue, views, ib.alloc_buffer(corner, scope="shared"))
+        kernel = _Kernel(product, tile, sides, ring, block, rank, thread)
+        store = Store(product, tile, epilogue, views, _store_memory(tile))
         with ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
             with ib.Else():
                 _consume(kernel, store)
     return builder.get()
+
+
+def _store_memory(tile: WarpgroupTile) -> Any:
+    """What sums pass through on their way out: a whole part, or a corner for each warp."""
+    if tile.splits > 1:
+        return make_partial(tile)
+    return ib.alloc_buffer((tile.consumers * 4, CORNER_ROWS, CORNER_PITCH), scope="shared")
 
 
 def _argument(param: Any) -> Any:
@@ -185,8 +200,9 @@ def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
             return ring.data.ptr_to([turn.stage * ring.stage_bytes + offset])
 
         def fill(origin: Place) -> None:
-            with ib.serial(chunks(product, tile)) as chunk:
-                place = {**origin, **chunk_place(product, tile, chunk)}
+            first, count = own_chunks(product, tile, kernel.rank)
+            with ib.serial(count) as chunk:
+                place = {**origin, **chunk_place(product, tile, first + chunk)}
                 full = ring.full.ptr_to([turn.stage])
                 empty = ring.empty.ptr_to([turn.stage])
                 ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
@@ -196,6 +212,9 @@ def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
                 turn.advance()
 
         for_tiles(product, tile, kernel.block, fill)
+    if tile.splits > 1:
+        wait_for_cluster()
+        wait_for_cluster()
 
 
 def _consume(kernel: _Kernel, store: Store) -> None:
@@ -216,7 +235,8 @@ def _consume(kernel: _Kernel, store: Store) -> None:
             ib.evaluate(T.ptx.mbarrier.arrive.shared.b64(empty, T.uint32(1)))
 
     def compute(origin: Place) -> None:
-        with ib.serial(chunks(product, tile)) as chunk:
+        _, count = own_chunks(product, tile, kernel.rank)
+        with ib.serial(count) as chunk:
             full = ring.full.ptr_to([turn.stage])
             ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
             ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
@@ -228,7 +248,13 @@ def _consume(kernel: _Kernel, store: Store) -> None:
             turn.advance()
         ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
         release()
-        store.write(sums, thread, origin)
+        if tile.splits == 1:
+            store.write(sums, thread, origin)
+            return
+        keep_sums(tile, store.memory, sums, thread)
+        wait_for_cluster()
+        store_totals(store, store.memory, kernel.rank, thread, origin)
+        wait_for_cluster()
 
     for_tiles(product, tile, kernel.block, compute)
 

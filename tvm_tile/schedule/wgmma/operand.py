@@ -18,6 +18,7 @@ from tvm_tile.tile.warpgroup import LINE
 
 _SWIZZLE_128 = 3  # CU_TENSOR_MAP_SWIZZLE_128B
 _PROMOTE_256 = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+_SHARED_WINDOW = 1 << 18  # bytes that a descriptor's address reaches
 _UNIT = 16  # bytes, in which descriptors count
 _STEP_BYTES = 32  # of depth, in one instruction
 
@@ -130,7 +131,9 @@ class Chunks:
         """
         leading = self.chunk * LINE // _UNIT if self.is_transposed else 1
         fixed = (1 << 62) | (8 * LINE // _UNIT << 32) | (leading << 16)
-        address = start + tirx.Cast("uint32", self.offset + row * LINE)
+        # In a cluster, addresses of shared memory have the block's number in their upper bits.
+        within = tirx.const(_SHARED_WINDOW - 1, "uint32")
+        address = (start + tirx.Cast("uint32", self.offset + row * LINE)) & within
         return ib.Bind(tirx.Cast("uint64", address >> 4) | tirx.const(fixed, "uint64"))
 
     def _spans(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ laying down and taking up, once before the next columns are laid down.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ from tvm_tile.schedule.wgmma.walk import Place, place_in
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS, WarpgroupTile
 
-_QUAD = 4  # neighbours that a thread takes up
+QUAD = 4  # neighbours that a thread takes up
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Store:
         tile: how they lie.
         epilogue: what becomes of a sum.
         buffers: the epilogue's parameters by name.
-        corner: float32 in shared memory, a part for each consumer warp.
+        memory: float32 in shared memory: a corner for each consumer warp.
     """
 
     product: Product
     tile: WarpgroupTile
     epilogue: Epilogue
     buffers: Mapping[str, Any]
-    corner: Any
+    memory: Any
 
     def write(self, sums: Any, thread: Any, origin: Place) -> None:
         """Store the sums of one consumer thread.
@@ -56,9 +56,9 @@ class Store:
         """
         tile = self.tile
         warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
-        columns = math.gcd(tile.width, CORNER_PITCH - 2 * _QUAD)
+        columns = math.gcd(tile.width, CORNER_PITCH - 2 * QUAD)
         for instruction in range(tile.instructions):
-            row = ib.Bind(_first_row(tile, warp, instruction))
+            row = ib.Bind(first_row(tile, warp, instruction))
             registers = instruction * tile.width // 2
             with ib.unroll(tile.width // columns) as part:
                 self._lay_down(sums, registers + part * (columns // 2), columns, warp, lane)
@@ -73,17 +73,17 @@ class Store:
                 row, column = lane // 4 + half * 8, octet * 8 + lane % 4 * 2
                 with ib.vectorized(2) as v:
                     value = sums[first + octet * 4 + half * 2 + v]
-                    ib.buffer_store(self.corner, value, [warp, row, column + v])
+                    ib.buffer_store(self.memory, value, [warp, row, column + v])
 
     def _take_up(
         self, first: tuple[Any, Any], columns: int, warp: Any, lane: Any, origin: Place
     ) -> None:
         """Quads of neighbours, as many rows at a time as a warp's threads reach."""
-        threads = columns // _QUAD
+        threads = columns // QUAD
         per_pass = min(CORNER_ROWS, 32 // threads)
         with ib.unroll(CORNER_ROWS // per_pass) as turn:
             row = ib.Bind(turn * per_pass + lane // threads)
-            column = ib.Bind(lane % threads * _QUAD)
+            column = ib.Bind(lane % threads * QUAD)
             rows, fits = place_in(
                 self.product.left,
                 self.tile.rows,
@@ -93,21 +93,31 @@ class Store:
             )
             if threads * per_pass < 32:
                 fits.append(lane < threads * per_pass)
-            with _when(fits):
-                self._store_quad((warp, row, column), first[1] + column, {**origin, **rows})
+            with when(fits):
+                self.quad(
+                    lambda v: self.memory[warp, row, column + v],
+                    first[1] + column,
+                    {**origin, **rows},
+                )
 
-    def _store_quad(self, at: tuple[Any, Any, Any], column: Any, place: Place) -> None:
-        warp, row, first = at
+    def quad(self, total: Callable[[Any], Any], column: Any, place: Place) -> None:
+        """Store four neighbours.
+
+        Args:
+            total: 0 to 3 -> the sum.
+            column: of the first, in the tile.
+            place: values of the axes but the columns', of which it has the tile's first.
+        """
         right, tile = self.product.right, self.tile
         if self._is_aligned():
             _, fits = place_in(right, tile.columns, tile.width, column, place)
-            with _when(fits), ib.vectorized(_QUAD) as v:
-                self._store_one(self.corner[warp, row, first + v], column + v, place)
+            with when(fits), ib.vectorized(QUAD) as v:
+                self._store_one(total(v), column + v, place)
             return
-        for v in range(_QUAD):
+        for v in range(QUAD):
             _, fits = place_in(right, tile.columns, tile.width, column + v, place)
-            with _when(fits):
-                self._store_one(self.corner[warp, row, first + v], column + v, place)
+            with when(fits):
+                self._store_one(total(v), column + v, place)
 
     def _store_one(self, total: Any, column: Any, place: Place) -> None:
         columns, _ = place_in(self.product.right, self.tile.columns, self.tile.width, column, place)
@@ -117,16 +127,16 @@ class Store:
     def _is_aligned(self) -> bool:
         """Whether four neighbours are all in the output or all out of it, and lie aligned."""
         free, box = self.product.right.free, self.tile.columns
-        return len(free) == 1 and free[0].extent % _QUAD == 0 and box[0] % _QUAD == 0
+        return len(free) == 1 and free[0].extent % QUAD == 0 and box[0] % QUAD == 0
 
 
-def _first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
+def first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
     """Of the 16 that a warp holds of an instruction's 64, in the tile."""
     group = warp // 4
     return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS
 
 
-def _when(conditions: Sequence[Any]) -> ExitStack:
+def when(conditions: Sequence[Any]) -> ExitStack:
     """A frame for what is done only where all conditions hold."""
     stack = ExitStack()
     for condition in conditions:

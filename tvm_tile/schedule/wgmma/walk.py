@@ -21,19 +21,26 @@ def for_tiles(
     product: Product, tile: WarpgroupTile, block: Any, body: Callable[[Place], None]
 ) -> None:
     """Run ``body`` for each of a block's tiles, given the first value of every axis in it."""
+    if tile.splits > 1:
+        body(_origin(product, tile, block // tile.splits))
+        return
     with ib.serial((tile.tiles - block + tile.grid - 1) // tile.grid) as turn:
-        index = ib.Bind(block + turn * tile.grid)
-        rows = _counts(product.left.free, tile.rows)
-        columns = _counts(product.right.free, tile.columns)
-        row, column, batch = _raster(index, math.prod(rows), math.prod(columns), tile.raster)
-        origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
-        for axes, counts, box, position in (
-            (product.left.free, rows, tile.rows, row),
-            (product.right.free, columns, tile.columns, column),
-        ):
-            sizes = zip(digits(position, axes, counts), box, strict=True)
-            origin |= {name: ib.Bind(value * size) for (name, value), size in sizes}
-        body(origin)
+        body(_origin(product, tile, ib.Bind(block + turn * tile.grid)))
+
+
+def _origin(product: Product, tile: WarpgroupTile, index: Any) -> Place:
+    """The first value of every axis in a tile."""
+    rows = _counts(product.left.free, tile.rows)
+    columns = _counts(product.right.free, tile.columns)
+    row, column, batch = _raster(index, math.prod(rows), math.prod(columns), tile.raster)
+    origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
+    for axes, counts, box, position in (
+        (product.left.free, rows, tile.rows, row),
+        (product.right.free, columns, tile.columns, column),
+    ):
+        sizes = zip(digits(position, axes, counts), box, strict=True)
+        origin |= {name: ib.Bind(value * size) for (name, value), size in sizes}
+    return origin
 
 
 def _counts(axes: Sequence[Axis], box: Sequence[int]) -> list[int]:
@@ -65,9 +72,17 @@ def digits(value: Any, axes: Sequence[Axis], counts: Sequence[int]) -> list[tupl
     return found[::-1]
 
 
-def chunks(product: Product, tile: WarpgroupTile) -> int:
-    """Rounds of the sum of one tile."""
-    return math.prod(_chunk_counts(product, tile))
+def own_chunks(product: Product, tile: WarpgroupTile, rank: Any) -> tuple[Any, Any]:
+    """The first of a block's chunks of a tile's sum, and how many there are.
+
+    ``rank`` is the block's number among those that share the tile.
+    """
+    total = math.prod(_chunk_counts(product, tile))
+    if tile.splits == 1:
+        return 0, total
+    each = -(-total // tile.splits)
+    first = ib.Bind(rank * each)
+    return first, each if total % tile.splits == 0 else ib.Bind(ib.min(each, total - first))
 
 
 def _chunk_counts(product: Product, tile: WarpgroupTile) -> list[int]:

@@ -1,0 +1,98 @@
+"""A tile's sum split over the blocks of a cluster, which add their parts in shared memory.
+
+Before → after, in each block of a cluster that shares a tile::
+
+    for chunk in all: sums += left @ right          for chunk in own: sums += left @ right
+    store epilogue(sums)                            partial[row, column] = sums
+                                                    -- all blocks of the cluster wait --
+                                                    for row in own rows, column:
+                                                        total = 0
+                                                        for other in cluster:
+                                                            total += other.partial[row, column]
+                                                        store epilogue(total)
+                                                    -- all blocks of the cluster wait --
+
+Small outputs of long sums fill the device so. Parts are added in the order of the blocks: every
+run gives the same bits. The first wait orders all parts' stores before any block's loads (it
+releases and acquires at the scope of the cluster); the second keeps a block's shared memory alive
+until the others have read it. Every thread of every block takes part in both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.wgmma.store import QUAD, Store, first_row, when
+from tvm_tile.schedule.wgmma.walk import Place, place_in
+from tvm_tile.tile.warpgroup import PARTIAL_PADDING, WARPGROUP, WarpgroupTile
+
+
+def make_partial(tile: WarpgroupTile) -> Any:
+    """Shared memory for one block's part of a tile; its padding keeps rows on different banks."""
+    return ib.alloc_buffer((tile.block_rows, tile.width + PARTIAL_PADDING), scope="shared")
+
+
+def wait_for_cluster() -> None:
+    """All threads of all blocks of the cluster; each warp's together again."""
+    ib.evaluate(T.cuda.warp_sync())
+    ib.evaluate(T.cuda.cluster_sync())
+
+
+def keep_sums(tile: WarpgroupTile, partial: Any, sums: Any, thread: Any) -> None:
+    """Put the sums of one consumer thread, pairs of neighbours, into the block's part."""
+    warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
+    for instruction in range(tile.instructions):
+        first = ib.Bind(first_row(tile, warp, instruction) + lane // 4)
+        registers = instruction * tile.width // 2
+        with ib.unroll(tile.width // 8) as octet:
+            for half in range(2):
+                with ib.vectorized(2) as v:
+                    value = sums[registers + octet * 4 + half * 2 + v]
+                    column = octet * 8 + lane % 4 * 2 + v
+                    ib.buffer_store(partial, value, [first + half * 8, column])
+
+
+def store_totals(store: Store, partial: Any, rank: Any, thread: Any, origin: Place) -> None:
+    """Add the parts of this block's rows, those of its number in the cluster, and store them.
+
+    Args:
+        store: the epilogue, and where it goes.
+        partial: this block's part.
+        rank: this block's number in its cluster.
+        thread: its number among all consumers' threads.
+        origin: first values of the tile's axes.
+    """
+    tile = store.tile
+    parts = [_part_of(tile, partial, number) for number in range(tile.splits)]
+    rows = tile.block_rows // tile.splits
+    quads = rows * tile.width // QUAD
+    threads = tile.consumers * WARPGROUP
+    totals = ib.alloc_buffer((QUAD,), "float32", scope="local")
+    with ib.serial(-(-quads // threads)) as turn:
+        quad = ib.Bind(turn * threads + thread)
+        row = ib.Bind(rank * rows + quad // (tile.width // QUAD))
+        column = ib.Bind(quad % (tile.width // QUAD) * QUAD)
+        place, fits = place_in(store.product.left, tile.rows, tile.block_rows, row, origin)
+        if quads % threads:
+            fits.append(quad < quads)
+        with when(fits):
+            for number, part in enumerate(parts):
+                with ib.vectorized(QUAD) as v:
+                    value = part[row, column + v]
+                    ib.buffer_store(totals, value if number == 0 else totals[v] + value, [v])
+            store.quad(lambda v: totals[v], column, {**origin, **place})
+
+
+def _part_of(tile: WarpgroupTile, partial: Any, block: int) -> Any:
+    """The part of another block of the cluster, as this one can read it."""
+    mapped = ib.alloc_buffer((1,), "uint64", scope="local")
+    ib.evaluate(T.ptx.mapa.u64(mapped[0], partial.ptr_to([0, 0]), T.uint32(block)))
+    kind = ir.PointerType(ir.PrimType("float32"), "shared")
+    pointer = tirx.Var("part", kind)
+    ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
+    shape = (tile.block_rows, tile.width + PARTIAL_PADDING)
+    return ib.decl_buffer(shape, "float32", data=pointer, scope="shared")
