@@ -251,7 +251,7 @@ def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
-        ReadTransposed(warpgroup_dtypes(device)),
+        ReadTransposed(),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         ChannelsLast(warpgroup_dtypes(device)),

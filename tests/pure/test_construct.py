@@ -173,12 +173,6 @@ def test_a_grid_that_fills_the_device_keeps_its_sums_whole() -> None:
         assert construct_contraction(matmul(*shape), H200, 1)[0].program.parts == 1
 
 
-def test_a_sum_without_divisors_is_staged_in_pieces_of_a_usual_size() -> None:
-    for depth in (619, 833, 1075, 5119):
-        best = construct_contraction(matmul(4096, 256, depth), H200, 1)[0]
-        assert best.program.chunk == (16,)
-
-
 def test_an_axis_without_divisors_has_tiles_that_hardly_overhang() -> None:
     for extent in (131, 134, 197, 257, 509):
         usual = [step for step in aligned_steps(extent) if step % 8 == 0 and 32 <= step <= 128]

@@ -9,8 +9,6 @@ import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-_FEW_ROWS = 32
-
 
 @tvm.transform.module_pass(opt_level=0, name="ReadTransposed")
 class ReadTransposed:
@@ -19,19 +17,13 @@ class ReadTransposed:
     before: ``wt = permute_dims(w); y = matmul(x, wt)``
     after:  ``y[i, j] = sum(x[i, k] * w[j, k])``
 
-    A second operand with the summed axis innermost is read so for few rows only: more rows repay
-    the copy, as tiles of the copy are read from shared memory without bank conflicts. Matrix units
-    read either order, so nothing of ``matrix_dtypes`` is copied. Constants
-    are left alone: their transposition is done at compile time. (TVM's own FuseTransposeMatmul
-    knows the second operand only, and fails where both are the same tensor.)
+    Constants are left alone: their transposition is done at compile time. (TVM's own
+    FuseTransposeMatmul knows the second operand only, and fails where both are the same tensor.)
     """
-
-    def __init__(self, matrix_dtypes: frozenset[str] = frozenset()) -> None:
-        self.matrix_dtypes = matrix_dtypes
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        rewriter = _Rewriter(mod, self.matrix_dtypes)
+        rewriter = _Rewriter(mod)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 rewriter.builder_.update_func(var, rewriter.visit_expr(func))
@@ -40,19 +32,11 @@ class ReadTransposed:
 
 @mutator
 class _Rewriter(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule, matrix_dtypes: frozenset[str]) -> None:
-        super().__init__(mod)
-        self._matrix_dtypes = matrix_dtypes
-
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if call.op != tvm.ir.Op.get("relax.matmul") or min(a.ty.ndim for a in call.args) < 2:
             return call
         sources = [self._source(operand) for operand in call.args]
-        rows = call.ty.shape[-2]
-        is_short = isinstance(rows, tvm.tirx.IntImm) and int(rows) < _FEW_ROWS
-        if not is_short and str(call.args[1].ty.dtype) not in self._matrix_dtypes:
-            sources[1] = None
         if all(source is None for source in sources):
             return call
         dtype = str(call.ty.dtype)

@@ -302,8 +302,8 @@ def _reuse(operator: Operator, tile: dict[str, int], before: dict[str, int]) -> 
 def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
     """Reduce extents of one step: short axes (a window) whole, the longest in small pieces.
 
-    A piece that does not divide its axis leaves a last step that is part zeros; it is tried only
-    where no divisor of its size lets a thread have the largest tile.
+    A piece that does not divide its axis leaves a guarded last step; it is tried only where no
+    divisor is near.
     """
     axes = operator.reduce_axes
     longest = axes[longest_reduce_axis(operator)]
@@ -315,6 +315,6 @@ def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
 def _chunk_steps(extent: int) -> tuple[int, ...]:
     divisors = [step for step in range(1, 65) if extent % step == 0]
     regular = [step for step in divisors if step in (1, 2, 3, 4, 7, 8, 16, 32) or step >= 16]
-    if any(8 <= step <= _MAX_UNROLLED // _MAX_ACCUMULATORS for step in regular) or extent <= 8:
+    if max(regular) >= 8 or extent <= 8:
         return tuple(regular)
     return (*regular, 8, 16)
