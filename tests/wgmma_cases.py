@@ -134,4 +134,13 @@ def _convolutions() -> list[Case]:
     ]
 
 
-WGMMA_CASES = (*_plain(), *_odd_rows(), *_fused(), *_batched(), *_convolutions())
+def _bytes() -> list[Case]:
+    """8-bit floats, whose depth must be contiguous in both operands."""
+    body = mm("NT", out_dtype="float32")
+    return [
+        _case(f"fp8_{m}x{n}x{k}", body, (m, k), (n, k), dtype="float8_e4m3fn")
+        for m, n, k in ((64, 64, 128), (200, 136, 400), (1, 50, 1024), (257, 264, 112))
+    ]
+
+
+WGMMA_CASES = (*_bytes(), *_plain(), *_odd_rows(), *_fused(), *_batched(), *_convolutions())

@@ -24,7 +24,8 @@ WARPGROUP = 128  # threads
 _ROWS = 64  # of one instruction
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
 _SHAPES = ((1, 1), (2, 1), (2, 2))  # warpgroups, and instructions of each
-_DTYPES = frozenset({"float16", "bfloat16"})
+# TVM's name of an operand's dtype -> the device record's.
+_DTYPES = {"float16": "float16", "bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3"}
 _STRIDE_ALIGNMENT = 16
 _BOX = 256
 _RANK = 5
@@ -117,12 +118,14 @@ def _lines(tile: WarpgroupTile) -> int:
 def warpgroup_dtypes(device: Device) -> frozenset[str]:
     """What :func:`construct_warpgroup` finds tiles for on a device."""
     known = {i.in_dtype for i in device.matrix_instructions if i.intrinsic == "wgmma"}
-    return frozenset(known & _DTYPES)
+    return frozenset(dtype for dtype, name in _DTYPES.items() if name in known)
 
 
 def _can_be_copied(product: Product) -> bool:
-    """Whether both operands are tensors that TMA takes."""
+    """Whether both operands are tensors that TMA takes, and as wgmma reads them."""
     for operand in (product.left, product.right):
+        if operand.tensor.element_size == 1 and not operand.is_depth_major:
+            return False  # only 16-bit operands can be transposed
         names = {axis.name for axis in operand.free} | {product.depth.name}
         steps = [c for index in operand.indices for name, c in index.terms if name in names]
         if len(operand.indices) > _RANK or max(steps) > _LARGEST_STEP:
@@ -266,7 +269,8 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile) -> float:
     units = device.multi_processor_count
     element = product.left.tensor.element_size
     products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
-    multiply = 2 * products / (dict(device.matrix_flops)[product.left.tensor.dtype] * _RATE / units)
+    rate = dict(device.matrix_flops)[_DTYPES[product.left.tensor.dtype]] * _RATE
+    multiply = 2 * products / (rate / units)
     fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * _FILL / units)
     step = _norm(_STEP_POWER, multiply, fill, _RING_SECONDS / tile.stages)
     turns = -(-tile.tiles * tile.splits // tile.grid)

@@ -48,7 +48,7 @@ from tvm_tile.tile.warpgroup import (
     WarpgroupTile,
 )
 
-_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
+_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3"}
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 _INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
 
@@ -270,7 +270,10 @@ def _multiply(
     moved = tirx.Cast("uint64", stage * (kernel.ring.stage_bytes // 16))
     first, second = (ib.Bind(descriptor + moved) for descriptor in descriptors)
     count = tile.width // 2
-    transposed = [int(left.is_transposed), int(right.is_transposed)]
+    negated = (1, 1)  # 1: not
+    modifiers = [*negated, int(left.is_transposed), int(right.is_transposed)]
+    if kernel.product.left.tensor.element_size == 1:
+        modifiers = [*negated]  # there is no transposition to be asked for
     for step in range(_INSTRUCTION_DEPTHS):
         for instruction in range(tile.instructions):
             rows = instruction * left.instruction_rows + step * left.instruction_depth
@@ -281,4 +284,4 @@ def _multiply(
             # The first product of a tile does not add to what the registers hold.
             adds = T.ptx.pred(tirx.Cast("int32", chunk > 0) if step == 0 else 1)
             registers = [sums[instruction * count + i] for i in range(count)]
-            ib.evaluate(T.ptx[name](*registers, *operands, adds, 1, 1, *transposed))
+            ib.evaluate(T.ptx[name](*registers, *operands, adds, *modifiers))

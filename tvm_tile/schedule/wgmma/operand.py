@@ -95,7 +95,7 @@ class Chunks:
             ib.call_packed(
                 "runtime.cuTensorMapEncodeTiled",
                 pointer,
-                operand.tensor.dtype,
+                operand.tensor.dtype if self._element > 1 else "uint8",  # only copied
                 len(operand.indices),
                 buffers[operand.tensor.name].data,
                 *numbers,
