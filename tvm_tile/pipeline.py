@@ -226,7 +226,7 @@ def _schedule_what_builds(
             fused, device, refused=refused, beyond_dlight=beyond_dlight, plan=plan
         )
         # Before anything is built, so that nothing is built twice.
-        scheduled = LiftWorkspaces()(scheduled)
+        scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
         failures = builder.find_failures(scheduled)
         reports = {kernel.name: kernel for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.

@@ -123,7 +123,12 @@ def _lift(func: Any, name: str) -> _Lifted | None:
         return None
     root = func.body.block
     statements = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    declared = [s for s in statements if isinstance(s, tirx.AllocBuffer) and _is_plain(s.buffer)]
+    # Of the last resort: allocated by a statement, so that TVM leaves it where it is.
+    declared = [
+        s
+        for s in statements
+        if isinstance(s, tirx.AllocBuffer) and _is_plain(s.buffer) and _users(s.buffer, statements)
+    ]
     shared = [b for b in root.alloc_buffers if _is_plain(b) and _users(b, statements) > 1]
     workspaces = (*shared, *(statement.buffer for statement in declared))
     if not workspaces:
@@ -151,7 +156,8 @@ def _users(buffer: Any, statements: list[Any]) -> int:
     def visit(var: tirx.Var) -> Any:
         return tvm_ffi.VisitInterrupt() if var.same_as(buffer) else None
 
-    return sum(tvm_ffi.structural_walk(s, (tirx.Var, visit)) is not None for s in statements)
+    others = [s for s in statements if not isinstance(s, tirx.AllocBuffer)]
+    return sum(tvm_ffi.structural_walk(s, (tirx.Var, visit)) is not None for s in others)
 
 
 def _is_among(node: Any, others: list[Any]) -> bool:
