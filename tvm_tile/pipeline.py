@@ -26,6 +26,7 @@ from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
     ChannelsLast,
+    LiftWorkspaces,
     MarkReductions,
     MeasureCandidates,
     Plan,
@@ -160,7 +161,8 @@ def relax_pipeline() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         device = device_for_target(Target.current())
-        stages = [*_fusion_passes(device), ScheduleTiles(device), *_lowering_passes(device)]
+        scheduling = [ScheduleTiles(device), LiftWorkspaces()]
+        stages = [*_fusion_passes(device), *scheduling, *_lowering_passes(device)]
         return tvm.transform.Sequential(stages)(mod)
 
     return run
@@ -223,6 +225,8 @@ def _schedule_what_builds(
         scheduled, kernels = schedule_module(
             fused, device, refused=refused, beyond_dlight=beyond_dlight, plan=plan
         )
+        # Before anything is built, so that nothing is built twice.
+        scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
         failures = builder.find_failures(scheduled)
         reports = {kernel.name: kernel for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
@@ -283,6 +287,9 @@ def _lowering_passes(device: Device) -> list[tvm.transform.Pass]:
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
+        # Outputs without the tuples that they came in, which would hold their memory.
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
         relax.transform.StaticPlanBlockMemory(),
         *graph,
         relax.transform.LowerAllocTensor(),

@@ -106,6 +106,22 @@ def test_a_dlight_that_raises_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_allclose(model(X), np.exp(X), rtol=1e-6)
 
 
+def test_what_statements_leave_for_the_next_is_memory_of_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def trip(*_: Any) -> None:
+        raise ValueError("no such loop")
+
+    monkeypatch.setattr("tvm_tile.compat.apply_dlight", trip)
+    monkeypatch.setattr("tvm_tile.schedule.ranking.RULES", ())
+    model = tvm_tile.compile(relax_module(lambda x: op.nn.softmax(x), ((50, 70),)), "emulated")
+    assert [kernel.rule for kernel in model.report.kernels] == ["statements"]
+    assert b"TVMBackendAllocWorkspace" not in model.program.host
+    x = np.random.default_rng(0).normal(size=(50, 70)).astype("float32")
+    powers = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(model(x), powers / powers.sum(1, keepdims=True), rtol=1e-5)
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((4, 0), 1), ((0, 4), 1), ((0, 4), 0), ((0, 0), 0)])
 def test_extents_of_zero(shape: tuple[int, int], axis: int) -> None:
     x, y = (te.placeholder(shape, "float32", name=name) for name in "xy")

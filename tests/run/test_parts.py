@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from kernel_cases import bias_relu, case, conv, i32, mm, residual
 from kernels import Case, largest_errors
+from scheduled import relax_module
 from tvm.relax import op
 
+import tvm_tile
 from tvm_tile.device.detect import resolve_device
 
 GPU = tvm.cuda(0).exist
@@ -42,3 +46,20 @@ def test_parts_add_up(entry: Case, device: str) -> None:
     assert any("parts" in kernel for kernel, _ in errors)
     wrong = [f"{kernel}: {error:.1e}" for kernel, error in errors if not error <= 1e-4]
     assert not wrong
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_model_plans_the_memory_of_the_parts(device: str) -> None:
+    def body(x: Any, w: Any) -> Any:
+        narrow = op.matmul(x, w)
+        return op.matmul(op.matmul(narrow, op.permute_dims(w)), w), narrow
+
+    model = tvm_tile.compile(relax_module(body, ((16, 4096), (4096, 24))), device)
+    assert any("parts" in kernel.tile for kernel in model.report.kernels)
+    assert b"TVMBackendAllocWorkspace" not in model.program.host
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=size).astype("float32") / 64 for size in ((16, 4096), (4096, 24)))
+    for _ in range(3):
+        wide, narrow = model(x, w)
+        np.testing.assert_allclose(narrow, x @ w, atol=1e-5)
+        np.testing.assert_allclose(wide, x @ w @ w.T @ w, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
 from tvm_tile.passes.plan_function import (
@@ -21,6 +22,7 @@ __all__ = [
     "DLIGHT",
     "STATEMENTS",
     "ChannelsLast",
+    "LiftWorkspaces",
     "MarkReductions",
     "MeasureCandidates",
     "Plan",
