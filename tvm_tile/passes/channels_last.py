@@ -8,6 +8,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from tvm_tile import compat
 from tvm_tile.frontend.fold import fold_constants
 
 _ALIGNMENT = 8  # channels of 16 bits whose rows bulk copies take
@@ -33,18 +34,17 @@ class ChannelsLast:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        if not self.matrix_dtypes:
+        if not any(map(self._layouts, _calls(mod))):
             return mod
-        mod = relax.transform.ConvertLayout({}, self._layouts)(mod)
-        merger = _MergePermutations(mod)
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                merger.builder_.update_func(var, merger.visit_expr(func))
+        try:
+            converted = relax.transform.ConvertLayout({}, self._layouts)(_rewritten(mod, _Unstack))
+        except compat.TVM_ERRORS:
+            return mod  # an operator whose layout TVM cannot tell: slower, but right
         # The weights', too.
-        return fold_constants(merger.builder_.get())
+        return fold_constants(_rewritten(converted, _MergePermutations))
 
     def _layouts(self, call: relax.Call) -> dict[str, list[str]]:
-        """What TVM asks for each operator: the layouts of its operands."""
+        """What TVM asks for each operator: the layouts of its operands, if they are to change."""
         if call.op != tvm.ir.Op.get("relax.nn.conv2d") or call.attrs.data_layout != "NCHW":
             return {}
         weight = call.args[1].ty
@@ -55,6 +55,45 @@ class ChannelsLast:
         if not fits or str(weight.dtype) not in self.matrix_dtypes:
             return {}
         return {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+
+
+def _calls(mod: tvm.IRModule) -> list[relax.Call]:
+    """Every call of every Relax function."""
+    found: list[relax.Call] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call):
+            found.append(expr)
+
+    for _, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    return found
+
+
+def _rewritten(mod: tvm.IRModule, rewriter: type[PyExprMutator]) -> tvm.IRModule:
+    made = rewriter(mod)
+    for var, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            made.builder_.update_func(var, made.visit_expr(func))
+    return made.builder_.get()
+
+
+@mutator
+class _Unstack(PyExprMutator):
+    """``stack(x, y)`` as a concatenation: ConvertLayout fails on the former."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if call.op != tvm.ir.Op.get("relax.stack"):
+            return call
+        fields = call.args[0]
+        fields = self.lookup_binding(fields) if isinstance(fields, relax.Var) else fields
+        if not isinstance(fields, relax.Tuple):
+            return call
+        axis = int(call.attrs.axis) % (fields.fields[0].ty.ndim + 1)
+        parts = [self.builder_.emit(relax.op.expand_dims(x, axis)) for x in fields.fields]
+        return relax.op.concat(parts, axis)
 
 
 @mutator
