@@ -123,6 +123,10 @@ def _convolutions() -> list[Case]:
         _case("conv_3x3", of(padding=1), (2, 14, 14, 64), (72, 3, 3, 64)),
         _case("conv_3x3_ragged", of(padding=1), (3, 13, 17, 24), (20, 3, 3, 24)),
         _case("conv_3x3_stride", of(padding=1, strides=2), (2, 15, 14, 72), (64, 3, 3, 72)),
+        # A row of the window beside the channels: one depth.
+        _case("conv_7x7_of_8", of(strides=2), (2, 21, 30, 8), (16, 7, 7, 8)),
+        _case("conv_5x5_of_8", of(), (1, 20, 19, 8), (24, 5, 5, 8)),
+        _case("conv_3x3_of_16", of(), (3, 9, 17, 16), (40, 3, 3, 16)),
         _case("conv_5x5_dilated", of(padding=4, dilation=2), (1, 12, 12, 32), (16, 5, 5, 32)),
         _case(
             "conv_bias_relu",

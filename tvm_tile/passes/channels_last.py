@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -25,7 +26,8 @@ class ChannelsLast:
             row: what lies between convolutions is computed channels last, too
 
     Only there do the copies of an implicit product find the summed channels contiguous. Few
-    channels, an image's three, stay as they are. TVM's ConvertLayout carries the layout through
+    channels, an image's three, become eight with zeros, and the image gets its border with them,
+    so that a whole row of the window is contiguous. TVM's ConvertLayout carries the layout through
     the operators between.
     """
 
@@ -34,27 +36,43 @@ class ChannelsLast:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        if not any(map(self._layouts, _calls(mod))):
+        calls = _calls(mod)
+        if not any(self._layouts(call) or self._is_thin(call) for call in calls):
             return mod
+        widened = _Widen(mod, self._is_thin).rewritten(mod)
         try:
-            converted = relax.transform.ConvertLayout({}, self._layouts)(_rewritten(mod, _Unstack))
+            plain = _Unstack(widened).rewritten(widened)
+            converted = relax.transform.ConvertLayout({}, self._layouts)(plain)
         except compat.TVM_ERRORS:
             return mod  # an operator whose layout TVM cannot tell: slower, but right
         # The weights', too.
-        return fold_constants(_rewritten(converted, _MergePermutations))
+        return fold_constants(_MergePermutations(converted).rewritten(converted))
 
     def _layouts(self, call: relax.Call) -> dict[str, list[str]]:
         """What TVM asks for each operator: the layouts of its operands, if they are to change."""
-        if call.op != tvm.ir.Op.get("relax.nn.conv2d") or call.attrs.data_layout != "NCHW":
-            return {}
-        weight = call.args[1].ty
-        fits = all(
-            isinstance(extent, tirx.IntImm) and int(extent) % _ALIGNMENT == 0
-            for extent in (call.args[0].ty.shape[1], weight.shape[0])
-        )
-        if not fits or str(weight.dtype) not in self.matrix_dtypes:
+        channels = self._channels(call)
+        if channels is None or any(count % _ALIGNMENT for count in channels):
             return {}
         return {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+
+    def _is_thin(self, call: relax.Call) -> bool:
+        """Whether a convolution has fewer channels than a bulk copy takes."""
+        channels = self._channels(call)
+        if channels is None or int(call.attrs.groups) != 1:
+            return False
+        return channels[0] < _ALIGNMENT and channels[1] % _ALIGNMENT == 0
+
+    def _channels(self, call: relax.Call) -> tuple[int, int] | None:
+        """Of the image and of the result; ``None`` for all but NCHW convolutions to change."""
+        if call.op != tvm.ir.Op.get("relax.nn.conv2d") or call.attrs.data_layout != "NCHW":
+            return None
+        weight = call.args[1].ty
+        extents = (call.args[0].ty.shape[1], weight.shape[0])
+        if str(weight.dtype) not in self.matrix_dtypes:
+            return None
+        if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            return None
+        return int(extents[0]), int(extents[1])
 
 
 def _calls(mod: tvm.IRModule) -> list[relax.Call]:
@@ -71,16 +89,44 @@ def _calls(mod: tvm.IRModule) -> list[relax.Call]:
     return found
 
 
-def _rewritten(mod: tvm.IRModule, rewriter: type[PyExprMutator]) -> tvm.IRModule:
-    made = rewriter(mod)
-    for var, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            made.builder_.update_func(var, made.visit_expr(func))
-    return made.builder_.get()
+class _Rewriter(PyExprMutator):
+    """A mutator of whole modules."""
+
+    def rewritten(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """``mod``, which it was made for, with every Relax function rewritten."""
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                self.builder_.update_func(var, self.visit_expr(func))
+        return self.builder_.get()
 
 
 @mutator
-class _Unstack(PyExprMutator):
+class _Widen(_Rewriter):
+    """Thin convolutions with eight channels, and the image's border there in memory."""
+
+    def __init__(self, mod: tvm.IRModule, is_thin: Callable[[relax.Call], bool]) -> None:
+        super().__init__(mod)
+        self._is_thin = is_thin
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not self._is_thin(call):
+            return call
+        image, weight = call.args
+        missing = _ALIGNMENT - int(image.ty.shape[1])
+        top, left, bottom, right = (int(extent) for extent in call.attrs.padding)
+        border = [0, 0, 0, missing, top, bottom, left, right]
+        return relax.op.nn.conv2d(
+            self.builder_.emit(relax.op.nn.pad(image, border)),
+            self.builder_.emit(relax.op.nn.pad(weight, [0, 0, 0, missing, 0, 0, 0, 0])),
+            strides=call.attrs.strides,
+            dilation=call.attrs.dilation,
+            out_dtype=str(call.ty.dtype),
+        )
+
+
+@mutator
+class _Unstack(_Rewriter):
     """``stack(x, y)`` as a concatenation: ConvertLayout fails on the former."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -97,7 +143,7 @@ class _Unstack(PyExprMutator):
 
 
 @mutator
-class _MergePermutations(PyExprMutator):
+class _MergePermutations(_Rewriter):
     """``permute(permute(x))`` is one permutation, or none; ``clip(permute(x))`` permutes last."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:

@@ -21,25 +21,21 @@ class Operand:
         indices: one a dimension; where they leave the tensor, its elements are zero.
         free: in the order of the dimensions that they walk through.
         is_depth_major: whether the summed depth is contiguous; if not, the last free axis is.
+        strides: bytes between neighbours along each dimension.
+        size: bytes in memory.
     """
 
     tensor: Tensor
     indices: tuple[AffineIndex, ...]
     free: tuple[Axis, ...]
     is_depth_major: bool
+    strides: tuple[int, ...]
+    size: int
 
     @property
     def extent(self) -> int:
         """Rows of the left operand, columns of the right one."""
         return math.prod(axis.extent for axis in self.free)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Bytes between neighbours along each dimension."""
-        sizes = [self.tensor.element_size]
-        for extent in reversed(self.tensor.shape[1:]):
-            sizes.append(sizes[-1] * extent)
-        return tuple(reversed(sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,7 @@ class Product:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
-        return self.left.tensor.size + self.right.tensor.size + self.write.tensor.size
+        return self.left.size + self.right.size + self.write.tensor.size
 
 
 def find_product(operator: Operator) -> Product | None:
@@ -106,6 +102,56 @@ def find_product(operator: Operator) -> Product | None:
     batch = tuple(axis for axis in operator.spatial_axes if axis.name in used[0] & used[1])
     steps = tuple(axis for axis in operator.reduce_axes if axis is not depth)
     return Product(left, right, batch, steps, depth, operator.write)
+
+
+def fold_window(product: Product, line: int) -> Product:
+    """One longer depth where the depth is short and a row of a window lies beside it in memory.
+
+    An image of 8 channels under a window 7 wide: ``x[n, 2 * i + a, 2 * j + b, c]`` is
+    ``x'[n, 2 * i + a, j, d]`` with ``d = 8 * b + c``, of which there are 56, where ``x'`` is ``x``
+    seen with 16 elements from one ``j`` to the next: its rows overlap.
+
+    Args:
+        product: with the depth contiguous in both operands, if it is to be folded.
+        line: elements of a chunk, less of which takes as long.
+
+    Returns:
+        The product with fewer chunks, or as it was.
+    """
+    depth = product.depth
+    for step in product.steps:
+        longer = Axis(f"{step.name}.{depth.name}", step.extent * depth.extent, is_reduce=True)
+        if -(-longer.extent // line) >= step.extent * -(-depth.extent // line):
+            continue
+        left = _folded(product.left, step, depth, longer)
+        right = _folded(product.right, step, depth, longer)
+        if left is not None and right is not None:
+            steps = tuple(axis for axis in product.steps if axis is not step)
+            return replace(product, left=left, right=right, steps=steps, depth=longer)
+    return product
+
+
+def _folded(operand: Operand, step: Axis, depth: Axis, longer: Axis) -> Operand | None:
+    """An operand with its last two dimensions as one, the rest of the window's index before it."""
+    shape, indices, strides = operand.tensor.shape, operand.indices, operand.strides
+    if not operand.is_depth_major or len(shape) < 2 or shape[-1] != depth.extent:
+        return None
+    window = indices[-2]
+    rest = tuple(term for term in window.terms if term[0] != step.name)
+    used = sum(index.coefficient(step.name) != 0 for index in indices)
+    if window.coefficient(step.name) != 1 or window.offset or len(rest) > 1 or used > 1:
+        return None
+    free = {axis.name: axis for axis in operand.free}
+    dimensions = list(zip(shape[:-2], indices[:-2], strides[:-2], strict=True))
+    for name, coefficient in rest:
+        if name not in free:
+            return None
+        place = AffineIndex(((name, 1),))
+        dimensions.append((free[name].extent, place, strides[-2] * coefficient))
+    dimensions.append((longer.extent, AffineIndex(((longer.name, 1),)), strides[-1]))
+    extents, places, steps = zip(*dimensions, strict=True)
+    tensor = Tensor(operand.tensor.name, extents, operand.tensor.dtype)
+    return replace(operand, tensor=tensor, indices=places, strides=steps)
 
 
 def _without_units(operator: Operator) -> Operator:
@@ -165,4 +211,13 @@ def _operand(read: Access, free: list[Axis], depth: Axis) -> Operand | None:
         return None
     by_name = {axis.name: axis for axis in free}
     tensor = Tensor(read.tensor.name, shape, read.tensor.dtype)
-    return Operand(tensor, indices, tuple(by_name[n] for n in order), inner == depth.name)
+    own = tuple(by_name[n] for n in order)
+    return Operand(tensor, indices, own, inner == depth.name, _strides(tensor), tensor.size)
+
+
+def _strides(tensor: Tensor) -> tuple[int, ...]:
+    """Bytes between neighbours along each dimension of a compact tensor."""
+    strides = [tensor.element_size]
+    for extent in reversed(tensor.shape[1:]):
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides))
