@@ -147,7 +147,7 @@ def _box(operand: Operand, size: int, line: int) -> tuple[int, ...] | None:
         return ()
     if not operand.is_depth_major:
         return (*(1 for _ in axes[:-1]), size) if size % line == 0 else None
-    if len(axes) == 1:
+    if len(axes) == 1 and _step_of(operand, axes[0]) == 1:
         # Stores of neighbours stay aligned.
         tiles = -(-axes[0].extent // size)
         return (min(size, -(-axes[0].extent // tiles // 8) * 8),)
