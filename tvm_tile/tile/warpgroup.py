@@ -110,8 +110,10 @@ def warpgroup_dtypes(device: Device) -> frozenset[str]:
 
 
 def _can_be_copied(product: Product) -> bool:
-    """Whether both operands are tensors that TMA takes."""
+    """Whether both operands are tensors that TMA takes, and nothing lies behind their depth."""
     for operand in (product.left, product.right):
+        if not _ends_with_depth(operand, product.depth):
+            return False
         names = {axis.name for axis in operand.free} | {product.depth.name}
         steps = [c for index in operand.indices for name, c in index.terms if name in names]
         if len(operand.indices) > _RANK or max(steps) > _LARGEST_STEP:
@@ -119,6 +121,15 @@ def _can_be_copied(product: Product) -> bool:
         if any(stride % _STRIDE_ALIGNMENT for stride in operand.strides[:-1]):
             return False
     return True
+
+
+def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
+    """Whether what the last chunk has too much lies outside of the tensor, and is zero."""
+    if depth.extent % (LINE // operand.tensor.element_size) == 0:
+        return True
+    sizes = zip(operand.indices, operand.tensor.shape, strict=True)
+    end = next((i.offset, extent) for i, extent in sizes if i.coefficient(depth.name))
+    return depth.extent + end[0] >= end[1]
 
 
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
