@@ -1,4 +1,4 @@
-"""Roles of axes in products: rows, columns, depth, batches and steps, and what has no such roles."""
+"""Roles of axes in products: rows, columns, depth, batches and steps; what has none."""
 
 from __future__ import annotations
 
