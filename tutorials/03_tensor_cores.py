@@ -154,7 +154,7 @@ for role, instruction in (
     ("producer expects", "mbarrier.arrive.expect_tx"),
     ("and copies a box", "cp.async.bulk.tensor"),
     ("consumers multiply", "wgmma.mma_async"),
-    ("wait for the last but one", "wgmma.wait_group.sync.aligned 1"),
+    ("wait for all but one", "wgmma.wait_group.sync.aligned 1"),
     ("and give its stage back", "mbarrier.arrive.shared"),
 ):
     found = re.search(rf"{re.escape(instruction)}[^;\n]*", kernel.source)
