@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
+from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
 from wgmma_cases import WGMMA_CASES, conv_case, product_case
 
@@ -18,6 +20,7 @@ BY_NAME = {entry.name: entry for entry in WGMMA_CASES}
 # Some have so few rows, or columns, that the rule for matrix-vector products comes first.
 MATVEC = {"NT_1x1000x512", "NT_257x1x128"}
 CANDIDATES = 8
+DOUBLE = replace(product_case("NT", 64, 64, 64), name="double", body=mm("NT", out_dtype="float64"))
 NAMES = (
     "NN_264x520x1032_float16",
     "NT_128x256x512_bfloat16",
@@ -97,6 +100,7 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
     ("entry", "rules"),
     [
         (product_case("NT", 64, 64, 64, dtype="float32"), "contraction elementwise"),
+        (DOUBLE, "contraction"),
         (product_case("NT", 64, 64, 100), "contraction"),  # strides of 200 bytes
         (product_case("NT", 8, 1000, 512), "matvec"),
         # Windows that leave an image of one line, or one place, on either side.
