@@ -5,39 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from operators import access, axes, conv2d, depthwise, elementwise, index, matmul, row_sum
+from operators import (
+    access,
+    axes,
+    conv2d,
+    conv_nhwc,
+    depthwise,
+    einsum,
+    elementwise,
+    index,
+    letters,
+    matmul,
+    row_sum,
+)
 
-from tvm_tile.graph.tile_graph import Access, AffineIndex, Operator
+from tvm_tile.graph.tile_graph import AffineIndex, Operator
 from tvm_tile.tile.product import Product, find_product
-
-
-def letters(names: str) -> list[AffineIndex]:
-    """One index a letter."""
-    return [index(**{name: 1}) for name in names]
-
-
-def einsum(left: str, right: str, out: str, **extents: int) -> Operator:
-    """``out = sum of left * right``, each a word of axes; in float16."""
-
-    def read(name: str, word: str) -> Access:
-        return access(name, tuple(extents[a] for a in word), *letters(word), dtype="float16")
-
-    summed = "".join(name for name in extents if name not in out)
-    reads = (read("A", left), read("B", right))
-    return Operator("einsum", axes(summed, **extents), reads, read("C", out), 2)
-
-
-def conv_nhwc(
-    *, size: int = 14, kernel: int = 3, stride: int = 1, dilation: int = 1, padding: int = 1
-) -> Operator:
-    """``Y[n, y, x, f] += X[n, s y + d p - padding, s x + d q - padding, c] * W[f, p, q, c]``."""
-    out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-    window = [index(-padding, **{a: stride, b: dilation}) for a, b in ("yp", "xq")]
-    data = access("X", (2, size, size, 64), index(n=1), *window, index(c=1), dtype="float16")
-    weights = access("W", (72, kernel, kernel, 64), *letters("fpqc"), dtype="float16")
-    write = access("Y", (2, out, out, 72), *letters("nyxf"), dtype="float16")
-    extents = {"n": 2, "y": out, "x": out, "f": 72, "p": kernel, "q": kernel, "c": 64}
-    return Operator("conv2d", axes("pqc", **extents), (data, weights), write, 2)
 
 
 def product_of(operator: Operator) -> Product:
@@ -113,7 +96,7 @@ class TestRoles:
 class TestConvolutions:
     @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
     def test_places_are_rows_and_the_window_is_steps(self, stride: int, dilation: int) -> None:
-        operator = conv_nhwc(stride=stride, dilation=dilation)
+        operator = conv_nhwc(stride=stride, dilation=dilation, padding=1)
         assert roles(operator) == ("nyx", "f", "", "pq", "c")
         found = product_of(operator)
         assert found.left.indices[1] == index(-1, y=stride, p=dilation)
@@ -122,7 +105,7 @@ class TestConvolutions:
         assert found.flops == operator.total_flops
 
     def test_a_pointwise_one_has_no_steps(self) -> None:
-        operator = conv_nhwc(kernel=1, padding=0)
+        operator = conv_nhwc(kernel=1)
         assert roles(operator) == ("nyx", "f", "", "", "c")
         # The window's dimensions of one element are left out.
         assert product_of(operator).right.tensor.shape == (72, 64)

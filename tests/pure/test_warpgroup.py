@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from operators import access, axes, index
+from operators import conv_nhwc, einsum
 
 from tvm_tile.device import Device, MemoryLevel, find_device
-from tvm_tile.graph.tile_graph import AffineIndex, Operator
+from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.product import Operand, Product, find_product
 from tvm_tile.tile.warpgroup import (
     CORNER_PITCH,
@@ -38,38 +39,12 @@ def product(
     m: int, n: int, k: int, *, layout: str = "NT", batch: int = 1, dtype: str = "float16"
 ) -> Product:
     """``C[b, m, n] += A * B``, each stored as the letter of ``layout`` says."""
-    sizes = {"b": batch, "m": m, "n": n, "k": k}
-    words = ("bmk" if layout[0] == "N" else "bkm", "bkn" if layout[1] == "N" else "bnk", "bmn")
-    left, right, out = (
-        access(name, tuple(sizes[a] for a in word), *letters(word), dtype=dtype)
-        for name, word in zip("ABC", words, strict=True)
-    )
-    return found(Operator("product", axes("k", **sizes), (left, right), out, 2))
+    left, right = "bmk" if layout[0] == "N" else "bkm", "bkn" if layout[1] == "N" else "bnk"
+    return found(einsum(left, right, "bmn", dtype, b=batch, m=m, n=n, k=k))
 
 
-def convolution(
-    images: int,
-    size: tuple[int, int],
-    channels: int,
-    filters: int,
-    *,
-    kernel: int = 1,
-    stride: int = 1,
-) -> Product:
-    """``Y[n, y, x, f] += X[n, s y + p, s x + q, c] * W[f, p, q, c]``; ``size`` of the output."""
-    held = tuple((extent - 1) * stride + kernel for extent in size)
-    window = (index(y=stride, p=1), index(x=stride, q=1))
-    data = access("X", (images, *held, channels), index(n=1), *window, index(c=1), dtype="float16")
-    shape = (filters, kernel, kernel, channels)
-    weights = access("W", shape, *letters("fpqc"), dtype="float16")
-    write = access("Y", (images, *size, filters), *letters("nyxf"), dtype="float16")
-    extents = {"n": images, "y": size[0], "x": size[1], "f": filters}
-    extents |= {"p": kernel, "q": kernel, "c": channels}
-    return found(Operator("conv", axes("pqc", **extents), (data, weights), write, 2))
-
-
-def letters(names: str) -> list[AffineIndex]:
-    return [index(**{name: 1}) for name in names]
+def convolution(*extents: Any, **options: int) -> Product:
+    return found(conv_nhwc(*extents, **options))
 
 
 def found(operator: Operator) -> Product:
@@ -235,11 +210,7 @@ class TestRefusals:
         assert construct_warpgroup(convolution(8, (14, 14), 64, 64, stride=9), H200, EVERY) == ()
 
     def test_more_dimensions_than_a_copy_has(self) -> None:
-        word, sizes = "abcdmk", dict.fromkeys("abcdmnk", 8)
-        left = access("A", (8,) * 6, *letters(word), dtype="float16")
-        right = access("B", (8, 8), *letters("nk"), dtype="float16")
-        out = access("C", (8,) * 6, *letters("abcdmn"), dtype="float16")
-        of = found(Operator("product", axes("k", **sizes), (left, right), out, 2))
+        of = found(einsum("abcdmk", "nk", "abcdmn", **dict.fromkeys("abcdmnk", 8)))
         assert construct_warpgroup(of, H200, EVERY) == ()
 
     def test_what_lies_behind_a_part_of_a_sum_is_not_zero(self) -> None:
