@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
+from tvm import te, tirx
 from wgmma_cases import WGMMA_CASES, conv_case, product_case
 
 from tvm_tile.build import Builder, Program
@@ -117,3 +119,36 @@ def test_what_goes_elsewhere(entry: Case, rules: str) -> None:
 def test_other_devices(device: str) -> None:
     entry = BY_NAME["NT_128x256x512_bfloat16"]
     assert "wgmma" not in rules_of(entry, find_device(device))
+
+
+def windowed(outside: float, first: int = 1, behind: int = 65) -> tirx.PrimFunc:
+    """A convolution along 64 places, padded with ``outside`` where no place is."""
+    image = te.placeholder((64, 64), "float16", name="image")
+    weight = te.placeholder((32, 3, 64), "float16", name="weight")
+
+    def padded(y: Any, c: Any) -> Any:
+        is_inside = tirx.And(y >= first, y < behind)
+        return tirx.if_then_else(is_inside, image[y - 1, c], tirx.const(outside, "float16"))
+
+    ring = te.compute((66, 64), padded, name="ring")
+    p, c = te.reduce_axis((0, 3), "p"), te.reduce_axis((0, 64), "c")
+    out = te.compute(
+        (64, 32),
+        lambda y, f: te.sum(
+            ring[y + p, c].astype("float32") * weight[f, p, c].astype("float32"), axis=[p, c]
+        ),
+    )
+    return te.create_prim_func([image, weight, out])
+
+
+def test_zeros_around_an_image_are_left_to_the_copies() -> None:
+    assert [choice.rule for choice in schedule(windowed(0), H200)] == ["wgmma"]
+
+
+@pytest.mark.parametrize(
+    "func",
+    [windowed(1), windowed(0, first=2), windowed(0, behind=64)],
+    ids=["ones around it", "its first place hidden", "its last place hidden"],
+)
+def test_other_padding_is_not(func: tirx.PrimFunc) -> None:
+    assert all(choice.rule != "wgmma" for choice in schedule(func, H200))
