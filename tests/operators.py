@@ -76,3 +76,47 @@ def elementwise(rows: int, columns: int, dtype: str = "float32") -> Operator:
     reads = (access("X", (rows, columns), i, j, dtype=dtype), access("S", (rows,), i, dtype=dtype))
     write = access("Y", (rows, columns), i, j, dtype=dtype)
     return Operator("scale", axes("", i=rows, j=columns), reads, write, 1)
+
+
+def letters(names: str) -> list[AffineIndex]:
+    """One index a letter."""
+    return [index(**{name: 1}) for name in names]
+
+
+def einsum(left: str, right: str, out: str, dtype: str = "float16", **extents: int) -> Operator:
+    """``out = sum of left * right``, each a word of axes."""
+
+    def tensor(name: str, word: str) -> Access:
+        return access(name, tuple(extents[a] for a in word), *letters(word), dtype=dtype)
+
+    summed = "".join(name for name in extents if name not in out)
+    reads = (tensor("A", left), tensor("B", right))
+    return Operator("einsum", axes(summed, **extents), reads, tensor("C", out), 2)
+
+
+def conv_nhwc(
+    images: int = 2,
+    size: tuple[int, int] = (14, 14),
+    channels: int = 64,
+    filters: int = 72,
+    *,
+    kernel: int = 3,
+    stride: int = 1,
+    dilation: int = 1,
+    padding: int = 0,
+) -> Operator:
+    """``Y[n, y, x, f] += X[n, s y + d p - padding, s x + d q - padding, c] * W[f, p, q, c]``.
+
+    ``size`` is the output's.
+    """
+    reach = dilation * (kernel - 1) + 1 - 2 * padding
+    held = tuple((extent - 1) * stride + reach for extent in size)
+    window = [index(-padding, **{a: stride, b: dilation}) for a, b in ("yp", "xq")]
+    shape = (images, *held, channels)
+    data = access("X", shape, index(n=1), *window, index(c=1), dtype="float16")
+    shape = (filters, kernel, kernel, channels)
+    weights = access("W", shape, *letters("fpqc"), dtype="float16")
+    write = access("Y", (images, *size, filters), *letters("nyxf"), dtype="float16")
+    extents = {"n": images, "y": size[0], "x": size[1], "f": filters}
+    extents |= {"p": kernel, "q": kernel, "c": channels}
+    return Operator("conv2d", axes("pqc", **extents), (data, weights), write, 2)

@@ -48,14 +48,21 @@ def _operands(layout: str, m: int, n: int, k: int) -> tuple[tuple[int, ...], tup
     return left, (k, n) if layout[1] == "N" else (n, k)
 
 
+def product_case(layout: str, m: int, n: int, k: int, dtype: str = "float16") -> Case:
+    """One product of matrices."""
+    name = f"{layout}_{m}x{n}x{k}_{dtype}"
+    return _case(name, product(layout), *_operands(layout, m, n, k), dtype=dtype)
+
+
+def conv_case(name: str, *shapes: tuple[int, ...], **options: Any) -> Case:
+    """One convolution, channels last."""
+    nhwc = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
+    return _case(name, wide(conv(**nhwc, **options)), *shapes)
+
+
 def _plain() -> list[Case]:
     return [
-        _case(
-            f"{layout}_{m}x{n}x{k}_{dtype}",
-            product(layout),
-            *_operands(layout, m, n, k),
-            dtype=dtype,
-        )
+        product_case(layout, m, n, k, dtype)
         for layout in LAYOUTS
         for m, n, k in EXTENTS
         for dtype in ("float16", "bfloat16")[: 1 + (m < 200)]
@@ -113,28 +120,20 @@ def _batched() -> list[Case]:
 
 def _convolutions() -> list[Case]:
     nhwc = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
-
-    def of(**options: Any) -> Body:
-        return wide(conv(**nhwc, **options))
-
+    biased = bias_relu(wide(conv(**nhwc, padding=1)), shape=(1, 1, 1, 48))
     return [
-        _case("conv_1x1", of(), (2, 7, 9, 64), (40, 1, 1, 64)),
-        _case("conv_1x1_stride", of(strides=2), (2, 9, 11, 64), (40, 1, 1, 64)),
-        _case("conv_3x3", of(padding=1), (2, 14, 14, 64), (72, 3, 3, 64)),
-        _case("conv_3x3_ragged", of(padding=1), (3, 13, 17, 24), (20, 3, 3, 24)),
-        _case("conv_3x3_stride", of(padding=1, strides=2), (2, 15, 14, 72), (64, 3, 3, 72)),
+        conv_case("conv_1x1", (2, 7, 9, 64), (40, 1, 1, 64)),
+        conv_case("conv_1x1_stride", (2, 9, 11, 64), (40, 1, 1, 64), strides=2),
+        conv_case("conv_3x3", (2, 14, 14, 64), (72, 3, 3, 64), padding=1),
+        conv_case("conv_3x3_ragged", (3, 13, 17, 24), (20, 3, 3, 24), padding=1),
+        conv_case("conv_3x3_stride", (2, 15, 14, 72), (64, 3, 3, 72), padding=1, strides=2),
         # A row of the window beside the channels: one depth.
-        _case("conv_7x7_of_8", of(strides=2), (2, 21, 30, 8), (16, 7, 7, 8)),
-        _case("conv_5x5_of_8", of(), (1, 20, 19, 8), (24, 5, 5, 8)),
-        _case("conv_3x3_of_16", of(), (3, 9, 17, 16), (40, 3, 3, 16)),
-        _case("conv_5x5_dilated", of(padding=4, dilation=2), (1, 12, 12, 32), (16, 5, 5, 32)),
-        _case(
-            "conv_bias_relu",
-            bias_relu(of(padding=1), shape=(1, 1, 1, 48)),
-            (2, 8, 8, 32),
-            (48, 3, 3, 32),
-            (48,),
-        ),
+        conv_case("conv_7x7_of_8", (2, 21, 30, 8), (16, 7, 7, 8), strides=2),
+        conv_case("conv_5x5_of_8", (1, 20, 19, 8), (24, 5, 5, 8)),
+        conv_case("conv_3x3_of_16", (3, 9, 17, 16), (40, 3, 3, 16)),
+        conv_case("conv_5x5_dilated", (1, 12, 12, 32), (16, 5, 5, 32), padding=4, dilation=2),
+        conv_case("conv_line_stride", (1, 1, 1023, 64), (40, 1, 1, 64), strides=2),
+        _case("conv_bias_relu", biased, (2, 8, 8, 32), (48, 3, 3, 32), (48,)),
     ]
 
 

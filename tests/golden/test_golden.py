@@ -11,6 +11,7 @@ import pytest
 from kernel_cases import CASES
 from kernels import prim_functions
 from tvm import IRModule
+from wgmma_cases import WGMMA_CASES
 
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
@@ -26,12 +27,15 @@ NAMES = (
     "conv_depthwise",
     "sum_even_rows",
 )
+ENTRIES = {
+    **{entry.name: entry for entry in CASES if entry.name in NAMES},
+    "wgmma_bias_relu": next(entry for entry in WGMMA_CASES if entry.name == "bias_relu"),
+}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_scheduled_text(name: str, request: pytest.FixtureRequest) -> None:
-    entry = next(entry for entry in CASES if entry.name == name)
-    scheduled, (report,) = schedule_module(IRModule(prim_functions(entry, H200)), H200)
+    scheduled, (report,) = schedule_module(IRModule(prim_functions(ENTRIES[name], H200)), H200)
     func = scheduled[report.name].without_attr("global_symbol")
     text = f"# {report.rule}: {report.tile}; grid {report.grid}, block {report.block}\n"
     text += func.script() + "\n"

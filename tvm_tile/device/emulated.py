@@ -1,8 +1,8 @@
 """The emulated device: H200's schedules, run on the CPU as OpenCL kernels by PoCL.
 
-Everything that a decision reads is H200's, so exactly the same tiles are chosen; only the
-target, which code generation reads, differs. Work-groups run one after another on each
-core, so no kernel can wait for all blocks, and there is no graph to capture.
+Nearly everything that a decision reads is H200's, so the same tiles are chosen; only the target,
+which code generation reads, differs, and there are no matrix units. Work-groups run one after
+another on each core, so no kernel can wait for all blocks, and there is no graph to capture.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ EMULATED: Device = replace(
         replace(memory, scope="shared") if memory.level is MemoryLevel.SHARED else memory
         for memory in H200.memories
     ),
+    matrix_instructions=(),
     supports_grid_barrier=False,
     grid_barrier_latency=None,
     supports_graphs=False,

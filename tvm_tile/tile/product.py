@@ -191,7 +191,9 @@ def _is_alone(indices: tuple[AffineIndex, ...], name: str) -> bool:
 def _operand(read: Access, free: list[Axis], depth: Axis) -> Operand | None:
     """One operand, its dimensions of one element left out; ``None`` if it cannot be boxed."""
     kept = [d for d, extent in enumerate(read.tensor.shape) if extent > 1]
-    if any(index.offset for d, index in enumerate(read.indices) if d not in kept) or not kept:
+    # What is read elsewhere in a left-out dimension lies outside, and is zero.
+    left_out = (index for d, index in enumerate(read.indices) if d not in kept)
+    if any(index.offset or index.terms for index in left_out) or not kept:
         return None
     shape = tuple(read.tensor.shape[d] for d in kept)
     indices = tuple(read.indices[d] for d in kept)

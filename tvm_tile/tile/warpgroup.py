@@ -126,6 +126,8 @@ def _can_be_copied(product: Product) -> bool:
     for operand in (product.left, product.right):
         if operand.tensor.element_size == 1 and not operand.is_depth_major:
             return False  # only 16-bit operands can be transposed
+        if not _ends_with_depth(operand, product.depth):
+            return False  # chunks would go on into what lies behind
         names = {axis.name for axis in operand.free} | {product.depth.name}
         steps = [c for index in operand.indices for name, c in index.terms if name in names]
         if len(operand.indices) > _RANK or max(steps) > _LARGEST_STEP:
@@ -133,6 +135,15 @@ def _can_be_copied(product: Product) -> bool:
         if any(stride % _STRIDE_ALIGNMENT for stride in operand.strides[:-1]):
             return False
     return True
+
+
+def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
+    """Whether what the last chunk has too much lies outside of the tensor, and is zero."""
+    if depth.extent % (LINE // operand.tensor.element_size) == 0:
+        return True
+    sizes = zip(operand.indices, operand.tensor.shape, strict=True)
+    end = next((i.offset, extent) for i, extent in sizes if i.coefficient(depth.name))
+    return depth.extent + end[0] >= end[1]
 
 
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
@@ -163,7 +174,7 @@ def _box(operand: Operand, size: int, line: int) -> tuple[int, ...] | None:
         return ()
     if not operand.is_depth_major:
         return (*(1 for _ in axes[:-1]), size) if size % line == 0 else None
-    if len(axes) == 1:
+    if len(axes) == 1 and _step_of(operand, axes[0]) == 1:
         # Stores of neighbours stay aligned.
         tiles = -(-axes[0].extent // size)
         return (min(size, -(-axes[0].extent // tiles // 8) * 8),)

@@ -110,6 +110,8 @@ def _is_sum_of_products(block: SBlock) -> bool:
     body, init = block.body, block.init
     if not isinstance(body, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
         return False
+    if str(body.buffer.ty.dtype) == "float64":
+        return False  # more than the instructions' float32 is asked for
     if not isinstance(init.value, tirx.FloatImm) or float(init.value.value) != 0:
         return False
     value = body.value

@@ -1,0 +1,154 @@
+"""Kernels for Hopper's tensor cores, as far as they go without a GPU: text and machine code."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kernel_bodies import mm
+from kernels import Case, prim_functions, rules_of
+from tvm import te, tirx
+from wgmma_cases import WGMMA_CASES, conv_case, product_case
+
+from tvm_tile.build import Builder, Program
+from tvm_tile.device import find_device
+from tvm_tile.schedule import Scheduled, schedule
+
+H200 = find_device("nvidia/h200")
+BY_NAME = {entry.name: entry for entry in WGMMA_CASES}
+# Some have so few rows, or columns, that the rule for matrix-vector products comes first.
+MATVEC = {"NT_1x1000x512", "NT_257x1x128"}
+CANDIDATES = 8
+DOUBLE = replace(product_case("NT", 64, 64, 64), name="double", body=mm("NT", out_dtype="float64"))
+NAMES = (
+    "NN_264x520x1032_float16",
+    "NT_128x256x512_bfloat16",
+    "TN_72x136x200_float16",
+    "TT_128x256x512_float16",
+    "bias_gelu",
+    "heads",
+    "float32_output",
+    "conv_3x3_stride",
+    "conv_bias_relu",
+)
+TENSOR_MAP = re.compile(
+    r'cuTensorMapEncodeTiled", (?P<map>\w+), "(?P<dtype>\w+)", (?P<rank>\d+), \w+\.data, '
+    r"(?P<numbers>[\d, ]+)\)"
+)
+
+
+def choices(entry: Case, count: int = 1) -> tuple[Scheduled, ...]:
+    """The first choices for a case's only function."""
+    (func,) = prim_functions(entry, H200).values()
+    return schedule(func, H200, topk=count)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_rule_takes(name: str) -> None:
+    assert rules_of(BY_NAME[name], H200) == ("matvec" if name in MATVEC else "wgmma")
+
+
+@pytest.mark.parametrize("name", sorted(set(BY_NAME) - MATVEC))
+def test_barriers_expect_what_the_copies_bring(name: str) -> None:
+    found = choices(BY_NAME[name], CANDIDATES)
+    assert found
+    for choice in found:
+        text = choice.func.script()
+        (expected,) = re.findall(r'T\.uint32\((\d+)\), "arrive", "expect_tx"', text)
+        assert int(expected) == sum(
+            copies(text, match["map"]) * box_bytes(match) for match in TENSOR_MAP.finditer(text)
+        )
+
+
+def copies(text: str, tensor_map: str) -> int:
+    """How many boxes of a tensor the producer asks for in a chunk."""
+    asked = [line for line in text.splitlines() if "T.ptx.cp(" in line]
+    return sum(f"address_of({tensor_map}))" in line for line in asked)
+
+
+def box_bytes(match: re.Match[str]) -> int:
+    """Of one box, whose extents are within what the driver accepts."""
+    rank, size = int(match["rank"]), 2
+    numbers = [int(number) for number in match["numbers"].split(",")]
+    spans, steps = numbers[2 * rank - 1 : 3 * rank - 1], numbers[3 * rank - 1 : 4 * rank - 1]
+    assert all(stride % 16 == 0 for stride in numbers[rank : 2 * rank - 1])
+    assert all(1 <= span <= 256 for span in spans)
+    assert all(1 <= step <= 8 for step in steps)
+    assert spans[0] * size == 128
+    assert steps[0] == 1
+    return size * math.prod(-(-span // step) for span, step in zip(spans, steps, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_choice_becomes_machine_code(name: str) -> None:
+    (choice,) = choices(BY_NAME[name])
+    built = Builder(H200).build_functions({"product": choice.func})["product"]
+    assert isinstance(built, Program), str(built)
+    (kernel,) = built.kernels
+    assert kernel.binary.startswith(b"\x7fELF")
+    assert kernel.arg_types.count("tensormap") == 2
+    dtype = {"float16": "f16", "bfloat16": "bf16"}[BY_NAME[name].inputs[0].dtype]
+    assert re.search(rf"wgmma\.mma_async\S*\.m64n\d+k16\.f32\.{dtype}\.{dtype}", kernel.source)
+    assert "cp.async.bulk.tensor" in kernel.source
+    # All threads of a block meet once, when the barriers are there: then the roles part.
+    body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
+    assert body.count("cta_sync()") == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "rules"),
+    [
+        (product_case("NT", 64, 64, 64, dtype="float32"), "contraction elementwise"),
+        (DOUBLE, "contraction"),
+        (product_case("NT", 64, 64, 100), "contraction"),  # strides of 200 bytes
+        (product_case("NT", 8, 1000, 512), "matvec"),
+        # Windows that leave an image of one line, or one place, on either side.
+        (conv_case("line", (4, 1, 14, 64), (40, 3, 3, 64), padding=1), "contraction"),
+        (conv_case("place", (4, 1, 1, 64), (40, 3, 3, 64), padding=(0, 0, 2, 2)), "contraction"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Case) else "",
+)
+def test_what_goes_elsewhere(entry: Case, rules: str) -> None:
+    assert rules_of(entry, H200) == rules
+
+
+@pytest.mark.parametrize("device", ["nvidia/a100", "emulated"])
+def test_other_devices(device: str) -> None:
+    entry = BY_NAME["NT_128x256x512_bfloat16"]
+    assert "wgmma" not in rules_of(entry, find_device(device))
+
+
+def windowed(outside: float, first: int = 1, behind: int = 65) -> tirx.PrimFunc:
+    """A convolution along 64 places, padded with ``outside`` where no place is."""
+    image = te.placeholder((64, 64), "float16", name="image")
+    weight = te.placeholder((32, 3, 64), "float16", name="weight")
+
+    def padded(y: Any, c: Any) -> Any:
+        is_inside = tirx.And(y >= first, y < behind)
+        return tirx.if_then_else(is_inside, image[y - 1, c], tirx.const(outside, "float16"))
+
+    ring = te.compute((66, 64), padded, name="ring")
+    p, c = te.reduce_axis((0, 3), "p"), te.reduce_axis((0, 64), "c")
+    out = te.compute(
+        (64, 32),
+        lambda y, f: te.sum(
+            ring[y + p, c].astype("float32") * weight[f, p, c].astype("float32"), axis=[p, c]
+        ),
+    )
+    return te.create_prim_func([image, weight, out])
+
+
+def test_zeros_around_an_image_are_left_to_the_copies() -> None:
+    assert [choice.rule for choice in schedule(windowed(0), H200)] == ["wgmma"]
+
+
+@pytest.mark.parametrize(
+    "func",
+    [windowed(1), windowed(0, first=2), windowed(0, behind=64)],
+    ids=["ones around it", "its first place hidden", "its last place hidden"],
+)
+def test_other_padding_is_not(func: tirx.PrimFunc) -> None:
+    assert all(choice.rule != "wgmma" for choice in schedule(func, H200))

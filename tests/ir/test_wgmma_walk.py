@@ -1,0 +1,123 @@
+"""The walk over tiles and chunks, on plain numbers: every output once, every summand once."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from operators import conv_nhwc, einsum
+
+from tvm_tile.device import find_device
+from tvm_tile.graph.tile_graph import Axis, Operator
+from tvm_tile.schedule.wgmma import walk
+from tvm_tile.schedule.wgmma.walk import Place, chunk_place, for_tiles, own_chunks, place_in
+from tvm_tile.tile.product import Operand, Product, find_product
+from tvm_tile.tile.warpgroup import WarpgroupTile, construct_warpgroup
+
+H200 = find_device("nvidia/h200")
+OPERATORS = (
+    einsum("mk", "nk", "mn", m=1000, n=264, k=136),
+    einsum("km", "kn", "mn", m=1000, n=264, k=136),
+    einsum("bhmk", "bhkn", "bhmn", b=2, h=3, m=50, n=72, k=64),
+    einsum("bmk", "nk", "bmn", b=3, m=5, n=1, k=64),
+    einsum("mjk", "njk", "mn", m=4200, n=24, j=5, k=72),
+    conv_nhwc(3, (13, 17), 24, 20, padding=1),
+    conv_nhwc(2, (7, 9), 64, 300, stride=2, kernel=1),
+    conv_nhwc(1, (1, 500), 72, 40, stride=3, kernel=1),
+)
+
+
+class Loops:
+    """Stands in for the builder: the serial loop is at one of its turns."""
+
+    def __init__(self) -> None:
+        self.turn = self.turns = 0
+        self.builder = SimpleNamespace(Bind=lambda value: value, min=min, serial=self._serial)
+
+    def _serial(self, extent: int) -> AbstractContextManager[int]:
+        self.turns = extent
+        return nullcontext(self.turn)
+
+
+def origins(product: Product, tile: WarpgroupTile, loops: Loops) -> Iterator[Place]:
+    """The first places of all tiles of all blocks; of a cluster's, those of the first."""
+    for block in range(0, tile.grid, tile.splits):
+        if tile.splits > 1:
+            shared: list[Place] = []
+            for rank in range(tile.splits):
+                for_tiles(product, tile, block + rank, shared.append)
+            assert all(origin == shared[0] for origin in shared)
+            yield shared[0]
+            continue
+        for turn in itertools.count():
+            loops.turn, found = turn, []
+            for_tiles(product, tile, block, found.append)
+            if turn >= loops.turns:
+                break
+            yield from found
+
+
+def values(axes: Sequence[Axis], place: Place) -> tuple[int, ...]:
+    return tuple(place[axis.name] for axis in axes)
+
+
+def check_cover(operand: Operand, box: tuple[int, ...], size: int, first: set[Any]) -> None:
+    """Whether tiles that start at ``first`` store each row, or column, exactly once."""
+    stored: Counter[tuple[int, ...]] = Counter()
+    for values_of_first in first:
+        origin = dict(zip((axis.name for axis in operand.free), values_of_first, strict=True))
+        for position in range(size):
+            place, fits = place_in(operand, box, size, position, origin)
+            stored[values(operand.free, place)] += all(fits)
+    wanted = itertools.product(*(range(axis.extent) for axis in operand.free))
+    assert +stored == Counter(wanted)
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> Loops:
+    stand_in = Loops()
+    monkeypatch.setattr(walk, "ib", stand_in.builder)
+    return stand_in
+
+
+def every_tile(operator: Operator) -> Iterator[tuple[Product, WarpgroupTile]]:
+    product = find_product(operator)
+    assert product is not None
+    tiles = construct_warpgroup(product, H200, 100)
+    assert tiles
+    return ((product, tile) for tile in tiles)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_output_is_stored_once(operator: Operator, loops: Loops) -> None:
+    for product, tile in every_tile(operator):
+        met = list(origins(product, tile, loops))
+        batches, rows, columns = (
+            {values(axes, origin) for origin in met}
+            for axes in (product.batch, product.left.free, product.right.free)
+        )
+        # As many as there are pairs of rows and columns in all batches, and no two the same.
+        assert len(met) == tile.tiles == len(batches) * len(rows) * len(columns)
+        assert len({tuple(sorted(origin.items())) for origin in met}) == len(met)
+        assert len(batches) == product.batches
+        check_cover(product.left, tile.rows, tile.block_rows, rows)
+        check_cover(product.right, tile.columns, tile.width, columns)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_summand_is_met_once(operator: Operator, loops: Loops) -> None:
+    for product, tile in every_tile(operator):
+        met: Counter[tuple[int, ...]] = Counter()
+        for rank in range(tile.splits):
+            first, count = own_chunks(product, tile, rank)
+            for chunk in range(count):
+                place = chunk_place(product, tile, first + chunk)
+                met[values((*product.steps, product.depth), place)] += 1
+        depth = range(0, product.depth.extent, tile.depth)
+        steps = (range(axis.extent) for axis in product.steps)
+        assert met == Counter(itertools.product(*steps, depth))

@@ -1,0 +1,211 @@
+"""Roles of axes in products: rows, columns, depth, batches and steps; what has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from operators import (
+    access,
+    axes,
+    conv2d,
+    conv_nhwc,
+    depthwise,
+    einsum,
+    elementwise,
+    index,
+    letters,
+    matmul,
+    row_sum,
+)
+
+from tvm_tile.graph.tile_graph import AffineIndex, Operator
+from tvm_tile.tile.product import Product, find_product
+
+
+def product_of(operator: Operator) -> Product:
+    found = find_product(operator)
+    assert found is not None
+    return found
+
+
+def roles(operator: Operator) -> tuple[str, str, str, str, str]:
+    """Rows, columns, batches, steps, depth: their axes' names."""
+    found = product_of(operator)
+    groups = (found.left.free, found.right.free, found.batch, found.steps, (found.depth,))
+    rows, columns, batch, steps, depth = ("".join(a.name for a in group) for group in groups)
+    return rows, columns, batch, steps, depth
+
+
+class TestRoles:
+    @pytest.mark.parametrize(
+        ("left", "right", "depth_major"),
+        [
+            ("mk", "kn", (True, False)),
+            ("mk", "nk", (True, True)),
+            ("km", "kn", (False, False)),
+            ("km", "nk", (False, True)),
+        ],
+    )
+    def test_matrices_by_rows_or_columns(
+        self, left: str, right: str, depth_major: tuple[bool, bool]
+    ) -> None:
+        operator = einsum(left, right, "mn", m=96, n=40, k=200)
+        assert roles(operator) == ("m", "n", "", "", "k")
+        found = product_of(operator)
+        assert (found.left.is_depth_major, found.right.is_depth_major) == depth_major
+        assert (found.left.extent, found.right.extent, found.batches) == (96, 40, 1)
+        assert found.flops == 2 * 96 * 40 * 200 == operator.total_flops
+        assert found.traffic == 2 * (96 * 200 + 40 * 200 + 96 * 40)
+
+    def test_the_outputs_contiguous_axis_is_among_the_columns(self) -> None:
+        assert roles(einsum("mk", "kn", "nm", m=96, n=40, k=200))[:2] == ("n", "m")
+        assert roles(einsum("kn", "mk", "mn", m=96, n=40, k=200))[:2] == ("m", "n")
+
+    def test_a_batch_is_in_both_operands(self) -> None:
+        assert roles(einsum("bhmk", "bhnk", "bhmn", b=2, h=3, m=50, n=50, k=64)) == (
+            *("m", "n", "bh", "", "k"),
+        )
+
+    def test_what_shares_its_weights_is_rows(self) -> None:
+        operator = einsum("bmk", "kn", "bmn", b=3, m=5, n=48, k=64)
+        assert roles(operator) == ("bm", "n", "", "", "k")
+        assert product_of(operator).left.extent == 15
+
+    def test_rows_are_in_the_order_of_their_dimensions(self) -> None:
+        assert roles(einsum("mbk", "kn", "bmn", b=3, m=5, n=48, k=64))[0] == "mb"
+
+    def test_further_summed_axes_are_steps(self) -> None:
+        assert roles(einsum("mjk", "njk", "mn", m=96, n=40, j=4, k=200))[3:] == ("j", "k")
+        # The depth is to be contiguous in both, or lie behind contiguous rows or columns.
+        assert find_product(einsum("mkj", "njk", "mn", m=96, n=40, j=4, k=200)) is None
+
+    def test_a_contiguous_axis_is_the_depth_though_another_is_longer(self) -> None:
+        assert roles(einsum("mjk", "njk", "mn", m=96, n=40, j=400, k=64))[3:] == ("j", "k")
+
+    def test_the_product_of_a_matrix_with_itself(self) -> None:
+        operator = einsum("ik", "jk", "ij", i=64, j=64, k=128)
+        left, right = operator.reads
+        gram = replace(operator, reads=(left, replace(right, tensor=left.tensor)))
+        assert roles(gram) == ("i", "j", "", "", "k")
+
+    def test_float32_is_a_product_too(self) -> None:
+        assert roles(matmul(8, 16, 32)) == ("i", "j", "", "", "k")
+
+
+class TestConvolutions:
+    @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
+    def test_places_are_rows_and_the_window_is_steps(self, stride: int, dilation: int) -> None:
+        operator = conv_nhwc(stride=stride, dilation=dilation, padding=1)
+        assert roles(operator) == ("nyx", "f", "", "pq", "c")
+        found = product_of(operator)
+        assert found.left.indices[1] == index(-1, y=stride, p=dilation)
+        assert found.left.is_depth_major
+        assert found.right.is_depth_major
+        assert found.flops == operator.total_flops
+
+    def test_a_pointwise_one_has_no_steps(self) -> None:
+        operator = conv_nhwc(kernel=1)
+        assert roles(operator) == ("nyx", "f", "", "", "c")
+        # The window's dimensions of one element are left out.
+        assert product_of(operator).right.tensor.shape == (72, 64)
+
+    def test_channels_first_have_no_contiguous_depth(self) -> None:
+        assert find_product(conv2d(64, 72, 14, 3)) is None
+
+
+class TestUnits:
+    """Axes and dimensions of one element."""
+
+    def test_they_have_no_role(self) -> None:
+        operator = einsum("bmk", "bkn", "bmn", b=1, m=96, n=40, k=200)
+        assert roles(operator) == ("m", "n", "", "", "k")
+        found = product_of(operator)
+        assert found.left.tensor.shape == (96, 200)
+        assert found.left.strides == (400, 2)
+
+    def test_one_row(self) -> None:
+        found = product_of(einsum("mk", "nk", "mn", m=1, n=40, k=200))
+        assert (found.left.free, found.left.tensor.shape, found.left.extent) == ((), (200,), 1)
+
+    def test_a_broadcast_dimension(self) -> None:
+        left = access("A", (4, 1, 24, 64), *letters("b"), index(), *letters("mk"), dtype="float16")
+        right = access("B", (1, 3, 64, 40), index(), *letters("hkn"), dtype="float16")
+        write = access("C", (4, 3, 24, 40), *letters("bhmn"), dtype="float16")
+        extents = {"b": 4, "h": 3, "m": 24, "n": 40, "k": 64}
+        operator = Operator("mm", axes("k", **extents), (left, right), write, 2)
+        assert roles(operator) == ("bm", "hn", "", "", "k")
+
+    def test_a_left_out_dimension_must_be_read_at_its_only_element(self) -> None:
+        # A window of three over an image of one line, padded behind: two of its lines are zero.
+        operator = einsum("ypc", "fpc", "yf", y=96, p=3, f=40, c=64)
+        image = access("A", (96, 1, 64), *letters("ypc"), dtype="float16")
+        padded = replace(operator, reads=(image, operator.reads[1]))
+        assert find_product(padded) is None
+        ahead = replace(image, indices=(index(y=1), index(-1), index(c=1)))
+        assert find_product(replace(operator, reads=(ahead, operator.reads[1]))) is None
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "operator",
+        [row_sum(64, 64), elementwise(64, 64), depthwise(64, 14, 3)],
+        ids=lambda operator: operator.name,
+    )
+    def test_what_is_no_product(self, operator: Operator) -> None:
+        assert find_product(operator) is None
+
+    def test_one_operand_alone(self) -> None:
+        operator = einsum("mk", "nk", "mn", m=96, n=40, k=200)
+        assert find_product(replace(operator, reads=operator.reads[:1])) is None
+        assert find_product(replace(operator, reads=(*operator.reads, operator.write))) is None
+
+    def with_left(self, **changes: object) -> Operator:
+        operator = einsum("mk", "nk", "mn", m=96, n=40, k=200)
+        return replace(operator, reads=(replace(operator.reads[0], **changes), operator.reads[1]))
+
+    def test_computed_reads(self) -> None:
+        assert find_product(self.with_left()) is not None
+        assert find_product(self.with_left(is_computed=True)) is None
+
+    def test_gathers(self) -> None:
+        gathered = AffineIndex((("m", 1),), is_exact=False)
+        assert find_product(self.with_left(indices=(gathered, index(k=1)))) is None
+
+    def test_different_dtypes(self) -> None:
+        tensor = access("A", (96, 200), dtype="bfloat16").tensor
+        assert find_product(self.with_left(tensor=tensor)) is None
+
+    def test_an_axis_of_no_operand(self) -> None:
+        assert find_product(einsum("mk", "k", "mn", m=96, n=40, k=200)) is None
+
+    @pytest.mark.parametrize(
+        ("shape", "indices"),
+        [
+            ((400,), [index(m=1, k=1)]),  # the sum slides along with the rows
+            ((96, 200, 8), [*letters("mk"), index()]),  # neither rows nor sum contiguous
+            ((96, 200), [index(95, m=-1), index(k=1)]),  # turned round
+            ((96, 399), [index(m=1), index(k=2)]),  # every other element
+            ((96, 296), [index(m=1), index(m=1, k=1)]),  # rows twice
+            ((96, 96, 200), [*letters("mmk")]),  # a diagonal
+        ],
+    )
+    def test_places_that_no_box_reaches(
+        self, shape: tuple[int, ...], indices: list[AffineIndex]
+    ) -> None:
+        left = access("A", shape, *indices, dtype="float16")
+        operator = self.with_left(tensor=left.tensor, indices=left.indices)
+        assert find_product(operator) is None
+
+    def test_two_tiled_axes_in_one_dimension(self) -> None:
+        operator = einsum("mk", "nk", "mn", m=96, n=40, k=200)
+        rows = access("A", (96, 200), index(y=8, x=1), index(k=1), dtype="float16")
+        write = access("C", (12, 8, 40), *letters("yxn"), dtype="float16")
+        extents = {"y": 12, "x": 8, "n": 40, "k": 200}
+        split = replace(
+            operator, axes=axes("k", **extents), reads=(rows, operator.reads[1]), write=write
+        )
+        assert find_product(split) is None
+
+    def test_a_batch_side_by_side(self) -> None:
+        assert find_product(einsum("mkb", "nkb", "mnb", b=8, m=96, n=40, k=200)) is None
