@@ -91,8 +91,13 @@ def _fused() -> list[Case]:
         total = op.add(mm("NT", out_dtype="float32")(x, w), op.astype(b, "float32"))
         return op.astype(gelu(total), "float16")
 
+    def masked(x: Any, w: Any, keep: Any) -> Any:
+        return op.where(keep, nt(x, w), relax.const(np.float16(-1e4)))
+
     m, n, k = 200, 264, 136
+    halves = (Input((m, k), "float16"), Input((n, k), "float16"))
     return [
+        Case("masked", "wgmma", masked, (*halves, Input((m, n), "bool"))),
         _case("bias_relu", bias_relu(nt, shape=(1, n)), (m, k), (n, k), (n,)),
         _case("row_bias_relu", bias_relu(nt, shape=(m, 1)), (m, k), (n, k), (m,)),
         _case("bias_residual_relu", residual, (m, k), (n, k), (n,), (m, n)),

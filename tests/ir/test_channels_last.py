@@ -108,8 +108,11 @@ class TestOnePermutationAtEitherEnd:
         assert operators(converted(module(permuted, (2, 8, 8, 16)))) == ["conv2d"]
 
     def test_reversed_axes_are_a_permutation(self) -> None:
-        after = converted(module(lambda x: op.permute_dims(op.permute_dims(x)), (2, 3, 4)))
-        assert operators(after) == []
+        def turned(x: Any) -> relax.Expr:
+            return conv(op.permute_dims(op.permute_dims(x)), 16, 3, 16)
+
+        after = converted(module(turned, (2, 16, 8, 8)))
+        assert operators(after) == ["permute_dims", "conv2d", "permute_dims"]
 
     def test_weights_and_biases_are_constants_still(self) -> None:
         first, bias, second = (
@@ -124,12 +127,23 @@ class TestOnePermutationAtEitherEnd:
             assert tuple(map(int, value.ty.shape.values)) == shape
 
 
-class TestLeftAlone:
-    def test_few_channels(self) -> None:
+class TestFewChannels:
+    def test_become_eight_with_the_border_of_the_image(self) -> None:
         after = converted(module(image, (2, 3, 8, 8)))
-        assert layouts(after) == ["NCHW", "NHWC"]
-        assert operators(after) == ["conv2d", "relu", "permute_dims", "conv2d", "permute_dims"]
+        assert layouts(after) == ["NHWC", "NHWC"]
+        first = next(call for call in calls(after) if call.op.name == "relax.nn.conv2d")
+        assert [int(extent) for extent in first.args[0].ty.shape][-1] == 8
+        assert [int(extent) for extent in first.attrs.padding] == [0, 0, 0, 0]
 
+    def test_stacks_are_carried_through(self) -> None:
+        def stacked(x: Any) -> relax.Expr:
+            return op.sum(op.stack([conv(x, 16, 3, 16), x], 0), 0)
+
+        after = converted(module(stacked, (2, 16, 8, 8)))
+        assert layouts(after) == ["NHWC"]
+
+
+class TestLeftAlone:
     def test_channels_without_aligned_rows(self) -> None:
         assert layouts(converted(module(lambda x: conv(x, 16, 3, 12)))) == ["NCHW"]
         assert layouts(converted(module(lambda x: conv(x, 12, 3, 16), (2, 12, 8, 8)))) == ["NCHW"]

@@ -43,8 +43,8 @@ class TestReadTransposed:
             (lambda x, w: op.matmul(swapped(x), w), ((64, 512), (64, 128)), 1),
             (lambda x, w: op.matmul(swapped(x), swapped(w)), ((64, 7), (128, 64)), 1),
             (lambda x: op.matmul(x, swapped(x)), ((7, 64),), 1),
-            # The copy is repaid, and what is no transposition of matrices is left alone.
-            (lambda x, w: op.matmul(x, swapped(w)), ((512, 64), (128, 64)), 2),
+            (lambda x, w: op.matmul(x, swapped(w)), ((512, 64), (128, 64)), 1),
+            # What is no transposition of matrices is left alone.
             (
                 lambda x, w: op.matmul(x, op.permute_dims(w, [1, 0, 2])),
                 ((2, 7, 64), (64, 2, 16)),

@@ -15,12 +15,13 @@ from wgmma_cases import WGMMA_CASES, conv_case, product_case
 
 from tvm_tile.build import Builder, Program
 from tvm_tile.device import find_device
+from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule import Scheduled, schedule
 
 H200 = find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in WGMMA_CASES}
 # Some have so few rows, or columns, that the rule for matrix-vector products comes first.
-MATVEC = {"NT_1x1000x512", "NT_257x1x128"}
+MATVEC = {"NT_1x1000x512", "NT_257x1x128", "fp8_1x50x1024"}
 CANDIDATES = 8
 DOUBLE = replace(product_case("NT", 64, 64, 64), name="double", body=mm("NT", out_dtype="float64"))
 NAMES = (
@@ -71,7 +72,7 @@ def copies(text: str, tensor_map: str) -> int:
 
 def box_bytes(match: re.Match[str]) -> int:
     """Of one box, whose extents are within what the driver accepts."""
-    rank, size = int(match["rank"]), 2
+    rank, size = int(match["rank"]), element_size(match["dtype"])
     numbers = [int(number) for number in match["numbers"].split(",")]
     spans, steps = numbers[2 * rank - 1 : 3 * rank - 1], numbers[3 * rank - 1 : 4 * rank - 1]
     assert all(stride % 16 == 0 for stride in numbers[rank : 2 * rank - 1])
@@ -101,7 +102,7 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "rules"),
     [
-        (product_case("NT", 64, 64, 64, dtype="float32"), "contraction elementwise"),
+        (product_case("NT", 64, 64, 64, dtype="float32"), "contraction"),
         (DOUBLE, "contraction"),
         (product_case("NT", 64, 64, 100), "contraction"),  # strides of 200 bytes
         (product_case("NT", 8, 1000, 512), "matvec"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from operators import (
@@ -20,7 +23,7 @@ from operators import (
 )
 
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
-from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.product import Operand, Product, find_product, fold_window
 
 
 def product_of(operator: Operator) -> Product:
@@ -209,3 +212,57 @@ class TestRefusals:
 
     def test_a_batch_side_by_side(self) -> None:
         assert find_product(einsum("mkb", "nkb", "mnb", b=8, m=96, n=40, k=200)) is None
+
+
+class TestFoldWindow:
+    """Rows of a window as one depth with few channels."""
+
+    LINE = 64
+
+    def folded(self, *extents: Any, **options: int) -> tuple[Product, Product]:
+        before = find_product(conv_nhwc(*extents, **options))
+        assert before is not None
+        return before, fold_window(before, self.LINE)
+
+    def test_few_channels_and_a_wide_window(self) -> None:
+        before, after = self.folded(2, (21, 30), 8, 16, kernel=7, stride=2)
+        assert (before.depth.extent, len(before.steps)) == (8, 2)
+        assert (after.depth.extent, len(after.steps)) == (56, 1)
+        assert after.flops == before.flops
+        assert after.traffic == before.traffic
+        # A pixel is 16 bytes; the window moves by two, and its rows overlap.
+        assert after.left.strides[-2:] == (32, 2)
+        assert after.left.tensor.shape[-1] == 56
+        assert after.right.tensor.shape == (16, 7, 56)
+
+    def test_every_element_is_where_it_was(self) -> None:
+        before, after = self.folded(2, (9, 10), 8, 16, kernel=3, stride=2)
+        step = next(axis for axis in before.steps if axis not in after.steps)
+        for operand, wide in ((before.left, after.left), (before.right, after.right)):
+            for place in places(operand, before):
+                longer = place[step.name] * before.depth.extent + place[before.depth.name]
+                assert address(operand, place) == address(wide, {**place, after.depth.name: longer})
+
+    def test_not_what_has_chunks_of_its_own(self) -> None:
+        before, after = self.folded(2, (9, 10), 64, 16, kernel=3)
+        assert after == before
+
+    def test_not_what_the_border_would_interrupt(self) -> None:
+        before, after = self.folded(2, (9, 10), 8, 16, kernel=3, padding=1)
+        assert after == before
+
+
+def places(operand: Operand, product: Product) -> Iterator[dict[str, int]]:
+    axes = (*product.batch, *product.left.free, *product.right.free, *product.steps, product.depth)
+    own = [a for a in axes if any(index.coefficient(a.name) for index in operand.indices)]
+    for values in itertools.product(*(range(axis.extent) for axis in own)):
+        yield {axis.name: value for axis, value in zip(own, values, strict=True)}
+
+
+def address(operand: Operand, place: dict[str, int]) -> int:
+    """Bytes from the tensor's first element."""
+    indices = zip(operand.indices, operand.strides, strict=True)
+    return sum(
+        (index.offset + sum(c * place[name] for name, c in index.terms)) * stride
+        for index, stride in indices
+    )

@@ -19,6 +19,7 @@ from tvm_tile.tile.warpgroup import (
     CORNER_PITCH,
     CORNER_ROWS,
     LINE,
+    PARTIAL_PADDING,
     WARPGROUP,
     WarpgroupTile,
     construct_warpgroup,
@@ -57,10 +58,13 @@ def check(tile: WarpgroupTile, of: Product, device: Device = H200) -> None:
     """What every tile must keep to."""
     shared = device.memory(MemoryLevel.SHARED).capacity
     stage = (tile.block_rows + tile.width) * LINE
-    corners = 4 * tile.consumers * CORNER_ROWS * CORNER_PITCH * 4
+    stored = 4 * tile.consumers * CORNER_ROWS * CORNER_PITCH * 4
+    if tile.splits > 1:
+        stored = tile.block_rows * (tile.width + PARTIAL_PADDING) * 4
+        assert tile.grid == tile.tiles * tile.splits  # no cluster waits for another to end
     barriers = 2 * 8 * tile.stages
     # The ring starts at a multiple of 1024 bytes.
-    assert tile.stages * stage + corners + barriers + 1024 <= tile.shared_bytes <= shared
+    assert tile.stages * stage + stored + barriers + 1024 <= tile.shared_bytes <= shared
     assert tile.stages >= 2
     assert stage % 1024 == 0
     sums = tile.instructions * tile.width // 2
@@ -71,7 +75,7 @@ def check(tile: WarpgroupTile, of: Product, device: Device = H200) -> None:
     assert tile.depth * of.left.tensor.element_size == LINE
     assert tile.width % 8 == 0
     assert tile.width <= 256
-    assert 1 <= tile.grid == min(tile.tiles, device.multi_processor_count)
+    assert 1 <= tile.grid == min(tile.tiles * tile.splits, device.multi_processor_count)
     assert tile.raster >= 1
     assert math.prod(tile.rows) <= tile.block_rows
     assert math.prod(tile.columns) <= tile.width
@@ -111,9 +115,9 @@ def check_all(of: Product, device: Device = H200) -> None:
     assert len(set(tiles)) == len(tiles)
     for tile in tiles:
         check(tile, of, device)
-    # Best first; what is within three percent of the best goes by its traffic.
+    # Best first; what is within a percent of the best goes by its traffic.
     best = min(tile.seconds for tile in tiles)
-    close = [tile for tile in tiles if tile.seconds <= best * 1.03]
+    close = [tile for tile in tiles if tile.seconds <= best * 1.01]
     assert set(tiles[: len(close)]) == set(close)
     assert all(a.seconds <= b.seconds for a, b in itertools.pairwise(tiles[len(close) :]))
     assert construct_warpgroup(of, device, 3) == tiles[:3]
@@ -191,7 +195,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("device", [H100, H200], ids=lambda device: device.name)
     def test_dtypes(self, device: Device) -> None:
-        assert warpgroup_dtypes(device) == {"float16", "bfloat16"}
+        assert warpgroup_dtypes(device) == {"float16", "bfloat16", "float8_e4m3fn"}
         assert construct_warpgroup(product(512, 512, 512, dtype="float32"), device, EVERY) == ()
 
     @pytest.mark.parametrize(
@@ -202,6 +206,10 @@ class TestRefusals:
         assert construct_warpgroup(product(m, n, k, layout=layout), H200, EVERY) == ()
         eights = (-(-extent // 8) * 8 for extent in (m, n, k))
         assert construct_warpgroup(product(*eights, layout=layout), H200, EVERY)
+
+    def test_bytes_with_another_axis_contiguous(self) -> None:
+        eights = product(256, 256, 256, layout="NN", dtype="float8_e4m3fn")
+        assert construct_warpgroup(eights, H200, EVERY) == ()
 
     def test_few_channels(self) -> None:
         assert construct_warpgroup(convolution(8, (14, 14), 3, 64), H200, EVERY) == ()
@@ -236,6 +244,6 @@ def part_of(of: Product, columns: int, depth: int) -> Product:
 
 
 def test_a_tile_describes_itself() -> None:
-    tile = WarpgroupTile((2, 7, 9), (256,), 64, 4, 2, 1, 256, 16, 132, 500, 1, 2, 1e-6)
+    tile = WarpgroupTile((2, 7, 9), (256,), 64, 4, 2, 1, 256, 1, 16, 132, 500, 1, 2, 1e-6)
     assert tile.describe() == "block 2x7x9 by 256, depth 64, 4 stages, 2 warpgroups"
     assert (tile.block_rows, tile.block_size) == (128, 384)

@@ -34,11 +34,27 @@ class Epilogue:
     @property
     def tensors(self) -> frozenset[str]:
         """Names of the parameters that are read or written."""
-        loads: list[Any] = []
-        for expr in (self.value, *self.indices):
-            tvm_ffi.structural_walk(expr, (ir.TensorLoad, loads.append), order="pre")
-        own = {str(load.source.name) for load in loads if not load.source.same_as(self.sums)}
+        own = {str(load.source.name) for load in self._loads}
         return frozenset(own | {str(self.buffer.name)})
+
+    @property
+    def is_vectorizable(self) -> bool:
+        """Whether TVM can write the value of neighbours as one vector.
+
+        It takes loops with erf apart, and loads neighbouring bools two bytes each.
+        """
+        calls: list[Any] = []
+        tvm_ffi.structural_walk(self.value, (ir.Call, calls.append), order="pre")
+        has_erf = any(getattr(call.op, "name", "") == "tirx.erf" for call in calls)
+        return not has_erf and all(str(load.source.ty.dtype) != "bool" for load in self._loads)
+
+    @property
+    def _loads(self) -> list[Any]:
+        """Of parameters."""
+        found: list[Any] = []
+        for expr in (self.value, *self.indices):
+            tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append), order="pre")
+        return [load for load in found if not load.source.same_as(self.sums)]
 
     def at(
         self, place: Mapping[str, Any], total: Any, buffers: Mapping[str, Any]

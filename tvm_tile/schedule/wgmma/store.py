@@ -111,22 +111,44 @@ class Store:
         right, tile = self.product.right, self.tile
         if self._is_aligned():
             _, fits = place_in(right, tile.columns, tile.width, column, place)
-            with when(fits), ib.vectorized(QUAD) as v:
-                self._store_one(total(v), column + v, place)
+            with when(fits):
+                self._store_aligned(total, column, place)
             return
         for v in range(QUAD):
             _, fits = place_in(right, tile.columns, tile.width, column + v, place)
             with when(fits):
-                self._store_one(total(v), column + v, place)
+                value, indices = self._value(total(v), column + v, place)
+                ib.buffer_store(self._output, value, indices)
 
-    def _store_one(self, total: Any, column: Any, place: Place) -> None:
+    def _store_aligned(self, total: Callable[[Any], Any], column: Any, place: Place) -> None:
+        """One wide store; computed with wide loads, too, where TVM writes them."""
+        if self.epilogue.is_vectorizable:
+            with ib.vectorized(QUAD) as v:
+                value, indices = self._value(total(v), column + v, place)
+                ib.buffer_store(self._output, value, indices)
+            return
+        values = ib.alloc_buffer((QUAD,), str(self._output.ty.dtype), scope="local")
+        for v in range(QUAD):
+            value, _ = self._value(total(v), column + v, place)
+            ib.buffer_store(values, value, [v])
+        with ib.vectorized(QUAD) as v:
+            _, indices = self._value(total(v), column + v, place)
+            ib.buffer_store(self._output, values[v], indices)
+
+    @property
+    def _output(self) -> Any:
+        return self.buffers[str(self.epilogue.buffer.name)]
+
+    def _value(self, total: Any, column: Any, place: Place) -> tuple[Any, list[Any]]:
+        """What becomes of a sum, and where it goes."""
         columns, _ = place_in(self.product.right, self.tile.columns, self.tile.width, column, place)
-        value, indices = self.epilogue.at({**place, **columns}, total, self.buffers)
-        ib.buffer_store(self.buffers[str(self.epilogue.buffer.name)], value, indices)
+        return self.epilogue.at({**place, **columns}, total, self.buffers)
 
     def _is_aligned(self) -> bool:
         """Whether four neighbours are all in the output or all out of it, and lie aligned."""
         free, box = self.product.right.free, self.tile.columns
+        if str(self._output.ty.dtype) == "bool":
+            return False  # TVM writes two bytes an element
         return len(free) == 1 and free[0].extent % QUAD == 0 and box[0] % QUAD == 0
 
 
