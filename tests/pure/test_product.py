@@ -23,7 +23,7 @@ from operators import (
 )
 
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
-from tvm_tile.tile.product import Operand, Product, find_product, fold_window
+from tvm_tile.tile.product import Operand, Product, find_product, fold_window, spread_steps
 
 
 def product_of(operator: Operator) -> Product:
@@ -250,6 +250,28 @@ class TestFoldWindow:
     def test_not_what_the_border_would_interrupt(self) -> None:
         before, after = self.folded(2, (9, 10), 8, 16, kernel=3, padding=1)
         assert after == before
+
+
+class TestSpreadSteps:
+    """Windows far apart as dimensions of their own."""
+
+    def test_patches_of_an_image(self) -> None:
+        before = find_product(conv_nhwc(2, (3, 4), 8, 16, kernel=16, stride=16))
+        assert before is not None
+        after = spread_steps(fold_window(before, 64), 8)
+        assert max(c for index in after.left.indices for _, c in index.terms) == 1
+        assert len(after.left.indices) == 5
+        (step,) = after.steps
+        inner = next(axis for axis in before.steps if axis.name != step.name)
+        for place in places(before.left, before):
+            depth = place[inner.name] * before.depth.extent + place[before.depth.name]
+            moved = {**place, after.depth.name: depth}
+            assert address(after.left, moved) == address(before.left, place)
+
+    def test_short_steps_stay(self) -> None:
+        product = find_product(conv_nhwc(2, (9, 10), 64, 16, kernel=3, stride=2))
+        assert product is not None
+        assert spread_steps(product, 8) == product
 
 
 def places(operand: Operand, product: Product) -> Iterator[dict[str, int]]:

@@ -154,6 +154,36 @@ def _folded(operand: Operand, step: Axis, depth: Axis, longer: Axis) -> Operand 
     return replace(operand, tensor=tensor, indices=places, strides=steps)
 
 
+def spread_steps(product: Product, longest: int) -> Product:
+    """Windows that move by more than ``longest`` elements as two dimensions each.
+
+    Patches of an image, 16 apart: ``x[n, 16 * i + a]`` is ``x'[n, i, a]``, where ``x'`` is ``x``
+    seen with 16 rows from one ``i`` to the next. Copies then step over nothing.
+    """
+    left, right = (_spread(operand, longest) for operand in (product.left, product.right))
+    return replace(product, left=left, right=right)
+
+
+def _spread(operand: Operand, longest: int) -> Operand:
+    free = {axis.name: axis for axis in operand.free}
+    dimensions: list[tuple[int, AffineIndex, int]] = []
+    for extent, index, stride in zip(
+        operand.tensor.shape, operand.indices, operand.strides, strict=True
+    ):
+        long = [(name, c) for name, c in index.terms if name in free and c > longest]
+        if index.offset or not long:
+            dimensions.append((extent, index, stride))
+            continue
+        ((name, coefficient),) = long
+        rest = tuple(term for term in index.terms if term[0] != name)
+        dimensions.append((free[name].extent, AffineIndex(((name, 1),)), stride * coefficient))
+        if rest:
+            dimensions.append((extent, AffineIndex(rest), stride))
+    extents, places, strides = zip(*dimensions, strict=True)
+    tensor = Tensor(operand.tensor.name, extents, operand.tensor.dtype)
+    return replace(operand, tensor=tensor, indices=places, strides=strides)
+
+
 def _without_units(operator: Operator) -> Operator:
     """An operator without its axes of one element, whose only value is zero."""
     long = {axis.name for axis in operator.axes if axis.extent > 1}

@@ -38,7 +38,7 @@ _SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
 _PAIR, _IN_CLUSTERS = 2, 0.85  # share of the multiprocessors that larger clusters than pairs reach
 _LEAST_CHUNKS = 2  # of each block that shares a sum
 _FEWEST_STAGES, _MOST_STAGES = 2, 8
-_LARGEST_STEP = 8  # elements that a copy may step over
+LONGEST_STEP = 8  # elements that a copy may step over
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _can_be_copied(product: Product) -> bool:
             return False  # chunks would go on into what lies behind
         names = {axis.name for axis in operand.free} | {product.depth.name}
         steps = [c for index in operand.indices for name, c in index.terms if name in names]
-        if len(operand.indices) > _RANK or max(steps) > _LARGEST_STEP:
+        if len(operand.indices) > _RANK or max(steps) > LONGEST_STEP:
             return False
         if any(stride % _STRIDE_ALIGNMENT for stride in operand.strides[:-1]):
             return False

@@ -22,8 +22,14 @@ from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.wgmma.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.wgmma.kernel import write_kernel
 from tvm_tile.schedule.wgmma.padding import unpadded
-from tvm_tile.tile.product import Product, find_product, fold_window
-from tvm_tile.tile.warpgroup import LINE, WarpgroupTile, construct_warpgroup, warpgroup_dtypes
+from tvm_tile.tile.product import Product, find_product, fold_window, spread_steps
+from tvm_tile.tile.warpgroup import (
+    LINE,
+    LONGEST_STEP,
+    WarpgroupTile,
+    construct_warpgroup,
+    warpgroup_dtypes,
+)
 
 
 def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
@@ -86,7 +92,8 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Product, Epilogue] | None:
     epilogue = _epilogue(sch, form, block, operator)
     if product is None or epilogue is None:
         return None
-    return fold_window(product, LINE // product.left.tensor.element_size), epilogue
+    folded = fold_window(product, LINE // product.left.tensor.element_size)
+    return spread_steps(folded, LONGEST_STEP), epilogue
 
 
 def _epilogue(
