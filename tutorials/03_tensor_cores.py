@@ -165,8 +165,10 @@ for role, instruction in (
 #    activation and rounding are computed on the way from registers to memory. Nothing about gelu is
 #    written in the rule, so any other element-wise tail would do.
 
-(store,) = (line.strip() for line in choice.func.script().splitlines() if "T.erf" in line)
-print(f"\nThe store, with its epilogue:\n  {store[:94]}\n  ...{store[-94:]}")
+value, *_ = (line.strip() for line in choice.func.script().splitlines() if "T.erf" in line)
+print(
+    f"\nWhat is stored of a sum, the first of four neighbours:\n  {value[:94]}\n  ...{value[-94:]}"
+)
 
 # 7. A convolution is a product, too: its rows are the places of all images, its depth the channels,
 #    and each element of the window is a step, at which the copies start elsewhere. Where they leave
