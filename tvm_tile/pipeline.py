@@ -37,6 +37,7 @@ from tvm_tile.passes import (
     StoredPlans,
     given_name,
     schedule_module,
+    with_blocks_only,
 )
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
@@ -155,12 +156,13 @@ def schedule(
 def relax_pipeline() -> tvm.transform.Pass:
     """The pipeline behind ``tvm.compile(mod, target, relax_pipeline="tvm_tile")``.
 
-    It schedules for the device that the current target describes.
+    It schedules for the CUDA cores of the device that the current target describes: see
+    :class:`tvm_tile.passes.ScheduleTiles`.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        device = device_for_target(Target.current())
+        device = with_blocks_only(device_for_target(Target.current()))
         scheduling = [ScheduleTiles(device), LiftWorkspaces()]
         stages = [*_fusion_passes(device), *scheduling, *_lowering_passes(device)]
         return tvm.transform.Sequential(stages)(mod)

@@ -33,14 +33,15 @@ def test_import_tvm_registers_the_pipeline_lazily() -> None:
 
 
 @pytest.mark.skipif(not INSTALLED, reason="tvm_tile is on the path, but not installed")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_90", "sm_80"])
-def test_tvm_compile_takes_the_pipeline_by_name(arch: str) -> None:
+def test_tvm_compile_takes_the_pipeline_by_name(arch: str, dtype: str) -> None:
     import tvm
     from tvm import relax
 
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((64, 32), "float32"))
-    w = relax.Var("w", relax.TensorType((32, 128), "float32"))
+    x = relax.Var("x", relax.TensorType((64, 32), dtype))
+    w = relax.Var("w", relax.TensorType((32, 128), dtype))
     with builder.function("main", [x, w]):
         with builder.dataflow():
             product = builder.emit(relax.op.matmul(x, w))

@@ -15,7 +15,7 @@ from tvm_tile.passes.plan_function import (
     take_first,
 )
 from tvm_tile.passes.read_transposed import ReadTransposed
-from tvm_tile.passes.schedule_tiles import ScheduleTiles, schedule_module
+from tvm_tile.passes.schedule_tiles import ScheduleTiles, schedule_module, with_blocks_only
 from tvm_tile.passes.stored_plans import StoredPlans
 
 __all__ = [
@@ -34,4 +34,5 @@ __all__ = [
     "given_name",
     "schedule_module",
     "take_first",
+    "with_blocks_only",
 ]

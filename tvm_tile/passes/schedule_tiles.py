@@ -24,16 +24,24 @@ class ScheduleTiles:
 
     before: fused, unscheduled PrimFuncs   after: PrimFuncs with blockIdx and threadIdx bound
 
+    What TVM builds by itself: blocks of TensorIR, for CUDA cores. Kernels for the tensor cores are
+    of its thread-level dialect (TIRx), which its default pipeline does not take.
+
     Args:
         device: the record of the GPU to schedule for, from :func:`tvm_tile.find_device`.
     """
 
     def __init__(self, device: Device) -> None:
-        self.device = device
+        self.device = with_blocks_only(device)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         return schedule_module(mod, self.device)[0]
+
+
+def with_blocks_only(device: Device) -> Device:
+    """A device as schedules for TVM's own build see it: without its matrix units."""
+    return replace(device, matrix_instructions=())
 
 
 def schedule_module(

@@ -52,7 +52,8 @@ def schedule(
     Returns:
         At most ``topk`` schedules, best first; fewer where there are not as many, none where
         no rule takes the function. They keep the function's symbol and are
-        marked as scheduled, so each can replace it in its module.
+        marked as scheduled, so each can replace it in its module. Those of rule ``wgmma`` are of
+        TVM's thread-level dialect: ``tvm.compile(..., tir_pipeline="tirx")`` builds them.
 
     Raises:
         ModelError: this is no PrimFunc, or it has a schedule already.
