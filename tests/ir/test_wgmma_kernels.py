@@ -83,6 +83,18 @@ def box_bytes(match: re.Match[str]) -> int:
     return size * math.prod(-(-span // step) for span, step in zip(spans, steps, strict=True))
 
 
+@pytest.mark.parametrize("name", ["masked", "bias_gelu", "bias_residual_relu", "float32_output"])
+def test_neighbours_are_stored_together(name: str) -> None:
+    (choice,) = choices(BY_NAME[name])
+    built = Builder(H200).build_functions({"product": choice.func})["product"]
+    assert isinstance(built, Program), str(built)
+    (kernel,) = built.kernels
+    wide = "*(float4*)(" if name == "float32_output" else "*(half4*)("
+    stores = [line for line in kernel.source.splitlines() if line.strip().startswith(wide)]
+    assert stores
+    assert "ushort4*)" not in kernel.source  # TVM's vectors of bools are twice as wide as these
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_choice_becomes_machine_code(name: str) -> None:
     (choice,) = choices(BY_NAME[name])
