@@ -7,10 +7,11 @@ from typing import Any
 
 import tvm
 from tvm import relax, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from tvm_tile import compat
 from tvm_tile.frontend.fold import fold_constants
+from tvm_tile.passes.rewriter import ModuleRewriter
 
 _ALIGNMENT = 8  # channels of 16 bits whose rows bulk copies take
 # Element by element, with attributes or scalars besides; ConvertLayout does not know them.
@@ -89,19 +90,8 @@ def _calls(mod: tvm.IRModule) -> list[relax.Call]:
     return found
 
 
-class _Rewriter(PyExprMutator):
-    """A mutator of whole modules."""
-
-    def rewritten(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """``mod``, which it was made for, with every Relax function rewritten."""
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                self.builder_.update_func(var, self.visit_expr(func))
-        return self.builder_.get()
-
-
 @mutator
-class _Widen(_Rewriter):
+class _Widen(ModuleRewriter):
     """Thin convolutions with eight channels, and the image's border there in memory."""
 
     def __init__(self, mod: tvm.IRModule, is_thin: Callable[[relax.Call], bool]) -> None:
@@ -126,7 +116,7 @@ class _Widen(_Rewriter):
 
 
 @mutator
-class _Unstack(_Rewriter):
+class _Unstack(ModuleRewriter):
     """``stack(x, y)`` as a concatenation: ConvertLayout fails on the former."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -143,7 +133,7 @@ class _Unstack(_Rewriter):
 
 
 @mutator
-class _MergePermutations(_Rewriter):
+class _MergePermutations(ModuleRewriter):
     """``permute(permute(x))`` is one permutation, or none; ``clip(permute(x))`` permutes last."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:

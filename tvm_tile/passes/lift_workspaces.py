@@ -9,10 +9,11 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
-from tvm.relax.expr_functor import PyExprMutator, PyExprVisitor, mutator, visitor
+from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
 from tvm.s_tir import SBlockRealize
 
 from tvm_tile import compat
+from tvm_tile.passes.rewriter import ModuleRewriter
 from tvm_tile.schedule.steps import replace_parts
 
 
@@ -46,11 +47,7 @@ class LiftWorkspaces:
             # The type of a GlobalVar tells the parameters, so that it is another one now.
             del result[name]
             result[own.var] = own.func
-        rewriter = _Rewriter(result, lifted)
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                rewriter.builder_.update_func(var, rewriter.visit_expr(func))
-        return rewriter.builder_.get()
+        return _Rewriter(result, lifted).rewritten(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class _Lifted:
 
 
 @mutator
-class _Rewriter(PyExprMutator):
+class _Rewriter(ModuleRewriter):
     def __init__(self, mod: tvm.IRModule, lifted: Mapping[str, _Lifted]) -> None:
         super().__init__(mod)
         self._lifted = lifted

@@ -7,7 +7,9 @@ from typing import Any
 
 import tvm
 from tvm import relax, te
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
+
+from tvm_tile.passes.rewriter import ModuleRewriter
 
 
 @tvm.transform.module_pass(opt_level=0, name="ReadTransposed")
@@ -23,15 +25,11 @@ class ReadTransposed:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        rewriter = _Rewriter(mod)
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                rewriter.builder_.update_func(var, rewriter.visit_expr(func))
-        return rewriter.builder_.get()
+        return _Rewriter(mod).rewritten(mod)
 
 
 @mutator
-class _Rewriter(PyExprMutator):
+class _Rewriter(ModuleRewriter):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if call.op != tvm.ir.Op.get("relax.matmul") or min(a.ty.ndim for a in call.args) < 2:

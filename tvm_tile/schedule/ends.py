@@ -29,8 +29,8 @@ from tvm_tile.schedule.guards import (
     ranges_of,
     realize_of,
     with_guards,
+    zero_unless,
 )
-from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.tile.rtile import RProgram
 
 
@@ -74,12 +74,9 @@ def _filled(
     ends = [_are_equal(part, inside, ranges) for part in parts]
     if not any(ends) or not isinstance(block.body, tirx.BufferStore):
         return None
-    store = block.body
-    zero = tirx.const(0, str(store.value.ty.dtype))
-    value = tirx.if_then_else(variable.var < variable.dom.extent, store.value, zero)
-    body = tirx.BufferStore(store.buffer, value, store.indices)
+    filled = zero_unless(variable.var < variable.dom.extent, block)
     kept = [part for part, is_end in zip(parts, ends, strict=True) if not is_end]
-    return SBlockRealize(realize.iter_values, conjunction(kept), replace_parts(block, body=body))
+    return SBlockRealize(realize.iter_values, conjunction(kept), filled)
 
 
 def _are_equal(first: Any, second: Any, ranges: sym.Analyzer) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import ir, sym, tirx
-from tvm.s_tir import SBlockRealize, Schedule
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.schedule.steps import SBlockRV, replace_parts
 
@@ -76,14 +76,18 @@ def zero_outside(func: tirx.PrimFunc, copies: Sequence[str]) -> tirx.PrimFunc:
         block = realize.block
         if block.name_hint not in copies or not variables_in(realize.predicate):
             return realize
-        store = block.body
-        zero = tirx.const(0, store.value.ty.dtype)
-        value = tirx.if_then_else(realize.predicate, store.value, zero)
-        body = tirx.BufferStore(store.buffer, value, store.indices)
-        always = tirx.const(True, "bool")
-        return SBlockRealize(realize.iter_values, always, replace_parts(block, body=body))
+        filled = zero_unless(realize.predicate, block)
+        return SBlockRealize(realize.iter_values, conjunction(()), filled)
 
     return func.with_body(tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post"))
+
+
+def zero_unless(condition: Any, block: SBlock) -> SBlock:
+    """A copy that stores zero where ``condition`` does not hold, without reading."""
+    store = block.body
+    zero = tirx.const(0, str(store.value.ty.dtype))
+    value = tirx.if_then_else(condition, store.value, zero)
+    return replace_parts(block, body=tirx.BufferStore(store.buffer, value, store.indices))
 
 
 def realize_of(func: tirx.PrimFunc, name: str) -> SBlockRealize:

@@ -7,9 +7,12 @@ the filters, its depth the channels, and each element of the window is a step.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
+
+_Dimension = tuple[int, AffineIndex, int]  # extent, index, stride in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,11 @@ class Operand:
     def extent(self) -> int:
         """Rows of the left operand, columns of the right one."""
         return math.prod(axis.extent for axis in self.free)
+
+    @property
+    def dimensions(self) -> list[_Dimension]:
+        """Extent, index and stride of each."""
+        return list(zip(self.tensor.shape, self.indices, self.strides, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,25 +141,22 @@ def fold_window(product: Product, line: int) -> Product:
 
 def _folded(operand: Operand, step: Axis, depth: Axis, longer: Axis) -> Operand | None:
     """An operand with its last two dimensions as one, the rest of the window's index before it."""
-    shape, indices, strides = operand.tensor.shape, operand.indices, operand.strides
-    if not operand.is_depth_major or len(shape) < 2 or shape[-1] != depth.extent:
+    if not operand.is_depth_major or len(operand.indices) < 2:
         return None
-    window = indices[-2]
+    *dimensions, (_, window, stride), (extent, _, element) = operand.dimensions
     rest = tuple(term for term in window.terms if term[0] != step.name)
-    used = sum(index.coefficient(step.name) != 0 for index in indices)
-    if window.coefficient(step.name) != 1 or window.offset or len(rest) > 1 or used > 1:
+    used = sum(index.coefficient(step.name) != 0 for index in operand.indices)
+    is_window = window.coefficient(step.name) == 1 and not window.offset and used == 1
+    if extent != depth.extent or not is_window or len(rest) > 1:
         return None
     free = {axis.name: axis for axis in operand.free}
-    dimensions = list(zip(shape[:-2], indices[:-2], strides[:-2], strict=True))
     for name, coefficient in rest:
         if name not in free:
             return None
         place = AffineIndex(((name, 1),))
-        dimensions.append((free[name].extent, place, strides[-2] * coefficient))
-    dimensions.append((longer.extent, AffineIndex(((longer.name, 1),)), strides[-1]))
-    extents, places, steps = zip(*dimensions, strict=True)
-    tensor = Tensor(operand.tensor.name, extents, operand.tensor.dtype)
-    return replace(operand, tensor=tensor, indices=places, strides=steps)
+        dimensions.append((free[name].extent, place, stride * coefficient))
+    dimensions.append((longer.extent, AffineIndex(((longer.name, 1),)), element))
+    return _seen_as(operand, dimensions)
 
 
 def spread_steps(product: Product, longest: int) -> Product:
@@ -166,10 +171,8 @@ def spread_steps(product: Product, longest: int) -> Product:
 
 def _spread(operand: Operand, longest: int) -> Operand:
     free = {axis.name: axis for axis in operand.free}
-    dimensions: list[tuple[int, AffineIndex, int]] = []
-    for extent, index, stride in zip(
-        operand.tensor.shape, operand.indices, operand.strides, strict=True
-    ):
+    dimensions: list[_Dimension] = []
+    for extent, index, stride in operand.dimensions:
         long = [(name, c) for name, c in index.terms if name in free and c > longest]
         if index.offset or not long:
             dimensions.append((extent, index, stride))
@@ -179,9 +182,14 @@ def _spread(operand: Operand, longest: int) -> Operand:
         dimensions.append((free[name].extent, AffineIndex(((name, 1),)), stride * coefficient))
         if rest:
             dimensions.append((extent, AffineIndex(rest), stride))
-    extents, places, strides = zip(*dimensions, strict=True)
+    return _seen_as(operand, dimensions)
+
+
+def _seen_as(operand: Operand, dimensions: Sequence[_Dimension]) -> Operand:
+    """The same memory with other dimensions."""
+    extents, indices, strides = zip(*dimensions, strict=True)
     tensor = Tensor(operand.tensor.name, extents, operand.tensor.dtype)
-    return replace(operand, tensor=tensor, indices=places, strides=strides)
+    return replace(operand, tensor=tensor, indices=indices, strides=strides)
 
 
 def _without_units(operator: Operator) -> Operator:

@@ -83,6 +83,21 @@ class WarpgroupTile:
         return _ROWS * self.instructions * self.consumers
 
     @property
+    def stage_bytes(self) -> int:
+        """Of a chunk of both operands."""
+        return (self.block_rows + self.width) * LINE
+
+    @property
+    def store_shape(self) -> tuple[int, ...]:
+        """Floats through which sums go out: the block's part of them, or a corner a warp.
+
+        Their padding keeps neighbouring rows on different banks.
+        """
+        if self.splits > 1:
+            return (self.block_rows, self.width + PARTIAL_PADDING)
+        return (4 * self.consumers, CORNER_ROWS, CORNER_PITCH)
+
+    @property
     def block_size(self) -> int:
         """Threads: the consumers' and the producer's warpgroup."""
         return WARPGROUP * (self.consumers + 1)
@@ -183,7 +198,7 @@ def _box(operand: Operand, size: int, line: int) -> tuple[int, ...] | None:
     fitting = (box for box in itertools.product(*choices) if math.prod(box) <= size)
 
     def waste(box: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        return _count(axes, box), tuple(-extent for extent in reversed(box))
+        return math.prod(counts(axes, box)), tuple(-extent for extent in reversed(box))
 
     return min(fitting, key=waste)
 
@@ -198,9 +213,9 @@ def _step_of(operand: Operand, axis: Axis) -> int:
     return next(i.coefficient(axis.name) for i in operand.indices if i.coefficient(axis.name))
 
 
-def _count(axes: Sequence[Axis], box: Sequence[int]) -> int:
-    """Tiles of a box over all axes."""
-    return math.prod(-(-axis.extent // size) for axis, size in zip(axes, box, strict=True))
+def counts(axes: Sequence[Axis], box: Sequence[int]) -> list[int]:
+    """Tiles of a box along each axis."""
+    return [-(-axis.extent // size) for axis, size in zip(axes, box, strict=True)]
 
 
 def _tile(
@@ -211,35 +226,32 @@ def _tile(
     shape: tuple[int, int, int, int],
 ) -> WarpgroupTile | None:
     consumers, instructions, width, splits = shape
-    block_rows = _ROWS * consumers * instructions
-    memory = device.memory(MemoryLevel.SHARED)
-    stage = (block_rows + -(-width // 8) * 8) * LINE
-    stored = 4 * consumers * CORNER_ROWS * CORNER_PITCH * 4
-    if splits > 1:
-        stored = block_rows * (width + PARTIAL_PADDING) * 4
-    stages = min(_MOST_STAGES, (memory.capacity - _BARRIERS - stored) // stage)
-    row_tiles = _count(product.left.free, rows)
-    tiles = product.batches * row_tiles * _count(product.right.free, columns)
-    if stages < _FEWEST_STAGES or stored + _BARRIERS > STATIC_SHARED_LIMIT:
-        return None
+    row_tiles = math.prod(counts(product.left.free, rows))
+    tiles = product.batches * row_tiles * math.prod(counts(product.right.free, columns))
     if splits > 1 and not _can_split(product, device, tiles, splits):
         return None
     tile = WarpgroupTile(
         rows=rows,
         columns=columns,
         depth=LINE // product.left.tensor.element_size,
-        stages=stages,
+        stages=0,
         consumers=consumers,
         instructions=instructions,
         width=width,
-        raster=min(row_tiles, max(1, 2048 // block_rows)),
+        raster=min(row_tiles, max(1, 2048 // (_ROWS * consumers * instructions))),
         splits=splits,
         grid=min(tiles * splits, device.multi_processor_count),
         tiles=tiles,
-        shared_bytes=stages * stage + stored + _BARRIERS,
+        shared_bytes=0,
         registers=width * instructions // 2 + 40,
         seconds=0.0,
     )
+    fixed = math.prod(tile.store_shape) * 4 + _BARRIERS
+    capacity = device.memory(MemoryLevel.SHARED).capacity
+    stages = min(_MOST_STAGES, (capacity - fixed) // tile.stage_bytes)
+    if stages < _FEWEST_STAGES or fixed > STATIC_SHARED_LIMIT:
+        return None
+    tile = replace(tile, stages=stages, shared_bytes=stages * tile.stage_bytes + fixed)
     return replace(tile, seconds=_seconds(product, device, tile))
 
 
@@ -248,17 +260,20 @@ def _can_split(product: Product, device: Device, tiles: int, splits: int) -> boo
 
     A cluster lives in one group of multiprocessors. Larger ones do not fill every group.
     """
-    chunks = _chunks(product)
-    last = chunks - (splits - 1) * -(-chunks // splits)
+    last = math.prod(chunk_counts(product)) - (splits - 1) * chunks_each(product, splits)
     usable = device.multi_processor_count * (1 if splits <= _PAIR else _IN_CLUSTERS)
     return tiles * splits <= usable and last >= _LEAST_CHUNKS
 
 
-def _chunks(product: Product) -> int:
-    """Of a tile's whole sum."""
+def chunk_counts(product: Product) -> list[int]:
+    """Chunks of a tile's whole sum along the steps and the depth, in this order."""
     depth = LINE // product.left.tensor.element_size
-    steps = math.prod(axis.extent for axis in product.steps)
-    return steps * -(-product.depth.extent // depth)
+    return counts((*product.steps, product.depth), [*(1 for _ in product.steps), depth])
+
+
+def chunks_each(product: Product, splits: int) -> int:
+    """Of every block but the last that share a tile's sum."""
+    return -(-math.prod(chunk_counts(product)) // splits)
 
 
 # Fitted to 913 tiles of 42 products and convolutions, measured on an H200: the first choice is
@@ -285,7 +300,7 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile) -> float:
     fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * _FILL / units)
     step = _norm(_STEP_POWER, multiply, fill, _RING_SECONDS / tile.stages)
     turns = -(-tile.tiles * tile.splits // tile.grid)
-    busy = turns * -(-_chunks(product) // tile.splits) * step
+    busy = turns * chunks_each(product, tile.splits) * step
     busy += _SPLIT_SECONDS * math.log2(tile.splits)
     stream = product.traffic / (device.read_bandwidth * _STREAM)
     return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, stream)

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.tile_graph import Operator
 
 
@@ -51,9 +52,7 @@ class Epilogue:
     @property
     def _loads(self) -> list[Any]:
         """Of parameters."""
-        found: list[Any] = []
-        for expr in (self.value, *self.indices):
-            tvm_ffi.structural_walk(expr, (ir.TensorLoad, found.append), order="pre")
+        found = (load for expr in (self.value, *self.indices) for load in loads_in(expr))
         return [load for load in found if not load.source.same_as(self.sums)]
 
     def at(
@@ -71,11 +70,8 @@ class Epilogue:
             if not isinstance(var.ty, ir.PrimType):
                 return var  # a buffer
             value = place[self.axes[var]] if var in self.axes else tirx.const(0)
-            return (
-                value
-                if str(value.ty.dtype) == str(var.ty.dtype)
-                else tirx.Cast(str(var.ty.dtype), value)
-            )
+            dtype = str(var.ty.dtype)
+            return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
         def load(node: ir.TensorLoad) -> Any:
             if node.source.same_as(self.sums):
@@ -105,9 +101,7 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
     if not isinstance(store, tirx.BufferStore):
         return None
     sums = reduction.body.buffer
-    loads: list[Any] = []
-    tvm_ffi.structural_walk(store.value, (ir.TensorLoad, loads.append), order="pre")
-    own = [load for load in loads if load.source.same_as(sums)]
+    own = [load for load in loads_in(store.value) if load.source.same_as(sums)]
     if not own or any(not _are_same(own[0].indices, load.indices) for load in own):
         return None
     extents = {v.var: int(v.dom.extent) for v in output.iter_vars}

@@ -31,22 +31,11 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.wgmma.epilogue import Epilogue
 from tvm_tile.schedule.wgmma.operand import Chunks
-from tvm_tile.schedule.wgmma.split import (
-    keep_sums,
-    make_partial,
-    store_totals,
-    wait_for_cluster,
-)
+from tvm_tile.schedule.wgmma.split import keep_sums, store_totals, wait_for_cluster
 from tvm_tile.schedule.wgmma.store import Store
 from tvm_tile.schedule.wgmma.walk import Place, chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import (
-    CORNER_PITCH,
-    CORNER_ROWS,
-    LINE,
-    WARPGROUP,
-    WarpgroupTile,
-)
+from tvm_tile.tile.warpgroup import LINE, WARPGROUP, WarpgroupTile
 
 _PTX_NAMES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3"}
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
@@ -60,7 +49,6 @@ class _Ring:
     data: Any
     full: Any
     empty: Any
-    stage_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +82,7 @@ def write_kernel(
     """
     sides = (
         Chunks(product.left, tile.rows, 0, product.depth, tile.depth),
-        Chunks(
-            product.right,
-            tile.columns,
-            tile.block_rows * LINE,
-            product.depth,
-            tile.depth,
-        ),
+        Chunks(product.right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
     )
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
@@ -118,20 +100,14 @@ def write_kernel(
         }
         ring = _make_ring(tile, thread)
         kernel = _Kernel(product, tile, sides, ring, block, rank, thread)
-        store = Store(product, tile, epilogue, views, _store_memory(tile))
+        memory = ib.alloc_buffer(tile.store_shape, scope="shared")
+        store = Store(product, tile, epilogue, views, memory)
         with ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
             with ib.Else():
                 _consume(kernel, store)
     return builder.get()
-
-
-def _store_memory(tile: WarpgroupTile) -> Any:
-    """What sums pass through on their way out: a whole part, or a corner for each warp."""
-    if tile.splits > 1:
-        return make_partial(tile)
-    return ib.alloc_buffer((tile.consumers * 4, CORNER_ROWS, CORNER_PITCH), scope="shared")
 
 
 def _argument(param: Any) -> Any:
@@ -141,8 +117,7 @@ def _argument(param: Any) -> Any:
 
 def _make_ring(tile: WarpgroupTile, thread: Any) -> _Ring:
     """Shared memory, its barriers initialized and visible to the copy engine."""
-    stage_bytes = (tile.block_rows + tile.width) * LINE
-    size = (tile.stages * stage_bytes,)
+    size = (tile.stages * tile.stage_bytes,)
     data = ib.alloc_buffer(size, "uint8", scope="shared.dyn", align=1024)
     full, empty = (
         ib.alloc_buffer((tile.stages,), "uint64", scope="shared", align=8) for _ in range(2)
@@ -153,7 +128,7 @@ def _make_ring(tile: WarpgroupTile, thread: Any) -> _Ring:
         ib.evaluate(init(empty.ptr_to([stage]), T.uint32(tile.consumers)))
     ib.evaluate(T.ptx.fence.proxy.async_.shared__cta())
     ib.evaluate(T.cuda.cta_sync())
-    return _Ring(data, full, empty, stage_bytes)
+    return _Ring(data, full, empty)
 
 
 class _Turn:
@@ -197,7 +172,7 @@ def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
         turn = _Turn(tile.stages)
 
         def stage(offset: int) -> Any:
-            return ring.data.ptr_to([turn.stage * ring.stage_bytes + offset])
+            return ring.data.ptr_to([turn.stage * tile.stage_bytes + offset])
 
         def fill(origin: Place) -> None:
             first, count = own_chunks(product, tile, kernel.rank)
@@ -251,9 +226,9 @@ def _consume(kernel: _Kernel, store: Store) -> None:
         if tile.splits == 1:
             store.write(sums, thread, origin)
             return
-        keep_sums(tile, store.memory, sums, thread)
+        keep_sums(store, sums, thread)
         wait_for_cluster()
-        store_totals(store, store.memory, kernel.rank, thread, origin)
+        store_totals(store, kernel.rank, thread, origin)
         wait_for_cluster()
 
     for_tiles(product, tile, kernel.block, compute)
@@ -267,13 +242,12 @@ def _multiply(
     dtype = _PTX_NAMES[kernel.product.left.tensor.dtype]
     depth = tile.depth // _INSTRUCTION_DEPTHS
     name = f"wgmma.mma_async.sync.aligned.m64n{tile.width}k{depth}.f32.{dtype}.{dtype}"
-    moved = tirx.Cast("uint64", stage * (kernel.ring.stage_bytes // 16))
+    moved = tirx.Cast("uint64", stage * (tile.stage_bytes // 16))
     first, second = (ib.Bind(descriptor + moved) for descriptor in descriptors)
     count = tile.width // 2
-    negated = (1, 1)  # 1: not
-    modifiers = [*negated, int(left.is_transposed), int(right.is_transposed)]
-    if kernel.product.left.tensor.element_size == 1:
-        modifiers = [*negated]  # there is no transposition to be asked for
+    modifiers = [1, 1]  # neither operand is negated
+    if kernel.product.left.tensor.element_size > 1:  # bytes cannot be transposed
+        modifiers += [int(left.is_transposed), int(right.is_transposed)]
     for step in range(_INSTRUCTION_DEPTHS):
         for instruction in range(tile.instructions):
             rows = instruction * left.instruction_rows + step * left.instruction_depth

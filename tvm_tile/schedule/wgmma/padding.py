@@ -9,6 +9,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, AffineIndex
+from tvm_tile.schedule.guards import conjuncts
 
 
 def unpadded(read: Access, producer: SBlock) -> Access | None:
@@ -59,10 +60,4 @@ def _holds_inside(condition: Any, load: ir.TensorLoad, producer: SBlock) -> bool
             if isinstance(offset, tirx.IntImm):
                 low, high = -offset, extent - offset
         analyzer.bind(v.var, ir.Range(low, high))
-    return all(analyzer.can_prove(clause) for clause in _clauses(condition))
-
-
-def _clauses(condition: Any) -> list[Any]:
-    if isinstance(condition, tirx.And):
-        return [*_clauses(condition.a), *_clauses(condition.b)]
-    return [condition]
+    return all(analyzer.can_prove(clause) for clause in conjuncts(condition))

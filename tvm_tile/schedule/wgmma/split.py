@@ -28,12 +28,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.wgmma.store import QUAD, Store, first_row, when
 from tvm_tile.schedule.wgmma.walk import Place, place_in
-from tvm_tile.tile.warpgroup import PARTIAL_PADDING, WARPGROUP, WarpgroupTile
-
-
-def make_partial(tile: WarpgroupTile) -> Any:
-    """Shared memory for one block's part of a tile; its padding keeps rows on different banks."""
-    return ib.alloc_buffer((tile.block_rows, tile.width + PARTIAL_PADDING), scope="shared")
+from tvm_tile.tile.warpgroup import WARPGROUP
 
 
 def wait_for_cluster() -> None:
@@ -42,32 +37,30 @@ def wait_for_cluster() -> None:
     ib.evaluate(T.cuda.cluster_sync())
 
 
-def keep_sums(tile: WarpgroupTile, partial: Any, sums: Any, thread: Any) -> None:
-    """Put the sums of one consumer thread, pairs of neighbours, into the block's part."""
+def keep_sums(store: Store, sums: Any, thread: Any) -> None:
+    """Put the sums of one consumer thread into the block's part, which is the store's memory."""
+    tile = store.tile
     warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
     for instruction in range(tile.instructions):
-        first = ib.Bind(first_row(tile, warp, instruction) + lane // 4)
-        registers = instruction * tile.width // 2
-        with ib.unroll(tile.width // 8) as octet:
-            for half in range(2):
-                with ib.vectorized(2) as v:
-                    value = sums[registers + octet * 4 + half * 2 + v]
-                    column = octet * 8 + lane % 4 * 2 + v
-                    ib.buffer_store(partial, value, [first + half * 8, column])
+        first = ib.Bind(first_row(tile, warp, instruction))
+
+        def at(row: Any, column: Any, first: Any = first) -> list[Any]:
+            return [first + row, column]
+
+        store.lay_down(sums, instruction * tile.width // 2, tile.width, lane, at)
 
 
-def store_totals(store: Store, partial: Any, rank: Any, thread: Any, origin: Place) -> None:
+def store_totals(store: Store, rank: Any, thread: Any, origin: Place) -> None:
     """Add the parts of this block's rows, those of its number in the cluster, and store them.
 
     Args:
-        store: the epilogue, and where it goes.
-        partial: this block's part.
+        store: the epilogue, where it goes, and this block's part.
         rank: this block's number in its cluster.
         thread: its number among all consumers' threads.
         origin: first values of the tile's axes.
     """
     tile = store.tile
-    parts = [_part_of(tile, partial, number) for number in range(tile.splits)]
+    parts = [_part_of(store, number) for number in range(tile.splits)]
     rows = tile.block_rows // tile.splits
     quads = rows * tile.width // QUAD
     threads = tile.consumers * WARPGROUP
@@ -87,12 +80,11 @@ def store_totals(store: Store, partial: Any, rank: Any, thread: Any, origin: Pla
             store.quad(lambda v: totals[v], column, {**origin, **place})
 
 
-def _part_of(tile: WarpgroupTile, partial: Any, block: int) -> Any:
+def _part_of(store: Store, block: int) -> Any:
     """The part of another block of the cluster, as this one can read it."""
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
-    ib.evaluate(T.ptx.mapa.u64(mapped[0], partial.ptr_to([0, 0]), T.uint32(block)))
+    ib.evaluate(T.ptx.mapa.u64(mapped[0], store.memory.ptr_to([0, 0]), T.uint32(block)))
     kind = ir.PointerType(ir.PrimType("float32"), "shared")
     pointer = tirx.Var("part", kind)
     ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
-    shape = (tile.block_rows, tile.width + PARTIAL_PADDING)
-    return ib.decl_buffer(shape, "float32", data=pointer, scope="shared")
+    return ib.decl_buffer(store.tile.store_shape, "float32", data=pointer, scope="shared")

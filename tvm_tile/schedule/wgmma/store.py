@@ -37,7 +37,7 @@ class Store:
         tile: how they lie.
         epilogue: what becomes of a sum.
         buffers: the epilogue's parameters by name.
-        memory: float32 in shared memory: a corner for each consumer warp.
+        memory: float32 in shared memory, of the tile's ``store_shape``.
     """
 
     product: Product
@@ -61,19 +61,37 @@ class Store:
             row = ib.Bind(first_row(tile, warp, instruction))
             registers = instruction * tile.width // 2
             with ib.unroll(tile.width // columns) as part:
-                self._lay_down(sums, registers + part * (columns // 2), columns, warp, lane)
+                held = registers + part * (columns // 2)
+                self.lay_down(sums, held, columns, lane, lambda row, column: [warp, row, column])
                 ib.evaluate(T.cuda.warp_sync())
                 self._take_up((row, part * columns), columns, warp, lane, origin)
                 ib.evaluate(T.cuda.warp_sync())
 
-    def _lay_down(self, sums: Any, first: Any, columns: int, warp: Any, lane: Any) -> None:
-        """Pairs of neighbours, eight columns apart, of rows ``lane // 4`` and eight below."""
+    def lay_down(
+        self,
+        sums: Any,
+        first: Any,
+        columns: int,
+        lane: Any,
+        at: Callable[[Any, Any], list[Any]],
+    ) -> None:
+        """Put a thread's sums of so many columns into memory.
+
+        They are pairs of neighbours, eight columns apart, of rows ``lane // 4`` and eight below.
+
+        Args:
+            sums: its registers.
+            first: of them, the first.
+            columns: of which it has a quarter.
+            lane: its number in its warp.
+            at: row of the warp's 16, and column -> indices in memory.
+        """
         with ib.unroll(columns // 8) as octet:
             for half in range(2):
                 row, column = lane // 4 + half * 8, octet * 8 + lane % 4 * 2
                 with ib.vectorized(2) as v:
                     value = sums[first + octet * 4 + half * 2 + v]
-                    ib.buffer_store(self.memory, value, [warp, row, column + v])
+                    ib.buffer_store(self.memory, value, at(row, column + v))
 
     def _take_up(
         self, first: tuple[Any, Any], columns: int, warp: Any, lane: Any, origin: Place
@@ -84,13 +102,8 @@ class Store:
         with ib.unroll(CORNER_ROWS // per_pass) as turn:
             row = ib.Bind(turn * per_pass + lane // threads)
             column = ib.Bind(lane % threads * QUAD)
-            rows, fits = place_in(
-                self.product.left,
-                self.tile.rows,
-                self.tile.block_rows,
-                first[0] + row,
-                origin,
-            )
+            left, tile = self.product.left, self.tile
+            rows, fits = place_in(left, tile.rows, tile.block_rows, first[0] + row, origin)
             if threads * per_pass < 32:
                 fits.append(lane < threads * per_pass)
             with when(fits):

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.warpgroup import WarpgroupTile
+from tvm_tile.tile.warpgroup import WarpgroupTile, chunk_counts, chunks_each, counts
 
 Place = Mapping[str, Any]
 """Name of an axis -> its value."""
@@ -30,21 +30,17 @@ def for_tiles(
 
 def _origin(product: Product, tile: WarpgroupTile, index: Any) -> Place:
     """The first value of every axis in a tile."""
-    rows = _counts(product.left.free, tile.rows)
-    columns = _counts(product.right.free, tile.columns)
+    rows = counts(product.left.free, tile.rows)
+    columns = counts(product.right.free, tile.columns)
     row, column, batch = _raster(index, math.prod(rows), math.prod(columns), tile.raster)
     origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
-    for axes, counts, box, position in (
+    for axes, tiles, box, position in (
         (product.left.free, rows, tile.rows, row),
         (product.right.free, columns, tile.columns, column),
     ):
-        sizes = zip(digits(position, axes, counts), box, strict=True)
+        sizes = zip(digits(position, axes, tiles), box, strict=True)
         origin |= {name: ib.Bind(value * size) for (name, value), size in sizes}
     return origin
-
-
-def _counts(axes: Sequence[Axis], box: Sequence[int]) -> list[int]:
-    return [-(-axis.extent // size) for axis, size in zip(axes, box, strict=True)]
 
 
 def _raster(index: Any, rows: int, columns: int, group: int) -> tuple[Any, Any, Any]:
@@ -60,11 +56,11 @@ def _raster(index: Any, rows: int, columns: int, group: int) -> tuple[Any, Any, 
     return ib.Bind(first + rest % size), ib.Bind(rest // size), batch
 
 
-def digits(value: Any, axes: Sequence[Axis], counts: Sequence[int]) -> list[tuple[str, Any]]:
+def digits(value: Any, axes: Sequence[Axis], extents: Sequence[int]) -> list[tuple[str, Any]]:
     """``value`` as one digit an axis, the last one the fastest."""
     found: list[tuple[str, Any]] = []
     below = 1
-    for axis, count in reversed(list(zip(axes, counts, strict=True))):
+    for axis, count in reversed(list(zip(axes, extents, strict=True))):
         digit = value if below == 1 else value // below
         is_first = len(found) == len(axes) - 1
         found.append((axis.name, digit if is_first else digit % count))
@@ -77,22 +73,18 @@ def own_chunks(product: Product, tile: WarpgroupTile, rank: Any) -> tuple[Any, A
 
     ``rank`` is the block's number among those that share the tile.
     """
-    total = math.prod(_chunk_counts(product, tile))
+    total = math.prod(chunk_counts(product))
     if tile.splits == 1:
         return 0, total
-    each = -(-total // tile.splits)
+    each = chunks_each(product, tile.splits)
     first = ib.Bind(rank * each)
     return first, each if total % tile.splits == 0 else ib.Bind(ib.min(each, total - first))
-
-
-def _chunk_counts(product: Product, tile: WarpgroupTile) -> list[int]:
-    return [*(axis.extent for axis in product.steps), -(-product.depth.extent // tile.depth)]
 
 
 def chunk_place(product: Product, tile: WarpgroupTile, chunk: Any) -> Place:
     """Value of every summed axis in a chunk; of the depth, the first."""
     axes = (*product.steps, product.depth)
-    place = dict(digits(chunk, axes, _chunk_counts(product, tile)))
+    place = dict(digits(chunk, axes, chunk_counts(product)))
     place[product.depth.name] = place[product.depth.name] * tile.depth
     return place
 
