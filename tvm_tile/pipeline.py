@@ -26,6 +26,7 @@ from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
     ChannelsLast,
+    KeepGraphResults,
     LiftWorkspaces,
     MarkReductions,
     MeasureCandidates,
@@ -284,7 +285,8 @@ def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
 
 def _lowering_passes(device: Device) -> list[tvm.transform.Pass]:
     """Calls and memory to the virtual machine's terms."""
-    graph = [relax.transform.RewriteCUDAGraph()] if device.supports_graphs else []
+    capture = [relax.transform.RewriteCUDAGraph(), KeepGraphResults()]
+    graph = capture if device.supports_graphs else []
     return [
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import tvm
 from tvm import IRModule, relax
 from tvm.relax import op
 
 from tvm_tile import find_device
-from tvm_tile.pipeline import fuse
+from tvm_tile.passes import KeepGraphResults, schedule_module
+from tvm_tile.pipeline import Options, _lower, fuse
 
 Build = Callable[..., relax.Expr]
 
@@ -71,3 +73,31 @@ class TestMarkReductions:
 
     def test_products_read_too_often_for_that(self) -> None:
         assert kernels(module(lambda x, w: op.matmul(op.exp(x), w), (64, 64), (64, 64))) == 2
+
+
+class TestKeepGraphResults:
+    def test_no_captured_call_is_without_a_place_for_its_result(self) -> None:
+        """As in attention: of three kernels the one in the middle alone is captured."""
+
+        def between(x: relax.Expr, w: relax.Expr) -> relax.Expr:
+            return op.matmul(op.nn.softmax(op.matmul(x, w)), w)
+
+        device = find_device("nvidia/h200")
+        fused = fuse(module(between, (64, 64), (64, 64)), device)
+        scheduled, _ = schedule_module(fused, device)
+        text = str(_lower(scheduled, device, Options()).script())
+        calls = [line for line in text.splitlines() if "run_or_capture" in line]
+        assert calls
+        assert all("ty_args=(R.Any,)" in call for call in calls)
+
+    def test_other_results_keep_their_types(self) -> None:
+        builder = relax.BlockBuilder()
+        tensor = relax.TensorType((4,), "float32")
+        run = relax.ExternFunc("vm.builtin.cuda_graph.run_or_capture")
+        x = relax.Var("x", tensor)
+        with builder.function("main", [x]):
+            result = relax.TupleType([tensor])
+            call = op.call_builtin_with_ctx(run, relax.Tuple([x]), ty_args=result)
+            builder.emit_func_output(builder.emit(call))
+        before = builder.get()
+        tvm.ir.assert_structural_equal(KeepGraphResults()(before), before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
@@ -22,6 +23,7 @@ __all__ = [
     "DLIGHT",
     "STATEMENTS",
     "ChannelsLast",
+    "KeepGraphResults",
     "LiftWorkspaces",
     "MarkReductions",
     "MeasureCandidates",
