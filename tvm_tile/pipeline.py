@@ -26,6 +26,7 @@ from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
     ChannelsLast,
+    FuseTiles,
     KeepGraphResults,
     LiftWorkspaces,
     MarkReductions,
@@ -278,6 +279,7 @@ def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
+        FuseTiles(device),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.fuse_tiles import FuseTiles
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -23,6 +24,7 @@ __all__ = [
     "DLIGHT",
     "STATEMENTS",
     "ChannelsLast",
+    "FuseTiles",
     "KeepGraphResults",
     "LiftWorkspaces",
     "MarkReductions",

@@ -45,6 +45,8 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     if output is None or any(op is None for op in reductions):
         return ()
     sums = [op for op in reductions if op is not None]
+    if any(map(is_contraction, sums)):
+        return ()
     if len(sums) == 1 and not _returns_to_its_row(sums[0], output):
         return ()
     rows = _row_axes(output, sums)

@@ -21,7 +21,7 @@ from tvm_tile.tile.product import Operand, Product
 
 LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
 WARPGROUP = 128  # threads
-_ROWS = 64  # of one instruction
+ROWS = 64  # of one instruction
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
 _SHAPES = ((1, 1), (2, 1), (2, 2))  # warpgroups, and instructions of each
 # TVM's name of an operand's dtype -> the device record's.
@@ -29,7 +29,7 @@ _DTYPES = {"float16": "float16", "bfloat16": "bfloat16", "float8_e4m3fn": "float
 _STRIDE_ALIGNMENT = 16
 _BOX = 256
 _RANK = 5
-_BARRIERS = 2048  # bytes kept free for the barriers and for aligning the ring
+BARRIER_BYTES = 2048  # bytes kept free for the barriers and for aligning the ring
 # The corner of shared memory in which a consumer warp turns its sums: rows, and floats of a row, of
 # which the last eight keep neighbouring rows on different banks.
 CORNER_ROWS, CORNER_PITCH = 16, 40
@@ -80,7 +80,7 @@ class WarpgroupTile:
     @property
     def block_rows(self) -> int:
         """Rows that the instructions of a block make; boxes may fill fewer."""
-        return _ROWS * self.instructions * self.consumers
+        return ROWS * self.instructions * self.consumers
 
     @property
     def stage_bytes(self) -> int:
@@ -141,15 +141,20 @@ def _can_be_copied(product: Product) -> bool:
     for operand in (product.left, product.right):
         if operand.tensor.element_size == 1 and not operand.is_depth_major:
             return False  # only 16-bit operands can be transposed
-        if not _ends_with_depth(operand, product.depth):
-            return False  # chunks would go on into what lies behind
-        names = {axis.name for axis in operand.free} | {product.depth.name}
-        steps = [c for index in operand.indices for name, c in index.terms if name in names]
-        if len(operand.indices) > _RANK or max(steps) > LONGEST_STEP:
-            return False
-        if any(stride % _STRIDE_ALIGNMENT for stride in operand.strides[:-1]):
+        if not is_copyable(operand, product.depth):
             return False
     return True
+
+
+def is_copyable(operand: Operand, depth: Axis) -> bool:
+    """Whether an operand is a tensor that TMA takes, chunks of its depth at a time."""
+    if not _ends_with_depth(operand, depth):
+        return False  # chunks would go on into what lies behind
+    names = {axis.name for axis in operand.free} | {depth.name}
+    steps = [c for index in operand.indices for name, c in index.terms if name in names]
+    if len(operand.indices) > _RANK or max(steps) > LONGEST_STEP:
+        return False
+    return not any(stride % _STRIDE_ALIGNMENT for stride in operand.strides[:-1])
 
 
 def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
@@ -166,7 +171,7 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
     for (consumers, instructions), width in itertools.product(_SHAPES, _WIDTHS):
         if instructions * width > _WIDTHS[-1]:
             continue  # more than half of a thread's registers would hold sums
-        rows = _box(product.left, _ROWS * consumers * instructions, LINE // element)
+        rows = _box(product.left, ROWS * consumers * instructions, LINE // element)
         columns = _box(product.right, width, LINE // element)
         if rows is None or columns is None:
             continue
@@ -238,7 +243,7 @@ def _tile(
         consumers=consumers,
         instructions=instructions,
         width=width,
-        raster=min(row_tiles, max(1, 2048 // (_ROWS * consumers * instructions))),
+        raster=min(row_tiles, max(1, 2048 // (ROWS * consumers * instructions))),
         splits=splits,
         grid=min(tiles * splits, device.multi_processor_count),
         tiles=tiles,
@@ -246,7 +251,7 @@ def _tile(
         registers=width * instructions // 2 + 40,
         seconds=0.0,
     )
-    fixed = math.prod(tile.store_shape) * 4 + _BARRIERS
+    fixed = math.prod(tile.store_shape) * 4 + BARRIER_BYTES
     capacity = device.memory(MemoryLevel.SHARED).capacity
     stages = min(_MOST_STAGES, (capacity - fixed) // tile.stage_bytes)
     if stages < _FEWEST_STAGES or fixed > STATIC_SHARED_LIMIT:
@@ -295,7 +300,7 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile) -> float:
     units = device.multi_processor_count
     element = product.left.tensor.element_size
     products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
-    rate = dict(device.matrix_flops)[_DTYPES[product.left.tensor.dtype]] * _RATE
+    rate = matrix_rate(device, product.left.tensor.dtype)
     multiply = 2 * products / (rate / units)
     fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * _FILL / units)
     step = _norm(_STEP_POWER, multiply, fill, _RING_SECONDS / tile.stages)
@@ -304,6 +309,11 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile) -> float:
     busy += _SPLIT_SECONDS * math.log2(tile.splits)
     stream = product.traffic / (device.read_bandwidth * _STREAM)
     return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, stream)
+
+
+def matrix_rate(device: Device, dtype: str) -> float:
+    """Operations a second that the tensor cores reach with operands of a dtype."""
+    return dict(device.matrix_flops)[_DTYPES[dtype]] * _RATE
 
 
 def _norm(power: float, *values: float) -> float:

@@ -31,6 +31,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.wgmma.epilogue import Epilogue
 from tvm_tile.schedule.wgmma.operand import Chunks
+from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.schedule.wgmma.split import keep_sums, store_totals, wait_for_cluster
 from tvm_tile.schedule.wgmma.store import Store
 from tvm_tile.schedule.wgmma.walk import Place, chunk_place, for_tiles, own_chunks
@@ -43,22 +44,14 @@ _INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
 
 
 @dataclass(frozen=True, slots=True)
-class _Ring:
-    """The stages in shared memory and their barriers."""
-
-    data: Any
-    full: Any
-    empty: Any
-
-
-@dataclass(frozen=True, slots=True)
 class _Kernel:
     """What both roles need."""
 
     product: Product
     tile: WarpgroupTile
     sides: tuple[Chunks, Chunks]
-    ring: _Ring
+    data: Any  # the stages, in shared memory
+    ring: Ring
     block: Any
     rank: Any  # the block's number among those that share its tile
     thread: Any
@@ -98,8 +91,11 @@ def write_kernel(
             name: ib.decl_buffer(shapes[name], str(buffers[name].ty.dtype), data=buffers[name].data)
             for name in sorted(epilogue.tensors)
         }
-        ring = _make_ring(tile, thread)
-        kernel = _Kernel(product, tile, sides, ring, block, rank, thread)
+        size = (tile.stages * tile.stage_bytes,)
+        data = ib.alloc_buffer(size, "uint8", scope="shared.dyn", align=1024)
+        ring = make_ring(tile.stages, tile.consumers, thread)
+        ib.evaluate(T.cuda.cta_sync())
+        kernel = _Kernel(product, tile, sides, data, ring, block, rank, thread)
         memory = ib.alloc_buffer(tile.store_shape, scope="shared")
         store = Store(product, tile, epilogue, views, memory)
         with ib.If(thread < WARPGROUP):
@@ -115,64 +111,16 @@ def _argument(param: Any) -> Any:
     return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))
 
 
-def _make_ring(tile: WarpgroupTile, thread: Any) -> _Ring:
-    """Shared memory, its barriers initialized and visible to the copy engine."""
-    size = (tile.stages * tile.stage_bytes,)
-    data = ib.alloc_buffer(size, "uint8", scope="shared.dyn", align=1024)
-    full, empty = (
-        ib.alloc_buffer((tile.stages,), "uint64", scope="shared", align=8) for _ in range(2)
-    )
-    with ib.If(thread == 0), ib.Then(), ib.unroll(tile.stages) as stage:
-        init = T.ptx.mbarrier.init.shared.b64
-        ib.evaluate(init(full.ptr_to([stage]), T.uint32(1)))
-        ib.evaluate(init(empty.ptr_to([stage]), T.uint32(tile.consumers)))
-    ib.evaluate(T.ptx.fence.proxy.async_.shared__cta())
-    ib.evaluate(T.cuda.cta_sync())
-    return _Ring(data, full, empty)
-
-
-class _Turn:
-    """Where one role stands in the ring: the stage, and the parity of its round."""
-
-    def __init__(self, stages: int) -> None:
-        self._stages = stages
-        self._state = ib.alloc_buffer((2,), "int32", scope="local")
-        ib.buffer_store(self._state, 0, [0])
-        ib.buffer_store(self._state, 0, [1])
-
-    @property
-    def stage(self) -> Any:
-        """The stage whose turn it is."""
-        return self._state[0]
-
-    @property
-    def previous(self) -> Any:
-        """The stage before it."""
-        return tirx.Select(self.stage == 0, tirx.const(self._stages - 1, "int32"), self.stage - 1)
-
-    @property
-    def parity(self) -> Any:
-        """Of the round, 0 in the first."""
-        return self._state[1]
-
-    def advance(self) -> None:
-        """On to the next stage."""
-        ib.buffer_store(self._state, self.stage + 1, [0])
-        with ib.If(self.stage == self._stages), ib.Then():
-            ib.buffer_store(self._state, 0, [0])
-            ib.buffer_store(self._state, self.parity ^ 1, [1])
-
-
 def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
     product, tile, ring = kernel.product, kernel.tile, kernel.ring
     arriving = T.uint32(sum(side.size for side in kernel.sides))
     if tile.consumers > 1:  # one has enough registers from the launch
         ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](_PRODUCER_REGISTERS))
     with ib.If(kernel.thread == 0), ib.Then():
-        turn = _Turn(tile.stages)
+        turn = Turn(tile.stages)
 
         def stage(offset: int) -> Any:
-            return ring.data.ptr_to([turn.stage * tile.stage_bytes + offset])
+            return kernel.data.ptr_to([turn.stage * tile.stage_bytes + offset])
 
         def fill(origin: Place) -> None:
             first, count = own_chunks(product, tile, kernel.rank)
@@ -198,11 +146,11 @@ def _consume(kernel: _Kernel, store: Store) -> None:
         ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](_CONSUMER_REGISTERS))
     sums = ib.alloc_buffer((tile.instructions * tile.width // 2,), "float32", scope="local")
     thread = ib.Bind(kernel.thread - WARPGROUP)
-    start = ib.Bind(T.cuda.cvta_generic_to_shared(ring.data.ptr_to([0])))
+    start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
     rows = thread // WARPGROUP * (tile.instructions * 64)
     left, right = kernel.sides
     descriptors = (left.descriptor(start, rows), right.descriptor(start, tirx.const(0)))
-    turn = _Turn(tile.stages)
+    turn = Turn(tile.stages)
 
     def release() -> None:
         with ib.If(thread % WARPGROUP == 0), ib.Then():

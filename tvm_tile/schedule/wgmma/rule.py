@@ -81,7 +81,7 @@ def _written(
 def _read(sch: Schedule, form: NormalForm) -> tuple[Product, Epilogue] | None:
     block = sch.get(sch.get_sblock(form.reductions[0]))
     operator = extract_operator(block)
-    if operator is None or not _is_sum_of_products(block):
+    if operator is None or not is_sum_of_products(block):
         return None
     producers = [sch.get(sch.get_sblock(name)) for name in form.producers]
     reads = [_without_producer(read, producers) for read in operator.reads]
@@ -112,7 +112,7 @@ def _without_producer(read: Access, producers: Sequence[SBlock]) -> Access | Non
     return read
 
 
-def _is_sum_of_products(block: SBlock) -> bool:
+def is_sum_of_products(block: SBlock) -> bool:
     """Whether a reduction adds ``left * right``, each perhaps cast, to a sum that starts at 0."""
     body, init = block.body, block.init
     if not isinstance(body, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):

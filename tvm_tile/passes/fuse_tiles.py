@@ -1,0 +1,239 @@
+"""Join functions whose tiles can be handed over on chip, where the model says that it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import Task, candidates
+from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.tile.classify import is_contraction
+from tvm_tile.tile.connect import Call, Group, connect_calls
+
+Predict = Callable[[tirx.PrimFunc], float | None]
+"""Seconds of a function as one kernel; ``None`` where no rule takes it."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="FuseTiles")
+class FuseTiles:
+    """Join what stock fusion leaves apart: products behind products (Welder, section 4).
+
+    before: ``s = call_tir(product, (q, k)); p = call_tir(softmax, (s,)); o = call_tir(product,
+            (p, v))``
+    after:  ``o = call_tir(joined, (q, k, v))``
+
+    Stock fusion stops at a product or a reduction. Whether a group of functions becomes one is a
+    matter of time, not of kinds: each is scheduled, alone and together, and the model compares.
+
+    Args:
+        device: that the kernels are for.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        predict = _Predictions(self.device)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                mod = _joined(mod, var, func, predict)
+        return mod
+
+
+class _Predictions:
+    """Seconds of functions, each reckoned once."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._known: dict[str, float | None] = {}
+
+    def __call__(self, func: tirx.PrimFunc) -> float | None:
+        anonymous = func.without_attr("global_symbol")
+        key = anonymous.script()
+        if key not in self._known:
+            self._known[key] = self._predict(anonymous)
+        return self._known[key]
+
+    def _predict(self, func: tirx.PrimFunc) -> float | None:
+        graph = None if find_obstacle(func) else extract(func)
+        if graph is None:
+            return None
+        best = candidates(Task(func, graph, self._device), 1)
+        return best[0].seconds if best else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A ``call_tir`` of a function's dataflow.
+
+    Attributes:
+        var: the value it makes.
+        call: itself.
+        func: what is called.
+        args: what it is given.
+        kind: type of its output.
+    """
+
+    var: Any
+    call: Any
+    func: Any
+    args: tuple[Any, ...]
+    kind: Any
+
+
+def _joined(mod: tvm.IRModule, var: Any, func: Any, predict: Predict) -> tvm.IRModule:
+    """``mod`` with the groups of one of its functions joined."""
+    sites, outputs = _sites(func)
+    made = {site.var: str(number) for number, site in enumerate(sites)}
+    calls = [
+        Call(made[site.var], _among(site.args, made), _is_product(mod[site.func])) for site in sites
+    ]
+
+    def gain(group: Group) -> float | None:
+        members = [sites[number] for number in group]
+        alone = [predict(mod[site.func]) for site in members]
+        known = [seconds for seconds in alone if seconds is not None]
+        together = predict(_as_one(mod, members)) if len(known) == len(alone) else None
+        return None if together is None else sum(known) - together
+
+    used = frozenset(made[output] for output in outputs if output in made)
+    groups = [[sites[number] for number in group] for group in connect_calls(calls, used, gain)]
+    return _Joining(mod, groups).rewritten(mod, var) if groups else mod
+
+
+def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
+    """Calls of a function's dataflow blocks, and the values that anything else uses."""
+    sites: list[_Site] = []
+    others: list[Any] = []
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(block, relax.DataflowBlock) and _is_plain_call(value):
+                arguments = tuple(value.args[1].fields)
+                sites.append(_Site(binding.var, value, value.args[0], arguments, value.ty_args[0]))
+                is_output = not isinstance(binding.var, relax.DataflowVar)
+                others += [binding.var] if is_output else []
+            else:
+                others += relax.analysis.free_vars(value)
+    return sites, others
+
+
+def _is_plain_call(value: Any) -> bool:
+    """Whether it is a ``call_tir`` of one output."""
+    if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.call_tir"):
+        return False
+    return len(value.args) == 2 and isinstance(value.ty_args[0], relax.TensorType)
+
+
+def _among(args: Sequence[Any], made: Mapping[Any, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(made[a] for a in args if isinstance(a, relax.Var) and a in made))
+
+
+def _is_product(func: Any) -> bool:
+    graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
+    return graph is not None and any(is_contraction(op) for op in graph.reductions)
+
+
+def _outer(members: Sequence[_Site]) -> list[Any]:
+    """What a group is given: arguments that it does not make, each once."""
+    own = [site.var for site in members]
+    found: list[Any] = []
+    for argument in (argument for site in members for argument in site.args):
+        if not any(argument.same_as(known) for known in (*own, *found)):
+            found.append(argument)
+    return found
+
+
+def _as_one(mod: tvm.IRModule, members: Sequence[_Site]) -> tirx.PrimFunc:
+    """The functions of a group as one, unscheduled: stock FuseTIR merges them."""
+    called = {site.func: mod[site.func] for site in members}
+    builder = relax.BlockBuilder(tvm.IRModule(called))
+    outer = _outer(members)
+    inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
+    given = list(zip(outer, inner, strict=True))
+    with builder.function("joined", inner, attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            for site in members:
+                args = [
+                    next(own for value, own in given if value.same_as(arg)) for arg in site.args
+                ]
+                call = relax.call_tir(site.func, args, site.kind)
+                is_last = site is members[-1]
+                given.append((site.var, (builder.emit_output if is_last else builder.emit)(call)))
+        builder.emit_func_output(given[-1][1])
+    joined = builder.get().get_global_var("joined")
+    params = [relax.Var(f"x{number}", value.ty) for number, value in enumerate(outer)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(relax.Call(joined, params))
+        builder.emit_func_output(output)
+    merged = relax.transform.FuseTIR()(builder.get())["joined"]
+    return _with_own_names(merged.without_attr("global_symbol"))
+
+
+def _with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func``, no two of whose buffers have one name: a tensor is known by its name."""
+    names: set[str] = {str(param.name) for param in func.params}
+    renamed: list[tuple[Any, Any]] = []
+    for buffer in func.body.block.alloc_buffers:
+        name = str(buffer.name)
+        while name in names:
+            name += "_"
+        names.add(name)
+        if name != str(buffer.name):
+            renamed.append((buffer, tirx.Var(name, buffer.ty)))
+
+    def variable(var: Any) -> Any:
+        return next((new for old, new in renamed if var.same_as(old)), var)
+
+    body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+@mutator
+class _Joining(PyExprMutator):
+    """Calls a group's last member in place of all of them."""
+
+    def __init__(self, mod: tvm.IRModule, groups: Sequence[Sequence[_Site]]) -> None:
+        super().__init__(mod)
+        self._mod = mod
+        self._groups = {group[-1].var: group for group in groups}
+        self._inner = {site.var for group in groups for site in group[:-1]}
+
+    def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
+        """``mod`` with the function at ``var`` rewritten."""
+        self.builder_.update_func(var, self.visit_expr(mod[var]))
+        return self.builder_.get()
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        if binding.var in self._inner:
+            return
+        super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        group = self._group_of(call)
+        if group is None:
+            return super().visit_call_(call)
+        func = _as_one(self._mod, group).with_attr("op_pattern", 8)
+        args = [self.visit_expr(value) for value in _outer(group)]
+        return relax.call_tir(self.builder_.add_func(func, _name(group)), args, group[-1].kind)
+
+    def _group_of(self, call: relax.Call) -> Sequence[_Site] | None:
+        for group in self._groups.values():
+            if call.same_as(group[-1].call):
+                return group
+        return None
+
+
+def _name(members: Sequence[_Site]) -> str:
+    names = [str(site.func.name_hint).removeprefix("fused_") for site in members]
+    return "joined_" + "_".join(names)

@@ -1,0 +1,365 @@
+"""Write a chain of two products as one persistent kernel, warp-specialised like a single product.
+
+The loops that :func:`write_chain` writes, for each of a block's items (rows of one batch)::
+
+    producer (one thread of its warpgroup)     consumers (a warpgroup for every 64 rows)
+    copy the rows' left operand                wait for it
+    for tile of keys:                          scores = left @ keys[0];  weights = f(scores)
+        copy keys to their ring                for tile of keys but the first:
+        copy values to theirs                      scores = left @ keys[tile]             (async)
+                                                   sums += weights @ values[tile - 1]     (async)
+                                                   when scores are there: f(scores), a row's maximum
+                                                   when sums are there: scale them, new weights
+                                               sums += weights @ values[last]
+                                               store epilogue(sums / a row's sum of weights)
+
+While tensor cores add up one tile's values, other lanes weigh the next tile's scores. The weights'
+registers are written behind the wait for the product that reads them.
+
+Why this is free of races: each ring is the one of ``wgmma/kernel.py``, with the same argument; the
+left operand is a ring of one stage. A consumer gives back keys when it has waited for the scores,
+values when it has waited for the sums, and the left operand behind the last scores of an item. The
+producer asks for a tile of keys before the values of the one before it are given back only if the
+ring has another stage: there are at least two, so neither side waits for the other in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.device.device import STATIC_SHARED_LIMIT
+from tvm_tile.schedule.chain.rows import Rows
+from tvm_tile.schedule.chain.weights import Weights
+from tvm_tile.schedule.wgmma.epilogue import Epilogue
+from tvm_tile.schedule.wgmma.operand import Chunks
+from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
+from tvm_tile.schedule.wgmma.store import Store
+from tvm_tile.schedule.wgmma.walk import Place, digits
+from tvm_tile.tile.chain import Chain, ChainTile
+from tvm_tile.tile.warpgroup import LINE, WARPGROUP, WarpgroupTile
+
+_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
+_REGISTERS = {2: (40, 232), 3: (32, 160)}  # consumers -> the producer's, the consumers'
+_DEPTH = 16  # of an instruction
+_LINE_STEPS = 4  # instructions along a line
+_LEFT, _KEYS, _VALUES = range(3)  # the rings
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """What both roles need."""
+
+    chain: Chain
+    tile: ChainTile
+    left: Chunks
+    keys: Chunks
+    values: Chunks
+    data: Any
+    rings: Sequence[Ring]  # of the left operand, the keys, the values
+    block: Any
+    thread: Any
+
+    @property
+    def lines(self) -> int:
+        """Chunks of the first product's depth."""
+        return self.tile.depth // self.left.chunk
+
+    @property
+    def steps(self) -> int:
+        """Tiles of keys."""
+        return -(-self.chain.keys.extent // self.tile.keys)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of a tile of keys, and of values."""
+        return self.keys_bytes + self.values.size
+
+    @property
+    def keys_bytes(self) -> int:
+        """Of a tile of keys, all lines."""
+        return self.lines * self.tile.keys * LINE
+
+    def first_byte(self, which: int) -> int:
+        """Where a ring begins in shared memory: tiles of keys and of values take turns."""
+        keys = self.lines * self.tile.rows * LINE
+        return (0, keys, keys + self.keys_bytes)[which]
+
+    def for_items(self, body: Callable[[Place], None]) -> None:
+        """Run ``body`` for each of the block's items, given the place of its first row."""
+        rows = self.chain.first.left.free[0]
+        tiles = -(-rows.extent // self.tile.rows)
+        with ib.serial(
+            (self.tile.items - self.block + self.tile.grid - 1) // self.tile.grid
+        ) as turn:
+            item = ib.Bind(self.block + turn * self.tile.grid)
+            batch = self.chain.first.batch
+            place = dict(digits(ib.Bind(item // tiles), batch, [axis.extent for axis in batch]))
+            place = {name: ib.Bind(value) for name, value in place.items()}
+            place[rows.name] = ib.Bind(item % tiles * self.tile.rows)
+            body(place | {axis.name: tirx.const(0) for axis in self.chain.second.right.free})
+
+
+def write_chain(
+    chain: Chain, tile: ChainTile, params: Sequence[Any], weights: Weights, epilogue: Epilogue
+) -> tirx.PrimFunc:
+    """The function of a chain.
+
+    Args:
+        chain: names its operands' tensors as ``params`` do.
+        tile: how to compute it.
+        params: the parameters that callers pass.
+        weights: what becomes of a score.
+        epilogue: what becomes of a sum.
+    """
+    first, second = chain.first, chain.second
+    line = LINE // first.left.tensor.element_size
+    columns = -(-tile.columns // line) * line
+    left = Chunks(first.left, (tile.rows,), 0, first.depth, line)
+    keys = Chunks(first.right, (tile.keys,), 0, first.depth, line)
+    values = Chunks(second.right, (columns,), 0, chain.keys, tile.keys)
+    with IRBuilder() as builder, ib.prim_func():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        buffers = {str(param.name): _argument(param) for param in params}
+        maps = [side.tensor_map(buffers) for side in (left, keys, values)]
+        ib.device_entry()
+        block = ib.cta_id([tile.grid])
+        thread = ib.thread_id([tile.block_size])
+        size = tile.rows * tile.depth * 2 + tile.stages * (tile.keys * tile.depth * 2 + values.size)
+        # Launches ask for more than the static limit only where this buffer exceeds it alone.
+        size = max(size, STATIC_SHARED_LIMIT + 1)
+        data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
+        stages = (1, tile.stages, tile.stages)
+        rings = [make_ring(count, tile.consumers, thread) for count in stages]
+        ib.evaluate(T.cuda.cta_sync())
+        kernel = _Kernel(chain, tile, left, keys, values, data, rings, block, thread)
+        sums = _sums_tile(tile, chain)
+        memory = ib.alloc_buffer(sums.store_shape, scope="shared")
+        store = Store(second, sums, epilogue, buffers, memory)
+        with ib.If(thread < WARPGROUP):
+            with ib.Then():
+                _produce(kernel, maps)
+            with ib.Else():
+                _consume(kernel, weights, store, buffers)
+    return builder.get()
+
+
+def _argument(param: Any) -> Any:
+    shape = tuple(int(extent) for extent in param.ty.shape)
+    return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))
+
+
+def _sums_tile(tile: ChainTile, chain: Chain) -> WarpgroupTile:
+    """How the sums lie in registers: as those of a product of the same rows and columns."""
+    (axis,) = chain.second.right.free
+    return WarpgroupTile(
+        rows=(tile.rows,),
+        columns=(min(tile.columns, axis.extent),),
+        depth=tile.keys,
+        stages=tile.stages,
+        consumers=tile.consumers,
+        instructions=1,
+        width=tile.columns,
+        splits=1,
+        raster=1,
+        grid=tile.grid,
+        tiles=tile.items,
+        shared_bytes=tile.shared_bytes,
+        registers=tile.registers,
+        seconds=tile.seconds,
+    )
+
+
+def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
+    if kernel.tile.consumers > 1:
+        registers, _ = _REGISTERS[kernel.tile.consumers]
+        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](registers))
+    with ib.If(kernel.thread == 0), ib.Then():
+        producer = _Producer(kernel, maps)
+        kernel.for_items(producer.item)
+
+
+class _Producer:
+    """The thread that asks for copies, while its code is written."""
+
+    def __init__(self, kernel: _Kernel, maps: Sequence[Any]) -> None:
+        self._kernel, self._maps = kernel, maps
+        self._turns = [Turn(1), Turn(kernel.tile.stages), Turn(kernel.tile.stages)]
+
+    def item(self, origin: Place) -> None:
+        """Everything that an item needs."""
+        kernel = self._kernel
+        self._fill_lines(_LEFT, kernel.left, kernel.tile.rows, origin)
+        with ib.serial(kernel.steps) as step:
+            place = {**origin, kernel.chain.keys.name: step * kernel.tile.keys}
+            self._fill_lines(_KEYS, kernel.keys, kernel.tile.keys, place)
+            full = self._begin(_VALUES, kernel.values.size)
+            kernel.values.copy(self._maps[_VALUES], self._stage(_VALUES, 0), full, place)
+            self._turns[_VALUES].advance()
+
+    def _fill_lines(self, which: int, side: Chunks, rows: int, place: Place) -> None:
+        """The chunks of the first product's whole depth."""
+        full = self._begin(which, self._kernel.lines * side.size)
+        for line in range(self._kernel.lines):
+            at = {**place, self._kernel.chain.first.depth.name: tirx.const(line * side.chunk)}
+            side.copy(self._maps[which], self._stage(which, line * rows * LINE), full, at)
+        self._turns[which].advance()
+
+    def _begin(self, which: int, size: int) -> Any:
+        """Wait for an empty stage; the barrier that will count its bytes."""
+        ring, turn = self._kernel.rings[which], self._turns[which]
+        full, empty = ring.full.ptr_to([turn.stage]), ring.empty.ptr_to([turn.stage])
+        ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
+        ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(full, T.uint32(size)))
+        return full
+
+    def _stage(self, which: int, start: int) -> Callable[[int], Any]:
+        """Byte behind ``start`` of a ring's stage -> a pointer to it."""
+        begin = start + self._kernel.first_byte(which)
+        if which != _LEFT:
+            begin = begin + self._turns[which].stage * self._kernel.stage_bytes
+        return lambda offset: self._kernel.data.ptr_to([begin + offset])
+
+
+class _Consumer:
+    """One thread of a consumer warpgroup, while its code is written."""
+
+    def __init__(self, kernel: _Kernel, weights: Weights, buffers: Mapping[str, Any]) -> None:
+        tile = kernel.tile
+        self.kernel, self.tile = kernel, tile
+        self.thread = ib.Bind(kernel.thread - WARPGROUP)
+        self.sums = ib.alloc_buffer((tile.columns // 2,), "float32", scope="local")
+        self.packed = ib.alloc_buffer((tile.keys // 4,), "uint32", scope="local")
+        self.rows = Rows(kernel.chain, tile, weights, buffers, self.thread)
+        self.turns = [Turn(1), Turn(tile.stages), Turn(tile.stages)]
+        start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
+        own = self.thread // WARPGROUP * 64
+        self.left = kernel.left.descriptor(start, own)
+        keys, values = (
+            start + tirx.const(kernel.first_byte(which), "uint32") for which in (_KEYS, _VALUES)
+        )
+        self.keys = kernel.keys.descriptor(keys, tirx.const(0))
+        self.values = kernel.values.descriptor(values, tirx.const(0))
+
+    def wait(self, which: int) -> None:
+        """Until what a ring's turn brings is there."""
+        turn = self.turns[which]
+        full = self.kernel.rings[which].full.ptr_to([turn.stage])
+        ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
+
+    def release(self, which: int) -> None:
+        """Say that a ring's turn is over, and go on."""
+        turn = self.turns[which]
+        with ib.If(self.thread % WARPGROUP == 0), ib.Then():
+            empty = self.kernel.rings[which].empty.ptr_to([turn.stage])
+            ib.evaluate(T.ptx.mbarrier.arrive.shared.b64(empty, T.uint32(1)))
+        turn.advance()
+
+    def score(self) -> None:
+        """Scores of the tile of keys whose turn it is, a group of instructions of their own."""
+        kernel, tile = self.kernel, self.tile
+        dtype = _PTX_NAMES[kernel.chain.first.left.tensor.dtype]
+        name = f"wgmma.mma_async.sync.aligned.m64n{tile.keys}k{_DEPTH}.f32.{dtype}.{dtype}"
+        keys = ib.Bind(self.keys + self._moved(_KEYS))
+        registers = [self.rows.scores[i] for i in range(tile.keys // 2)]
+        fence(self.rows.scores, tile.keys // 2)
+        ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
+        for step in range(-(-kernel.chain.first.depth.extent // _DEPTH)):
+            line, within = divmod(step, _LINE_STEPS)
+            own, others = (
+                line * rows * LINE // 16 + within * kernel.left.instruction_depth
+                for rows in (tile.rows, tile.keys)
+            )
+            operands = [self.left + T.uint64(own), keys + T.uint64(others)]
+            adds = T.ptx.pred(int(step > 0))
+            ib.evaluate(T.ptx[name](*registers, *operands, adds, 1, 1, 0, 0))
+        ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+
+    def add(self, is_first: Any) -> None:
+        """Weights times values of the tile whose turn it is, a group of their own."""
+        kernel, tile = self.kernel, self.tile
+        dtype = _PTX_NAMES[kernel.chain.first.left.tensor.dtype]
+        name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{_DEPTH}.f32.{dtype}.{dtype}"
+        values = ib.Bind(self.values + self._moved(_VALUES))
+        registers = [self.sums[i] for i in range(tile.columns // 2)]
+        fence(self.sums, tile.columns // 2)
+        fence(self.packed, tile.keys // 4)
+        ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
+        for step in range(tile.keys // _DEPTH):
+            own = [self.packed[step * 4 + i] for i in range(4)]
+            operand = values + T.uint64(step * kernel.values.instruction_depth)
+            adds = T.ptx.pred(tirx.Cast("int32", tirx.Not(is_first)) if step == 0 else 1)
+            ib.evaluate(T.ptx[name](*registers, *own, operand, adds, 1, 1, 1))
+        ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+
+    def wait_for_products(self, running: int) -> None:
+        """Until at most so many groups run."""
+        ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(running))
+
+    def _moved(self, which: int) -> Any:
+        unit = self.kernel.stage_bytes // 16
+        return tirx.Cast("uint64", self.turns[which].stage * unit)
+
+
+def fence(registers: Any, count: int) -> None:
+    """Keep the compiler from moving what reads or writes registers of running products."""
+    letter = "f" if str(registers.ty.dtype) == "float32" else "r"
+    name = f"keep_{letter}"
+    kind = {"f": "float", "r": "unsigned int"}[letter]
+    source = f"""
+__forceinline__ __device__ void {name}({kind}& value) {{
+  asm volatile("" : "+{letter}"(value));
+}}
+"""
+    for i in range(count):
+        ib.evaluate(T.cuda.func_call(name, registers[i], source_code=source))
+
+
+def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[str, Any]) -> None:
+    tile = kernel.tile
+    if tile.consumers > 1:
+        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](_REGISTERS[tile.consumers][1]))
+    own = _Consumer(kernel, weights, buffers)
+    rows = own.rows
+
+    def item(origin: Place) -> None:
+        rows.start()
+        own.wait(_LEFT)
+        own.wait(_KEYS)
+        own.score()
+        own.wait_for_products(0)
+        fence(rows.scores, tile.keys // 2)
+        own.release(_KEYS)
+        rows.weigh(origin, tirx.const(0))
+        rows.pack(own.packed)
+        with ib.serial(kernel.steps - 1) as step:
+            own.wait(_KEYS)
+            own.score()
+            own.wait(_VALUES)
+            own.add(step == 0)
+            own.wait_for_products(1)
+            fence(rows.scores, tile.keys // 2)
+            own.release(_KEYS)
+            rows.weigh(origin, (step + 1) * tile.keys)
+            own.wait_for_products(0)
+            fence(own.sums, tile.columns // 2)
+            own.release(_VALUES)
+            rows.scale(own.sums)
+            rows.pack(own.packed)
+        own.release(_LEFT)
+        own.wait(_VALUES)
+        own.add(tirx.const(kernel.steps == 1, "bool"))
+        own.wait_for_products(0)
+        fence(own.sums, tile.columns // 2)
+        own.release(_VALUES)
+        rows.finish(own.sums)
+        store.write(own.sums, own.thread, origin)
+
+    kernel.for_items(item)

@@ -1,0 +1,213 @@
+"""What becomes of a score between two products, as expressions of TensorIR, in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.tile_graph import Operator
+
+_HALVES = ("float16", "bfloat16")
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Before the second product, and behind it.
+
+    Attributes:
+        value: of an element: its score, scaled and masked.
+        scores: the first product's output, which ``value`` loads.
+        axes: variable of ``value`` -> the axis that it stands for.
+        lowest: what the maximum of a row starts at, where the elements become a softmax's; else
+            None, and they are the weights.
+    """
+
+    value: Any
+    scores: Any
+    axes: Mapping[Any, str]
+    lowest: float | None
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the parameters that are read."""
+        return frozenset(str(load.source.name) for load in self._loads)
+
+    @property
+    def slope(self) -> float | None:
+        """The factor, where an element is its score times a positive constant."""
+        value = without_casts(self.value)
+        if _is_of(value, self.scores):
+            return 1.0
+        if not isinstance(value, tirx.Mul) or not isinstance(value.b, tirx.FloatImm):
+            return None
+        factor = float(value.b.value)
+        return factor if _is_of(without_casts(value.a), self.scores) and factor > 0 else None
+
+    @property
+    def _loads(self) -> list[Any]:
+        return [load for load in loads_in(self.value) if not load.source.same_as(self.scores)]
+
+    def at(self, place: Mapping[str, Any], score: Any, buffers: Mapping[str, Any]) -> Any:
+        """The element at a place, as float32.
+
+        What a graph rounds to half precision only to hand it on stays as it is: nothing is handed
+        on any more.
+
+        Args:
+            place: value of every axis.
+            score: there.
+            buffers: name of a parameter -> the buffer that stands for it.
+        """
+
+        def variable(var: Any) -> Any:
+            if var not in self.axes:
+                return var
+            value = place[self.axes[var]]
+            dtype = str(var.ty.dtype)
+            return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+
+        def load(node: ir.TensorLoad) -> Any:
+            if node.source.same_as(self.scores):
+                return score
+            indices = [
+                tvm_ffi.structural_map(i, [(tirx.Var, variable)], order="post")
+                for i in node.indices
+            ]
+            return tirx.BufferLoad(buffers[str(node.source.name)], indices)
+
+        return _in_float32(self.value, load)
+
+
+def read_weights(
+    between: Sequence[SBlock], weight: Any, scores: Any, first: Operator
+) -> Weights | None:
+    """What blocks between two products, and the second one's left factor, make of scores.
+
+    Args:
+        between: none, or the maximum and the sum of a softmax's rows.
+        weight: the factor, an expression of scores and of what ``between`` writes.
+        scores: the first product's output.
+        first: that product.
+    """
+    loads = [load for load in loads_in(weight) if load.source.same_as(scores)]
+    if any(not _are_same(loads[0].indices, load.indices) for load in loads):
+        return None
+    pairs = list(zip(loads[0].indices, first.write.indices, strict=True))
+    axes = {var: dimension.terms[0][0] for var, dimension in pairs if dimension.terms}
+    if not all(isinstance(var, tirx.Var) for var in axes):
+        return None
+    if not between:
+        return Weights(weight, scores, axes, None)
+    most, total = between
+    value = _exponent(_numerator(weight, total.body.buffer), most.body.buffer)
+    lowest = most.init.value
+    if value is None or not isinstance(lowest, tirx.FloatImm):
+        return None
+    others = (_largest(most), _exponent(_summand(total), most.body.buffer))
+    if any(other is None or not _is_same_score(value, other, scores) for other in others):
+        return None
+    return Weights(value, scores, axes, float(lowest.value))
+
+
+def without_casts(expr: Any) -> Any:
+    """What is cast, perhaps several times."""
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    return expr
+
+
+def _numerator(weight: Any, total: Any) -> Any | None:
+    """``x`` of ``x / total``."""
+    quotient = without_casts(weight)
+    return quotient.a if isinstance(quotient, tirx.Div) and _is_of(quotient.b, total) else None
+
+
+def _exponent(value: Any, most: Any) -> Any | None:
+    """``x`` of ``exp(x - most)``."""
+    if not isinstance(value, ir.Call) or getattr(value.op, "name", "") != "tirx.exp":
+        return None
+    (difference,) = value.args
+    if not isinstance(difference, tirx.Sub) or not _is_of(difference.b, most):
+        return None
+    return difference.a
+
+
+def _largest(block: SBlock) -> Any | None:
+    """``x`` of ``m = max(m, x)``."""
+    value = block.body.value
+    is_own = isinstance(value, tirx.Max) and _is_of(value.a, block.body.buffer)
+    return value.b if is_own else None
+
+
+def _summand(block: SBlock) -> Any | None:
+    """``x`` of ``l = l + x`` that starts at zero."""
+    value, start = block.body.value, block.init.value
+    is_zero = isinstance(start, tirx.FloatImm) and float(start.value) == 0
+    is_own = isinstance(value, tirx.Add) and _is_of(value.a, block.body.buffer)
+    return value.b if is_own and is_zero else None
+
+
+def _is_of(expr: Any, buffer: Any) -> bool:
+    return isinstance(expr, ir.TensorLoad) and expr.source.same_as(buffer)
+
+
+def _are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    return all(a.same_as(b) for a, b in zip(first, second, strict=True))
+
+
+def _is_same_score(value: Any, other: Any, scores: Any) -> bool:
+    """Whether two expressions make the same of a score, each with variables of its own."""
+    places = [
+        next((load.indices for load in loads_in(e) if load.source.same_as(scores)), ())
+        for e in (value, other)
+    ]
+    names = {
+        theirs: mine for mine, theirs in zip(*places, strict=False) if isinstance(theirs, tirx.Var)
+    }
+    entry = (tirx.Var, lambda var: names.get(var, var))
+    return bool(
+        tvm_ffi.structural_equal(tvm_ffi.structural_map(other, [entry], order="post"), value)
+    )
+
+
+def _in_float32(expr: Any, load: Callable[[Any], Any]) -> Any:
+    """``expr`` with float32 in place of half precision."""
+
+    def visit(node: Any) -> Any:
+        if not _is_float(node):
+            return tirx.Cast("float32", inner(node))
+        if isinstance(node, ir.TensorLoad):
+            return _float32(load(node))
+        if isinstance(node, tirx.Cast):
+            return visit(node.value)
+        if isinstance(node, tirx.FloatImm):
+            return tirx.const(float(node.value), "float32")
+        if isinstance(node, _ARITHMETIC):
+            return type(node)(visit(node.a), visit(node.b))
+        if isinstance(node, tirx.Select):
+            return tirx.Select(
+                inner(node.condition), visit(node.true_value), visit(node.false_value)
+            )
+        assert isinstance(node, ir.Call), node
+        return tirx.Call("float32", node.op, [visit(arg) for arg in node.args])
+
+    def inner(node: Any) -> Any:
+        """A condition, an integer: as they are."""
+        return tvm_ffi.structural_map(node, [(ir.TensorLoad, load)], order="post")
+
+    return visit(expr)
+
+
+def _is_float(expr: Any) -> bool:
+    return str(expr.ty.dtype) in ("float32", *_HALVES)
+
+
+def _float32(expr: Any) -> Any:
+    return expr if str(expr.ty.dtype) == "float32" else tirx.Cast("float32", expr)

@@ -1,0 +1,277 @@
+"""Tiles of two products, one behind the other, whose matrix in between never leaves the chip.
+
+Attention is such a chain: scores, a softmax along their rows, and the product with the values. A
+block holds some rows. It walks the keys, the columns of the first product and the depth of the
+second one, a tile at a time: the tile of scores stays in registers, becomes weights there, and is
+the left operand of the second product (Welder, OSDI'23, section 3: tiles connected at the level of
+registers). What a softmax needs of a whole row, its maximum and its sum, runs along; sums so far
+are scaled when the maximum grows (Milakov and Gimelshein, 2018; Dao et al., 2022).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
+from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.warpgroup import (
+    BARRIER_BYTES,
+    CORNER_PITCH,
+    CORNER_ROWS,
+    LINE,
+    ROWS,
+    WARPGROUP,
+    is_copyable,
+    matrix_rate,
+    warpgroup_dtypes,
+)
+
+_KEY_STEP = 16  # the depth of an instruction
+_MOST_KEYS = 192
+_CONSUMERS = (1, 2, 3)
+_MOST_STAGES = 4
+# Registers of a thread, by consumers: what a multiprocessor's 65536 leave them.
+_REGISTERS = {1: 232, 2: 232, 3: 160}
+_OTHER_REGISTERS = 36  # addresses, barriers, a row's maximum and sum
+_CORNER_BYTES = 4 * CORNER_ROWS * CORNER_PITCH * 4  # of a warpgroup
+_WIDEST = 256  # columns of the second product, and depth of the first one
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """``scores = left @ right`` and ``write = f(scores) @ values``, with the same axes' names.
+
+    Attributes:
+        first: rows times keys.
+        second: rows times columns, summed over the keys; its left operand is made on chip.
+    """
+
+    first: Product
+    second: Product
+
+    @property
+    def keys(self) -> Axis:
+        """Columns of the first product, depth of the second."""
+        return self.second.depth
+
+    @property
+    def flops(self) -> int:
+        """Of both products."""
+        return self.first.flops + self.second.flops
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that cross global memory at least."""
+        operands = (self.first.left, self.first.right, self.second.right)
+        return sum(operand.size for operand in operands) + self.second.write.tensor.size
+
+
+@dataclass(frozen=True, slots=True)
+class ChainTile:
+    """How a chain is computed.
+
+    Attributes:
+        rows: of a block.
+        keys: of a step.
+        consumers: warpgroups of 64 rows each.
+        depth: of the first product, in whole lines.
+        columns: of the second product, in eights.
+        stages: tiles of keys that the ring holds, and of values.
+        grid: blocks, each of which takes items until none is left.
+        items: tiles of rows, of all batches.
+        shared_bytes: of a block.
+        registers: of a consumer thread, as the model reckons.
+        seconds: predicted time.
+    """
+
+    rows: int
+    keys: int
+    consumers: int
+    depth: int
+    columns: int
+    stages: int
+    grid: int
+    items: int
+    shared_bytes: int
+    registers: int
+    seconds: float
+
+    @property
+    def block_size(self) -> int:
+        """Threads: the consumers' and the producer's warpgroup."""
+        return WARPGROUP * (self.consumers + 1)
+
+    def describe(self) -> str:
+        """One line for people."""
+        ring = f"{self.keys} keys a step, {self.stages} stages"
+        return f"block {self.rows} rows by {self.columns}, {ring}, {self.consumers} warpgroups"
+
+
+def connect(first: Operator, second: Operator) -> Chain | None:
+    """Two products as a chain; ``None`` unless the second one takes the first one's output.
+
+    Args:
+        first: a product.
+        second: reads the output of ``first`` and one other tensor, of whose dtype the output is
+            taken to be; its axes are named by :func:`with_axes_of`.
+    """
+    handed = [read for read in second.reads if read.tensor == first.write.tensor]
+    others = [read for read in second.reads if read.tensor != first.write.tensor]
+    if len(handed) != 1 or len(others) != 1:
+        return None
+    weights = replace(handed[0].tensor, dtype=others[0].tensor.dtype)
+    reads = (replace(handed[0], tensor=weights, is_computed=False), others[0])
+    left, right = find_product(first), find_product(replace(second, reads=reads))
+    if left is None or right is None or not _are_linked(left, right):
+        return None
+    return Chain(left, right)
+
+
+def with_axes_of(first: Operator, second: Operator) -> Operator | None:
+    """``second``, its axes named as in ``first`` where both walk through the same elements.
+
+    Returns:
+        ``None`` unless each dimension of the output of ``first`` is read along one axis.
+    """
+    handed = [read for read in second.reads if read.tensor == first.write.tensor]
+    names = _same_axes(first, second, handed[0]) if len(handed) == 1 else None
+    return None if names is None else _renamed(second, names)
+
+
+def _same_axes(first: Operator, second: Operator, handed: Access) -> dict[str, str] | None:
+    """Name of an axis of ``second`` -> of the axis of ``first`` that wrote what it reads."""
+    extents = {axis.name: axis.extent for axis in (*first.axes, *second.axes)}
+    names = {}
+    for wrote, reads in zip(first.write.indices, handed.indices, strict=True):
+        long = [[t for t in index.terms if extents[t[0]] > 1] for index in (wrote, reads)]
+        if wrote.offset or reads.offset or any(len(terms) > 1 for terms in long):
+            return None
+        if len(long[0]) != len(long[1]) or any(c != 1 for terms in long for _, c in terms):
+            return None
+        if long[0]:
+            names[long[1][0][0]] = long[0][0][0]
+    used = {axis.name for axis in first.axes}
+    free = [axis.name for axis in second.axes if axis.name not in names]
+    # Names of its own may be names of the first one's, too.
+    return names | {name: name if name not in used else f"{name}.second" for name in free}
+
+
+def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
+    def index(old: AffineIndex) -> AffineIndex:
+        return replace(old, terms=tuple((names[name], c) for name, c in old.terms))
+
+    def access(old: Access) -> Access:
+        return replace(old, indices=tuple(map(index, old.indices)))
+
+    return replace(
+        operator,
+        axes=tuple(replace(axis, name=names[axis.name]) for axis in operator.axes),
+        reads=tuple(map(access, operator.reads)),
+        write=access(operator.write),
+    )
+
+
+def _are_linked(first: Product, second: Product) -> bool:
+    """Whether rows are rows, the keys are the depth, and nothing else is summed."""
+    rows, keys = first.left.free, first.right.free
+    is_row = second.left.free == rows and len(rows) == 1
+    is_key = len(keys) == 1 and second.depth.name == keys[0].name
+    same_batch = {axis.name for axis in first.batch} == {axis.name for axis in second.batch}
+    return is_row and is_key and same_batch and not first.steps and not second.steps
+
+
+def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the copies refuse."""
+    dtype = chain.first.left.tensor.dtype
+    operands = (chain.first.left, chain.first.right, chain.second.right)
+    if any(operand.tensor.dtype != dtype for operand in operands):
+        return ()
+    if dtype not in warpgroup_dtypes(device) or chain.first.left.tensor.element_size != 2:
+        return ()
+    if not _can_be_copied(chain) or len(chain.second.right.free) != 1:
+        return ()
+    tiles = sorted(_tiles(chain, device), key=lambda tile: tile.seconds)
+    return tuple(tiles[:count])
+
+
+def _can_be_copied(chain: Chain) -> bool:
+    """Whether queries and keys lie with their depth contiguous, and values with their columns."""
+    first, values = chain.first, chain.second.right
+    if not first.left.is_depth_major or not first.right.is_depth_major or values.is_depth_major:
+        return False
+    keys = replace(chain.keys, extent=max(chain.keys.extent, LINE))  # ragged keys are masked
+    own = all(is_copyable(operand, first.depth) for operand in (first.left, first.right))
+    return own and is_copyable(values, keys)
+
+
+def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile]:
+    rows, keys = chain.first.left.extent, chain.keys.extent
+    line = LINE // chain.first.left.tensor.element_size
+    depth = -(-chain.first.depth.extent // line) * line
+    columns = -(-chain.second.right.extent // 8) * 8
+    if max(depth, columns) > _WIDEST:
+        return
+    widest = min(_MOST_KEYS, -(-keys // _KEY_STEP) * _KEY_STEP)
+    for consumers, step in itertools.product(_CONSUMERS, range(_KEY_STEP, widest + 1, _KEY_STEP)):
+        if -(-keys // step) == -(-keys // (step - _KEY_STEP)) if step > _KEY_STEP else False:
+            continue  # a smaller one takes as many steps
+        if consumers > 1 and rows <= ROWS * (consumers - 1):
+            continue
+        registers = step // 2 + step // 4 + columns // 2 + _OTHER_REGISTERS
+        if registers > _REGISTERS[consumers]:
+            continue
+        tile = _tile(chain, device, (consumers, step, depth, columns, registers))
+        if tile is not None:
+            yield tile
+
+
+def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -> ChainTile | None:
+    consumers, step, depth, columns, registers = shape
+    element = chain.first.left.tensor.element_size
+    rows = ROWS * consumers
+    lines = -(-columns // (LINE // element)) * LINE
+    stage = step * (depth * element + lines)
+    fixed = rows * depth * element + _CORNER_BYTES * consumers + BARRIER_BYTES
+    capacity = device.memory(MemoryLevel.SHARED).capacity
+    steps = -(-chain.keys.extent // step)
+    stages = min(_MOST_STAGES, (capacity - fixed) // stage)
+    if stages < 2:
+        return None
+    items = chain.first.batches * -(-chain.first.left.extent // rows)
+    tile = ChainTile(
+        rows=rows,
+        keys=step,
+        consumers=consumers,
+        depth=depth,
+        columns=columns,
+        stages=stages,
+        grid=min(items, device.multi_processor_count),
+        items=items,
+        shared_bytes=fixed + stages * stage,
+        registers=registers,
+        seconds=0.0,
+    )
+    return replace(tile, seconds=_seconds(chain, device, tile, steps))
+
+
+_ELEMENT_CYCLES = 0.075  # of a multiprocessor, for one weight: exponential, maximum, sum, rounding
+_STEP_SECONDS = 0.25e-6  # waiting for a tile, and for the products' ends
+_ITEM_SECONDS = 1.0e-6  # the first tiles, the last stores
+_FIXED_SECONDS = 4.0e-6
+_POWER = 1.6  # how well products and weights overlap
+_STREAM = 0.8
+
+
+def _seconds(chain: Chain, device: Device, tile: ChainTile, steps: int) -> float:
+    """The time of the busiest multiprocessor, and of the memory."""
+    units = device.multi_processor_count
+    rate = matrix_rate(device, chain.first.left.tensor.dtype) / units
+    multiply = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / rate
+    weigh = tile.rows * tile.keys * _ELEMENT_CYCLES / device.clock
+    step = _STEP_SECONDS + (multiply**_POWER + weigh**_POWER) ** (1 / _POWER)
+    turns = -(-tile.items // tile.grid)
+    stream = chain.traffic / (device.read_bandwidth * _STREAM)
+    return _FIXED_SECONDS + max(turns * (_ITEM_SECONDS + steps * step), stream)
