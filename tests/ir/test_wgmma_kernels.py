@@ -11,15 +11,16 @@ import pytest
 from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
 from tvm import te, tirx
-from wgmma_cases import WGMMA_CASES, conv_case, product_case
+from wgmma_cases import TF32_CASES, WGMMA_CASES, conv_case, product_case
 
 from tvm_tile.build import Builder, Program
-from tvm_tile.device import find_device
+from tvm_tile.device import find_device, with_tf32
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule import Scheduled, schedule
 
 H200 = find_device("nvidia/h200")
-BY_NAME = {entry.name: entry for entry in WGMMA_CASES}
+ROUNDING = with_tf32(H200)
+BY_NAME = {entry.name: entry for entry in (*WGMMA_CASES, *TF32_CASES)}
 # Some have so few rows, or columns, that the rule for matrix-vector products comes first.
 MATVEC = {"NT_1x1000x512", "NT_257x1x128", "fp8_1x50x1024"}
 CANDIDATES = 8
@@ -34,7 +35,21 @@ NAMES = (
     "float32_output",
     "conv_3x3_stride",
     "conv_bias_relu",
+    "e5m2_200x136x400",
+    "int8_64x72x4096",  # whose sum a cluster shares
+    "int8_conv_requantized",
+    "tf32_bias_relu",
+    "uint8_200x136x400",
 )
+# Operands' dtype -> depth of an instruction, dtypes of sums and operands in PTX.
+INSTRUCTIONS = {
+    "float16": (16, r"f32\.f16\.f16"),
+    "bfloat16": (16, r"f32\.bf16\.bf16"),
+    "float32": (8, r"f32\.tf32\.tf32"),
+    "float8_e5m2": (32, r"f32\.e5m2\.e5m2"),
+    "int8": (32, r"s32\.s8\.s8"),
+    "uint8": (32, r"s32\.u8\.u8"),
+}
 TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (?P<map>\w+), "(?P<dtype>\w+)", (?P<rank>\d+), \w+\.data, '
     r"(?P<numbers>[\d, ]+)\)"
@@ -43,13 +58,13 @@ TENSOR_MAP = re.compile(
 
 def choices(entry: Case, count: int = 1) -> tuple[Scheduled, ...]:
     """The first choices for a case's only function."""
-    (func,) = prim_functions(entry, H200).values()
-    return schedule(func, H200, topk=count)
+    (func,) = prim_functions(entry, ROUNDING).values()
+    return schedule(func, ROUNDING, topk=count)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_rule_takes(name: str) -> None:
-    assert rules_of(BY_NAME[name], H200) == ("matvec" if name in MATVEC else "wgmma")
+    assert rules_of(BY_NAME[name], ROUNDING) == ("matvec" if name in MATVEC else "wgmma")
 
 
 @pytest.mark.parametrize("name", sorted(set(BY_NAME) - MATVEC))
@@ -83,14 +98,24 @@ def box_bytes(match: re.Match[str]) -> int:
     return size * math.prod(-(-span // step) for span, step in zip(spans, steps, strict=True))
 
 
-@pytest.mark.parametrize("name", ["masked", "bias_gelu", "bias_residual_relu", "float32_output"])
-def test_neighbours_are_stored_together(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "wide"),
+    [
+        ("masked", "half4"),
+        ("bias_gelu", "half4"),
+        ("bias_residual_relu", "half4"),
+        ("float32_output", "float4"),
+        ("int8_requantized", "int"),  # four bytes
+        ("int8_residual", "int"),
+    ],
+)
+def test_neighbours_are_stored_together(name: str, wide: str) -> None:
     (choice,) = choices(BY_NAME[name])
     built = Builder(H200).build_functions({"product": choice.func})["product"]
     assert isinstance(built, Program), str(built)
     (kernel,) = built.kernels
-    wide = "*(float4*)(" if name == "float32_output" else "*(half4*)("
-    stores = [line for line in kernel.source.splitlines() if line.strip().startswith(wide)]
+    start = f"*({wide}*)("
+    stores = [line for line in kernel.source.splitlines() if line.strip().startswith(start)]
     assert stores
     assert "ushort4*)" not in kernel.source  # TVM's vectors of bools are twice as wide as these
 
@@ -103,8 +128,8 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
     (kernel,) = built.kernels
     assert kernel.binary.startswith(b"\x7fELF")
     assert kernel.arg_types.count("tensormap") == 2
-    dtype = {"float16": "f16", "bfloat16": "bf16"}[BY_NAME[name].inputs[0].dtype]
-    assert re.search(rf"wgmma\.mma_async\S*\.m64n\d+k16\.f32\.{dtype}\.{dtype}", kernel.source)
+    depth, dtypes = INSTRUCTIONS[BY_NAME[name].inputs[0].dtype]
+    assert re.search(rf"wgmma\.mma_async\S*\.m64n\d+k{depth}\.{dtypes}", kernel.source)
     assert "cp.async.bulk.tensor" in kernel.source
     # All threads of a block meet once, when the barriers are there: then the roles part.
     body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
@@ -126,6 +151,42 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
 )
 def test_what_goes_elsewhere(entry: Case, rules: str) -> None:
     assert rules_of(entry, H200) == rules
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in TF32_CASES])
+def test_float32_stays_exact_unless_allowed(name: str) -> None:
+    assert rules_of(BY_NAME[name], H200) == "contraction"
+
+
+def sum_of_products(dtype: str, cast: str, sums: str) -> tirx.PrimFunc:
+    """A product of matrices of ``dtype``, its factors cast, added up in ``sums``."""
+    left, right = (te.placeholder((64, 64), dtype, name=name) for name in ("left", "right"))
+    k = te.reduce_axis((0, 64), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        factors = left[i, k].astype(cast) * right[j, k].astype(cast)
+        return te.sum(factors.astype(sums), axis=k)
+
+    return te.create_prim_func([left, right, te.compute((64, 64), element)])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cast", "sums", "is_taken"),
+    [
+        ("int8", "int32", "int32", True),
+        ("int8", "int16", "int16", False),  # wraps around
+        ("int8", "int8", "int8", False),
+        ("int8", "float32", "float32", False),
+        ("float32", "float32", "float32", True),
+        ("float32", "float16", "float16", False),  # rounded to less
+        ("float16", "float64", "float64", False),
+    ],
+)
+def test_sums_are_those_of_the_instructions(
+    dtype: str, cast: str, sums: str, is_taken: bool
+) -> None:
+    found = schedule(sum_of_products(dtype, cast, sums), ROUNDING)
+    assert any(choice.rule == "wgmma" for choice in found) == is_taken
 
 
 @pytest.mark.parametrize("device", ["nvidia/a100", "emulated"])
