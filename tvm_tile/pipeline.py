@@ -42,7 +42,7 @@ from tvm_tile.passes import (
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
-from tvm_tile.tile.warpgroup import warpgroup_dtypes
+from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
 Progress = Callable[[str, int, int], None]
 _IMPORTED = time.time()
@@ -263,7 +263,7 @@ def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
-        ReadTransposed(),
+        ReadTransposed(dtypes_by_depth(device)),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         ChannelsLast(warpgroup_dtypes(device)),

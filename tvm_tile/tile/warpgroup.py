@@ -21,7 +21,7 @@ from tvm_tile.device.device import (
     MatrixInstruction,
     MemoryLevel,
 )
-from tvm_tile.graph.tile_graph import Axis
+from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.product import Operand, Product
 
 LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
@@ -150,6 +150,12 @@ def _lines(tile: WarpgroupTile) -> int:
 def warpgroup_dtypes(device: Device) -> frozenset[str]:
     """What :func:`construct_warpgroup` finds tiles for on a device."""
     return frozenset(dtype for dtype, name in _DTYPES.items() if name in _instructions(device))
+
+
+def dtypes_by_depth(device: Device) -> frozenset[str]:
+    """Of :func:`warpgroup_dtypes` those whose summed axis must be contiguous."""
+    known = warpgroup_dtypes(device)
+    return frozenset(dtype for dtype in known if element_size(dtype) != TRANSPOSABLE)
 
 
 def _instructions(device: Device) -> dict[str, MatrixInstruction]:
