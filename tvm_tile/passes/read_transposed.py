@@ -46,8 +46,9 @@ class _Rewriter(ModuleRewriter):
         call = super().visit_call_(call)
         if call.op != tvm.ir.Op.get("relax.matmul") or min(a.ty.ndim for a in call.args) < 2:
             return call
-        left, right = call.args
-        sources = [self._source(left), self._source(right) or self._turned(right)]
+        sources = [self._source(operand) for operand in call.args]
+        if sources[1] is None:
+            sources[1] = self._turned(call.args[1])
         if all(source is None for source in sources):
             return call
         dtype = str(call.ty.dtype)

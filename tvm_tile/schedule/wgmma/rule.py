@@ -1,7 +1,9 @@
 """Matrix products and convolutions on Hopper's tensor cores.
 
 ``tile/product.py`` tells rows, columns and depth apart, ``tile/warpgroup.py`` ranks tiles,
-``kernel.py`` writes them.
+``kernel.py`` writes them. Of float32 the instructions read tf32, as it lies in memory: thirteen
+bits of the mantissa are cut off, not rounded. So it is taken only for a device that may
+(:func:`tvm_tile.device.with_tf32`).
 """
 
 from __future__ import annotations
