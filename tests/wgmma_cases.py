@@ -148,6 +148,7 @@ def _bytes() -> list[Case]:
     body = mm("NT", out_dtype="float32")
     e4m3, e5m2 = "float8_e4m3fn", "float8_e5m2"
     return [
+        Case("e4m3_by_e5m2", "wgmma", body, (Input((72, 144), e4m3), Input((40, 144), e5m2))),
         *(
             _case(f"fp8_{m}x{n}x{k}", body, (m, k), (n, k), dtype=e4m3)
             for m, n, k in ((64, 64, 128), (200, 136, 400), (1, 50, 1024), (257, 264, 112))
@@ -179,6 +180,7 @@ def _integers() -> list[Case]:
             for m, n, k in ((64, 64, 128), (200, 136, 400), (257, 250, 112), (64, 72, 4096))
             for dtype in ("int8", "uint8")
         ),
+        Case("uint8_by_int8", "wgmma", nt, (Input((m, k), "uint8"), Input((n, k), "int8"))),
         _case("int8_batch", nt, (3, 72, 112), (3, 40, 112), dtype="int8"),
         _case("int8_requantized", requantized(nt), (m, k), (n, k), dtype="int8"),
         Case(

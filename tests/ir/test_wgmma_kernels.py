@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
 from tvm import te, tirx
 from wgmma_cases import TF32_CASES, WGMMA_CASES, conv_case, product_case
 
+import tvm_tile
 from tvm_tile.build import Builder, Program
 from tvm_tile.device import find_device, with_tf32
 from tvm_tile.graph.tile_graph import element_size
@@ -35,20 +37,23 @@ NAMES = (
     "float32_output",
     "conv_3x3_stride",
     "conv_bias_relu",
+    "e4m3_by_e5m2",
     "e5m2_200x136x400",
     "int8_64x72x4096",  # whose sum a cluster shares
     "int8_conv_requantized",
     "tf32_bias_relu",
     "uint8_200x136x400",
+    "uint8_by_int8",
 )
-# Operands' dtype -> depth of an instruction, dtypes of sums and operands in PTX.
+# An operand's dtype -> depth of an instruction, and PTX's names of the sums' and its own dtype.
 INSTRUCTIONS = {
-    "float16": (16, r"f32\.f16\.f16"),
-    "bfloat16": (16, r"f32\.bf16\.bf16"),
-    "float32": (8, r"f32\.tf32\.tf32"),
-    "float8_e5m2": (32, r"f32\.e5m2\.e5m2"),
-    "int8": (32, r"s32\.s8\.s8"),
-    "uint8": (32, r"s32\.u8\.u8"),
+    "float16": (16, "f32", "f16"),
+    "bfloat16": (16, "f32", "bf16"),
+    "float32": (8, "f32", "tf32"),
+    "float8_e4m3fn": (32, "f32", "e4m3"),
+    "float8_e5m2": (32, "f32", "e5m2"),
+    "int8": (32, "s32", "s8"),
+    "uint8": (32, "s32", "u8"),
 }
 TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (?P<map>\w+), "(?P<dtype>\w+)", (?P<rank>\d+), \w+\.data, '
@@ -128,8 +133,9 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
     (kernel,) = built.kernels
     assert kernel.binary.startswith(b"\x7fELF")
     assert kernel.arg_types.count("tensormap") == 2
-    depth, dtypes = INSTRUCTIONS[BY_NAME[name].inputs[0].dtype]
-    assert re.search(rf"wgmma\.mma_async\S*\.m64n\d+k{depth}\.{dtypes}", kernel.source)
+    left, right = (INSTRUCTIONS[entry.dtype] for entry in BY_NAME[name].inputs[:2])
+    dtypes = rf"k{left[0]}\.{left[1]}\.{left[2]}\.{right[2]}"
+    assert re.search(rf"wgmma\.mma_async\S*\.m64n\d+{dtypes}", kernel.source)
     assert "cp.async.bulk.tensor" in kernel.source
     # All threads of a block meet once, when the barriers are there: then the roles part.
     body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
@@ -156,6 +162,15 @@ def test_what_goes_elsewhere(entry: Case, rules: str) -> None:
 @pytest.mark.parametrize("name", [entry.name for entry in TF32_CASES])
 def test_float32_stays_exact_unless_allowed(name: str) -> None:
     assert rules_of(BY_NAME[name], H200) == "contraction"
+
+
+@pytest.mark.parametrize(("tf32", "rule"), [(True, "wgmma"), (False, "contraction")])
+def test_users_allow_tf32(tf32: bool, rule: str) -> None:
+    """A layer whose weights importers leave transposed."""
+    layer, options = torch.nn.Linear(64, 72), tvm_tile.Options(tf32=tf32, cache=False)
+    inputs = (torch.zeros(128, 64),)
+    model = tvm_tile.compile(layer, "nvidia/h200", example_inputs=inputs, options=options)
+    assert [kernel.rule for kernel in model.report.kernels] == [rule]
 
 
 def sum_of_products(dtype: str, cast: str, sums: str) -> tirx.PrimFunc:

@@ -172,7 +172,7 @@ def _can_be_copied(product: Product) -> bool:
     """Whether both operands are tensors that TMA takes, and as wgmma reads them."""
     for operand in (product.left, product.right):
         if operand.tensor.element_size != TRANSPOSABLE and not operand.is_depth_major:
-            return False
+            return False  # the instruction cannot transpose it
         if not _ends_with_depth(operand, product.depth):
             return False  # chunks would go on into what lies behind
         names = {axis.name for axis in operand.free} | {product.depth.name}
