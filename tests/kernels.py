@@ -26,7 +26,8 @@ _GUARD = 256  # elements behind each tensor that must stay as they are
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A float32 input unless said otherwise; integers are drawn from ``range(4)``."""
+    """A float32 input unless said otherwise; integers are drawn from ``range(4)``, 8-bit ones
+    from all that there are."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -159,4 +160,6 @@ def _poison(dtype: np.dtype) -> Any:
 def _random(rng: np.random.Generator, size: int, dtype: np.dtype) -> np.ndarray:
     if dtype.kind in "fV":
         return rng.standard_normal(size).astype(dtype)
+    if dtype.itemsize == 1 and dtype.kind != "b":
+        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, size, dtype, endpoint=True)
     return rng.integers(0, 2 if dtype.kind == "b" else 4, size).astype(dtype)

@@ -1,4 +1,4 @@
-"""Half-precision products and convolutions that warpgroup instructions should take."""
+"""Products and convolutions that warpgroup instructions should take."""
 
 from __future__ import annotations
 
@@ -146,10 +146,95 @@ def _convolutions() -> list[Case]:
 def _bytes() -> list[Case]:
     """8-bit floats, whose depth must be contiguous in both operands."""
     body = mm("NT", out_dtype="float32")
+    e4m3, e5m2 = "float8_e4m3fn", "float8_e5m2"
     return [
-        _case(f"fp8_{m}x{n}x{k}", body, (m, k), (n, k), dtype="float8_e4m3fn")
-        for m, n, k in ((64, 64, 128), (200, 136, 400), (1, 50, 1024), (257, 264, 112))
+        Case("e4m3_by_e5m2", "wgmma", body, (Input((72, 144), e4m3), Input((40, 144), e5m2))),
+        *(
+            _case(f"fp8_{m}x{n}x{k}", body, (m, k), (n, k), dtype=e4m3)
+            for m, n, k in ((64, 64, 128), (200, 136, 400), (1, 50, 1024), (257, 264, 112))
+        ),
+        *(
+            _case(f"e5m2_{m}x{n}x{k}", body, (m, k), (n, k), dtype=e5m2)
+            for m, n, k in ((64, 64, 128), (200, 136, 400), (64, 72, 512))
+        ),
     ]
 
 
-WGMMA_CASES = (*_bytes(), *_plain(), *_odd_rows(), *_fused(), *_batched(), *_convolutions())
+def _integers() -> list[Case]:
+    """8-bit integers, whose sums are exact, and what follows them in quantized networks."""
+    nt = mm("NT", out_dtype="int32")
+    nhwc = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "int32"}
+
+    def residual(x: Any, w: Any, b: Any, r: Any) -> Any:
+        total = op.add(op.add(nt(x, w), b), op.astype(r, "int32"))
+        return op.astype(
+            op.clip(op.right_shift(total, relax.const(np.int32(9))), -128, 127), "int8"
+        )
+
+    m, n, k = 200, 264, 144
+    bytes_ = (Input((m, k), "int8"), Input((n, k), "int8"))
+    image = ((2, 14, 14, 64), (72, 3, 3, 64))
+    return [
+        *(
+            _case(f"{dtype}_{m}x{n}x{k}", nt, (m, k), (n, k), dtype=dtype)
+            for m, n, k in ((64, 64, 128), (200, 136, 400), (257, 250, 112), (64, 72, 4096))
+            for dtype in ("int8", "uint8")
+        ),
+        Case("uint8_by_int8", "wgmma", nt, (Input((m, k), "uint8"), Input((n, k), "int8"))),
+        _case("int8_batch", nt, (3, 72, 112), (3, 40, 112), dtype="int8"),
+        _case("int8_requantized", requantized(nt), (m, k), (n, k), dtype="int8"),
+        Case(
+            "int8_residual",
+            "wgmma",
+            residual,
+            (*bytes_, Input((n,), "int32"), Input((m, n), "int8")),
+        ),
+        _case("int8_conv", conv(**nhwc, padding=1), *image, dtype="int8"),
+        _case("int8_conv_requantized", requantized(conv(**nhwc, padding=1)), *image, dtype="int8"),
+        # A row of the window beside the channels: one depth.
+        _case(
+            "int8_conv_7x7_of_16",
+            conv(**nhwc, strides=2),
+            (2, 21, 30, 16),
+            (24, 7, 7, 16),
+            dtype="int8",
+        ),
+    ]
+
+
+def requantized(body: Body) -> Body:
+    """Sums scaled and rounded to 8 bits."""
+
+    def scaled(x: Any, w: Any) -> Any:
+        total = op.multiply(op.astype(body(x, w), "float32"), relax.const(np.float32(0.00037)))
+        return op.astype(op.clip(op.round(total), -128, 127), "int8")
+
+    return scaled
+
+
+def _rounded() -> list[Case]:
+    """float32 of which the instructions read tf32, again with the depth contiguous."""
+    nhwc = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    nt, m, n, k = mm("NT"), 200, 264, 140
+    return [
+        *(
+            _case(f"tf32_{m}x{n}x{k}", nt, (m, k), (n, k), dtype="float32")
+            for m, n, k in ((64, 64, 32), (200, 136, 404), (257, 250, 1000), (64, 72, 4096))
+        ),
+        _case("tf32_bias_relu", bias_relu(nt, shape=(1, n)), (m, k), (n, k), (n,), dtype="float32"),
+        _case(
+            "tf32_conv", conv(**nhwc, padding=1), (2, 14, 14, 36), (72, 3, 3, 36), dtype="float32"
+        ),
+    ]
+
+
+TF32_CASES = tuple(_rounded())  # for devices that may: see with_tf32
+WGMMA_CASES = (
+    *_bytes(),
+    *_integers(),
+    *_plain(),
+    *_odd_rows(),
+    *_fused(),
+    *_batched(),
+    *_convolutions(),
+)

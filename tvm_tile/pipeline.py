@@ -18,7 +18,7 @@ from tvm.target import Target
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.build import Builder, rename_by_content
-from tvm_tile.device import Device
+from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import OptionError
 from tvm_tile.frontend import Imported, import_model
@@ -31,6 +31,7 @@ from tvm_tile.passes import (
     LiftWorkspaces,
     MarkReductions,
     MeasureCandidates,
+    NarrowProducts,
     Plan,
     PlanFunction,
     ReadTransposed,
@@ -44,7 +45,7 @@ from tvm_tile.passes import (
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
-from tvm_tile.tile.warpgroup import warpgroup_dtypes
+from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
 Progress = Callable[[str, int, int], None]
 _IMPORTED = time.time()
@@ -62,6 +63,9 @@ class Options:
             and touch no GPU.
         exclusive: held (``with exclusive:``) while a kernel's schedules are timed; by default a
             lock among this user's processes on this machine.
+        tf32: let tensor cores multiply float32 operands, of which they read ten bits of mantissa
+            and leave out the rest; the sums are float32. Errors are then about 1e-3 of the sum of
+            the products' magnitudes, instead of 1e-7.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
@@ -75,6 +79,7 @@ class Options:
     parallel_builds: int | None = None
     topk: int = 1
     exclusive: AbstractContextManager[Any] | None = None
+    tf32: bool = False
     cache: bool | str | os.PathLike[str] = True
 
     def __post_init__(self) -> None:
@@ -119,6 +124,8 @@ def compile(
     """
     options = options or Options()
     record = resolve_device(device)
+    if options.tf32:
+        record = with_tf32(record)
     watch = _Stopwatch()
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
     watch.lap("import")
@@ -259,7 +266,8 @@ def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
-        ReadTransposed(),
+        NarrowProducts(),
+        ReadTransposed(dtypes_by_depth(device)),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         ChannelsLast(warpgroup_dtypes(device)),

@@ -127,7 +127,36 @@ class TestOnePermutationAtEitherEnd:
             assert tuple(map(int, value.ty.shape.values)) == shape
 
 
+def test_what_quantized_networks_have_between_convolutions() -> None:
+    """A permutation at either end, none at the casts."""
+
+    def body(x: Any) -> relax.Expr:
+        for _ in range(2):
+            weight = relax.const(np.ones((16, 16, 3, 3), "int8"))
+            sums = op.nn.conv2d(x, weight, padding=1, out_dtype="int32")
+            scaled = op.multiply(op.astype(sums, "float32"), relax.const(np.float32(0.01)))
+            x = op.astype(op.clip(op.round(scaled), -128, 127), "int8")
+        return x
+
+    before = module(body, dtype="int8")
+    after = converted(before, frozenset({"int8"}))
+    assert operators(after) == ["permute_dims", *operators(before), "permute_dims"]
+    x = np.random.default_rng(0).integers(-128, 128, IMAGE).astype("int8")
+    assert np.array_equal(run(after, x), run(before, x))
+
+
 class TestFewChannels:
+    @pytest.mark.parametrize(("dtype", "channels"), [("float32", 4), ("int8", 16)])
+    def test_become_sixteen_bytes(self, dtype: str, channels: int) -> None:
+        weight = relax.const(np.ones((16, 3, 3, 3), dtype))
+        mod = module(lambda x: op.nn.conv2d(x, weight), (2, 3, 8, 8), dtype=dtype)
+        (found,) = (
+            call
+            for call in calls(converted(mod, frozenset({dtype})))
+            if call.op.name == "relax.nn.conv2d"
+        )
+        assert [int(extent) for extent in found.args[0].ty.shape][-1] == channels
+
     def test_become_eight_with_the_border_of_the_image(self) -> None:
         after = converted(module(image, (2, 3, 8, 8)))
         assert layouts(after) == ["NHWC", "NHWC"]

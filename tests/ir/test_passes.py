@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import tvm
 from tvm import IRModule, relax
 from tvm.relax import op
 
 from tvm_tile import find_device
-from tvm_tile.passes import KeepGraphResults, schedule_module
+from tvm_tile.device import Device, with_tf32
+from tvm_tile.passes import KeepGraphResults, NarrowProducts, schedule_module
 from tvm_tile.pipeline import Options, _lower, fuse
 
 Build = Callable[..., relax.Expr]
+H200 = find_device("nvidia/h200")
 
 
 def module(build: Build, *shapes: tuple[int, ...], dtype: str = "float32") -> IRModule:
@@ -58,6 +61,106 @@ class TestReadTransposed:
         self, build: Build, shapes: tuple[tuple[int, ...], ...], expected: int
     ) -> None:
         assert kernels(module(build, *shapes)) == expected
+
+    @pytest.mark.parametrize(
+        ("dtype", "device", "shape"),
+        [
+            ("int8", H200, [128, 64]),
+            ("float32", with_tf32(H200), [128, 64]),
+            ("float32", H200, [64, 128]),
+            ("float16", H200, [64, 128]),
+            ("int8", find_device("nvidia/a100"), [64, 128]),
+        ],
+    )
+    def test_weights_whose_summed_axis_must_be_contiguous(
+        self, dtype: str, device: Device, shape: list[int]
+    ) -> None:
+        weight = relax.const(np.ones((64, 128), dtype))
+        mod = module(lambda x: op.matmul(x, weight), (7, 64), dtype=dtype)
+        assert constant_shapes(fuse(mod, device)) == [shape]
+
+
+def constant_shapes(mod: IRModule) -> list[list[int]]:
+    """Of the constants in ``main``."""
+    found: list[list[int]] = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, tvm.ir.Constant) and isinstance(expr.ty, relax.TensorType):
+            found.append([int(extent) for extent in expr.ty.shape])
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    return found
+
+
+def wide(x: relax.Expr) -> relax.Expr:
+    return op.astype(x, "int32")
+
+
+def column(*values: int) -> relax.Expr:
+    return relax.const(np.array(values, "uint8"))
+
+
+W = np.random.default_rng(1).integers(-128, 128, (16, 24))
+W32 = relax.const(W.astype("int32"))
+W8 = relax.const(W.astype("int8"))
+
+
+class TestNarrowProducts:
+    @pytest.mark.parametrize(
+        "build",
+        [
+            lambda x, _: op.matmul(wide(x), W32),
+            lambda x, _: op.matmul(wide(x), wide(W8)),
+            lambda x, _: op.matmul(wide(x), op.subtract(W32, relax.const(np.int32(0)))),
+            # Integers that fit into 8 bits without a sign.
+            lambda x, _: op.matmul(wide(x), relax.const((W + 128).astype("int32"))),
+            lambda x, _: op.matmul(op.subtract(wide(x), wide(column(128))), W32),
+            lambda x, _: op.matmul(op.subtract(wide(x), relax.const(np.int32(3))), wide(W8)),
+            lambda x, y: op.matmul(wide(x), wide(y)),
+        ],
+    )
+    def test_the_product_is_of_bytes_and_the_same(self, build: Build) -> None:
+        before = module(build, (2, 7, 16), (2, 16, 5), dtype="uint8")
+        after = narrowed(before)
+        assert factors(after) <= {"int8", "uint8"}
+        rng = np.random.default_rng(0)
+        inputs = [rng.integers(0, 256, s).astype("uint8") for s in ((2, 7, 16), (2, 16, 5))]
+        assert np.array_equal(run(after, *inputs), run(before, *inputs))
+
+    @pytest.mark.parametrize(
+        "build",
+        [
+            lambda x, _: op.matmul(wide(x), relax.const(np.full((16, 8), 256, "int32"))),
+            lambda x, _: op.matmul(op.subtract(wide(x), wide(column(*range(16)))), W32),
+            lambda x, y: op.matmul(op.subtract(wide(x), wide(column(128))), wide(y)),
+            lambda x, y: op.matmul(op.astype(x, "float32"), op.astype(y, "float32")),
+            lambda x, _: op.matmul(wide(x), relax.const(np.arange(16, dtype="int32"))),
+        ],
+    )
+    def test_left_alone(self, build: Build) -> None:
+        mod = module(build, (2, 7, 16), (2, 16, 5), dtype="uint8")
+        assert factors(narrowed(mod)) == factors(mod)
+
+
+def narrowed(mod: IRModule) -> IRModule:
+    after = relax.transform.DeadCodeElimination()(NarrowProducts()(mod))
+    assert relax.analysis.check_well_formed(after)
+    return after
+
+
+def factors(mod: IRModule) -> set[str]:
+    """Dtypes that the module's products read."""
+    matmul = tvm.ir.Op.get("relax.matmul")
+    values = [b.value for block in mod["main"].body.blocks for b in block.bindings]
+    products = [v for v in values if isinstance(v, relax.Call) and v.op == matmul]
+    assert products
+    return {str(operand.ty.dtype) for call in products for operand in call.args}
+
+
+def run(mod: IRModule, *inputs: np.ndarray) -> np.ndarray:
+    """Of TVM's own build for the CPU."""
+    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    return machine["main"](*map(tvm.runtime.tensor, inputs)).numpy()
 
 
 class TestMarkReductions:

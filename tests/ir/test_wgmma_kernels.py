@@ -8,18 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
 from tvm import te, tirx
-from wgmma_cases import WGMMA_CASES, conv_case, product_case
+from wgmma_cases import TF32_CASES, WGMMA_CASES, conv_case, product_case
 
+import tvm_tile
 from tvm_tile.build import Builder, Program
-from tvm_tile.device import find_device
+from tvm_tile.device import find_device, with_tf32
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule import Scheduled, schedule
 
 H200 = find_device("nvidia/h200")
-BY_NAME = {entry.name: entry for entry in WGMMA_CASES}
+ROUNDING = with_tf32(H200)
+BY_NAME = {entry.name: entry for entry in (*WGMMA_CASES, *TF32_CASES)}
 # Some have so few rows, or columns, that the rule for matrix-vector products comes first.
 MATVEC = {"NT_1x1000x512", "NT_257x1x128", "fp8_1x50x1024"}
 CANDIDATES = 8
@@ -34,7 +37,24 @@ NAMES = (
     "float32_output",
     "conv_3x3_stride",
     "conv_bias_relu",
+    "e4m3_by_e5m2",
+    "e5m2_200x136x400",
+    "int8_64x72x4096",  # whose sum a cluster shares
+    "int8_conv_requantized",
+    "tf32_bias_relu",
+    "uint8_200x136x400",
+    "uint8_by_int8",
 )
+# An operand's dtype -> depth of an instruction, and PTX's names of the sums' and its own dtype.
+INSTRUCTIONS = {
+    "float16": (16, "f32", "f16"),
+    "bfloat16": (16, "f32", "bf16"),
+    "float32": (8, "f32", "tf32"),
+    "float8_e4m3fn": (32, "f32", "e4m3"),
+    "float8_e5m2": (32, "f32", "e5m2"),
+    "int8": (32, "s32", "s8"),
+    "uint8": (32, "s32", "u8"),
+}
 TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (?P<map>\w+), "(?P<dtype>\w+)", (?P<rank>\d+), \w+\.data, '
     r"(?P<numbers>[\d, ]+)\)"
@@ -43,13 +63,13 @@ TENSOR_MAP = re.compile(
 
 def choices(entry: Case, count: int = 1) -> tuple[Scheduled, ...]:
     """The first choices for a case's only function."""
-    (func,) = prim_functions(entry, H200).values()
-    return schedule(func, H200, topk=count)
+    (func,) = prim_functions(entry, ROUNDING).values()
+    return schedule(func, ROUNDING, topk=count)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_rule_takes(name: str) -> None:
-    assert rules_of(BY_NAME[name], H200) == ("matvec" if name in MATVEC else "wgmma")
+    assert rules_of(BY_NAME[name], ROUNDING) == ("matvec" if name in MATVEC else "wgmma")
 
 
 @pytest.mark.parametrize("name", sorted(set(BY_NAME) - MATVEC))
@@ -83,14 +103,24 @@ def box_bytes(match: re.Match[str]) -> int:
     return size * math.prod(-(-span // step) for span, step in zip(spans, steps, strict=True))
 
 
-@pytest.mark.parametrize("name", ["masked", "bias_gelu", "bias_residual_relu", "float32_output"])
-def test_neighbours_are_stored_together(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "wide"),
+    [
+        ("masked", "half4"),
+        ("bias_gelu", "half4"),
+        ("bias_residual_relu", "half4"),
+        ("float32_output", "float4"),
+        ("int8_requantized", "int"),  # four bytes
+        ("int8_residual", "int"),
+    ],
+)
+def test_neighbours_are_stored_together(name: str, wide: str) -> None:
     (choice,) = choices(BY_NAME[name])
     built = Builder(H200).build_functions({"product": choice.func})["product"]
     assert isinstance(built, Program), str(built)
     (kernel,) = built.kernels
-    wide = "*(float4*)(" if name == "float32_output" else "*(half4*)("
-    stores = [line for line in kernel.source.splitlines() if line.strip().startswith(wide)]
+    start = f"*({wide}*)("
+    stores = [line for line in kernel.source.splitlines() if line.strip().startswith(start)]
     assert stores
     assert "ushort4*)" not in kernel.source  # TVM's vectors of bools are twice as wide as these
 
@@ -103,8 +133,9 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
     (kernel,) = built.kernels
     assert kernel.binary.startswith(b"\x7fELF")
     assert kernel.arg_types.count("tensormap") == 2
-    dtype = {"float16": "f16", "bfloat16": "bf16"}[BY_NAME[name].inputs[0].dtype]
-    assert re.search(rf"wgmma\.mma_async\S*\.m64n\d+k16\.f32\.{dtype}\.{dtype}", kernel.source)
+    left, right = (INSTRUCTIONS[entry.dtype] for entry in BY_NAME[name].inputs[:2])
+    dtypes = rf"k{left[0]}\.{left[1]}\.{left[2]}\.{right[2]}"
+    assert re.search(rf"wgmma\.mma_async\S*\.m64n\d+{dtypes}", kernel.source)
     assert "cp.async.bulk.tensor" in kernel.source
     # All threads of a block meet once, when the barriers are there: then the roles part.
     body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
@@ -126,6 +157,51 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
 )
 def test_what_goes_elsewhere(entry: Case, rules: str) -> None:
     assert rules_of(entry, H200) == rules
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in TF32_CASES])
+def test_float32_stays_exact_unless_allowed(name: str) -> None:
+    assert rules_of(BY_NAME[name], H200) == "contraction"
+
+
+@pytest.mark.parametrize(("tf32", "rule"), [(True, "wgmma"), (False, "contraction")])
+def test_users_allow_tf32(tf32: bool, rule: str) -> None:
+    """A layer whose weights importers leave transposed."""
+    layer, options = torch.nn.Linear(64, 72), tvm_tile.Options(tf32=tf32, cache=False)
+    inputs = (torch.zeros(128, 64),)
+    model = tvm_tile.compile(layer, "nvidia/h200", example_inputs=inputs, options=options)
+    assert [kernel.rule for kernel in model.report.kernels] == [rule]
+
+
+def sum_of_products(dtype: str, cast: str, sums: str) -> tirx.PrimFunc:
+    """A product of matrices of ``dtype``, its factors cast, added up in ``sums``."""
+    left, right = (te.placeholder((64, 64), dtype, name=name) for name in ("left", "right"))
+    k = te.reduce_axis((0, 64), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        factors = left[i, k].astype(cast) * right[j, k].astype(cast)
+        return te.sum(factors.astype(sums), axis=k)
+
+    return te.create_prim_func([left, right, te.compute((64, 64), element)])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cast", "sums", "is_taken"),
+    [
+        ("int8", "int32", "int32", True),
+        ("int8", "int16", "int16", False),  # wraps around
+        ("int8", "int8", "int8", False),
+        ("int8", "float32", "float32", False),
+        ("float32", "float32", "float32", True),
+        ("float32", "float16", "float16", False),  # rounded to less
+        ("float16", "float64", "float64", False),
+    ],
+)
+def test_sums_are_those_of_the_instructions(
+    dtype: str, cast: str, sums: str, is_taken: bool
+) -> None:
+    found = schedule(sum_of_products(dtype, cast, sums), ROUNDING)
+    assert any(choice.rule == "wgmma" for choice in found) == is_taken
 
 
 @pytest.mark.parametrize("device", ["nvidia/a100", "emulated"])

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from operators import conv_nhwc, einsum
 
-from tvm_tile.device import Device, MemoryLevel, find_device
+from tvm_tile.device import Device, MemoryLevel, find_device, with_tf32
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.product import Operand, Product, find_product
 from tvm_tile.tile.warpgroup import (
@@ -168,6 +168,34 @@ def test_a_large_product_is_near_the_tensor_cores_rate(layout: str) -> None:
     assert best.seconds < 1.25 * of.flops / dict(H200.matrix_flops)["float16"]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rate", "sums"),
+    [
+        ("float8_e5m2", "float8_e4m3", "float32"),
+        ("int8", "int8", "int32"),
+        ("float32", "tf32", "float32"),
+    ],
+)
+def test_other_dtypes_at_their_rate(dtype: str, rate: str, sums: str) -> None:
+    of = product(8192, 8192, 8192, dtype=dtype)
+    best, *others = construct_warpgroup(of, with_tf32(H200), EVERY)
+    assert {tile.sum_dtype for tile in (best, *others)} == {sums}
+    check(best, of)
+    assert best.seconds < 1.25 * of.flops / dict(H200.matrix_flops)[rate]
+
+
+def mixed(left: str, right: str) -> Product:
+    """A product of two dtypes of one size."""
+    of = product(256, 256, 256, dtype=left)
+    tensor = replace(of.right.tensor, dtype=right)
+    return replace(of, right=replace(of.right, tensor=tensor))
+
+
+@pytest.mark.parametrize("dtypes", [("float8_e4m3fn", "float8_e5m2"), ("uint8", "int8")])
+def test_two_dtypes_of_one_instruction(dtypes: tuple[str, str]) -> None:
+    assert construct_warpgroup(mixed(*dtypes), H200, 1)
+
+
 def test_long_operands_take_the_memorys_time() -> None:
     of = product(64, 65536, 512)
     best, *_ = construct_warpgroup(of, H200, 1)
@@ -195,8 +223,14 @@ class TestRefusals:
 
     @pytest.mark.parametrize("device", [H100, H200], ids=lambda device: device.name)
     def test_dtypes(self, device: Device) -> None:
-        assert warpgroup_dtypes(device) == {"float16", "bfloat16", "float8_e4m3fn"}
+        known = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8"}
+        assert warpgroup_dtypes(device) == known
+        assert warpgroup_dtypes(with_tf32(device)) == known | {"float32"}
         assert construct_warpgroup(product(512, 512, 512, dtype="float32"), device, EVERY) == ()
+
+    @pytest.mark.parametrize("dtypes", [("float16", "bfloat16"), ("int8", "float8_e5m2")])
+    def test_two_dtypes_that_no_instruction_takes(self, dtypes: tuple[str, str]) -> None:
+        assert construct_warpgroup(mixed(*dtypes), H200, EVERY) == ()
 
     @pytest.mark.parametrize(
         ("layout", "m", "n", "k"),
@@ -207,9 +241,11 @@ class TestRefusals:
         eights = (-(-extent // 8) * 8 for extent in (m, n, k))
         assert construct_warpgroup(product(*eights, layout=layout), H200, EVERY)
 
-    def test_bytes_with_another_axis_contiguous(self) -> None:
-        eights = product(256, 256, 256, layout="NN", dtype="float8_e4m3fn")
-        assert construct_warpgroup(eights, H200, EVERY) == ()
+    @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8", "float32"])
+    def test_another_axis_contiguous(self, dtype: str) -> None:
+        """Only 16-bit operands can be transposed."""
+        rows = product(256, 256, 256, layout="NN", dtype=dtype)
+        assert construct_warpgroup(rows, with_tf32(H200), EVERY) == ()
 
     def test_few_channels(self) -> None:
         assert construct_warpgroup(convolution(8, (14, 14), 3, 64), H200, EVERY) == ()
@@ -244,6 +280,8 @@ def part_of(of: Product, columns: int, depth: int) -> Product:
 
 
 def test_a_tile_describes_itself() -> None:
-    tile = WarpgroupTile((2, 7, 9), (256,), 64, 4, 2, 1, 256, 1, 16, 132, 500, 1, 2, 1e-6)
+    tile = WarpgroupTile(
+        (2, 7, 9), (256,), 64, 4, 2, 1, 256, 1, 16, "float32", 132, 500, 1, 2, 1e-6
+    )
     assert tile.describe() == "block 2x7x9 by 256, depth 64, 4 stages, 2 warpgroups"
     assert (tile.block_rows, tile.block_size) == (128, 384)

@@ -97,6 +97,7 @@ def test_another_shape_device_version_or_topk_is_another_plan(
 
     assert planned(module(), H200) == 2
     assert planned(module(), H200, topk=0) == 0  # the same as 1
+    assert planned(module(), H200, tf32=True) == 2
     assert planned(module(49), H200) == 2
     assert planned(module(), replace(H200, l2_capacity=H200.l2_capacity + 1)) == 2
     assert planned(module(), "nvidia/h100") == 2

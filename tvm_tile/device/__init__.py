@@ -13,6 +13,7 @@ from tvm_tile.device.device import (
     Memory,
     MemoryLevel,
     Reading,
+    with_tf32,
 )
 from tvm_tile.device.emulated import EMULATED
 from tvm_tile.device.record import SUFFIX, read_record
@@ -28,6 +29,7 @@ __all__ = [
     "Reading",
     "devices",
     "find_device",
+    "with_tf32",
 ]
 
 _DEVICES: tuple[Device, ...] = (*CUDA_DEVICES, *ROCM_DEVICES, EMULATED)

@@ -6,7 +6,7 @@ floating-point operations per second, times are seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 # Bytes of the widest load or store of one thread.
@@ -157,3 +157,21 @@ class Device:
         """Peak operations per second for ``dtype``; float32's where it is not listed."""
         rates = dict(self.peak_flops)
         return rates.get(dtype, rates["float32"])
+
+
+def with_tf32(device: Device) -> Device:
+    """A device as seen by who may round float32 to tf32: its tf32 instructions are float32's.
+
+    No record says so by itself: the sums are float32's, but the operands lose thirteen bits of
+    their mantissa.
+    """
+    rates = {"float32" if dtype == "tf32" else dtype: rate for dtype, rate in device.matrix_flops}
+    instructions = (
+        replace(i, in_dtype="float32") if i.in_dtype == "tf32" else i
+        for i in device.matrix_instructions
+    )
+    return replace(
+        device,
+        matrix_flops=tuple(sorted(rates.items())),
+        matrix_instructions=tuple(instructions),
+    )

@@ -11,11 +11,12 @@ from tvm.relax.expr_functor import mutator
 
 from tvm_tile import compat
 from tvm_tile.frontend.fold import fold_constants
+from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.passes.rewriter import ModuleRewriter
 
-_ALIGNMENT = 8  # channels of 16 bits whose rows bulk copies take
+_ALIGNMENT = 16  # bytes of channels, whose rows bulk copies take
 # Element by element, with attributes or scalars besides; ConvertLayout does not know them.
-_TRANSPARENT = frozenset({"relax.clip"})
+_TRANSPARENT = frozenset({"relax.astype", "relax.clip", "relax.round"})
 
 
 @tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
@@ -27,7 +28,7 @@ class ChannelsLast:
             row: what lies between convolutions is computed channels last, too
 
     Only there do the copies of an implicit product find the summed channels contiguous. Few
-    channels, an image's three, become eight with zeros, and the image gets its border with them,
+    channels, an image's three, become 16 bytes with zeros, and the image gets its border with them,
     so that a whole row of the window is contiguous. TVM's ConvertLayout carries the layout through
     the operators between.
     """
@@ -52,7 +53,7 @@ class ChannelsLast:
     def _layouts(self, call: relax.Call) -> dict[str, list[str]]:
         """What TVM asks for each operator: the layouts of its operands, if they are to change."""
         channels = self._channels(call)
-        if channels is None or any(count % _ALIGNMENT for count in channels):
+        if channels is None or any(count % _least_channels(call) for count in channels):
             return {}
         return {"relax.nn.conv2d": ["NHWC", "OHWI"]}
 
@@ -61,7 +62,8 @@ class ChannelsLast:
         channels = self._channels(call)
         if channels is None or int(call.attrs.groups) != 1:
             return False
-        return channels[0] < _ALIGNMENT and channels[1] % _ALIGNMENT == 0
+        least = _least_channels(call)
+        return channels[0] < least and channels[1] % least == 0
 
     def _channels(self, call: relax.Call) -> tuple[int, int] | None:
         """Of the image and of the result; ``None`` for all but NCHW convolutions to change."""
@@ -74,6 +76,10 @@ class ChannelsLast:
         if not all(isinstance(extent, tirx.IntImm) for extent in extents):
             return None
         return int(extents[0]), int(extents[1])
+
+
+def _least_channels(call: relax.Call) -> int:
+    return _ALIGNMENT // element_size(str(call.args[1].ty.dtype))
 
 
 def _calls(mod: tvm.IRModule) -> list[relax.Call]:
@@ -103,7 +109,7 @@ class _Widen(ModuleRewriter):
         if not self._is_thin(call):
             return call
         image, weight = call.args
-        missing = _ALIGNMENT - int(image.ty.shape[1])
+        missing = _least_channels(call) - int(image.ty.shape[1])
         top, left, bottom, right = (int(extent) for extent in call.attrs.padding)
         border = [0, 0, 0, missing, top, bottom, left, right]
         return relax.op.nn.conv2d(

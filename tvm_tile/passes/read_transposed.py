@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import mutator
@@ -19,22 +20,35 @@ class ReadTransposed:
     before: ``wt = permute_dims(w); y = matmul(x, wt)``
     after:  ``y[i, j] = sum(x[i, k] * w[j, k])``
 
-    Constants are left alone: their transposition is done at compile time. (TVM's own
+    Constants are left alone: their transposition is done at compile time. So is that of weights
+    in ``dtypes_by_depth``, the other way: their summed axis becomes the contiguous one. (TVM's own
     FuseTransposeMatmul knows the second operand only, and fails where both are the same tensor.)
+
+    Args:
+        dtypes_by_depth: what matrix units multiply only where the summed axis is contiguous.
     """
+
+    def __init__(self, dtypes_by_depth: frozenset[str] = frozenset()) -> None:
+        self.dtypes_by_depth = dtypes_by_depth
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return _Rewriter(mod).rewritten(mod)
+        return _Rewriter(mod, self.dtypes_by_depth).rewritten(mod)
 
 
 @mutator
 class _Rewriter(ModuleRewriter):
+    def __init__(self, mod: tvm.IRModule, dtypes_by_depth: frozenset[str]) -> None:
+        super().__init__(mod)
+        self._dtypes_by_depth = dtypes_by_depth
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if call.op != tvm.ir.Op.get("relax.matmul") or min(a.ty.ndim for a in call.args) < 2:
             return call
         sources = [self._source(operand) for operand in call.args]
+        if sources[1] is None:
+            sources[1] = self._turned(call.args[1])
         if all(source is None for source in sources):
             return call
         dtype = str(call.ty.dtype)
@@ -57,6 +71,14 @@ class _Rewriter(ModuleRewriter):
         axes = list(reversed(range(rank))) if made.attrs.axes is None else list(made.attrs.axes)
         axes = [int(axis) % rank for axis in axes]
         return source if axes == order and not isinstance(source, tvm.ir.Constant) else None
+
+    def _turned(self, weight: relax.Expr) -> relax.Expr | None:
+        """A constant with its last two axes exchanged, where that is of use."""
+        dtype = str(weight.ty.dtype)
+        if not isinstance(weight, tvm.ir.Constant) or dtype not in self._dtypes_by_depth:
+            return None
+        array = np.swapaxes(weight.value.numpy(), -1, -2)
+        return relax.const(np.ascontiguousarray(array), dtype)
 
 
 def _product(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: str) -> te.Tensor:

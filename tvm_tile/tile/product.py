@@ -90,7 +90,7 @@ def find_product(operator: Operator) -> Product | None:
         return None
     if not all(read.is_exact and not read.is_computed for read in operator.reads):
         return None
-    if operator.reads[0].tensor.dtype != operator.reads[1].tensor.dtype:
+    if operator.reads[0].tensor.element_size != operator.reads[1].tensor.element_size:
         return None
     used = [read.axes for read in operator.reads]
     depth = _depth(operator)

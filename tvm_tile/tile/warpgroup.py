@@ -15,17 +15,32 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
-from tvm_tile.graph.tile_graph import Axis
+from tvm_tile.device.device import (
+    STATIC_SHARED_LIMIT,
+    Device,
+    MatrixInstruction,
+    MemoryLevel,
+)
+from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.product import Operand, Product
 
 LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
 WARPGROUP = 128  # threads
 ROWS = 64  # of one instruction
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
+_WIDEST = {"int32": 224}  # by the sums' dtype, where PTX's syntax, and TVM's, end before
 _SHAPES = ((1, 1), (2, 1), (2, 2))  # warpgroups, and instructions of each
-# TVM's name of an operand's dtype -> the device record's.
-_DTYPES = {"float16": "float16", "bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3"}
+# An operand's dtype -> the device record's, which names some instructions by one dtype of several.
+_DTYPES = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float32",  # as tf32, of devices that may: see with_tf32
+    "float8_e4m3fn": "float8_e4m3",
+    "float8_e5m2": "float8_e4m3",
+    "int8": "int8",
+    "uint8": "int8",
+}
+TRANSPOSABLE = 2  # bytes of an element, of which the rows may be contiguous
 _STRIDE_ALIGNMENT = 16
 _BOX = 256
 _RANK = 5
@@ -55,6 +70,7 @@ class WarpgroupTile:
         width: columns of an instruction.
         splits: blocks, a cluster, that share the sum of a tile.
         raster: tiles of rows that are walked before the next tile of columns.
+        sum_dtype: of the sums, four bytes each.
         grid: blocks, each of which takes tiles until none is left.
         tiles: of the whole output.
         shared_bytes: of a block.
@@ -71,6 +87,7 @@ class WarpgroupTile:
     width: int
     splits: int
     raster: int
+    sum_dtype: str
     grid: int
     tiles: int
     shared_bytes: int
@@ -89,7 +106,7 @@ class WarpgroupTile:
 
     @property
     def store_shape(self) -> tuple[int, ...]:
-        """Floats through which sums go out: the block's part of them, or a corner a warp.
+        """Sums that go out together: the block's part of them, or a corner a warp.
 
         Their padding keeps neighbouring rows on different banks.
         """
@@ -112,7 +129,7 @@ class WarpgroupTile:
 
 def construct_warpgroup(product: Product, device: Device, count: int) -> tuple[WarpgroupTile, ...]:
     """At most ``count`` tiles, best first; none if the device or the copies refuse."""
-    if product.left.tensor.dtype not in warpgroup_dtypes(device) or not _can_be_copied(product):
+    if not _can_be_multiplied(product, device) or not _can_be_copied(product):
         return ()
     tiles = sorted(_tiles(product, device), key=lambda tile: tile.seconds)
     near = [tile for tile in tiles if tile.seconds <= tiles[0].seconds * _NEAR_TIE]
@@ -132,15 +149,30 @@ def _lines(tile: WarpgroupTile) -> int:
 
 def warpgroup_dtypes(device: Device) -> frozenset[str]:
     """What :func:`construct_warpgroup` finds tiles for on a device."""
-    known = {i.in_dtype for i in device.matrix_instructions if i.intrinsic == "wgmma"}
-    return frozenset(dtype for dtype, name in _DTYPES.items() if name in known)
+    return frozenset(dtype for dtype, name in _DTYPES.items() if name in _instructions(device))
+
+
+def dtypes_by_depth(device: Device) -> frozenset[str]:
+    """Of :func:`warpgroup_dtypes` those whose summed axis must be contiguous."""
+    known = warpgroup_dtypes(device)
+    return frozenset(dtype for dtype in known if element_size(dtype) != TRANSPOSABLE)
+
+
+def _instructions(device: Device) -> dict[str, MatrixInstruction]:
+    return {i.in_dtype: i for i in device.matrix_instructions if i.intrinsic == "wgmma"}
+
+
+def _can_be_multiplied(product: Product, device: Device) -> bool:
+    """Whether an instruction of the device takes both operands, perhaps of two dtypes."""
+    left, right = (_DTYPES.get(o.tensor.dtype) for o in (product.left, product.right))
+    return left == right and left in _instructions(device)
 
 
 def _can_be_copied(product: Product) -> bool:
     """Whether both operands are tensors that TMA takes, and as wgmma reads them."""
     for operand in (product.left, product.right):
-        if operand.tensor.element_size == 1 and not operand.is_depth_major:
-            return False  # only 16-bit operands can be transposed
+        if operand.tensor.element_size != TRANSPOSABLE and not operand.is_depth_major:
+            return False  # the instruction cannot transpose it
         if not is_copyable(operand, product.depth):
             return False
     return True
@@ -235,6 +267,9 @@ def _tile(
     tiles = product.batches * row_tiles * math.prod(counts(product.right.free, columns))
     if splits > 1 and not _can_split(product, device, tiles, splits):
         return None
+    sum_dtype = _instructions(device)[_DTYPES[product.left.tensor.dtype]].acc_dtype
+    if width > _WIDEST.get(sum_dtype, width):
+        return None
     tile = WarpgroupTile(
         rows=rows,
         columns=columns,
@@ -245,6 +280,7 @@ def _tile(
         width=width,
         raster=min(row_tiles, max(1, 2048 // (ROWS * consumers * instructions))),
         splits=splits,
+        sum_dtype=sum_dtype,
         grid=min(tiles * splits, device.multi_processor_count),
         tiles=tiles,
         shared_bytes=0,

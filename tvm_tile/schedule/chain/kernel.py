@@ -168,6 +168,7 @@ def _sums_tile(tile: ChainTile, chain: Chain) -> WarpgroupTile:
         instructions=1,
         width=tile.columns,
         splits=1,
+        sum_dtype="float32",
         raster=1,
         grid=tile.grid,
         tiles=tile.items,

@@ -42,12 +42,13 @@ class Epilogue:
     def is_vectorizable(self) -> bool:
         """Whether TVM can write the value of neighbours as one vector.
 
-        It takes loops with erf apart, and loads neighbouring bools two bytes each.
+        It takes loops with other calls, such as erf's and nearbyint's, apart, and loads
+        neighbouring bools two bytes each.
         """
         calls: list[Any] = []
         tvm_ffi.structural_walk(self.value, (ir.Call, calls.append), order="pre")
-        has_erf = any(getattr(call.op, "name", "") == "tirx.erf" for call in calls)
-        return not has_erf and all(str(load.source.ty.dtype) != "bool" for load in self._loads)
+        is_known = all(_has_vector_form(call.op) for call in calls)
+        return is_known and all(str(load.source.ty.dtype) != "bool" for load in self._loads)
 
     @property
     def _loads(self) -> list[Any]:
@@ -83,6 +84,13 @@ class Epilogue:
             return tvm_ffi.structural_map(expr, entries, order="post")
 
         return rewritten(self.value), [rewritten(index) for index in self.indices]
+
+
+def _has_vector_form(op: Any) -> bool:
+    """Whether TVM's vectorizer knows what a call of it is for neighbours."""
+    if not isinstance(op, ir.Op):
+        return False
+    return op.name == "prim.if_then_else" or bool(op.get_attr("TVectorizable"))
 
 
 def plain_epilogue(reduction: SBlock, operator: Operator) -> Epilogue:

@@ -36,9 +36,19 @@ from tvm_tile.schedule.wgmma.split import keep_sums, store_totals, wait_for_clus
 from tvm_tile.schedule.wgmma.store import Store
 from tvm_tile.schedule.wgmma.walk import Place, chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import LINE, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.warpgroup import LINE, TRANSPOSABLE, WARPGROUP, WarpgroupTile
 
-_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3"}
+_PTX_NAMES = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "tf32",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "int8": "s8",
+    "uint8": "u8",
+}
+# Sums' dtype -> its name, and the dtype by which TVM knows such registers.
+_PTX_SUMS = {"float32": ("f32", "float32"), "int32": ("s32", "uint32")}
 _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
 _INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
 
@@ -96,7 +106,7 @@ def write_kernel(
         ring = make_ring(tile.stages, tile.consumers, thread)
         ib.evaluate(T.cuda.cta_sync())
         kernel = _Kernel(product, tile, sides, data, ring, block, rank, thread)
-        memory = ib.alloc_buffer(tile.store_shape, scope="shared")
+        memory = ib.alloc_buffer(tile.store_shape, tile.sum_dtype, scope="shared")
         store = Store(product, tile, epilogue, views, memory)
         with ib.If(thread < WARPGROUP):
             with ib.Then():
@@ -144,7 +154,9 @@ def _consume(kernel: _Kernel, store: Store) -> None:
     product, tile, ring = kernel.product, kernel.tile, kernel.ring
     if tile.consumers > 1:
         ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](_CONSUMER_REGISTERS))
-    sums = ib.alloc_buffer((tile.instructions * tile.width // 2,), "float32", scope="local")
+    shape = (tile.instructions * tile.width // 2,)
+    registers = ib.alloc_buffer(shape, _PTX_SUMS[tile.sum_dtype][1], scope="local")
+    sums = ib.decl_buffer(shape, tile.sum_dtype, data=registers.data, scope="local")
     thread = ib.Bind(kernel.thread - WARPGROUP)
     start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
     rows = thread // WARPGROUP * (tile.instructions * 64)
@@ -163,7 +175,7 @@ def _consume(kernel: _Kernel, store: Store) -> None:
             full = ring.full.ptr_to([turn.stage])
             ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
             ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
-            _multiply(kernel, sums, descriptors, turn.stage, chunk)
+            _multiply(kernel, registers, descriptors, turn.stage, chunk)
             ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
             with ib.If(chunk > 0), ib.Then():
                 ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(1))
@@ -183,19 +195,17 @@ def _consume(kernel: _Kernel, store: Store) -> None:
 
 
 def _multiply(
-    kernel: _Kernel, sums: Any, descriptors: tuple[Any, Any], stage: Any, chunk: Any
+    kernel: _Kernel, registers: Any, descriptors: tuple[Any, Any], stage: Any, chunk: Any
 ) -> None:
     """The instructions of one chunk."""
     tile, (left, right) = kernel.tile, kernel.sides
-    dtype = _PTX_NAMES[kernel.product.left.tensor.dtype]
-    depth = tile.depth // _INSTRUCTION_DEPTHS
-    name = f"wgmma.mma_async.sync.aligned.m64n{tile.width}k{depth}.f32.{dtype}.{dtype}"
+    dtypes = ".".join(_PTX_NAMES[side.operand.tensor.dtype] for side in kernel.sides)
+    shape = f"m64n{tile.width}k{tile.depth // _INSTRUCTION_DEPTHS}"
+    name = f"wgmma.mma_async.sync.aligned.{shape}.{_PTX_SUMS[tile.sum_dtype][0]}.{dtypes}"
     moved = tirx.Cast("uint64", stage * (tile.stage_bytes // 16))
     first, second = (ib.Bind(descriptor + moved) for descriptor in descriptors)
     count = tile.width // 2
-    modifiers = [1, 1]  # neither operand is negated
-    if kernel.product.left.tensor.element_size > 1:  # bytes cannot be transposed
-        modifiers += [int(left.is_transposed), int(right.is_transposed)]
+    modifiers = _modifiers(tile, kernel.sides)
     for step in range(_INSTRUCTION_DEPTHS):
         for instruction in range(tile.instructions):
             rows = instruction * left.instruction_rows + step * left.instruction_depth
@@ -205,5 +215,15 @@ def _multiply(
             ]
             # The first product of a tile does not add to what the registers hold.
             adds = T.ptx.pred(tirx.Cast("int32", chunk > 0) if step == 0 else 1)
-            registers = [sums[instruction * count + i] for i in range(count)]
-            ib.evaluate(T.ptx[name](*registers, *operands, adds, *modifiers))
+            own = [registers[instruction * count + i] for i in range(count)]
+            ib.evaluate(T.ptx[name](*own, *operands, adds, *modifiers))
+
+
+def _modifiers(tile: WarpgroupTile, sides: tuple[Chunks, Chunks]) -> list[int]:
+    """Whether operands are negated, and transposed, where the instruction can."""
+    if tile.sum_dtype == "int32":
+        return []
+    not_negated = [1, 1]
+    if sides[0].operand.tensor.element_size != TRANSPOSABLE:
+        return not_negated
+    return [*not_negated, *(int(side.is_transposed) for side in sides)]

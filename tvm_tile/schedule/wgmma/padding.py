@@ -45,7 +45,7 @@ def _pads_with_zeros(producer: SBlock) -> bool:
     if not isinstance(value, ir.Call) or getattr(value.op, "name", "") != "prim.if_then_else":
         return False
     condition, load, other = value.args
-    if not isinstance(load, ir.TensorLoad) or not isinstance(other, tirx.FloatImm):
+    if not isinstance(load, ir.TensorLoad) or not isinstance(other, tirx.FloatImm | tirx.IntImm):
         return False
     return float(other.value) == 0 and _holds_inside(condition, load, producer)
 

@@ -1,7 +1,9 @@
 """Matrix products and convolutions on Hopper's tensor cores.
 
 ``tile/product.py`` tells rows, columns and depth apart, ``tile/warpgroup.py`` ranks tiles,
-``kernel.py`` writes them.
+``kernel.py`` writes them. Of float32 the instructions read tf32, as it lies in memory: thirteen
+bits of the mantissa are cut off, not rounded. So it is taken only for a device that may
+(:func:`tvm_tile.device.with_tf32`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.graph.extract import extract_operator
-from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.graph.tile_graph import Access, Operator, element_size
 from tvm_tile.schedule.merge import Merged, merge_axes
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
@@ -117,17 +119,24 @@ def is_sum_of_products(block: SBlock) -> bool:
     body, init = block.body, block.init
     if not isinstance(body, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
         return False
-    if str(body.buffer.ty.dtype) == "float64":
-        return False  # more than the instructions' float32 is asked for
-    if not isinstance(init.value, tirx.FloatImm) or float(init.value.value) != 0:
+    if not isinstance(init.value, tirx.FloatImm | tirx.IntImm) or float(init.value.value) != 0:
         return False
     value = body.value
     if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
         return False
     is_own = isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(body.buffer)
-    return is_own and all(map(_is_load, (value.b.a, value.b.b)))
+    dtype = str(body.buffer.ty.dtype)
+    return is_own and all(_is_factor(factor, dtype) for factor in (value.b.a, value.b.b))
 
 
-def _is_load(factor: Any) -> bool:
-    """A load, perhaps cast to a wider float."""
-    return isinstance(factor.value if isinstance(factor, tirx.Cast) else factor, ir.TensorLoad)
+def _is_factor(factor: Any, sum_dtype: str) -> bool:
+    """Whether it is a load, perhaps cast to a wider dtype, of what the instructions sum up so."""
+    load = factor.value if isinstance(factor, tirx.Cast) else factor
+    if not isinstance(load, ir.TensorLoad):
+        return False
+    dtype, read = str(load.source.ty.dtype), str(factor.ty.dtype)
+    if element_size(read) < element_size(dtype):
+        return False
+    if "int" in dtype:
+        return read == sum_dtype == "int32"
+    return "float" in sum_dtype and sum_dtype != "float64"  # of float32 sums no more can be asked

@@ -64,7 +64,7 @@ def store_totals(store: Store, rank: Any, thread: Any, origin: Place) -> None:
     rows = tile.block_rows // tile.splits
     quads = rows * tile.width // QUAD
     threads = tile.consumers * WARPGROUP
-    totals = ib.alloc_buffer((QUAD,), "float32", scope="local")
+    totals = ib.alloc_buffer((QUAD,), tile.sum_dtype, scope="local")
     with ib.serial(-(-quads // threads)) as turn:
         quad = ib.Bind(turn * threads + thread)
         row = ib.Bind(rank * rows + quad // (tile.width // QUAD))
@@ -84,7 +84,8 @@ def _part_of(store: Store, block: int) -> Any:
     """The part of another block of the cluster, as this one can read it."""
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
     ib.evaluate(T.ptx.mapa.u64(mapped[0], store.memory.ptr_to([0, 0]), T.uint32(block)))
-    kind = ir.PointerType(ir.PrimType("float32"), "shared")
+    tile = store.tile
+    kind = ir.PointerType(ir.PrimType(tile.sum_dtype), "shared")
     pointer = tirx.Var("part", kind)
     ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
-    return ib.decl_buffer(store.tile.store_shape, "float32", data=pointer, scope="shared")
+    return ib.decl_buffer(tile.store_shape, tile.sum_dtype, data=pointer, scope="shared")

@@ -37,7 +37,7 @@ class Store:
         tile: how they lie.
         epilogue: what becomes of a sum.
         buffers: the epilogue's parameters by name.
-        memory: float32 in shared memory, of the tile's ``store_shape``.
+        memory: shared, of the tile's ``store_shape`` and ``sum_dtype``.
     """
 
     product: Product
