@@ -200,9 +200,9 @@ class TestRefusals:
         operator = self.with_left(tensor=left.tensor, indices=left.indices)
         assert find_product(operator) is None
 
-    def test_two_tiled_axes_in_one_dimension(self) -> None:
+    def test_tiled_axes_that_overlap_in_one_dimension(self) -> None:
         operator = einsum("mk", "nk", "mn", m=96, n=40, k=200)
-        rows = access("A", (96, 200), index(y=8, x=1), index(k=1), dtype="float16")
+        rows = access("A", (96, 200), index(y=7, x=1), index(k=1), dtype="float16")
         write = access("C", (12, 8, 40), *letters("yxn"), dtype="float16")
         extents = {"y": 12, "x": 8, "n": 40, "k": 200}
         split = replace(
@@ -212,6 +212,35 @@ class TestRefusals:
 
     def test_a_batch_side_by_side(self) -> None:
         assert find_product(einsum("mkb", "nkb", "mnb", b=8, m=96, n=40, k=200)) is None
+
+
+class TestHeads:
+    """Dimensions of several axes, each with its own elements."""
+
+    def test_are_dimensions_of_their_own(self) -> None:
+        # x[b, s, 64 * h + d], of which the third quarter is read.
+        third = replace(index(h=64, k=1), offset=384)
+        read = access("x", (2, 50, 768), index(b=1), index(m=1), third, dtype="float16")
+        other = access("w", (2, 3, 50, 64), *letters("bhnk"), dtype="float16")
+        write = access("y", (2, 3, 50, 50), *letters("bhmn"), dtype="float32")
+        operator = einsum("mk", "nk", "mn", m=50, n=50, k=64)
+        extents = {"b": 2, "h": 3, "m": 50, "n": 50, "k": 64}
+        heads = replace(operator, axes=axes("k", **extents), reads=(read, other), write=write)
+        product = find_product(heads)
+        assert product is not None
+        assert product.left.tensor.shape == (2, 50, 12, 64)
+        assert product.left.strides == (2 * 50 * 768, 2 * 768, 128, 2)
+        assert product.left.indices[2] == replace(index(h=1), offset=6)
+        assert product.left.is_depth_major
+
+    def test_stay_where_they_do_not_divide(self) -> None:
+        read = access("x", (2, 50, 770), index(b=1), index(m=1), index(h=64, k=1), dtype="float16")
+        other = access("w", (2, 3, 50, 64), *letters("bhnk"), dtype="float16")
+        write = access("y", (2, 3, 50, 50), *letters("bhmn"), dtype="float32")
+        operator = einsum("mk", "nk", "mn", m=50, n=50, k=64)
+        extents = {"b": 2, "h": 3, "m": 50, "n": 50, "k": 64}
+        heads = replace(operator, axes=axes("k", **extents), reads=(read, other), write=write)
+        assert find_product(heads) is None
 
 
 class TestFoldWindow:

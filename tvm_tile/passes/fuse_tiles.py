@@ -13,13 +13,20 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule import Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.tile.classify import is_contraction
-from tvm_tile.tile.connect import Call, Group, connect_calls
+from tvm_tile.tile.connect import Call, Group, Kind, connect_calls
 
-Predict = Callable[[tirx.PrimFunc], float | None]
-"""Seconds of a function as one kernel; ``None`` where no rule takes it."""
+Prediction = tuple[str, float]
+"""The rule that writes a function as one kernel, and its seconds."""
+
+Predict = Callable[[tirx.PrimFunc], Prediction | None]
+
+# These store sums wherever they belong, neighbours side by side. The others' models know of no
+# stores but to where the sums lie.
+_RULES = ("chain", "wgmma", "mma")
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseTiles")
@@ -50,25 +57,25 @@ class FuseTiles:
 
 
 class _Predictions:
-    """Seconds of functions, each reckoned once."""
+    """Functions as kernels, each reckoned once; ``None`` where no rule takes it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._known: dict[str, float | None] = {}
+        self._known: dict[str, Prediction | None] = {}
 
-    def __call__(self, func: tirx.PrimFunc) -> float | None:
+    def __call__(self, func: tirx.PrimFunc) -> Prediction | None:
         anonymous = func.without_attr("global_symbol")
         key = anonymous.script()
         if key not in self._known:
             self._known[key] = self._predict(anonymous)
         return self._known[key]
 
-    def _predict(self, func: tirx.PrimFunc) -> float | None:
+    def _predict(self, func: tirx.PrimFunc) -> Prediction | None:
         graph = None if find_obstacle(func) else extract(func)
         if graph is None:
             return None
         best = candidates(Task(func, graph, self._device), 1)
-        return best[0].seconds if best else None
+        return (best[0].rule, best[0].seconds) if best else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +101,16 @@ def _joined(mod: tvm.IRModule, var: Any, func: Any, predict: Predict) -> tvm.IRM
     """``mod`` with the groups of one of its functions joined."""
     sites, outputs = _sites(func)
     made = {site.var: str(number) for number, site in enumerate(sites)}
-    calls = [
-        Call(made[site.var], _among(site.args, made), _is_product(mod[site.func])) for site in sites
-    ]
+    calls = [Call(made[site.var], _among(site.args, made), _kind(mod[site.func])) for site in sites]
 
     def gain(group: Group) -> float | None:
         members = [sites[number] for number in group]
         alone = [predict(mod[site.func]) for site in members]
-        known = [seconds for seconds in alone if seconds is not None]
+        known = [found[1] for found in alone if found is not None]
         together = predict(_as_one(mod, members)) if len(known) == len(alone) else None
-        return None if together is None else sum(known) - together
+        if together is None or together[0] not in _RULES:
+            return None
+        return sum(known) - together[1]
 
     used = frozenset(made[output] for output in outputs if output in made)
     groups = [[sites[number] for number in group] for group in connect_calls(calls, used, gain)]
@@ -138,9 +145,25 @@ def _among(args: Sequence[Any], made: Mapping[Any, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(made[a] for a in args if isinstance(a, relax.Var) and a in made))
 
 
-def _is_product(func: Any) -> bool:
+def _kind(func: Any) -> Kind:
     graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
-    return graph is not None and any(is_contraction(op) for op in graph.reductions)
+    if graph is None:
+        return Kind.OTHER
+    if any(is_contraction(op) for op in graph.reductions):
+        return Kind.PRODUCT
+    if graph.reductions:
+        return Kind.OTHER
+    return Kind.VIEW if all(map(_moves, graph.operators)) else Kind.SPATIAL
+
+
+def _moves(operator: Operator) -> bool:
+    """Whether each element is one of another tensor, as it is."""
+    if len(operator.reads) != 1 or operator.reads[0].is_computed:
+        return False
+    read = operator.reads[0]
+    return (
+        operator.flops <= 1 and read.is_exact and read.tensor.dtype == operator.write.tensor.dtype
+    )
 
 
 def _outer(members: Sequence[_Site]) -> list[Any]:

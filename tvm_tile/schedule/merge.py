@@ -42,11 +42,14 @@ class Merged:
     params: tuple[Any, ...]
 
 
-def merge_axes(sch: Schedule, form: NormalForm) -> Merged:
-    """Merge what can be merged of a function with one reduction."""
+def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -> Merged:
+    """Merge what can be merged of a function with one reduction.
+
+    With ``keep_outputs`` a spatial output may keep its shape, if it is indexed otherwise.
+    """
     params = tuple(sch.mod["main"].params)
     steps = []
-    while (merge := _find(sch, form)) is not None:
+    while (merge := _find(sch, form, keep_outputs)) is not None:
         _apply(sch, form, merge)
         steps.append({name: (d, merge.extent) for name, d in merge.dimensions.items()})
     return Merged(tuple(steps), params)
@@ -60,11 +63,13 @@ def _operators(sch: Schedule, form: NormalForm) -> list[Operator | None]:
     return [extract_operator(sch.get(sch.get_sblock(name))) for name in _names(form)]
 
 
-def _find(sch: Schedule, form: NormalForm) -> Merge | None:
+def _find(sch: Schedule, form: NormalForm, keep_outputs: bool) -> Merge | None:
     operators = _operators(sch, form)
     known = [op for op in operators if op is not None]
-    copied = range(len(form.reductions), len(form.reductions) + len(form.producers))
-    return find_merge(known, 0, copied) if len(known) == len(operators) else None
+    end = len(form.reductions) + len(form.producers)
+    copied = range(len(form.reductions), end)
+    stored = range(end, len(operators) if keep_outputs else end)
+    return find_merge(known, 0, copied, stored) if len(known) == len(operators) else None
 
 
 def _apply(sch: Schedule, form: NormalForm, merge: Merge) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction, permuted
 
@@ -50,6 +50,40 @@ def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
         except ScheduleError:
             return None
     return _describe(sch)
+
+
+def inline_views(sch: Schedule, form: NormalForm) -> NormalForm:
+    """Inline producers that only load an element from elsewhere: slices, transposes, reshapes."""
+    for name in form.producers:
+        block = sch.get_sblock(name)
+        if isinstance(sch.get(block).body.value, ir.TensorLoad):
+            sch.compute_inline(block)
+    return _describe(sch)
+
+
+def store_by_sums(sch: Schedule, form: NormalForm) -> None:
+    """Let the output's loops run through the sums as they lie, and write to where they belong.
+
+    before: ``for b, h, s, d: O[b, h, s, d] = f(sums[b, s, h * 64 + d])``
+    after:  ``for b, s, n: O[b, n // 64, s, n % 64] = f(sums[b, s, n])``
+    """
+    if len(form.outputs) != 1:
+        return
+    output = sch.get_sblock(form.outputs[0])
+    block = sch.get(output)
+    sums = sch.get(sch.get_sblock(form.reductions[-1])).body.buffer
+    own = [load for load in loads_in(block.body.value) if load.source.same_as(sums)]
+    ranges = sym.Analyzer()
+    for v in block.iter_vars:
+        ranges.bind(v.var, v.dom)
+    places = [ranges.simplify(index) for index in own[0].indices] if own else []
+    if all(isinstance(index, tirx.Var | tirx.IntImm) for index in places):
+        return
+    order = tirx.IndexMap([v.var for v in block.iter_vars], places, None)
+    try:
+        sch.transform_block_layout(output, order)
+    except ScheduleError:
+        return  # some sums are stored twice, or not at all
 
 
 def gather_strided(sch: Schedule, form: NormalForm) -> NormalForm:

@@ -31,25 +31,35 @@ class Merge:
 
 
 def find_merge(
-    operators: Sequence[Operator], main: int, producers: Container[int] = ()
+    operators: Sequence[Operator],
+    main: int,
+    producers: Container[int] = (),
+    stores: Container[int] = (),
 ) -> Merge | None:
     """The innermost neighbouring output axes of ``operators[main]`` that may become one.
 
     Those at ``producers`` are merged into copies, an element at a time: they may go on reading
-    with two indices.
+    with two indices. So may those at ``stores`` go on writing.
     """
     write = operators[main].write
     for dimension in reversed(range(len(write.indices) - 1)):
-        merge = _spread(operators, write.tensor.name, dimension, producers)
+        merge = _spread(operators, write.tensor.name, dimension, (producers, stores))
         if merge is not None:
             return merge
     return None
 
 
 def _spread(
-    operators: Sequence[Operator], tensor: str, dimension: int, producers: Container[int]
+    operators: Sequence[Operator],
+    tensor: str,
+    dimension: int,
+    apart: tuple[Container[int], Container[int]],
 ) -> Merge | None:
-    """Follow two dimensions of a tensor through all operators; ``None`` where they part."""
+    """Follow two dimensions of a tensor through all operators; ``None`` where they part.
+
+    ``apart`` are the operators that may go on reading, and those that may go on writing.
+    """
+    readers, writers = apart
     dimensions = {tensor: dimension}
     axes: dict[int, Pair] = {}
     extent = 0
@@ -67,7 +77,7 @@ def _spread(
                 if place not in axes or access.axes.isdisjoint(axes[place]):
                     continue
                 found = _dimension_of(op, access, axes[place])
-                if found is None and place in producers and access is not op.write:
+                if found is None and place in (writers if access is op.write else readers):
                     continue
                 if found is None or dimensions.setdefault(access.tensor.name, found) != found:
                     return None

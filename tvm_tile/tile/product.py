@@ -7,7 +7,7 @@ the filters, its depth the channels, and each element of the window is a step.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
@@ -233,13 +233,17 @@ def _operand(read: Access, free: list[Axis], depth: Axis) -> Operand | None:
     left_out = (index for d, index in enumerate(read.indices) if d not in kept)
     if any(index.offset or index.terms for index in left_out) or not kept:
         return None
-    shape = tuple(read.tensor.shape[d] for d in kept)
-    indices = tuple(read.indices[d] for d in kept)
+    whole = Tensor(read.tensor.name, tuple(read.tensor.shape[d] for d in kept), read.tensor.dtype)
+    dimensions = zip(whole.shape, (read.indices[d] for d in kept), _strides(whole), strict=True)
+    boxed = {axis.name: axis.extent for axis in (*free, depth)}
+    shape, indices, strides = zip(
+        *(part for dimension in dimensions for part in _parts(dimension, boxed)), strict=True
+    )
     names = {axis.name for axis in free}
     order = [name for index in indices for name, _ in index.terms if name in names]
     # At most one boxed axis a dimension, and each in one dimension.
-    boxed = [sum(n in names or n == depth.name for n, _ in index.terms) for index in indices]
-    if len(set(order)) != len(order) or max(boxed) > 1 or len(order) != len(names):
+    most = max(sum(name in boxed for name, _ in index.terms) for index in indices)
+    if len(set(order)) != len(order) or most > 1 or len(order) != len(names):
         return None
     if any(c < 0 for index in indices for _, c in index.terms):
         return None
@@ -247,12 +251,32 @@ def _operand(read: Access, free: list[Axis], depth: Axis) -> Operand | None:
     if any(coefficient != 1 for _, coefficient in last) or len(last) != 1:
         return None
     ((inner, _),) = last
-    if inner != depth.name and inner not in names:
+    if inner not in boxed:
         return None
     by_name = {axis.name: axis for axis in free}
-    tensor = Tensor(read.tensor.name, shape, read.tensor.dtype)
+    tensor = replace(whole, shape=shape)
     own = tuple(by_name[n] for n in order)
-    return Operand(tensor, indices, own, inner == depth.name, _strides(tensor), tensor.size)
+    return Operand(tensor, indices, own, inner == depth.name, strides, tensor.size)
+
+
+def _parts(dimension: _Dimension, boxed: Mapping[str, int]) -> list[_Dimension]:
+    """A dimension, or the two that it is made of: heads of 64 elements each, say.
+
+    ``x[64 * h + d]`` is ``x'[h, d]`` where ``d`` runs through 64 elements.
+    """
+    extent, index, stride = dimension
+    inner = [name for name, coefficient in index.terms if name in boxed and coefficient == 1]
+    if len(index.terms) < 2 or len(inner) != 1:
+        return [dimension]
+    size = boxed[inner[0]]
+    rest = [(name, coefficient) for name, coefficient in index.terms if name != inner[0]]
+    if any(number % size for number in (extent, index.offset, *(c for _, c in rest))):
+        return [dimension]
+    outer = AffineIndex(tuple((name, c // size) for name, c in rest), index.offset // size)
+    return [
+        (extent // size, outer, stride * size),
+        (size, AffineIndex(((inner[0], 1),)), stride),
+    ]
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.chain.kernel import write_chain
 from tvm_tile.schedule.chain.weights import Weights, read_weights, without_casts
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.wgmma.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.wgmma.rule import is_sum_of_products
@@ -40,6 +40,7 @@ def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or len(form.outputs) > 1:
         return ()
+    store_by_sums(sch, form)
     found = _read(sch, form)
     if found is None:
         return ()

@@ -159,7 +159,7 @@ def _is_of(expr: Any, buffer: Any) -> bool:
 
 
 def _are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    return all(a.same_as(b) for a, b in zip(first, second, strict=True))
+    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def _is_same_score(value: Any, other: Any, scores: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import loads_in
@@ -104,7 +104,11 @@ def plain_epilogue(reduction: SBlock, operator: Operator) -> Epilogue:
 
 
 def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epilogue | None:
-    """What block ``output`` does with each sum; ``None`` unless it reads each once, in place."""
+    """What block ``output`` does with each sum, which it reads once, in place.
+
+    Returns:
+        ``None`` for anything else, and where neighbours do not stay neighbours.
+    """
     store = output.body
     if not isinstance(store, tirx.BufferStore):
         return None
@@ -112,10 +116,14 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
     own = [load for load in loads_in(store.value) if load.source.same_as(sums)]
     if not own or any(not _are_same(own[0].indices, load.indices) for load in own):
         return None
+    ranges = sym.Analyzer()
+    for v in output.iter_vars:
+        ranges.bind(v.var, v.dom)
+    places = [ranges.simplify(index) for index in own[0].indices]
     extents = {v.var: int(v.dom.extent) for v in output.iter_vars}
     sizes = {axis.name: axis.extent for axis in operator.axes}
     axes: dict[Any, str] = {}
-    for index, dimension in zip(own[0].indices, operator.write.indices, strict=True):
+    for index, dimension in zip(places, operator.write.indices, strict=True):
         terms = [(name, c) for name, c in dimension.terms if sizes[name] > 1]
         if not terms:
             continue
@@ -124,10 +132,32 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
         if coefficient != 1 or dimension.offset or extents.get(index) != sizes[name]:
             return None
         axes[index] = name
-    if any(var not in axes and extent > 1 for var, extent in extents.items()):
+    is_whole = all(var in axes or extent == 1 for var, extent in extents.items())
+    if not is_whole or not _keeps_neighbours(store, axes, operator.write.contiguous_axis):
         return None
     return Epilogue(store.buffer, tuple(store.indices), store.value, sums, axes)
 
 
+def _keeps_neighbours(store: tirx.BufferStore, axes: Mapping[Any, str], column: Any) -> bool:
+    """Whether the first two sums of a row are stored side by side."""
+    places = []
+    for first in range(2):
+        values = {var: tirx.const(first if name == column else 0) for var, name in axes.items()}
+        place: Any = tirx.const(0, "int64")
+        for index, extent in zip(store.indices, store.buffer.ty.shape, strict=True):
+            at = tvm_ffi.structural_map(
+                index, [(tirx.Var, lambda v, known=values: _value(v, known))], order="post"
+            )
+            place = place * extent + at
+        places.append(place)
+    is_single = column not in axes.values()
+    return is_single or bool(sym.Analyzer().can_prove_equal(places[0] + 1, places[1]))
+
+
+def _value(var: Any, known: Mapping[Any, Any]) -> Any:
+    value = known.get(var, tirx.const(0))
+    return tirx.Cast(str(var.ty.dtype), value) if str(var.ty.dtype) != "int32" else value
+
+
 def _are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    return all(a.same_as(b) for a, b in zip(first, second, strict=True))
+    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(first, second, strict=True))

@@ -19,7 +19,7 @@ from tvm.s_tir import SBlock, Schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, Operator, element_size
 from tvm_tile.schedule.merge import Merged, merge_axes
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial, inline_views, store_by_sums
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.wgmma.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.wgmma.kernel import write_kernel
@@ -45,7 +45,9 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return ()
-    merged = merge_axes(sch, form)
+    form = inline_views(sch, form)
+    store_by_sums(sch, form)
+    merged = merge_axes(sch, form, keep_outputs=True)
     found = _read(sch, form)
     if found is None:
         return ()
