@@ -103,6 +103,11 @@ def _target(arch: str, shared_per_block: int) -> tuple[tuple[str, str | int], ..
     )
 
 
+def _mma(*dtypes: str) -> tuple[MatrixInstruction, ...]:
+    """Instructions of a warp, of 32 bytes of depth, with sums in float32."""
+    return tuple(MatrixInstruction((16, 8, 16), dtype, "float32", "mma") for dtype in dtypes)
+
+
 def _shipped_record(name: str) -> Device:
     file = resources.files("tvm_tile.device") / "records" / name
     return from_json(file.read_text(encoding="utf-8"))
@@ -156,6 +161,7 @@ A100 = _cuda_device(
         "int8": 624e12,
         "tf32": 156e12,
     },
+    matrix_instructions=_mma("bfloat16", "float16"),
 )
 
 RTX4090 = _cuda_device(
@@ -179,6 +185,7 @@ RTX4090 = _cuda_device(
         "int8": 660.6e12,
         "tf32": 82.6e12,
     },
+    matrix_instructions=_mma("bfloat16", "float16"),
 )
 
 V100 = _cuda_device(

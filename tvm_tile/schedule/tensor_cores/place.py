@@ -61,6 +61,32 @@ class Boxed:
         return len(free) == 1 and free[0].extent % count == 0 and self.box[0] % count == 0
 
 
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A side whose axes are walked as one, the last the fastest.
+
+    Attributes:
+        axes: of the product.
+        size: positions of a tile.
+        first: number of the tile's first position.
+    """
+
+    axes: tuple[Axis, ...]
+    size: int
+    first: Any
+
+    def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
+        """As :class:`Side` says; ``first`` is the origin."""
+        extents = [axis.extent for axis in self.axes]
+        number = self.first + position
+        fits = [number < math.prod(extents)] if math.prod(extents) % self.size else []
+        return dict(digits(number, self.axes, extents)), fits
+
+    def keeps_together(self, count: int) -> bool:
+        """As :class:`Side` says."""
+        return bool(self.axes) and self.axes[-1].extent % count == 0
+
+
 def raster_place(index: Any, rows: int, columns: int, group: int) -> tuple[Any, Any, Any]:
     """Tile of rows, of columns, and batch: ``group`` tiles of rows before the next of columns.
 
