@@ -188,6 +188,29 @@ RTX4090 = _cuda_device(
     matrix_instructions=_mma("bfloat16", "float16"),
 )
 
+RTX3090 = _cuda_device(
+    "nvidia/rtx3090",
+    arch="sm_86",
+    multi_processor_count=82,
+    clock=1.695e9,
+    lanes=128,
+    threads_per_multi_processor=1536,
+    shared_per_multi_processor=100 * _KIB,
+    shared_per_block=99 * _KIB,
+    global_capacity=24 * 10**9,
+    global_bandwidth=936e9,
+    l2_capacity=6 * _MIB,
+    l2_bandwidth=2.5e12,
+    flops={"float16": 35.6e12, "float32": 35.6e12, "float64": 0.56e12},
+    matrix_flops={  # sums in float32, which halves them on this card
+        "bfloat16": 71e12,
+        "float16": 71e12,
+        "int8": 284e12,
+        "tf32": 35.6e12,
+    },
+    matrix_instructions=_mma("bfloat16", "float16"),
+)
+
 V100 = _cuda_device(
     "nvidia/v100",  # SXM2, 32 GB: the GPU of the papers
     arch="sm_70",
@@ -205,4 +228,4 @@ V100 = _cuda_device(
     matrix_flops={"float16": 125e12},
 )
 
-CUDA_DEVICES: tuple[Device, ...] = (H200, H100, A100, RTX4090, V100)
+CUDA_DEVICES: tuple[Device, ...] = (H200, H100, A100, RTX4090, RTX3090, V100)
