@@ -22,6 +22,10 @@ struct alignas(4) uchar4 { uchar x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 
+static half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static half __float2half_rn(float x) { return (half)x; }
+
 struct Index { int x; };
 struct Group { uchar *into; const void *from; int size, brought; };
 struct Lane { uint32_t *to[4]; const uchar *row; float *d[4]; uint32_t a[4], b[2]; };

@@ -43,7 +43,7 @@ def _case(name: str, body: Body, *shapes: tuple[int, ...], dtype: str = "float16
     return Case(name, "wgmma", body, tuple(Input(shape, dtype) for shape in shapes))
 
 
-def _operands(layout: str, m: int, n: int, k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def operands(layout: str, m: int, n: int, k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     left = (m, k) if layout[0] == "N" else (k, m)
     return left, (k, n) if layout[1] == "N" else (n, k)
 
@@ -51,7 +51,7 @@ def _operands(layout: str, m: int, n: int, k: int) -> tuple[tuple[int, ...], tup
 def product_case(layout: str, m: int, n: int, k: int, dtype: str = "float16") -> Case:
     """One product of matrices."""
     name = f"{layout}_{m}x{n}x{k}_{dtype}"
-    return _case(name, product(layout), *_operands(layout, m, n, k), dtype=dtype)
+    return _case(name, product(layout), *operands(layout, m, n, k), dtype=dtype)
 
 
 def conv_case(name: str, *shapes: tuple[int, ...], **options: Any) -> Case:
@@ -113,7 +113,7 @@ def _batched() -> list[Case]:
             _case(
                 f"batch_{layout}",
                 product(layout),
-                *((3, *s) for s in _operands(layout, 72, 40, 104)),
+                *((3, *s) for s in operands(layout, 72, 40, 104)),
             )
             for layout in LAYOUTS
         ),

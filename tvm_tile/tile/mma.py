@@ -138,8 +138,10 @@ def _tiles(product: Product, device: Device) -> Iterator[MmaTile]:
     shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS, _STAGES)
     for (warp_rows, warp_columns), warps, depth, stages in shapes:
         rows, columns = warp_rows * warps[0], warp_columns * warps[1]
-        if max(rows, columns) > _LARGEST_SIDE or min(rows, columns) < FRAGMENT:
+        if max(rows, columns) > _LARGEST_SIDE:
             continue
+        if stages > max(_STAGES[0], math.prod(chunk_counts(product, depth)) + 1):
+            continue  # nothing would ever be in the last stages
         row_tiles = math.prod(tile_counts(product.left, rows))
         grid = product.batches * row_tiles * math.prod(tile_counts(product.right, columns))
         tile = MmaTile(
@@ -177,6 +179,7 @@ _WAIT_SECONDS = 0.05e-6  # for all warps, once a chunk
 _STEP_SECONDS = 0.03e-6  # fragments and products of a depth of 16, one after the other
 _TILE_SECONDS = 1.5e-6  # the first chunk, the last stores
 _FIXED_SECONDS = 3e-6  # a launch from a cold start
+_BY_ELEMENT = 4  # times a copy by cp.async: a load of lanes that lie apart, packed and stored
 _RESERVED = 1024  # bytes of shared memory that each block costs besides its own
 _STEP_POWER, _TOTAL_POWER = 4.0, 2.0
 
@@ -221,9 +224,9 @@ def _chunk_seconds(
     shared = device.memory(MemoryLevel.SHARED).bandwidth / units
     passed = (lines + loaded) * tile.depth * ELEMENT / shared
     fill = lines * tile.depth * ELEMENT / (device.l2_bandwidth / units)
-    # Copies are asked for by a warp at a time; without cp.async they come and go.
+    # Copies are asked for by a warp at a time.
     asked = sum(
-        slab.size / (slab.width * ELEMENT) * (2 if slab.is_by_element else 1)
+        slab.size / (slab.width * ELEMENT) * (_BY_ELEMENT if slab.is_by_element else 1)
         for slab in tile.slabs(product)
     )
     return multiply, passed, fill, asked / WARP / device.clock

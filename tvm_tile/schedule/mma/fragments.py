@@ -68,7 +68,9 @@ def begin_fragments(
     row, extent = rows
     count = extent // FRAGMENT
     registers = ib.alloc_buffer((2 * count * _REGISTERS,), "uint32", scope="local")
-    return Fragments(slab, ib.Bind(start + slab.fragment(lane, row, is_right=is_right)), count, registers)
+    return Fragments(
+        slab, ib.Bind(start + slab.fragment(lane, row, is_right=is_right)), count, registers
+    )
 
 
 def multiply(
