@@ -25,7 +25,9 @@ from tvm_tile.passes.schedule_tiles import with_blocks_only
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.mma import schedule_mma
 
-A100, RTX4090, H200 = (find_device(f"nvidia/{name}") for name in ("a100", "rtx4090", "h200"))
+A100, RTX3090, RTX4090, H200 = DEVICES = [
+    find_device(f"nvidia/{name}") for name in ("a100", "rtx3090", "rtx4090", "h200")
+]
 BY_NAME = {entry.name: entry for entry in MMA_CASES}
 # Few rows, or columns: the rule for matrix-vector products comes first.
 MATVEC = {"NT_1x1000x512", "NT_257x1x128"}
@@ -85,7 +87,7 @@ def test_other_dtypes() -> None:
     assert choices(product_case("NT", 64, 64, 64, dtype="float32"), A100) == []
 
 
-@pytest.mark.parametrize("device", [A100, RTX4090, H200], ids=lambda device: device.name)
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
 @pytest.mark.parametrize(
     ("name", "copy"),
     [
