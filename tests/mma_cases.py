@@ -54,6 +54,7 @@ def _convolutions() -> list[Case]:
         conv_case("conv_7x7_of_3", (2, 21, 30, 3), (16, 7, 7, 3), strides=2, padding=3),
         conv_case("conv_3x3_of_4", (1, 21, 30, 4), (24, 3, 3, 4), padding=1),
         conv_case("conv_long_stride", (2, 41, 41, 16), (24, 3, 3, 16), strides=9, padding=1),
+        conv_case("conv_grouped_odd", (2, 9, 9, 18), (15, 3, 3, 6), strides=2, groups=3),
         conv_case("conv_5x5_dilated_odd", (1, 13, 12, 30), (15, 5, 5, 30), padding=4, dilation=2),
     ]
 

@@ -138,6 +138,7 @@ def _convolutions() -> list[Case]:
         conv_case("conv_3x3_of_16", (3, 9, 17, 16), (40, 3, 3, 16)),
         conv_case("conv_patches", (2, 48, 64, 8), (24, 16, 16, 8), strides=16),
         conv_case("conv_5x5_dilated", (1, 12, 12, 32), (16, 5, 5, 32), padding=4, dilation=2),
+        conv_case("conv_grouped", (2, 9, 9, 96), (72, 3, 3, 24), padding=1, groups=4),
         conv_case("conv_line_stride", (1, 1, 1023, 64), (40, 1, 1, 64), strides=2),
         _case("conv_bias_relu", biased, (2, 8, 8, 32), (48, 3, 3, 32), (48,)),
     ]

@@ -44,6 +44,8 @@ EMULATED = (
     "conv_3x3_ragged",
     "conv_7x7_of_3",
     "conv_5x5_dilated_odd",
+    "conv_grouped",
+    "conv_grouped_odd",
     "conv_3x3_of_6_bias_relu",
 )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.slab import ELEMENT, FRAGMENT, Slab, vector_width
+from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, Slab, vector_width
 from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
 
 WARP = 32  # threads
@@ -153,26 +153,33 @@ def _tiles(product: Product, device: Device) -> Iterator[MmaTile]:
             raster=min(row_tiles, max(1, _RASTER_ROWS // rows)),
             grid=grid,
             shared_bytes=0,
-            registers=_registers(warp_rows, warp_columns),
+            registers=0,
             seconds=0.0,
         )
         ring = max(stages * tile.stage_bytes, math.prod(tile.store_shape) * 4)
-        tile = replace(tile, shared_bytes=ring)
-        if ring <= device.memory(MemoryLevel.SHARED).capacity:
+        tile = replace(tile, shared_bytes=ring, registers=_registers(product, tile))
+        fits = ring <= device.memory(MemoryLevel.SHARED).capacity
+        if fits and tile.registers <= _MOST_REGISTERS:
             yield replace(tile, seconds=_seconds(product, device, tile))
 
 
-def _registers(warp_rows: int, warp_columns: int) -> int:
-    """Sums, two fragments of each operand, addresses."""
-    sums = warp_rows * warp_columns // WARP
-    fragments = 2 * (warp_rows + warp_columns) * FRAGMENT * ELEMENT // (4 * WARP)
-    return sums + fragments + _ADDRESSES
+def _registers(product: Product, tile: MmaTile) -> int:
+    """Sums, two fragments of each operand, addresses, and what copies by element hold."""
+    sums = tile.warp_rows * tile.warp_columns // WARP
+    fragments = 2 * (tile.warp_rows + tile.warp_columns) * FRAGMENT * ELEMENT // (4 * WARP)
+    copies = sum(
+        -(-slab.lines * slab.units // tile.block_size)
+        * (_OF_A_UNIT + (UNIT * ELEMENT // 4 if slab.is_by_element else 0))
+        for slab in tile.slabs(product)
+    )
+    return sums + fragments + copies + _FIXED_REGISTERS
 
 
 # Not fitted to measurements yet: rates from data sheets, latencies as microbenchmarks of others
 # give them. Limits add up as norms of a low power do, as in tile/warpgroup.py.
 _RASTER_ROWS = 1024
-_ADDRESSES = 40  # registers
+_FIXED_REGISTERS, _OF_A_UNIT = 24, 2  # of a thread, and for each unit that it copies
+_MOST_REGISTERS = 255  # that a thread can name
 _SHARE_BESIDE_WGMMA = 0.62  # of the tensor cores' rate, which there takes warpgroup instructions
 _CHUNK_SECONDS = 0.7e-6  # from asking for a chunk to its arrival
 _WAIT_SECONDS = 0.05e-6  # for all warps, once a chunk

@@ -7,7 +7,7 @@ the filters, its depth the channels, and each element of the window is a step.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
@@ -85,8 +85,10 @@ class Product:
 
 def find_product(operator: Operator) -> Product | None:
     """The roles of an operator's axes; ``None`` where it is no product of two tensors."""
-    operator = _without_units(operator)
     if len(operator.reads) != 2 or not operator.reduce_axes:
+        return None
+    operator = _with_groups_apart(_without_units(operator))
+    if not operator.reduce_axes:
         return None
     if not all(read.is_exact and not read.is_computed for read in operator.reads):
         return None
@@ -206,6 +208,36 @@ def _without_units(operator: Operator) -> Operator:
     axes = tuple(axis for axis in operator.axes if axis.name in long)
     reads = tuple(map(reduced, operator.reads))
     return replace(operator, axes=axes, reads=reads, write=reduced(operator.write))
+
+
+def _with_groups_apart(operator: Operator) -> Operator:
+    """An operator whose dimensions that hold groups of something are two: groups, and a group.
+
+    The channels of a grouped convolution: ``x[y, 16 * g + c]`` is ``x'[y, g, c]``. Only what all
+    operands have is a group; windows and rows stay.
+    """
+    groups = frozenset.intersection(*(read.axes for read in operator.reads))
+    extents = {axis.name: axis.extent for axis in operator.axes}
+    reads = tuple(_apart(read, groups, extents) for read in operator.reads)
+    return replace(operator, reads=reads, write=_apart(operator.write, groups, extents))
+
+
+def _apart(access: Access, groups: Container[str], extents: Mapping[str, int]) -> Access:
+    dimensions: list[tuple[int, AffineIndex]] = []
+    for extent, index in zip(access.tensor.shape, access.indices, strict=True):
+        terms = sorted(index.terms, key=lambda term: term[1])
+        if len(terms) == 2 and index.is_exact and not index.offset:
+            (inner, one), (outer, size) = terms
+            is_whole = extents[inner] == size and extents[outer] * size == extent
+            if outer in groups and one == 1 and is_whole:
+                dimensions += [
+                    (extents[outer], AffineIndex(((outer, 1),))),
+                    (size, AffineIndex(((inner, 1),))),
+                ]
+                continue
+        dimensions.append((extent, index))
+    shape, indices = zip(*dimensions, strict=True) if dimensions else ((), ())
+    return replace(access, tensor=replace(access.tensor, shape=shape), indices=indices)
 
 
 def _depth(operator: Operator) -> Axis | None:

@@ -83,7 +83,8 @@ class Copies:
         moved = [ib.Bind(value_of(_part(index, changing), place)) for index in indices]
         far = ib.Bind(_linear(self.operand, moved))
         for number, unit in enumerate(self.units):
-            for element in range(0, UNIT, self.slab.width):
+            with ib.unroll(UNIT // self.slab.width) as piece:
+                element = piece * self.slab.width
                 inside = self._is_inside(unit, element, place, moved)
                 at = unit.offset + far + element
                 if self.held is None:

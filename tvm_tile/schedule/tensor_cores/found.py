@@ -16,6 +16,7 @@ from tvm_tile.schedule.merge import merge_axes
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
+from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.padding import unpadded
 from tvm_tile.tile.product import Product, find_product
 
@@ -48,6 +49,7 @@ def find_in(task: Task, dtypes: Container[str]) -> Found | None:
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None
+    split_groups(sch, sch.get_sblock(form.reductions[0]))
     merged = merge_axes(sch, form)
     found = _read(sch, form)
     if found is None:
