@@ -43,6 +43,13 @@ class TestPlaces:
         assert sorted(places) == list(range(0, slab.size, UNIT_BYTES))
         assert slab.size == slab.rows * slab.depth * 2
 
+    def test_behind_another_everything_is_as_far_on(self, slab: Slab) -> None:
+        behind = replace(slab, start=2 * slab.size)
+        for lane, (row, depth) in itertools.product(range(32), self.fragments(slab)):
+            first = slab.moved(slab.fragment(lane, 0, is_right=True), row, depth)
+            moved = behind.moved(behind.fragment(lane, 0, is_right=True), row, depth)
+            assert moved == first + behind.start
+
     def test_copies_of_neighbours_meet_in_no_bank(self, slab: Slab) -> None:
         units = [divmod(number, slab.units) for number in range(slab.lines * slab.units)]
         for first in range(0, len(units), 8):

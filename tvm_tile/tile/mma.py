@@ -91,7 +91,7 @@ class MmaTile:
             Slab(size, self.depth, not operand.is_depth_major, vector_width(operand, product.depth))
             for operand, size in sides
         )
-        return left, right
+        return left, replace(right, start=left.size)
 
     def describe(self) -> str:
         """One line for people."""
@@ -169,7 +169,7 @@ def _registers(product: Product, tile: MmaTile) -> int:
     fragments = 2 * (tile.warp_rows + tile.warp_columns) * FRAGMENT * ELEMENT // (4 * WARP)
     copies = sum(
         -(-slab.lines * slab.units // tile.block_size)
-        * (_OF_A_UNIT + (UNIT * ELEMENT // 4 if slab.is_by_element else 0))
+        * (_OF_A_UNIT + (UNIT if slab.is_by_element else 0))
         for slab in tile.slabs(product)
     )
     return sums + fragments + copies + _FIXED_REGISTERS

@@ -32,12 +32,14 @@ class Slab:
         depth: of the chunk; like ``rows``, a power of two of at least 16.
         is_transposed: whether rows, not the depth, are contiguous.
         width: elements of one copy, 1 to 8.
+        start: bytes into the stage; a multiple of the bytes of 16 lines.
     """
 
     rows: int
     depth: int
     is_transposed: bool
     width: int
+    start: int = 0
 
     @property
     def lines(self) -> int:
@@ -60,10 +62,10 @@ class Slab:
         return self.width < _NARROWEST_ASYNC
 
     def offset(self, line: Any, unit: Any) -> Any:
-        """Bytes from the start of the chunk to a unit."""
+        """Bytes into the stage to a unit."""
         spread = min(self.units, _BANKS)
         swizzled = unit ^ (line // (_BANKS // spread) % spread)
-        return (line * self.units + swizzled) * _UNIT_BYTES
+        return self.start + (line * self.units + swizzled) * _UNIT_BYTES
 
     def position(self, line: Any, unit: Any) -> tuple[Any, Any]:
         """Row and depth of a unit's first element."""

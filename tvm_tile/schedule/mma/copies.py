@@ -53,7 +53,6 @@ class Copies:
         product: whose operand it is.
         operand: its left or its right one.
         slab: how a chunk lies in a stage.
-        start: bytes into a stage.
         side: where its rows, or columns, are.
         origin: first values of the tile's axes.
         source: the operand as a flat buffer of 16-bit numbers.
@@ -64,7 +63,6 @@ class Copies:
     product: Product
     operand: Operand
     slab: Slab
-    start: int
     side: Side
     origin: Place
     source: Any
@@ -150,7 +148,6 @@ def begin_copies(
     product: Product,
     operand: Operand,
     slab: Slab,
-    start: int,
     side: Side,
     origin: Place,
     source: Any,
@@ -172,13 +169,13 @@ def begin_copies(
             for index in operand.indices
         ]
         is_own = [own < count] if (turn + 1) * threads > count else []
-        into = ib.Bind(start + slab.offset(line, unit))
+        into = ib.Bind(slab.offset(line, unit))
         offset = ib.Bind(_linear(operand, indices))
         units.append(_Unit(is_own, into, position, depth, indices, offset))
     held = None
     if slab.is_by_element:
         held = ib.alloc_buffer((turns * UNIT,), "uint16", scope="local")
-    return Copies(product, operand, slab, start, side, origin, source, tuple(units), held)
+    return Copies(product, operand, slab, side, origin, source, tuple(units), held)
 
 
 def _changing(product: Product) -> set[str]:

@@ -53,14 +53,11 @@ class Fragments:
         return [self.registers[first + i] for i in range(_REGISTERS)]
 
 
-def begin_fragments(
-    slab: Slab, start: int, rows: tuple[Any, int], lane: Any, *, is_right: bool
-) -> Fragments:
+def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool) -> Fragments:
     """Those of a warp.
 
     Args:
         slab: where they are.
-        start: bytes into a stage.
         rows: the warp's first, and how many.
         lane: of the warp.
         is_right: whether these are columns.
@@ -68,9 +65,7 @@ def begin_fragments(
     row, extent = rows
     count = extent // FRAGMENT
     registers = ib.alloc_buffer((2 * count * _REGISTERS,), "uint32", scope="local")
-    return Fragments(
-        slab, ib.Bind(start + slab.fragment(lane, row, is_right=is_right)), count, registers
-    )
+    return Fragments(slab, ib.Bind(slab.fragment(lane, row, is_right=is_right)), count, registers)
 
 
 def multiply(

@@ -165,23 +165,21 @@ def _begin(
     number, lane, rows, columns = thread
     operands = (product.left, product.right)
     slabs = tile.slabs(product)
-    starts = (0, slabs[0].size)
     copies = tuple(
         begin_copies(
             product,
             operand,
             slab,
-            start,
             side,
             origin,
             _flat(operand, buffers),
             (number, tile.block_size),
         )
-        for operand, slab, start, side in zip(operands, slabs, starts, sides, strict=True)
+        for operand, slab, side in zip(operands, slabs, sides, strict=True)
     )
     fragments = (
-        begin_fragments(slabs[0], starts[0], (rows, tile.warp_rows), lane, is_right=False),
-        begin_fragments(slabs[1], starts[1], (columns, tile.warp_columns), lane, is_right=True),
+        begin_fragments(slabs[0], (rows, tile.warp_rows), lane, is_right=False),
+        begin_fragments(slabs[1], (columns, tile.warp_columns), lane, is_right=True),
     )
     count = tile.warp_rows * tile.warp_columns // WARP
     sums = ib.alloc_buffer((count,), "float32", scope="local")
