@@ -44,6 +44,27 @@ from tvm_tile.tile.warpgroup import CORNER_ROWS
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """Where a thread's part of the product is.
+
+    Attributes:
+        origin: first values of the axes of the block's tile.
+        sides: the tile's rows and its columns.
+        thread: its number in the block.
+        lane: its number in the warp.
+        rows: the warp's first in the tile.
+        columns: the warp's first in the tile.
+    """
+
+    origin: Place
+    sides: tuple[Side, Side]
+    thread: Any
+    lane: Any
+    rows: Any
+    columns: Any
+
+
+@dataclass(frozen=True, slots=True)
 class _Kernel:
     """What a thread needs in the loop over chunks."""
 
@@ -106,21 +127,17 @@ def write_kernel(found: Found, tile: MmaTile) -> tirx.PrimFunc:
             for name in sorted(found.epilogue.tensors)
         }
         ring = ib.alloc_buffer((tile.shared_bytes,), "uint8", scope="shared.dyn", align=128)
-        origin, sides = _sides(product, tile, block)
-        warp, lane = ib.Bind(thread // WARP), ib.Bind(thread % WARP)
-        rows = ib.Bind(warp // tile.warps[1] * tile.warp_rows)
-        columns = ib.Bind(warp % tile.warps[1] * tile.warp_columns)
-        kernel = _begin(
-            product, tile, buffers, ring, (origin, sides), (thread, lane, rows, columns)
-        )
+        part = _part(product, tile, block, thread)
+        kernel = _begin(product, tile, part, buffers, ring)
         _sum_up(kernel)
         ib.evaluate(T.cuda.cta_sync())
         memory = ib.decl_buffer(tile.store_shape, "float32", data=ring.data, scope="shared.dyn")
-        store = Store(*sides, found.epilogue, views, memory)
+        store = Store(*part.sides, found.epilogue, views, memory)
         for strip in range(tile.warp_rows // CORNER_ROWS):
             held = strip * CORNER_ROWS * tile.warp_columns // WARP
-            row = ib.Bind(rows + strip * CORNER_ROWS)
-            store.write(kernel.sums, held, row, (columns, tile.warp_columns), thread, origin)
+            row = ib.Bind(part.rows + strip * CORNER_ROWS)
+            columns = (part.columns, tile.warp_columns)
+            store.write(kernel.sums, held, row, columns, thread, part.origin)
     return builder.get()
 
 
@@ -129,15 +146,17 @@ def _argument(param: Any) -> Any:
     return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))
 
 
-def _sides(product: Product, tile: MmaTile, block: Any) -> tuple[Place, tuple[Side, Side]]:
-    """The block's tile: first values of its axes, its rows and its columns."""
+def _part(product: Product, tile: MmaTile, block: Any, thread: Any) -> _Part:
     rows = tile_counts(product.left, tile.rows)
     columns = tile_counts(product.right, tile.columns)
     row, column, batch = raster_place(block, math.prod(rows), math.prod(columns), tile.raster)
     origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
     left = _side(product.left, tile.rows, rows, row, origin)
     right = _side(product.right, tile.columns, columns, column, origin)
-    return origin, (left, right)
+    warp, lane = ib.Bind(thread // WARP), ib.Bind(thread % WARP)
+    first_row = ib.Bind(warp // tile.warps[1] * tile.warp_rows)
+    first_column = ib.Bind(warp % tile.warps[1] * tile.warp_columns)
+    return _Part(origin, (left, right), thread, lane, first_row, first_column)
 
 
 def _side(
@@ -153,16 +172,9 @@ def _side(
 
 
 def _begin(
-    product: Product,
-    tile: MmaTile,
-    buffers: Mapping[str, Any],
-    ring: Any,
-    where: tuple[Place, tuple[Side, Side]],
-    thread: tuple[Any, Any, Any, Any],
+    product: Product, tile: MmaTile, part: _Part, buffers: Mapping[str, Any], ring: Any
 ) -> _Kernel:
     """What a thread keeps: where its copies, its fragments and its sums are."""
-    origin, sides = where
-    number, lane, rows, columns = thread
     operands = (product.left, product.right)
     slabs = tile.slabs(product)
     copies = tuple(
@@ -171,15 +183,16 @@ def _begin(
             operand,
             slab,
             side,
-            origin,
+            part.origin,
             _flat(operand, buffers),
-            (number, tile.block_size),
+            (part.thread, tile.block_size),
         )
-        for operand, slab, side in zip(operands, slabs, sides, strict=True)
+        for operand, slab, side in zip(operands, slabs, part.sides, strict=True)
     )
+    rows, columns = (part.rows, tile.warp_rows), (part.columns, tile.warp_columns)
     fragments = (
-        begin_fragments(slabs[0], (rows, tile.warp_rows), lane, is_right=False),
-        begin_fragments(slabs[1], (columns, tile.warp_columns), lane, is_right=True),
+        begin_fragments(slabs[0], rows, part.lane, is_right=False),
+        begin_fragments(slabs[1], columns, part.lane, is_right=True),
     )
     count = tile.warp_rows * tile.warp_columns // WARP
     sums = ib.alloc_buffer((count,), "float32", scope="local")
