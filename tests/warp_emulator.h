@@ -19,6 +19,7 @@ using std::min;
 struct alignas(8) half4 { half x, y, z, w; };
 struct alignas(8) ushort4 { ushort x, y, z, w; };
 struct alignas(4) uchar4 { uchar x, y, z, w; };
+struct alignas(16) uint4 { uint x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 

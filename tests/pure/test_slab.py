@@ -10,7 +10,7 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.tile.product import Product, find_product, fold_window
-from tvm_tile.tile.slab import FRAGMENT, Slab, leaves, vector_width
+from tvm_tile.tile.slab import FRAGMENT, UNIT, Slab, leaves, vector_width
 
 SLABS = [
     Slab(rows, depth, is_transposed, 8)
@@ -54,6 +54,26 @@ class TestPlaces:
         units = [divmod(number, slab.units) for number in range(slab.lines * slab.units)]
         for first in range(0, len(units), 8):
             assert are_on_all_banks([slab.offset(*at) for at in units[first : first + 8]])
+
+    @pytest.mark.parametrize("width", [2, 4])
+    def test_narrow_copies_meet_in_no_bank(self, slab: Slab, width: int) -> None:
+        narrow = replace(slab, width=width)
+        at_once = LINE_BYTES // (2 * width)  # lanes that bring 128 bytes
+        for first, copy in itertools.product(
+            range(0, slab.lines * slab.units, at_once), range(UNIT // width)
+        ):
+            addresses = [
+                narrow.offset(*divmod(n, slab.units)) + 2 * narrow.element(n, copy)
+                for n in range(first, first + at_once)
+            ]
+            assert len({address // (2 * width) % at_once for address in addresses}) == at_once
+
+    @pytest.mark.parametrize("width", [1, 2, 4, 8])
+    def test_copies_bring_whole_units(self, slab: Slab, width: int) -> None:
+        narrow = replace(slab, width=width)
+        for thread in range(32):
+            begins = {narrow.element(thread, copy) for copy in range(UNIT // width)}
+            assert begins == set(range(0, UNIT, width))
 
     @pytest.mark.parametrize("is_right", [False, True])
     def test_loads_of_a_warp_meet_in_no_bank(self, slab: Slab, *, is_right: bool) -> None:

@@ -169,7 +169,7 @@ def _registers(product: Product, tile: MmaTile) -> int:
     fragments = 2 * (tile.warp_rows + tile.warp_columns) * FRAGMENT * ELEMENT // (4 * WARP)
     copies = sum(
         -(-slab.lines * slab.units // tile.block_size)
-        * (_OF_A_UNIT + (UNIT if slab.is_by_element else 0))
+        * (UNIT + _OF_A_COPY if slab.is_by_element else UNIT // slab.width * _OF_A_COPY)
         for slab in tile.slabs(product)
     )
     return sums + fragments + copies + _FIXED_REGISTERS
@@ -178,7 +178,7 @@ def _registers(product: Product, tile: MmaTile) -> int:
 # Not fitted to measurements yet: rates from data sheets, latencies as microbenchmarks of others
 # give them. Limits add up as norms of a low power do, as in tile/warpgroup.py.
 _RASTER_ROWS = 1024
-_FIXED_REGISTERS, _OF_A_UNIT = 24, 2  # of a thread, and for each unit that it copies
+_FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of each of its copies
 _MOST_REGISTERS = 255  # that a thread can name
 _SHARE_BESIDE_WGMMA = 0.62  # of the tensor cores' rate, which there takes warpgroup instructions
 _CHUNK_SECONDS = 0.7e-6  # from asking for a chunk to its arrival

@@ -67,6 +67,15 @@ class Slab:
         swizzled = unit ^ (line // (_BANKS // spread) % spread)
         return self.start + (line * self.units + swizzled) * _UNIT_BYTES
 
+    def element(self, thread: Any, copy: Any) -> Any:
+        """The element of its unit that a thread's copy begins at, if a unit takes several.
+
+        Threads whose units lie on the same banks take turns at the parts of these.
+        """
+        if self.is_by_element:
+            return copy  # to a register; whole units are stored
+        return (copy + thread // _BANKS) % (UNIT // self.width) * self.width
+
     def position(self, line: Any, unit: Any) -> tuple[Any, Any]:
         """Row and depth of a unit's first element."""
         return (unit * UNIT, line) if self.is_transposed else (line, unit * UNIT)

@@ -21,7 +21,8 @@ from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.slab import ELEMENT, UNIT, Slab, leaves
 
-_HALF = UNIT // 2  # elements of the widest store that TVM writes
+_WORD = 4 // ELEMENT  # elements of 32 bits
+_WORDS = UNIT // _WORD
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Copies:
         side: where its rows, or columns, are.
         origin: first values of the tile's axes.
         source: the operand as a flat buffer of 16-bit numbers.
-        units: that the thread has.
+        thread: its number.
+        units: that it has.
         held: room for them in registers, 16-bit numbers; ``None`` where cp.async needs none.
     """
 
@@ -66,6 +68,7 @@ class Copies:
     side: Side
     origin: Place
     source: Any
+    thread: Any
     units: tuple[_Unit, ...]
     held: Any
 
@@ -81,8 +84,8 @@ class Copies:
         moved = [ib.Bind(value_of(_part(index, changing), place)) for index in indices]
         far = ib.Bind(_linear(self.operand, moved))
         for number, unit in enumerate(self.units):
-            with ib.unroll(UNIT // self.slab.width) as piece:
-                element = piece * self.slab.width
+            with ib.unroll(UNIT // self.slab.width) as copy:
+                element = self.slab.element(self.thread, copy)
                 inside = self._is_inside(unit, element, place, moved)
                 at = unit.offset + far + element
                 if self.held is None:
@@ -111,20 +114,22 @@ class Copies:
         """Put what :meth:`fetch` left in registers where cp.async would have put it.
 
         Args:
-            ring: all stages as a buffer of 16-bit numbers.
+            ring: all stages as a buffer of 32-bit numbers.
             first: of the stage's.
         """
         if self.held is None:
             return
+        words = ib.alloc_buffer((_WORDS,), "uint32", scope="local")
         for number, unit in enumerate(self.units):
-            with when(unit.is_own):
-                for part in range(0, UNIT, _HALF):
-                    with ib.vectorized(_HALF) as v:
-                        value = self.held[number * UNIT + part + v]
-                        ib.buffer_store(ring, value, [first + unit.into // ELEMENT + part + v])
+            with ib.unroll(_WORDS) as word:
+                low = number * UNIT + word * _WORD
+                pair = [tirx.Cast("uint32", self.held[low + i]) for i in range(_WORD)]
+                ib.buffer_store(words, pair[0] | (pair[1] << T.uint32(16)), [word])
+            with when(unit.is_own), ib.vectorized(_WORDS) as v:
+                ib.buffer_store(ring, words[v], [first + unit.into // 4 + v])
 
     def _is_inside(
-        self, unit: _Unit, element: int, place: Place, moved: Sequence[Any]
+        self, unit: _Unit, element: Any, place: Place, moved: Sequence[Any]
     ) -> list[Any]:
         """What must hold for an element of a unit, and its copy's others, to be in the tensor."""
         along_depth = self.operand.is_depth_major
@@ -175,7 +180,7 @@ def begin_copies(
     held = None
     if slab.is_by_element:
         held = ib.alloc_buffer((turns * UNIT,), "uint16", scope="local")
-    return Copies(product, operand, slab, side, origin, source, tuple(units), held)
+    return Copies(product, operand, slab, side, origin, source, number, tuple(units), held)
 
 
 def _changing(product: Product) -> set[str]:

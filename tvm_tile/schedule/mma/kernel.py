@@ -74,7 +74,7 @@ class _Kernel:
     fragments: tuple[Fragments, Fragments]
     sums: Any
     ring: Any
-    numbers: Any  # the ring as 16-bit numbers
+    words: Any  # the ring as 32-bit numbers
 
     @property
     def chunks(self) -> int:
@@ -100,9 +100,9 @@ class _Kernel:
         """Store what went to registers, if it did."""
         if any(copies.held is not None for copies in self.copies):
             with ib.If(chunk < self.chunks), ib.Then():
-                first = ib.Bind(self.first_byte(chunk) // ELEMENT)
+                first = ib.Bind(self.first_byte(chunk) // 4)
                 for copies in self.copies:
-                    copies.settle(self.numbers, first)
+                    copies.settle(self.words, first)
 
     def load(self, first: Any, step: int) -> None:
         """The fragments of a step of a stage."""
@@ -198,10 +198,8 @@ def _begin(
     sums = ib.alloc_buffer((count,), "float32", scope="local")
     with ib.unroll(count) as i:
         ib.buffer_store(sums, T.float32(0), [i])
-    numbers = ib.decl_buffer(
-        (tile.shared_bytes // ELEMENT,), "uint16", data=ring.data, scope="shared.dyn"
-    )
-    return _Kernel(product, tile, copies, fragments, sums, ring, numbers)
+    words = ib.decl_buffer((tile.shared_bytes // 4,), "uint32", data=ring.data, scope="shared.dyn")
+    return _Kernel(product, tile, copies, fragments, sums, ring, words)
 
 
 def _flat(operand: Operand, buffers: Mapping[str, Any]) -> Any:
