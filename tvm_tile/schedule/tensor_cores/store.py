@@ -1,9 +1,9 @@
 """From sums in registers to the output: through a corner of shared memory, a warp at a time.
 
-A thread holds pairs of neighbours, eight columns apart, of two rows of every 16
-that its warp holds. Stored from there, a warp would write 16 bytes of each of eight rows. So each
-warp lays some columns of its 16 rows down in shared memory of its own and takes them up by rows:
-four neighbours a thread, for which the epilogue is computed with loads and stores as wide.
+A thread holds pairs of neighbours, eight columns apart, of two rows of every 16 that its warp
+holds. Stored from there, a warp would write 16 bytes of each of eight rows. So each warp lays some
+columns of its 16 rows down in shared memory of its own and takes them up by rows: four neighbours a
+thread, for which the epilogue is computed with loads and stores as wide.
 
 No other warp touches a warp's corner, so waiting for the warp's own threads is enough: once between
 laying down and taking up, once before the next columns are laid down.
