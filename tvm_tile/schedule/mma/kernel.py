@@ -14,7 +14,8 @@ The loops that :func:`write_kernel` writes, for the one tile of a block::
 
 Why this is free of races: a chunk is read only after every thread has waited for its own copies of
 it and then for all others. It is overwritten by copies that are asked for behind the next such
-meeting: by then all warps have loaded its last fragments, before they came there.
+meeting: by then all warps have loaded its last fragments, before they came there. Sums go out
+through the ring's memory, when nothing is on its way there and all have met once more.
 
 Every turn commits a group of copies, even if there is nothing left to ask for: the groups that may
 still be on their way are then as many all the time.
