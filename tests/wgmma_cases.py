@@ -43,7 +43,7 @@ def _case(name: str, body: Body, *shapes: tuple[int, ...], dtype: str = "float16
     return Case(name, "wgmma", body, tuple(Input(shape, dtype) for shape in shapes))
 
 
-def _operands(layout: str, m: int, n: int, k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def operands(layout: str, m: int, n: int, k: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     left = (m, k) if layout[0] == "N" else (k, m)
     return left, (k, n) if layout[1] == "N" else (n, k)
 
@@ -51,7 +51,7 @@ def _operands(layout: str, m: int, n: int, k: int) -> tuple[tuple[int, ...], tup
 def product_case(layout: str, m: int, n: int, k: int, dtype: str = "float16") -> Case:
     """One product of matrices."""
     name = f"{layout}_{m}x{n}x{k}_{dtype}"
-    return _case(name, product(layout), *_operands(layout, m, n, k), dtype=dtype)
+    return _case(name, product(layout), *operands(layout, m, n, k), dtype=dtype)
 
 
 def conv_case(name: str, *shapes: tuple[int, ...], **options: Any) -> Case:
@@ -113,7 +113,7 @@ def _batched() -> list[Case]:
             _case(
                 f"batch_{layout}",
                 product(layout),
-                *((3, *s) for s in _operands(layout, 72, 40, 104)),
+                *((3, *s) for s in operands(layout, 72, 40, 104)),
             )
             for layout in LAYOUTS
         ),
@@ -138,6 +138,7 @@ def _convolutions() -> list[Case]:
         conv_case("conv_3x3_of_16", (3, 9, 17, 16), (40, 3, 3, 16)),
         conv_case("conv_patches", (2, 48, 64, 8), (24, 16, 16, 8), strides=16),
         conv_case("conv_5x5_dilated", (1, 12, 12, 32), (16, 5, 5, 32), padding=4, dilation=2),
+        conv_case("conv_grouped", (2, 9, 9, 96), (72, 3, 3, 24), padding=1, groups=4),
         conv_case("conv_line_stride", (1, 1, 1023, 64), (40, 1, 1, 64), strides=2),
         _case("conv_bias_relu", biased, (2, 8, 8, 32), (48, 3, 3, 32), (48,)),
     ]

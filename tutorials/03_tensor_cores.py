@@ -226,7 +226,8 @@ assert sorted(report.rule for report in model.report.kernels) == [
 ]
 
 # 9. Run it, where there is a GPU of that kind. Others have no wgmma: there the products go to the
-#    rule for CUDA cores, as all of them do in float32.
+#    rule for a warp's instructions, mma, and to the rule for CUDA cores on the oldest, as all of
+#    them do in float32.
 
 if torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0):
     with torch.no_grad():

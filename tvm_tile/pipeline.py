@@ -45,6 +45,7 @@ from tvm_tile.passes import (
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
+from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
 Progress = Callable[[str, int, int], None]
@@ -270,7 +271,7 @@ def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
         ReadTransposed(dtypes_by_depth(device)),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
-        ChannelsLast(warpgroup_dtypes(device)),
+        ChannelsLast(warpgroup_dtypes(device) | mma_dtypes(device)),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from kernel_cases import CASES
 from kernels import prim_functions
+from mma_cases import MMA_CASES
 from tvm import IRModule
 from wgmma_cases import WGMMA_CASES
 
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 
-H200 = find_device("nvidia/h200")
+A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")
 NAMES = (
     "mm_bias_relu",
     "mm_deep",
@@ -30,12 +31,14 @@ NAMES = (
 ENTRIES = {
     **{entry.name: entry for entry in CASES if entry.name in NAMES},
     "wgmma_bias_relu": next(entry for entry in WGMMA_CASES if entry.name == "bias_relu"),
+    "mma_bias_relu": next(entry for entry in MMA_CASES if entry.name == "bias_relu"),
 }
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_scheduled_text(name: str, request: pytest.FixtureRequest) -> None:
-    scheduled, (report,) = schedule_module(IRModule(prim_functions(ENTRIES[name], H200)), H200)
+    device = A100 if name.startswith("mma_") else H200
+    scheduled, (report,) = schedule_module(IRModule(prim_functions(ENTRIES[name], device)), device)
     func = scheduled[report.name].without_attr("global_symbol")
     text = f"# {report.rule}: {report.tile}; grid {report.grid}, block {report.block}\n"
     text += func.script() + "\n"

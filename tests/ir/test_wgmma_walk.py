@@ -14,8 +14,10 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Axis, Operator
+from tvm_tile.schedule.tensor_cores import place as places
+from tvm_tile.schedule.tensor_cores.place import Place, place_in
 from tvm_tile.schedule.wgmma import walk
-from tvm_tile.schedule.wgmma.walk import Place, chunk_place, for_tiles, own_chunks, place_in
+from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Operand, Product, find_product
 from tvm_tile.tile.warpgroup import WarpgroupTile, construct_warpgroup
 
@@ -82,6 +84,7 @@ def check_cover(operand: Operand, box: tuple[int, ...], size: int, first: set[An
 def loops(monkeypatch: pytest.MonkeyPatch) -> Loops:
     stand_in = Loops()
     monkeypatch.setattr(walk, "ib", stand_in.builder)
+    monkeypatch.setattr(places, "ib", stand_in.builder)
     return stand_in
 
 

@@ -93,14 +93,14 @@ def test_the_faster_instruction_counts_and_other_dtypes_keep_their_rates() -> No
 
 def test_an_unknown_gpu_gets_its_own_record() -> None:
     device = assembled(
-        name="NVIDIA GeForce RTX 3090",
+        name="NVIDIA GeForce RTX 3080",
         compute_version=(8, 6),
-        multi_processor_count=82,
+        multi_processor_count=68,
         max_threads_per_multi_processor=1536,
         shared_memory_per_block_optin=101376,
         shared_memory_per_multi_processor=102400,
     )
-    assert device.name == "nvidia/geforce-rtx-3090"
+    assert device.name == "nvidia/geforce-rtx-3080"
     assert dict(device.target)["arch"] == "sm_86"
     assert dict(device.target)["max_shared_memory_per_block"] == 101376
     assert device.memory(MemoryLevel.SHARED).capacity == 101376

@@ -21,6 +21,7 @@ NAMES = [
     "nvidia/h100",
     "nvidia/a100",
     "nvidia/rtx4090",
+    "nvidia/rtx3090",
     "nvidia/v100",
     "amd/mi300x",
     "amd/mi250",
@@ -125,6 +126,7 @@ def test_a_record_resolves_to_itself() -> None:
         (gpu("NVIDIA H100 80GB HBM3", total_global_memory=85 * 10**9), "nvidia/h100"),
         (gpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 85 * 10**9), "nvidia/a100"),
         (gpu("NVIDIA GeForce RTX 4090", (8, 9), 128, 25 * 10**9), "nvidia/rtx4090"),
+        (gpu("NVIDIA GeForce RTX 3090", (8, 6), 82, 25 * 10**9), "nvidia/rtx3090"),
         (gpu("Tesla V100-SXM2-32GB", (7, 0), 80, 34 * 10**9), "nvidia/v100"),
     ],
 )
@@ -144,12 +146,14 @@ def test_a_smaller_sibling_is_scaled() -> None:
 
 
 def test_an_unknown_generation_gets_only_what_is_safe() -> None:
-    ampere = describe_gpu(gpu("NVIDIA GeForce RTX 3090", (8, 6), 82, 25 * 10**9))
-    assert dict(ampere.target)["arch"] == "sm_86"
+    ampere = describe_gpu(gpu("Orin", (8, 7), 16, 32 * 10**9))
+    assert dict(ampere.target)["arch"] == "sm_87"
     assert dict(ampere.target)["max_shared_memory_per_block"] == 49152
     assert ampere.memory(MemoryLevel.SHARED).capacity == 49152
     blackwell = describe_gpu(gpu("NVIDIA B200", (10, 0), 148, 190 * 10**9))
     assert dict(blackwell.target)["arch"] == "sm_100a"
+    # Hopper's warpgroup instructions are Hopper's alone.
+    assert {i.intrinsic for i in blackwell.matrix_instructions} == {"mma"}
 
 
 def test_a_sibling_of_a_measured_gpu_is_not_measured() -> None:

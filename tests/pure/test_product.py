@@ -40,6 +40,15 @@ def roles(operator: Operator) -> tuple[str, str, str, str, str]:
     return rows, columns, batch, steps, depth
 
 
+def grouped(channels: int = 16) -> Operator:
+    """4 groups of 12 filters over 16 channels each, which lie ``channels`` apart."""
+    image = access("X", (30, 4 * channels), index(y=1, p=1), index(g=channels, c=1))
+    weight = access("W", (48, 3, 16), index(g=12, f=1), index(p=1), index(c=1))
+    write = access("Y", (28, 48), index(y=1), index(g=12, f=1))
+    extents = {"y": 28, "g": 4, "f": 12, "p": 3, "c": 16}
+    return Operator("grouped", axes("pc", **extents), (image, weight), write, 2)
+
+
 class TestRoles:
     @pytest.mark.parametrize(
         ("left", "right", "depth_major"),
@@ -149,6 +158,14 @@ class TestUnits:
         assert find_product(replace(operator, reads=(ahead, operator.reads[1]))) is None
 
 
+def test_groups_of_channels_are_a_batch() -> None:
+    assert roles(grouped()) == ("y", "f", "g", "p", "c")
+    found = product_of(grouped())
+    assert found.left.tensor.shape == (30, 4, 16)
+    assert found.right.tensor.shape == (4, 12, 3, 16)
+    assert found.left.strides == (256, 64, 4)
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         "operator",
@@ -199,6 +216,10 @@ class TestRefusals:
         left = access("A", shape, *indices, dtype="float16")
         operator = self.with_left(tensor=left.tensor, indices=left.indices)
         assert find_product(operator) is None
+
+    def test_parts_of_another_size(self) -> None:
+        """Groups of 16 channels of 20: what lies between two groups is in none."""
+        assert find_product(grouped(channels=20)) is None
 
     def test_tiled_axes_that_overlap_in_one_dimension(self) -> None:
         operator = einsum("mk", "nk", "mn", m=96, n=40, k=200)

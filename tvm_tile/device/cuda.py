@@ -103,6 +103,11 @@ def _target(arch: str, shared_per_block: int) -> tuple[tuple[str, str | int], ..
     )
 
 
+def _mma(*dtypes: str) -> tuple[MatrixInstruction, ...]:
+    """Instructions of a warp, of 32 bytes of depth, with sums in float32."""
+    return tuple(MatrixInstruction((16, 8, 16), dtype, "float32", "mma") for dtype in dtypes)
+
+
 def _shipped_record(name: str) -> Device:
     file = resources.files("tvm_tile.device") / "records" / name
     return from_json(file.read_text(encoding="utf-8"))
@@ -156,6 +161,7 @@ A100 = _cuda_device(
         "int8": 624e12,
         "tf32": 156e12,
     },
+    matrix_instructions=_mma("bfloat16", "float16"),
 )
 
 RTX4090 = _cuda_device(
@@ -179,6 +185,30 @@ RTX4090 = _cuda_device(
         "int8": 660.6e12,
         "tf32": 82.6e12,
     },
+    matrix_instructions=_mma("bfloat16", "float16"),
+)
+
+RTX3090 = _cuda_device(
+    "nvidia/rtx3090",
+    arch="sm_86",
+    multi_processor_count=82,
+    clock=1.695e9,
+    lanes=128,
+    threads_per_multi_processor=1536,
+    shared_per_multi_processor=100 * _KIB,
+    shared_per_block=99 * _KIB,
+    global_capacity=24 * 10**9,
+    global_bandwidth=936e9,
+    l2_capacity=6 * _MIB,
+    l2_bandwidth=2.5e12,
+    flops={"float16": 35.6e12, "float32": 35.6e12, "float64": 0.56e12},
+    matrix_flops={  # sums in float32, which halves them on this card
+        "bfloat16": 71e12,
+        "float16": 71e12,
+        "int8": 284e12,
+        "tf32": 35.6e12,
+    },
+    matrix_instructions=_mma("bfloat16", "float16"),
 )
 
 V100 = _cuda_device(
@@ -198,4 +228,4 @@ V100 = _cuda_device(
     matrix_flops={"float16": 125e12},
 )
 
-CUDA_DEVICES: tuple[Device, ...] = (H200, H100, A100, RTX4090, V100)
+CUDA_DEVICES: tuple[Device, ...] = (H200, H100, A100, RTX4090, RTX3090, V100)

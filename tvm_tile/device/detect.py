@@ -217,9 +217,12 @@ def _closest_record(gpu: GpuProperties) -> Device:
 def _adjusted(base: Device, gpu: GpuProperties) -> Device:
     scale = gpu.multi_processor_count / base.multi_processor_count
     shared_memory = base.memory(MemoryLevel.SHARED).capacity
+    instructions = base.matrix_instructions
     if _compute_version(base) != gpu.compute_version:
-        # How much a block can opt in to differs between generations: use what is safe.
+        # How much a block can opt in to differs between generations: use what is safe. A warp's
+        # instructions stay, a warpgroup's are of one generation only.
         shared_memory = gpu.max_shared_memory_per_block
+        instructions = tuple(i for i in instructions if i.intrinsic == "mma")
     limited = _with_limits(base, arch=_arch(gpu.compute_version), shared_memory=shared_memory)
     return replace(
         limited,
@@ -234,6 +237,7 @@ def _adjusted(base: Device, gpu: GpuProperties) -> Device:
         peak_flops=tuple((dtype, rate * scale) for dtype, rate in base.peak_flops),
         matrix_flops=tuple((dtype, rate * scale) for dtype, rate in base.matrix_flops),
         l2_capacity=gpu.l2_capacity,
+        matrix_instructions=instructions,
     )
 
 

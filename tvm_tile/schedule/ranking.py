@@ -18,6 +18,7 @@ from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
 from tvm_tile.schedule.matvec import schedule_matvec
+from tvm_tile.schedule.mma import schedule_mma
 from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Rule, Scheduled, Task
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     schedule_rows,
     schedule_matvec,
     schedule_wgmma,
+    schedule_mma,
     schedule_contraction,
     schedule_window,
     schedule_reduction,
@@ -54,8 +56,9 @@ def schedule(
     Returns:
         At most ``topk`` schedules, best first; fewer where there are not as many, none where
         no rule takes the function. They keep the function's symbol and are
-        marked as scheduled, so each can replace it in its module. Those of rule ``wgmma`` are of
-        TVM's thread-level dialect: ``tvm.compile(..., tir_pipeline="tirx")`` builds them.
+        marked as scheduled, so each can replace it in its module. Those of rules ``wgmma`` and
+        ``mma`` are of TVM's thread-level dialect: ``tvm.compile(..., tir_pipeline="tirx")`` builds
+        them.
 
     Raises:
         ModelError: this is no PrimFunc, or it has a schedule already.

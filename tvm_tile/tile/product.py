@@ -85,8 +85,10 @@ class Product:
 
 def find_product(operator: Operator) -> Product | None:
     """The roles of an operator's axes; ``None`` where it is no product of two tensors."""
-    operator = _without_units(operator)
     if len(operator.reads) != 2 or not operator.reduce_axes:
+        return None
+    operator = _without_units(operator)
+    if not operator.reduce_axes:
         return None
     if not all(read.is_exact and not read.is_computed for read in operator.reads):
         return None
@@ -213,7 +215,7 @@ def _depth(operator: Operator) -> Axis | None:
     alone = [
         axis
         for axis in operator.reduce_axes
-        if all(_is_alone(read.indices, axis.name) for read in operator.reads)
+        if all(_is_alone(read.indices, axis) for read in operator.reads)
     ]
     contiguous = [
         axis for axis in alone if any(axis.name == r.contiguous_axis for r in operator.reads)
@@ -221,9 +223,12 @@ def _depth(operator: Operator) -> Axis | None:
     return max(contiguous or alone, key=lambda axis: axis.extent, default=None)
 
 
-def _is_alone(indices: tuple[AffineIndex, ...], name: str) -> bool:
-    found = [index for index in indices if index.coefficient(name)]
-    return len(found) == 1 and found[0].terms == ((name, 1),)
+def _is_alone(indices: tuple[AffineIndex, ...], axis: Axis) -> bool:
+    """Whether an axis has a dimension for itself, or the inner part of one."""
+    found = [index for index in indices if index.coefficient(axis.name)]
+    if len(found) != 1 or found[0].coefficient(axis.name) != 1:
+        return False
+    return all(name == axis.name or c % axis.extent == 0 for name, c in found[0].terms)
 
 
 def _operand(read: Access, free: list[Axis], depth: Axis) -> Operand | None:

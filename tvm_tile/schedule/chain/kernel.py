@@ -37,13 +37,13 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.chain.rows import Rows
 from tvm_tile.schedule.chain.weights import Weights
-from tvm_tile.schedule.wgmma.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
+from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.schedule.wgmma.operand import Chunks
 from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
-from tvm_tile.schedule.wgmma.store import Store
-from tvm_tile.schedule.wgmma.walk import Place, digits
 from tvm_tile.tile.chain import Chain, ChainTile
-from tvm_tile.tile.warpgroup import LINE, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS, LINE, WARPGROUP
 
 _PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
 _REGISTERS = {2: (40, 232), 3: (32, 160)}  # consumers -> the producer's, the consumers'
@@ -120,10 +120,10 @@ def write_chain(
     """
     first, second = chain.first, chain.second
     line = LINE // first.left.tensor.element_size
-    columns = -(-tile.columns // line) * line
+    width = -(-tile.columns // line) * line
     left = Chunks(first.left, (tile.rows,), 0, first.depth, line)
     keys = Chunks(first.right, (tile.keys,), 0, first.depth, line)
-    values = Chunks(second.right, (columns,), 0, chain.keys, tile.keys)
+    values = Chunks(second.right, (width,), 0, chain.keys, tile.keys)
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
@@ -140,9 +140,12 @@ def write_chain(
         rings = [make_ring(count, tile.consumers, thread) for count in stages]
         ib.evaluate(T.cuda.cta_sync())
         kernel = _Kernel(chain, tile, left, keys, values, data, rings, block, thread)
-        sums = _sums_tile(tile, chain)
-        memory = ib.alloc_buffer(sums.store_shape, scope="shared")
-        store = Store(second, sums, epilogue, buffers, memory)
+        corners = (4 * tile.consumers, CORNER_ROWS, CORNER_PITCH)
+        memory = ib.alloc_buffer(corners, "float32", scope="shared")
+        rows = Boxed(second.left, (tile.rows,), tile.rows)
+        (column,) = second.right.free
+        columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
+        store = Store(rows, columns, epilogue, buffers, memory)
         with ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
@@ -154,28 +157,6 @@ def write_chain(
 def _argument(param: Any) -> Any:
     shape = tuple(int(extent) for extent in param.ty.shape)
     return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))
-
-
-def _sums_tile(tile: ChainTile, chain: Chain) -> WarpgroupTile:
-    """How the sums lie in registers: as those of a product of the same rows and columns."""
-    (axis,) = chain.second.right.free
-    return WarpgroupTile(
-        rows=(tile.rows,),
-        columns=(min(tile.columns, axis.extent),),
-        depth=tile.keys,
-        stages=tile.stages,
-        consumers=tile.consumers,
-        instructions=1,
-        width=tile.columns,
-        splits=1,
-        sum_dtype="float32",
-        raster=1,
-        grid=tile.grid,
-        tiles=tile.items,
-        shared_bytes=tile.shared_bytes,
-        registers=tile.registers,
-        seconds=tile.seconds,
-    )
 
 
 def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
@@ -361,6 +342,7 @@ def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[s
         fence(own.sums, tile.columns // 2)
         own.release(_VALUES)
         rows.finish(own.sums)
-        store.write(own.sums, own.thread, origin)
+        first = ib.Bind(own.thread // 32 * CORNER_ROWS)
+        store.write(own.sums, 0, first, (0, tile.columns), own.thread, origin)
 
     kernel.for_items(item)

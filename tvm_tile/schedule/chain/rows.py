@@ -15,7 +15,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.chain.weights import Weights
-from tvm_tile.schedule.wgmma.walk import Place
+from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.tile.chain import Chain, ChainTile
 
 _ROW_THREADS = 4

@@ -25,8 +25,8 @@ from tvm_tile.schedule.chain.kernel import write_chain
 from tvm_tile.schedule.chain.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
-from tvm_tile.schedule.wgmma.epilogue import Epilogue, fused_epilogue, plain_epilogue
-from tvm_tile.schedule.wgmma.rule import is_sum_of_products
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
+from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
 from tvm_tile.tile.chain import Chain, ChainTile, connect, construct_chain, with_axes_of
 
 _PLAIN, _SOFTMAX = 2, 4  # reductions

@@ -29,12 +29,14 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.wgmma.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.place import Boxed, Place
+from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.schedule.wgmma.operand import Chunks
 from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.schedule.wgmma.split import keep_sums, store_totals, wait_for_cluster
-from tvm_tile.schedule.wgmma.store import Store
-from tvm_tile.schedule.wgmma.walk import Place, chunk_place, for_tiles, own_chunks
+from tvm_tile.schedule.wgmma.sums import store_sums
+from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.warpgroup import LINE, TRANSPOSABLE, WARPGROUP, WarpgroupTile
 
@@ -107,7 +109,9 @@ def write_kernel(
         ib.evaluate(T.cuda.cta_sync())
         kernel = _Kernel(product, tile, sides, data, ring, block, rank, thread)
         memory = ib.alloc_buffer(tile.store_shape, tile.sum_dtype, scope="shared")
-        store = Store(product, tile, epilogue, views, memory)
+        rows = Boxed(product.left, tile.rows, tile.block_rows)
+        columns = Boxed(product.right, tile.columns, tile.width)
+        store = Store(rows, columns, epilogue, views, memory)
         with ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
@@ -184,11 +188,11 @@ def _consume(kernel: _Kernel, store: Store) -> None:
         ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
         release()
         if tile.splits == 1:
-            store.write(sums, thread, origin)
+            store_sums(store, tile, sums, thread, origin)
             return
-        keep_sums(store, sums, thread)
+        keep_sums(store, tile, sums, thread)
         wait_for_cluster()
-        store_totals(store, kernel.rank, thread, origin)
+        store_totals(store, tile, kernel.rank, thread, origin)
         wait_for_cluster()
 
     for_tiles(product, tile, kernel.block, compute)

@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
-from tvm_tile.schedule.wgmma.walk import Place, value_of
+from tvm_tile.schedule.tensor_cores.place import Place, value_of
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.warpgroup import LINE
 

@@ -26,9 +26,10 @@ from tvm import ir, tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.wgmma.store import QUAD, Store, first_row, when
-from tvm_tile.schedule.wgmma.walk import Place, place_in
-from tvm_tile.tile.warpgroup import WARPGROUP
+from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.tensor_cores.store import QUAD, Store, when
+from tvm_tile.schedule.wgmma.sums import first_row
+from tvm_tile.tile.warpgroup import WARPGROUP, WarpgroupTile
 
 
 def wait_for_cluster() -> None:
@@ -37,9 +38,8 @@ def wait_for_cluster() -> None:
     ib.evaluate(T.cuda.cluster_sync())
 
 
-def keep_sums(store: Store, sums: Any, thread: Any) -> None:
+def keep_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any) -> None:
     """Put the sums of one consumer thread into the block's part, which is the store's memory."""
-    tile = store.tile
     warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
     for instruction in range(tile.instructions):
         first = ib.Bind(first_row(tile, warp, instruction))
@@ -50,17 +50,17 @@ def keep_sums(store: Store, sums: Any, thread: Any) -> None:
         store.lay_down(sums, instruction * tile.width // 2, tile.width, lane, at)
 
 
-def store_totals(store: Store, rank: Any, thread: Any, origin: Place) -> None:
+def store_totals(store: Store, tile: WarpgroupTile, rank: Any, thread: Any, origin: Place) -> None:
     """Add the parts of this block's rows, those of its number in the cluster, and store them.
 
     Args:
         store: the epilogue, where it goes, and this block's part.
+        tile: how the sums lie.
         rank: this block's number in its cluster.
         thread: its number among all consumers' threads.
         origin: first values of the tile's axes.
     """
-    tile = store.tile
-    parts = [_part_of(store, number) for number in range(tile.splits)]
+    parts = [_part_of(store, tile, number) for number in range(tile.splits)]
     rows = tile.block_rows // tile.splits
     quads = rows * tile.width // QUAD
     threads = tile.consumers * WARPGROUP
@@ -69,7 +69,7 @@ def store_totals(store: Store, rank: Any, thread: Any, origin: Place) -> None:
         quad = ib.Bind(turn * threads + thread)
         row = ib.Bind(rank * rows + quad // (tile.width // QUAD))
         column = ib.Bind(quad % (tile.width // QUAD) * QUAD)
-        place, fits = place_in(store.product.left, tile.rows, tile.block_rows, row, origin)
+        place, fits = store.rows.at(row, origin)
         if quads % threads:
             fits.append(quad < quads)
         with when(fits):
@@ -80,11 +80,10 @@ def store_totals(store: Store, rank: Any, thread: Any, origin: Place) -> None:
             store.quad(lambda v: totals[v], column, {**origin, **place})
 
 
-def _part_of(store: Store, block: int) -> Any:
+def _part_of(store: Store, tile: WarpgroupTile, block: int) -> Any:
     """The part of another block of the cluster, as this one can read it."""
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
     ib.evaluate(T.ptx.mapa.u64(mapped[0], store.memory.ptr_to([0, 0]), T.uint32(block)))
-    tile = store.tile
     kind = ir.PointerType(ir.PrimType(tile.sum_dtype), "shared")
     pointer = tirx.Var("part", kind)
     ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)

@@ -11,7 +11,8 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import loads_in
-from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.graph.tile_graph import AffineIndex, Operator
+from tvm_tile.schedule.tensor_cores.place import value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +24,14 @@ class Epilogue:
         indices: where.
         value: what, with the sum as a load of ``sums``.
         sums: the reduction's output.
-        axes: iteration variable -> the axis of the reduction that it stands for; others are 0.
+        axes: iteration variable -> what it is of the reduction's axes; others are 0.
     """
 
     buffer: Any
     indices: tuple[Any, ...]
     value: Any
     sums: Any
-    axes: Mapping[Any, str]
+    axes: Mapping[Any, AffineIndex]
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -70,7 +71,7 @@ class Epilogue:
         def variable(var: Any) -> Any:
             if not isinstance(var.ty, ir.PrimType):
                 return var  # a buffer
-            value = place[self.axes[var]] if var in self.axes else tirx.const(0)
+            value = value_of(self.axes[var], place) if var in self.axes else tirx.const(0)
             dtype = str(var.ty.dtype)
             return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
@@ -97,7 +98,7 @@ def plain_epilogue(reduction: SBlock, operator: Operator) -> Epilogue:
     """The sum itself is the output, in the output's dtype."""
     store = reduction.body
     pairs = zip(reduction.iter_vars, operator.axes, strict=True)
-    axes = {v.var: axis.name for v, axis in pairs if axis.extent > 1}
+    axes = {v.var: AffineIndex(((axis.name, 1),)) for v, axis in pairs if axis.extent > 1}
     total = tirx.BufferLoad(store.buffer, list(store.indices))
     value = tirx.Cast(str(store.buffer.ty.dtype), total)
     return Epilogue(store.buffer, tuple(store.indices), value, store.buffer, axes)
@@ -122,27 +123,39 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
     places = [ranges.simplify(index) for index in own[0].indices]
     extents = {v.var: int(v.dom.extent) for v in output.iter_vars}
     sizes = {axis.name: axis.extent for axis in operator.axes}
-    axes: dict[Any, str] = {}
+    axes: dict[Any, AffineIndex] = {}
     for index, dimension in zip(places, operator.write.indices, strict=True):
-        terms = [(name, c) for name, c in dimension.terms if sizes[name] > 1]
+        terms = tuple((name, c) for name, c in dimension.terms if sizes[name] > 1)
         if not terms:
             continue
-        ((name, coefficient),) = terms if len(terms) == 1 else (("", 0),)
-        # The whole axis, at its own place: each sum is then met exactly once.
-        if coefficient != 1 or dimension.offset or extents.get(index) != sizes[name]:
+        # The whole dimension, at its own place: each sum is then met exactly once.
+        if dimension.offset or extents.get(index) != _whole(terms, sizes):
             return None
-        axes[index] = name
+        axes[index] = AffineIndex(terms)
     is_whole = all(var in axes or extent == 1 for var, extent in extents.items())
     if not is_whole or not _keeps_neighbours(store, axes, operator.write.contiguous_axis):
         return None
     return Epilogue(store.buffer, tuple(store.indices), store.value, sums, axes)
 
 
-def _keeps_neighbours(store: tirx.BufferStore, axes: Mapping[Any, str], column: Any) -> bool:
+def _whole(terms: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> int | None:
+    """How many values an index has, if it has each below that once: digits of a number."""
+    count = 1
+    for name, coefficient in sorted(terms, key=lambda term: term[1]):
+        if coefficient != count:
+            return None
+        count *= sizes[name]
+    return count
+
+
+def _keeps_neighbours(
+    store: tirx.BufferStore, axes: Mapping[Any, AffineIndex], column: str | None
+) -> bool:
     """Whether the first two sums of a row are stored side by side."""
+    moved = {var: index.coefficient(column) for var, index in axes.items() if column}
     places = []
     for first in range(2):
-        values = {var: tirx.const(first if name == column else 0) for var, name in axes.items()}
+        values = {var: tirx.const(first * moved.get(var, 0)) for var in axes}
         place: Any = tirx.const(0, "int64")
         for index, extent in zip(store.indices, store.buffer.ty.shape, strict=True):
             at = tvm_ffi.structural_map(
@@ -150,7 +163,7 @@ def _keeps_neighbours(store: tirx.BufferStore, axes: Mapping[Any, str], column: 
             )
             place = place * extent + at
         places.append(place)
-    is_single = column not in axes.values()
+    is_single = not any(moved.values())
     return is_single or bool(sym.Analyzer().can_prove_equal(places[0] + 1, places[1]))
 
 

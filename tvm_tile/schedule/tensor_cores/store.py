@@ -1,9 +1,9 @@
 """From sums in registers to the output: through a corner of shared memory, a warp at a time.
 
-A thread of a warpgroup holds pairs of neighbours, eight columns apart, of two rows of every 16
-that its warp holds. Stored from there, a warp would write 16 bytes of each of eight rows. So each
-warp lays some columns of its 16 rows down in shared memory of its own and takes them up by rows:
-four neighbours a thread, for which the epilogue is computed with loads and stores as wide.
+A thread holds pairs of neighbours, eight columns apart, of two rows of every 16 that its warp
+holds. Stored from there, a warp would write 16 bytes of each of eight rows. So each warp lays some
+columns of its 16 rows down in shared memory of its own and takes them up by rows: four neighbours a
+thread, for which the epilogue is computed with loads and stores as wide.
 
 No other warp touches a warp's corner, so waiting for the warp's own threads is enough: once between
 laying down and taking up, once before the next columns are laid down.
@@ -20,52 +20,60 @@ from typing import Any
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.wgmma.epilogue import Epilogue
-from tvm_tile.schedule.wgmma.walk import Place, place_in
-from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS, WarpgroupTile
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.place import Place, Side
+from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
 
 QUAD = 4  # neighbours that a thread takes up
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """What a consumer warp needs to store its sums.
+    """What a warp needs to store its sums.
 
     Attributes:
-        product: whose sums they are.
-        tile: how they lie.
+        rows: of the tile whose sums they are.
+        columns: of the tile, among them neighbours in the output.
         epilogue: what becomes of a sum.
         buffers: the epilogue's parameters by name.
-        memory: shared, of the tile's ``store_shape`` and ``sum_dtype``.
+        memory: shared, of the sums' dtype: a corner (``CORNER_ROWS``, ``CORNER_PITCH``) a warp, or
+            whatever else :meth:`lay_down` is to fill.
     """
 
-    product: Product
-    tile: WarpgroupTile
+    rows: Side
+    columns: Side
     epilogue: Epilogue
     buffers: Mapping[str, Any]
     memory: Any
 
-    def write(self, sums: Any, thread: Any, origin: Place) -> None:
-        """Store the sums of one consumer thread.
+    def write(
+        self,
+        sums: Any,
+        held: int,
+        row: Any,
+        columns: tuple[Any, int],
+        thread: Any,
+        origin: Place,
+    ) -> None:
+        """Store what a thread has of 16 rows that its warp holds.
 
         Args:
-            sums: its registers, instruction by instruction.
-            thread: its number among all consumers' threads.
+            sums: the thread's registers.
+            held: of them, the first of these rows.
+            row: the first of the rows in the tile.
+            columns: the first in the tile, and how many.
+            thread: its number among all that store, their memory's first warp's first.
             origin: first values of the tile's axes.
         """
-        tile = self.tile
         warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
-        columns = math.gcd(tile.width, CORNER_PITCH - 2 * QUAD)
-        for instruction in range(tile.instructions):
-            row = ib.Bind(first_row(tile, warp, instruction))
-            registers = instruction * tile.width // 2
-            with ib.unroll(tile.width // columns) as part:
-                held = registers + part * (columns // 2)
-                self.lay_down(sums, held, columns, lane, lambda row, column: [warp, row, column])
-                ib.evaluate(T.cuda.warp_sync())
-                self._take_up((row, part * columns), columns, warp, lane, origin)
-                ib.evaluate(T.cuda.warp_sync())
+        first, count = columns
+        each = math.gcd(count, CORNER_PITCH - 2 * QUAD)
+        with ib.unroll(count // each) as part:
+            registers = held + part * (each // 2)
+            self.lay_down(sums, registers, each, lane, lambda row, column: [warp, row, column])
+            ib.evaluate(T.cuda.warp_sync())
+            self._take_up((row, first + part * each), each, warp, lane, origin)
+            ib.evaluate(T.cuda.warp_sync())
 
     def lay_down(
         self,
@@ -102,8 +110,7 @@ class Store:
         with ib.unroll(CORNER_ROWS // per_pass) as turn:
             row = ib.Bind(turn * per_pass + lane // threads)
             column = ib.Bind(lane % threads * QUAD)
-            left, tile = self.product.left, self.tile
-            rows, fits = place_in(left, tile.rows, tile.block_rows, first[0] + row, origin)
+            rows, fits = self.rows.at(first[0] + row, origin)
             if threads * per_pass < 32:
                 fits.append(lane < threads * per_pass)
             with when(fits):
@@ -121,14 +128,13 @@ class Store:
             column: of the first, in the tile.
             place: values of the axes but the columns', of which it has the tile's first.
         """
-        right, tile = self.product.right, self.tile
         if self._is_aligned():
-            _, fits = place_in(right, tile.columns, tile.width, column, place)
+            _, fits = self.columns.at(column, place)
             with when(fits):
                 self._store_aligned(total, column, place)
             return
         for v in range(QUAD):
-            _, fits = place_in(right, tile.columns, tile.width, column + v, place)
+            _, fits = self.columns.at(column + v, place)
             with when(fits):
                 value, indices = self._value(total(v), column + v, place)
                 ib.buffer_store(self._output, value, indices)
@@ -154,21 +160,13 @@ class Store:
 
     def _value(self, total: Any, column: Any, place: Place) -> tuple[Any, list[Any]]:
         """What becomes of a sum, and where it goes."""
-        columns, _ = place_in(self.product.right, self.tile.columns, self.tile.width, column, place)
+        columns, _ = self.columns.at(column, place)
         return self.epilogue.at({**place, **columns}, total, self.buffers)
 
     def _is_aligned(self) -> bool:
         """Whether four neighbours are all in the output or all out of it, and lie aligned."""
-        free, box = self.product.right.free, self.tile.columns
-        if str(self._output.ty.dtype) == "bool":
-            return False  # TVM writes two bytes an element
-        return len(free) == 1 and free[0].extent % QUAD == 0 and box[0] % QUAD == 0
-
-
-def first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
-    """Of the 16 that a warp holds of an instruction's 64, in the tile."""
-    group = warp // 4
-    return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS
+        is_bool = str(self._output.ty.dtype) == "bool"  # of which TVM writes two bytes an element
+        return not is_bool and self.columns.keeps_together(QUAD)
 
 
 def when(conditions: Sequence[Any]) -> ExitStack:

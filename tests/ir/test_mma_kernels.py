@@ -1,0 +1,171 @@
+"""Kernels for mma without a GPU: which rule takes what, their text, and what the text computes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from kernels import Case, prim_functions, relative_difference, rules_of
+from mma_cases import MMA_CASES, ONLY_MMA
+from tvm import tirx
+from warp_emulator import COMPILER, emulate
+from wgmma_cases import product_case
+
+from tvm_tile.build import Builder, Program
+from tvm_tile.build.program import Kernel
+from tvm_tile.device import Device, find_device
+from tvm_tile.graph.extract import extract
+from tvm_tile.passes.schedule_tiles import with_blocks_only
+from tvm_tile.schedule import Scheduled, Task
+from tvm_tile.schedule.mma import schedule_mma
+
+A100, RTX3090, RTX4090, H200 = DEVICES = [
+    find_device(f"nvidia/{name}") for name in ("a100", "rtx3090", "rtx4090", "h200")
+]
+BY_NAME = {entry.name: entry for entry in MMA_CASES}
+# Few rows, or columns: the rule for matrix-vector products comes first.
+MATVEC = {"NT_1x1000x512", "NT_257x1x128"}
+EMULATED = (
+    "NT_72x136x200_float16",
+    "TN_72x136x200_float16",
+    "NN_50x50x50_float16",
+    "TT_37x41x53_float16",
+    "batch_NN_50x32x50",
+    "shared_weight",
+    "masked",
+    "bias_gelu",
+    "row_bias_relu",
+    "conv_3x3_ragged",
+    "conv_7x7_of_3",
+    "conv_5x5_dilated_odd",
+    "conv_grouped",
+    "conv_grouped_odd",
+    "conv_3x3_of_6_bias_relu",
+)
+
+
+def choices(entry: Case, device: Device) -> list[Any]:
+    """The rule's for a case's only function, best first."""
+    (func,) = prim_functions(entry, device).values()
+    graph = extract(func)
+    assert graph is not None
+    return list(schedule_mma(Task(func, graph, device), 1000))
+
+
+def built(scheduled: Scheduled, device: Device) -> Kernel:
+    program = Builder(device).build_functions({"product": scheduled.func})["product"]
+    assert isinstance(program, Program), str(program)
+    (kernel,) = program.kernels
+    return kernel
+
+
+@pytest.mark.parametrize("device", [A100, RTX4090], ids=lambda device: device.name)
+@pytest.mark.parametrize("name", sorted(BY_NAME)[::5])
+def test_the_rule_takes(name: str, device: Device) -> None:
+    assert rules_of(BY_NAME[name], device) == ("matvec" if name in MATVEC else "mma")
+
+
+@pytest.mark.parametrize("entry", ONLY_MMA, ids=lambda entry: entry.name)
+def test_the_rule_takes_what_bulk_copies_do_not(entry: Case) -> None:
+    assert rules_of(entry, H200) == "mma"
+
+
+def test_what_bulk_copies_take_is_not_its() -> None:
+    assert rules_of(BY_NAME["conv_3x3"], H200) == "wgmma"
+
+
+@pytest.mark.parametrize("device", [with_blocks_only(A100), find_device("emulated")])
+def test_other_devices(device: Device) -> None:
+    assert choices(BY_NAME["NT_128x256x512_float16"], device) == []
+
+
+def test_other_dtypes() -> None:
+    assert choices(product_case("NT", 64, 64, 64, dtype="float32"), A100) == []
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+@pytest.mark.parametrize(
+    ("name", "copy"),
+    [
+        ("NT_264x520x1032_float16", "cp.async.cg.shared.global [%0], [%1], 16"),
+        ("NN_264x520x1032_float16", "cp.async.cg.shared.global [%0], [%1], 16"),
+        ("TT_100x300x500_float16", "cp.async.ca.shared.global [%0], [%1], 8"),
+        ("TN_50x50x50_bfloat16", "cp.async.ca.shared.global [%0], [%1], 4"),
+        ("conv_3x3_stride", "cp.async.cg.shared.global [%0], [%1], 16"),
+    ],
+)
+def test_the_first_choice_becomes_machine_code(name: str, copy: str, device: Device) -> None:
+    entry = BY_NAME[name]
+    choice = choices(entry, device)[0]()
+    kernel = built(choice, device)
+    assert kernel.binary.startswith(b"\x7fELF")
+    assert "tensormap" not in kernel.arg_types
+    dtype = {"float16": "f16", "bfloat16": "bf16"}[entry.inputs[0].dtype]
+    assert f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32" in kernel.source
+    assert copy in kernel.source
+    loads = set(re.findall(r"ldmatrix\.sync\.aligned\.m8n8\.x4(\.trans)?\.shared", kernel.source))
+    layout = re.match(r"[NT]{2}_", name)
+    turned = {".trans" if i == "T" else "" for i in (name[0], "TN"[name[1] == "T"])}
+    assert loads == (turned if layout else {""})
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A function's parameters, before and after it ran on the CPU."""
+
+    given: dict[str, np.ndarray]
+    wanted: dict[str, np.ndarray]
+    outputs: frozenset[str]
+
+
+def arguments(func: tirx.PrimFunc) -> Arguments:
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
+    rng = np.random.default_rng(0)
+    given = {}
+    for param in func.params:
+        shape, dtype = tuple(int(e) for e in param.ty.shape), str(param.ty.dtype)
+        drawn = rng.integers(0, 2, shape) if dtype == "bool" else rng.standard_normal(shape)
+        given[str(param.name)] = drawn.astype(dtype)
+    tensors = [tvm.runtime.tensor(array) for array in given.values()]
+    reference = tvm.compile(func.with_attr("global_symbol", "reference"), target="llvm")
+    reference["reference"](*tensors)
+    wanted = {name: tensor.numpy() for name, tensor in zip(given, tensors, strict=True)}
+    outputs = {str(p.name) for p in func.params if any(p.same_as(s.buffer) for s in stores)}
+    return Arguments(given, wanted, frozenset(outputs))
+
+
+def guarded(array: np.ndarray, *, is_output: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Memory with what must be neither read nor written around it, and the array in it."""
+    end = 256
+    poison = np.nan if array.dtype.kind == "f" else 1
+    memory = np.full(array.size + 2 * end, poison, array.dtype)
+    inside = memory[end : end + array.size]
+    if not is_output:
+        inside[:] = array.ravel()
+    return memory, inside
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("late", [False, True], ids=["copies at once", "copies late"])
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path, *, late: bool) -> None:
+    (func,) = prim_functions(BY_NAME[name], A100).values()
+    of = arguments(func)
+    found = choices(BY_NAME[name], A100)
+    # The first choice, and one far from it.
+    choice = found[len(found) // 2 if late else 0]()
+    memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
+    arrays = {n: inside for n, (_, inside) in memory.items()}
+    kernel = built(choice, A100)
+    emulate(kernel, choice.grid, choice.block, arrays, tmp_path, late=late, backward=not late)
+    for n in of.outputs:
+        assert relative_difference(arrays[n].reshape(of.wanted[n].shape), of.wanted[n]) < 2e-3
+        whole = memory[n][0]
+        assert np.isnan(np.concatenate([whole[:256], whole[-256:]])).all()

@@ -1,0 +1,73 @@
+"""Half-precision products and convolutions for warp instructions, and what only these take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernel_bodies import bias_relu
+from kernels import Case, Input
+from wgmma_cases import LAYOUTS, WGMMA_CASES, conv_case, operands, product, product_case
+
+# Rows, columns, depth whose strides are of 2, 4 and 8 bytes.
+_ODD = ((197, 64, 197), (50, 50, 50), (37, 41, 53), (100, 300, 500), (129, 30, 3))
+
+
+def _products() -> list[Case]:
+    return [
+        product_case(layout, m, n, k, dtype)
+        for layout in LAYOUTS
+        for m, n, k in _ODD
+        for dtype in ("float16", "bfloat16")[: 1 + (m < 100)]
+    ]
+
+
+def _batched() -> list[Case]:
+    # Attention over 197 places, and over 50.
+    return [
+        Case(
+            f"batch_{layout}_{m}x{n}x{k}",
+            "mma",
+            product(layout),
+            tuple(Input((2, 3, *shape), "float16") for shape in operands(layout, m, n, k)),
+        )
+        for layout, m, n, k in (
+            ("NN", 197, 64, 197),
+            ("NT", 197, 197, 63),
+            ("NN", 50, 32, 50),
+            ("TN", 50, 50, 33),
+            ("TT", 30, 23, 11),
+        )
+    ]
+
+
+def _convolutions() -> list[Case]:
+    bias = Input((17,), "float16")
+    odd = conv_case("conv_3x3_of_6", (2, 9, 11, 6), (17, 3, 3, 6), padding=1)
+    return [
+        odd,
+        Case(
+            "conv_3x3_of_6_bias_relu",
+            "mma",
+            bias_relu(odd.body, shape=(1, 1, 1, 17)),
+            (*odd.inputs, bias),
+        ),
+        conv_case("conv_7x7_of_3", (2, 21, 30, 3), (16, 7, 7, 3), strides=2, padding=3),
+        conv_case("conv_3x3_of_4", (1, 21, 30, 4), (24, 3, 3, 4), padding=1),
+        conv_case("conv_long_stride", (2, 41, 41, 16), (24, 3, 3, 16), strides=9, padding=1),
+        conv_case("conv_grouped_odd", (2, 9, 9, 18), (15, 3, 3, 6), strides=2, groups=3),
+        conv_case("conv_5x5_dilated_odd", (1, 13, 12, 30), (15, 5, 5, 30), padding=4, dilation=2),
+    ]
+
+
+# Strides, or windows, that bulk copies do not take.
+ONLY_MMA = tuple(
+    replace(entry, rules="mma") for entry in (*_products(), *_batched(), *_convolutions())
+)
+MMA_CASES = (
+    *(
+        replace(entry, rules="mma")
+        for entry in WGMMA_CASES
+        if entry.inputs[0].dtype in ("float16", "bfloat16")
+    ),
+    *ONLY_MMA,
+)

@@ -1,0 +1,151 @@
+// A block of CUDA threads as coroutines of one CPU thread: enough to run a kernel of mma, ldmatrix
+// and cp.async from its text. Copies arrive at once, or as late as their wait allows (LATE).
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <ucontext.h>
+#include <vector>
+
+#define __global__
+#define __restrict__
+#define __launch_bounds__(n)
+#define uint unsigned int
+#define uchar unsigned char
+#define ushort unsigned short
+typedef _Float16 half;
+using std::max;
+using std::min;
+struct alignas(8) half4 { half x, y, z, w; };
+struct alignas(8) ushort4 { ushort x, y, z, w; };
+struct alignas(4) uchar4 { uchar x, y, z, w; };
+struct alignas(16) uint4 { uint x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+
+static half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static half __float2half_rn(float x) { return (half)x; }
+
+struct Index { int x; };
+struct Group { uchar *into; const void *from; int size, brought; };
+struct Lane { uint32_t *to[4]; const uchar *row; float *d[4]; uint32_t a[4], b[2]; };
+struct Meeting { int arrived = 0, turn = 0; };
+static int threads, current;
+static Index blockIdx;
+#define threadIdx (Index{current})
+static uchar shared[232448] __attribute__((aligned(1024)));
+static ucontext_t home, contexts[1024];
+static bool done[1024];
+static Lane lanes[1024];
+static Meeting block, warps[32];
+static std::vector<std::vector<Group>> pending[1024];
+
+static void next() {
+  int from = current;
+  for (int i = 1; i <= threads; i++) {
+    current = (from + (BACKWARD ? threads - i : i)) % threads;
+    if (!done[current]) break;
+  }
+  if (done[current]) setcontext(&home);
+  if (current != from) swapcontext(&contexts[from], &contexts[current]);
+}
+
+template <class Last> static void meet(Meeting &at, int count, Last last) {
+  int turn = at.turn;
+  if (++at.arrived == count) { last(); at.arrived = 0; at.turn++; }
+  while (at.turn == turn) next();
+}
+
+static void cta_sync() { meet(block, threads, [] {}); }
+static void warp_sync() { meet(warps[current / 32], 32, [] {}); }
+static int __shfl_sync(uint, int value, int, int) { return value; }
+static uint32_t cvta(const void *p) { return (const uchar *)p - shared; }
+
+static void land(const Group &g) {
+  memset(g.into, 0, g.size);
+  memcpy(g.into, g.from, g.brought);
+}
+static void cp_async(uint32_t into, const void *from, int size, int brought) {
+  if (pending[current].empty()) pending[current].emplace_back();
+  Group g{shared + into, from, size, brought};
+  if (into % size || (brought && (uintptr_t)from % size)) __builtin_trap();
+  if (LATE) pending[current].back().push_back(g); else land(g);
+}
+static void commit() {
+  if (pending[current].empty()) pending[current].emplace_back();
+  pending[current].emplace_back();
+}
+static void wait_group(int left) {  // the last of pending is not committed yet
+  auto &own = pending[current];
+  while ((int)own.size() - 1 > left) { for (auto &g : own.front()) land(g); own.erase(own.begin()); }
+}
+static void wait_all() { commit(); wait_group(0); }
+
+template <bool TURNED>
+static void ldmatrix(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t at) {
+  Lane &own = lanes[current];
+  own.to[0] = &r0, own.to[1] = &r1, own.to[2] = &r2, own.to[3] = &r3, own.row = shared + at;
+  meet(warps[current / 32], 32, [] {
+    Lane *warp = lanes + current / 32 * 32;
+    for (int m = 0; m < 4; m++) {
+      uint banks = 0;
+      for (int r = 0; r < 8; r++) banks |= 1u << (warp[m * 8 + r].row - shared) / 16 % 8;
+      if (banks != 255) __builtin_trap();  // a bank conflict
+      for (int lane = 0; lane < 32; lane++) {
+        ushort pair[2];
+        for (int i = 0; i < 2; i++) {
+          int row = lane / 4, column = lane % 4 * 2 + i;
+          if (TURNED) std::swap(row, column);
+          memcpy(pair + i, warp[m * 8 + row].row + column * 2, 2);
+        }
+        memcpy(warp[lane].to[m], pair, 4);
+      }
+    }
+  });
+}
+
+static float number(uint32_t word, int which) {
+  ushort bits = word >> which * 16;
+  half value;
+  memcpy(&value, &bits, 2);
+  return (float)value;
+}
+static void mma(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                uint32_t a3, uint32_t b0, uint32_t b1, float, float, float, float) {
+  lanes[current].d[0] = &d0, lanes[current].d[1] = &d1, lanes[current].d[2] = &d2;
+  lanes[current].d[3] = &d3;
+  uint32_t a[] = {a0, a1, a2, a3}, b[] = {b0, b1};
+  memcpy(lanes[current].a, a, 16), memcpy(lanes[current].b, b, 8);
+  meet(warps[current / 32], 32, [] {
+    Lane *warp = lanes + current / 32 * 32;
+    for (int i = 0; i < 16; i++)
+      for (int j = 0; j < 8; j++) {
+        float &sum = *warp[i % 8 * 4 + j / 2].d[i / 8 * 2 + j % 2];
+        for (int k = 0; k < 16; k++) {
+          Lane &left = warp[i % 8 * 4 + k % 8 / 2], &right = warp[j * 4 + k % 8 / 2];
+          sum += number(left.a[i / 8 + k / 8 * 2], k % 2) * number(right.b[k / 8], k % 2);
+        }
+      }
+  });
+}
+
+static void kernel(void **arguments);
+static void **given;
+static void start() { kernel(given); done[current] = true; next(); }
+
+extern "C" void launch(int grid, int size, void **arguments) {
+  static std::vector<char> stacks(1024 * 65536);
+  threads = size, given = arguments;
+  for (blockIdx.x = 0; blockIdx.x < grid; blockIdx.x++) {
+    memset(shared, 255, sizeof shared);  // NaN
+    for (int t = 0; t < threads; t++) {
+      pending[t].clear(), done[t] = false;
+      getcontext(&contexts[t]);
+      contexts[t].uc_stack.ss_sp = &stacks[t * 65536], contexts[t].uc_stack.ss_size = 65536;
+      makecontext(&contexts[t], start, 0);
+    }
+    current = 0;
+    swapcontext(&home, &contexts[0]);
+  }
+}

@@ -1,0 +1,85 @@
+"""From a stage in shared memory to sums in registers: what a warp does with a chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.tile.mma import MmaTile
+from tvm_tile.tile.slab import FRAGMENT, Slab
+
+_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
+_REGISTERS = 4  # of a fragment of either operand, and of two products' sums of 16 rows each
+_COLUMNS = 8  # of a product
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """One operand's fragments of 16 rows, or columns, by a depth of 16, of two depths at a time.
+
+    Attributes:
+        slab: where they are.
+        start: bytes into a stage, for this thread.
+        count: fragments of a depth.
+        registers: of 32 bits.
+    """
+
+    slab: Slab
+    start: Any
+    count: int
+    registers: Any
+
+    def load(self, ring: Any, first: Any, step: int) -> None:
+        """Load the fragments of a chunk's depth ``16 * step``.
+
+        Args:
+            ring: all stages, bytes.
+            first: of the stage's.
+            step: the even and the odd ones have registers of their own.
+        """
+        turned = ".trans" if self.slab.is_transposed else ""
+        name = f"ldmatrix.sync.aligned.m8n8.x4{turned}.shared.b16"
+        for number in range(self.count):
+            at = self.slab.moved(self.start, number * FRAGMENT, step * FRAGMENT)
+            pointer = ring.ptr_to([first + at])
+            ib.evaluate(T.ptx[name](*self.of(step, number), pointer))
+
+    def of(self, step: int, number: int) -> list[Any]:
+        """Registers of a fragment, in the order of :meth:`Slab.fragment`."""
+        first = (step % 2 * self.count + number) * _REGISTERS
+        return [self.registers[first + i] for i in range(_REGISTERS)]
+
+
+def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool) -> Fragments:
+    """Those of a warp.
+
+    Args:
+        slab: where they are.
+        rows: the warp's first, and how many.
+        lane: of the warp.
+        is_right: whether these are columns.
+    """
+    row, extent = rows
+    count = extent // FRAGMENT
+    registers = ib.alloc_buffer((2 * count * _REGISTERS,), "uint32", scope="local")
+    return Fragments(slab, ib.Bind(slab.fragment(lane, row, is_right=is_right)), count, registers)
+
+
+def multiply(
+    tile: MmaTile, dtype: str, sums: Any, sides: tuple[Fragments, Fragments], step: int
+) -> None:
+    """Add the products of a depth of 16 to a warp's sums.
+
+    Sums are those of 16 rows by 8 columns one after the other, columns first.
+    """
+    name = f"mma.sync.aligned.m16n8k16.row.col.f32.{_PTX_NAMES[dtype]}.{_PTX_NAMES[dtype]}.f32"
+    left, right = sides
+    for row in range(left.count):
+        for column in range(tile.warp_columns // _COLUMNS):
+            first = (row * (tile.warp_columns // _COLUMNS) + column) * _REGISTERS
+            own = [sums[first + i] for i in range(_REGISTERS)]
+            half = right.of(step, column // 2)[column % 2 * 2 :][:2]
+            ib.evaluate(T.ptx[name](*own, *left.of(step, row), *half, *own))

@@ -1,0 +1,41 @@
+"""Matrix products and convolutions on the tensor cores of any NVIDIA GPU since Ampere.
+
+``tensor_cores/found.py`` finds the product, ``tile/mma.py`` ranks tiles, ``kernel.py`` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from tvm_tile.schedule.mma.kernel import write_kernel
+from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.tensor_cores.found import Found, find_in
+from tvm_tile.tile.mma import LEAST_DEPTH, MmaTile, construct_mma, mma_dtypes
+from tvm_tile.tile.product import fold_window
+
+
+def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for a product of dtypes that the device multiplies a warp at a time."""
+    found = find_in(task, mma_dtypes(task.device))
+    if found is None:
+        return ()
+    product = fold_window(found.product, LEAST_DEPTH)
+    return tuple(
+        partial(_written, replace(found, product=product), tile)
+        for tile in construct_mma(product, task.device, count)
+    )
+
+
+def _written(found: Found, tile: MmaTile) -> Scheduled:
+    return Scheduled(
+        write_kernel(found, tile),
+        "mma",
+        tile.describe(),
+        tile.grid,
+        tile.block_size,
+        tile.seconds,
+        tile.shared_bytes,
+        tile.registers,
+    )

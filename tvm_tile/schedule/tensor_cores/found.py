@@ -1,0 +1,123 @@
+"""The product in a fused function, and what follows it, as the tensor cores' rules need them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.s_tir import SBlock, Schedule
+
+from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.tile_graph import Access, Operator, element_size
+from tvm_tile.schedule.merge import merge_axes
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial, inline_views, store_by_sums
+from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
+from tvm_tile.schedule.tensor_cores.groups import split_groups
+from tvm_tile.schedule.tensor_cores.padding import unpadded
+from tvm_tile.tile.product import Product, find_product
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A function that computes one product.
+
+    Attributes:
+        product: its operands are parameters.
+        epilogue: what becomes of each sum.
+        params: of the function, as its callers pass them.
+        shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
+    """
+
+    product: Product
+    epilogue: Epilogue
+    params: Sequence[Any]
+    shapes: dict[str, tuple[int, ...]]
+
+
+def find_in(task: Task, dtypes: Container[str]) -> Found | None:
+    """The product of a function, if that is all it reduces and an operand is of ``dtypes``."""
+    if len(task.graph.reductions) != 1:
+        return None
+    (reduction,) = task.graph.reductions
+    if not any(read.tensor.dtype in dtypes for read in reduction.reads):
+        return None
+    sch = Schedule(task.func)
+    form = inline_spatial(sch, keep_producers=True)
+    if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
+        return None
+    form = inline_views(sch, form)
+    store_by_sums(sch, form)
+    split_groups(sch, sch.get_sblock(form.reductions[0]))
+    merged = merge_axes(sch, form, keep_outputs=True)
+    found = _read(sch, form)
+    if found is None:
+        return None
+    shapes = {
+        str(param.name): tuple(int(extent) for extent in param.ty.shape)
+        for param in sch.mod["main"].params
+    }
+    return Found(*found, merged.params, shapes)
+
+
+def _read(sch: Schedule, form: NormalForm) -> tuple[Product, Epilogue] | None:
+    """The product and what follows it."""
+    block = sch.get(sch.get_sblock(form.reductions[0]))
+    operator = extract_operator(block)
+    if operator is None or not is_sum_of_products(block):
+        return None
+    producers = [sch.get(sch.get_sblock(name)) for name in form.producers]
+    reads = [_without_producer(read, producers) for read in operator.reads]
+    known = tuple(read for read in reads if read is not None)
+    if len(known) < len(reads):
+        return None
+    product = find_product(dataclasses.replace(operator, reads=known))
+    epilogue = _epilogue(sch, form, block, operator)
+    return None if product is None or epilogue is None else (product, epilogue)
+
+
+def _epilogue(
+    sch: Schedule, form: NormalForm, block: SBlock, operator: Operator
+) -> Epilogue | None:
+    if not form.outputs:
+        return plain_epilogue(block, operator)
+    return fused_epilogue(block, operator, sch.get(sch.get_sblock(form.outputs[0])))
+
+
+def _without_producer(read: Access, producers: Sequence[SBlock]) -> Access | None:
+    """A read of a parameter: itself, or of what a producer pads; ``None`` of anything else."""
+    for producer in producers:
+        if str(producer.body.buffer.name) == read.tensor.name:
+            return unpadded(read, producer)
+    return read
+
+
+def is_sum_of_products(block: SBlock) -> bool:
+    """Whether a reduction adds ``left * right``, each perhaps cast, to a sum that starts at 0."""
+    body, init = block.body, block.init
+    if not isinstance(body, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
+        return False
+    if not isinstance(init.value, tirx.FloatImm | tirx.IntImm) or float(init.value.value) != 0:
+        return False
+    value = body.value
+    if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+        return False
+    is_own = isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(body.buffer)
+    dtype = str(body.buffer.ty.dtype)
+    return is_own and all(_is_factor(factor, dtype) for factor in (value.b.a, value.b.b))
+
+
+def _is_factor(factor: Any, sum_dtype: str) -> bool:
+    """Whether it is a load, perhaps cast to a wider dtype, of what the instructions sum up so."""
+    load = factor.value if isinstance(factor, tirx.Cast) else factor
+    if not isinstance(load, ir.TensorLoad):
+        return False
+    dtype, read = str(load.source.ty.dtype), str(factor.ty.dtype)
+    if element_size(read) < element_size(dtype):
+        return False
+    if "int" in dtype:
+        return read == sum_dtype == "int32"
+    return "float" in sum_dtype and sum_dtype != "float64"  # of float32 sums no more can be asked

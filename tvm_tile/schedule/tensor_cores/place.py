@@ -1,0 +1,147 @@
+"""Which values of a product's axes a position in one of its tiles stands for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tvm import tirx
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tile_graph import AffineIndex, Axis
+from tvm_tile.tile.product import Operand
+
+Place = Mapping[str, Any]
+"""Name of an axis -> its value."""
+
+
+class Side(Protocol):
+    """The rows, or the columns, of a tile."""
+
+    def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
+        """Values of the side's axes at a position, and what must hold for them to be any.
+
+        Args:
+            position: in the tile.
+            origin: the tile's first values.
+        """
+        ...
+
+    def keeps_together(self, count: int) -> bool:
+        """Whether ``count`` neighbours from a multiple of it on all are in the output or none is.
+
+        They then also are neighbours along one axis.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """A side whose tile is a box of its axes.
+
+    Attributes:
+        operand: whose rows, or columns, they are.
+        box: their extents in the tile.
+        size: positions of the tile, of which the box may fill fewer.
+    """
+
+    operand: Operand
+    box: tuple[int, ...]
+    size: int
+
+    def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
+        """As :class:`Side` says."""
+        return place_in(self.operand, self.box, self.size, position, origin)
+
+    def keeps_together(self, count: int) -> bool:
+        """As :class:`Side` says."""
+        free = self.operand.free
+        return len(free) == 1 and free[0].extent % count == 0 and self.box[0] % count == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A side whose axes are walked as one, the last the fastest.
+
+    Attributes:
+        axes: of the product.
+        size: positions of a tile.
+        first: number of the tile's first position.
+    """
+
+    axes: tuple[Axis, ...]
+    size: int
+    first: Any
+
+    def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
+        """As :class:`Side` says; ``first`` is the origin."""
+        extents = [axis.extent for axis in self.axes]
+        number = self.first + position
+        fits = [number < math.prod(extents)] if math.prod(extents) % self.size else []
+        return dict(digits(number, self.axes, extents)), fits
+
+    def keeps_together(self, count: int) -> bool:
+        """As :class:`Side` says."""
+        return bool(self.axes) and self.axes[-1].extent % count == 0
+
+
+def raster_place(index: Any, rows: int, columns: int, group: int) -> tuple[Any, Any, Any]:
+    """Tile of rows, of columns, and batch: ``group`` tiles of rows before the next of columns.
+
+    Blocks that run together then share their columns, and their rows, in the second-level cache.
+    """
+    batch = ib.Bind(index // (rows * columns))
+    within = ib.Bind(index % (rows * columns))
+    first = ib.Bind(within // (group * columns) * group)
+    rest = ib.Bind(within % (group * columns))
+    size = group if rows % group == 0 else ib.Bind(ib.min(rows - first, group))
+    return ib.Bind(first + rest % size), ib.Bind(rest // size), batch
+
+
+def digits(value: Any, axes: Sequence[Axis], extents: Sequence[int]) -> list[tuple[str, Any]]:
+    """``value`` as one digit an axis, the last one the fastest."""
+    found: list[tuple[str, Any]] = []
+    below = 1
+    for axis, count in reversed(list(zip(axes, extents, strict=True))):
+        digit = value if below == 1 else value // below
+        is_first = len(found) == len(axes) - 1
+        found.append((axis.name, digit if is_first else digit % count))
+        below *= count
+    return found[::-1]
+
+
+def value_of(index: AffineIndex, place: Place) -> Any:
+    """An index at a place."""
+    total: Any = tirx.const(index.offset, "int32")
+    for name, coefficient in index.terms:
+        total = total + place[name] * coefficient
+    return total
+
+
+def place_in(
+    operand: Operand,
+    box: Sequence[int],
+    size: int,
+    position: Any,
+    origin: Place,
+) -> tuple[Place, list[Any]]:
+    """Values of an operand's free axes at a position of its tile, and what must hold there.
+
+    Args:
+        operand: whose rows, or columns, they are.
+        box: their extents in the tile.
+        size: positions of the tile, of which the box may fill fewer.
+        position: below ``size``.
+        origin: the tile's first values.
+    """
+    place = {name: origin[name] + digit for name, digit in digits(position, operand.free, box)}
+    fits = [
+        place[axis.name] < axis.extent
+        for axis, extent in zip(operand.free, box, strict=True)
+        if axis.extent % extent
+    ]
+    if math.prod(box) < size:
+        fits.append(position < math.prod(box))
+    return place, fits

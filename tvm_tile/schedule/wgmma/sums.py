@@ -1,0 +1,33 @@
+"""Which rows of a tile a warp's registers hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.tile.warpgroup import CORNER_ROWS, WarpgroupTile
+
+
+def store_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any, origin: Place) -> None:
+    """Store the sums of one consumer thread.
+
+    Args:
+        store: what becomes of them.
+        tile: how they lie.
+        sums: the thread's registers, instruction by instruction.
+        thread: its number among all consumers' threads.
+        origin: first values of the tile's axes.
+    """
+    for instruction in range(tile.instructions):
+        row = ib.Bind(first_row(tile, thread // 32, instruction))
+        held = instruction * tile.width // 2
+        store.write(sums, held, row, (0, tile.width), thread, origin)
+
+
+def first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
+    """Of the 16 that a warp holds of an instruction's 64, in the tile."""
+    group = warp // 4
+    return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS

@@ -1,0 +1,243 @@
+"""Tiles of products for the tensor cores' warp instructions (mma), fed by asynchronous copies.
+
+A block keeps a ring of stages in shared memory. All of its threads copy a chunk of both operands a
+stage (cp.async), some stages ahead; its warps, each with a part of the tile's rows and columns,
+multiply chunk by chunk and keep the sums in registers. Roller's alignment rules (section 3.1) are
+here what the instructions ask for, 16 rows, 8 columns, a depth of 16, and what a warp loads at
+once (ldmatrix), eight times 16 bytes from different banks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, Slab, vector_width
+from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
+
+WARP = 32  # threads
+# Rows and columns of a warp, and how many warps have rows and columns of their own.
+_WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (16, 64), (32, 16), (16, 32), (16, 16))
+_WARPS = ((2, 2), (4, 2), (2, 4), (4, 1), (1, 4), (8, 1), (1, 8))
+_LARGEST_SIDE = 256
+LEAST_DEPTH = 32  # elements of a chunk
+_DEPTHS = (LEAST_DEPTH, 2 * LEAST_DEPTH)
+_STAGES = (2, 3, 4, 5)
+_DTYPES = frozenset({"float16", "bfloat16"})
+_FARTHEST = 1 << 31  # elements that an address reaches
+
+
+@dataclass(frozen=True, slots=True)
+class MmaTile:
+    """One tile of a product.
+
+    Attributes:
+        warp_rows: rows of the tile that a warp has.
+        warp_columns: columns that it has.
+        warps: of a block, along the rows and along the columns.
+        depth: elements of the summed axis in a chunk.
+        stages: chunks that the ring holds.
+        raster: tiles of rows that are walked before the next tile of columns.
+        grid: blocks, one a tile.
+        shared_bytes: of a block.
+        registers: of a thread, as the model reckons.
+        seconds: predicted time.
+    """
+
+    warp_rows: int
+    warp_columns: int
+    warps: tuple[int, int]
+    depth: int
+    stages: int
+    raster: int
+    grid: int
+    shared_bytes: int
+    registers: int
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return self.warps[0] * self.warp_rows
+
+    @property
+    def columns(self) -> int:
+        """Of a block."""
+        return self.warps[1] * self.warp_columns
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of a chunk of both operands."""
+        return (self.rows + self.columns) * self.depth * ELEMENT
+
+    @property
+    def store_shape(self) -> tuple[int, ...]:
+        """Floats through which sums go out, a corner a warp, where the ring was."""
+        return (math.prod(self.warps), CORNER_ROWS, CORNER_PITCH)
+
+    @property
+    def block_size(self) -> int:
+        """Threads."""
+        return WARP * math.prod(self.warps)
+
+    def slabs(self, product: Product) -> tuple[Slab, Slab]:
+        """How a chunk of each operand lies in a stage."""
+        sides = ((product.left, self.rows), (product.right, self.columns))
+        left, right = (
+            Slab(size, self.depth, not operand.is_depth_major, vector_width(operand, product.depth))
+            for operand, size in sides
+        )
+        return left, replace(right, start=left.size)
+
+    def describe(self) -> str:
+        """One line for people."""
+        ring = f"depth {self.depth}, {self.stages} stages"
+        warps = f"{self.warps[0]} by {self.warps[1]} warps"
+        return f"block {self.rows} by {self.columns}, {ring}, {warps}"
+
+
+def construct_mma(product: Product, device: Device, count: int) -> tuple[MmaTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    operands = (product.left, product.right)
+    if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):
+        return ()
+    if any(operand.size // ELEMENT >= _FARTHEST for operand in operands):
+        return ()
+    tiles = sorted(_tiles(product, device), key=lambda tile: tile.seconds)
+    return tuple(tiles[:count])
+
+
+def mma_dtypes(device: Device) -> frozenset[str]:
+    """What :func:`construct_mma` finds tiles for on a device."""
+    known = {i.in_dtype for i in device.matrix_instructions if i.intrinsic == "mma"}
+    return _DTYPES & known
+
+
+def tile_counts(operand: Operand, size: int) -> list[int]:
+    """Tiles along each of the free axes; one number where these are walked as one.
+
+    With the depth contiguous, any rows make a tile. Otherwise they are neighbours along the last
+    axis, which are copied together.
+    """
+    if operand.is_depth_major:
+        return [-(-operand.extent // size)]
+    *others, last = operand.free
+    return [*(axis.extent for axis in others), -(-last.extent // size)]
+
+
+def chunk_counts(product: Product, depth: int) -> list[int]:
+    """Chunks of a tile's sum along the steps and the depth, in this order."""
+    return [*(axis.extent for axis in product.steps), -(-product.depth.extent // depth)]
+
+
+def _tiles(product: Product, device: Device) -> Iterator[MmaTile]:
+    shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS, _STAGES)
+    for (warp_rows, warp_columns), warps, depth, stages in shapes:
+        rows, columns = warp_rows * warps[0], warp_columns * warps[1]
+        if max(rows, columns) > _LARGEST_SIDE:
+            continue
+        if stages > max(_STAGES[0], math.prod(chunk_counts(product, depth)) + 1):
+            continue  # nothing would ever be in the last stages
+        row_tiles = math.prod(tile_counts(product.left, rows))
+        grid = product.batches * row_tiles * math.prod(tile_counts(product.right, columns))
+        tile = MmaTile(
+            warp_rows=warp_rows,
+            warp_columns=warp_columns,
+            warps=warps,
+            depth=depth,
+            stages=stages,
+            raster=min(row_tiles, max(1, _RASTER_ROWS // rows)),
+            grid=grid,
+            shared_bytes=0,
+            registers=0,
+            seconds=0.0,
+        )
+        ring = max(stages * tile.stage_bytes, math.prod(tile.store_shape) * 4)
+        tile = replace(tile, shared_bytes=ring, registers=_registers(product, tile))
+        fits = ring <= device.memory(MemoryLevel.SHARED).capacity
+        if fits and tile.registers <= _MOST_REGISTERS:
+            yield replace(tile, seconds=_seconds(product, device, tile))
+
+
+def _registers(product: Product, tile: MmaTile) -> int:
+    """Sums, two fragments of each operand, addresses, and what copies by element hold."""
+    sums = tile.warp_rows * tile.warp_columns // WARP
+    fragments = 2 * (tile.warp_rows + tile.warp_columns) * FRAGMENT * ELEMENT // (4 * WARP)
+    copies = sum(
+        -(-slab.lines * slab.units // tile.block_size)
+        * (UNIT + _OF_A_COPY if slab.is_by_element else UNIT // slab.width * _OF_A_COPY)
+        for slab in tile.slabs(product)
+    )
+    return sums + fragments + copies + _FIXED_REGISTERS
+
+
+# Not fitted to measurements yet: rates from data sheets, latencies as microbenchmarks of others
+# give them. Limits add up as norms of a low power do, as in tile/warpgroup.py.
+_RASTER_ROWS = 1024
+_FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of each of its copies
+_MOST_REGISTERS = 255  # that a thread can name
+_SHARE_BESIDE_WGMMA = 0.62  # of the tensor cores' rate, which there takes warpgroup instructions
+_CHUNK_SECONDS = 0.7e-6  # from asking for a chunk to its arrival
+_WAIT_SECONDS = 0.05e-6  # for all warps, once a chunk
+_STEP_SECONDS = 0.03e-6  # fragments and products of a depth of 16, one after the other
+_TILE_SECONDS = 1.5e-6  # the first chunk, the last stores
+_FIXED_SECONDS = 3e-6  # a launch from a cold start
+_BY_ELEMENT = 4  # times a copy by cp.async: a load of lanes that lie apart, packed and stored
+_RESERVED = 1024  # bytes of shared memory that each block costs besides its own
+_STEP_POWER, _TOTAL_POWER = 4.0, 2.0
+
+
+def _resident(device: Device, tile: MmaTile) -> int:
+    """Blocks of a multiprocessor at a time."""
+    return max(
+        1,
+        min(
+            device.shared_memory_per_multi_processor // (tile.shared_bytes + _RESERVED),
+            device.registers_per_multi_processor // (tile.registers * tile.block_size),
+            device.max_threads_per_multi_processor // tile.block_size,
+        ),
+    )
+
+
+def _seconds(product: Product, device: Device, tile: MmaTile) -> float:
+    """The time of the busiest multiprocessor and of the memory."""
+    units = device.multi_processor_count
+    turns = -(-tile.grid // units)
+    resident = min(_resident(device, tile), turns)
+    chunk = _chunk_seconds(product, device, tile)
+    waiting = _WAIT_SECONDS + _STEP_SECONDS * tile.depth / FRAGMENT
+    alone = max(_CHUNK_SECONDS / (tile.stages - 1), waiting) / resident
+    step = _norm(_STEP_POWER, *chunk, alone)
+    chunks = math.prod(chunk_counts(product, tile.depth))
+    busy = turns * (chunks * step + _TILE_SECONDS / resident)
+    return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, product.traffic / device.read_bandwidth)
+
+
+def _chunk_seconds(
+    product: Product, device: Device, tile: MmaTile
+) -> tuple[float, float, float, float]:
+    """What a chunk takes of a multiprocessor's tensor cores, shared memory, cache and copies."""
+    units = device.multi_processor_count
+    rate = dict(device.matrix_flops)[product.left.tensor.dtype] / units
+    if any(i.intrinsic == "wgmma" for i in device.matrix_instructions):
+        rate *= _SHARE_BESIDE_WGMMA
+    multiply = 2 * tile.rows * tile.columns * tile.depth / rate
+    lines = tile.rows + tile.columns
+    loaded = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns)
+    shared = device.memory(MemoryLevel.SHARED).bandwidth / units
+    passed = (lines + loaded) * tile.depth * ELEMENT / shared
+    fill = lines * tile.depth * ELEMENT / (device.l2_bandwidth / units)
+    # Copies are asked for by a warp at a time.
+    asked = sum(
+        slab.size / (slab.width * ELEMENT) * (_BY_ELEMENT if slab.is_by_element else 1)
+        for slab in tile.slabs(product)
+    )
+    return multiply, passed, fill, asked / WARP / device.clock
+
+
+def _norm(power: float, *values: float) -> float:
+    return float(sum(value**power for value in values) ** (1 / power))
