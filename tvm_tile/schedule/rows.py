@@ -24,10 +24,12 @@ from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.held_rows import write_held
+from tvm_tile.schedule.normalize import NormalForm, inline_cheap, inline_spatial
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
 from tvm_tile.tile.classify import is_contraction
+from tvm_tile.tile.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
 from tvm_tile.tile.rows import RowTile, construct_rows
 
 
@@ -49,8 +51,45 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
         return ()
     rows = _row_axes(output, sums)
     is_row = [axis.name in rows for axis in output.axes]
-    tiles = construct_rows(output, sums, rows, task.device)[:count]
-    return tuple(partial(_written, sch, form, is_row, tile) for tile in tiles)
+    held = schedule_held(task, count)
+    tiles = construct_rows(output, sums, rows, task.device)[: count - len(held)]
+    return (*held, *(partial(_written, sch, form, is_row, tile) for tile in tiles))
+
+
+def schedule_held(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles whose rows stay in registers; none where they do not fit."""
+    for inline in (inline_cheap, partial(inline_spatial, keep_producers=False)):
+        sch = Schedule(task.func)
+        form = inline(sch)
+        if form is None:
+            continue
+        output, *stages = [
+            extract_operator(sch.get(sch.get_sblock(name)))
+            for name in (form.outputs[0], *form.producers, *form.reductions)
+        ]
+        known = [op for op in stages if op is not None]
+        if output is None or len(known) < len(stages):
+            continue
+        rows = _row_axes(output, known[len(form.producers) :])
+        held = find_held_rows(output, known, rows)
+        if held is not None:
+            is_row = [axis.name in rows for axis in output.axes]
+            tiles = construct_held(held, task.device)[:count]
+            return tuple(partial(_held, sch, form, is_row, held, tile) for tile in tiles)
+    return ()
+
+
+def _held(
+    sch: Schedule, form: NormalForm, is_row: list[bool], held: HeldRows, tile: HeldTile
+) -> Scheduled | None:
+    try:
+        func = write_held(sch.copy(), form, is_row, held, tile)
+    except ScheduleError:
+        return None
+    block, seconds = tile.block_size, tile.seconds
+    return Scheduled(
+        func, "rows", tile.describe(), tile.grid, block, seconds, registers=tile.registers
+    )
 
 
 def _written(
