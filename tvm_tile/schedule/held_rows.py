@@ -29,7 +29,6 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.device.device import VECTOR_BYTES
-from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.normalize import NormalForm
 from tvm_tile.schedule.steps import (
@@ -41,6 +40,9 @@ from tvm_tile.schedule.steps import (
     replace_parts,
 )
 from tvm_tile.tile.held_rows import HeldRows, HeldTile
+
+_DIVIDED = "float32"  # what has reciprocals
+_ZERO, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
 
 def write_held(
@@ -71,8 +73,8 @@ def write_held(
         sch.compute_at(block, lane, preserve_unit_loops=True)
         if name not in results:
             writer.spread(name, is_copy=name in copies)
-    kept = [_written(sch, name) for name in results]
-    return _with_own(sch.mod["main"], own, kept, writer.places, tile)
+    kept = {_written(sch, name) for name in results}
+    return _OwnElements(own, kept, writer.places, tile).of(sch.mod["main"])
 
 
 def _names(sch: Schedule) -> list[str]:
@@ -173,116 +175,113 @@ class _Writer:
         return self.sch.get(loop).loop_var
 
 
-def _with_own(
-    func: tirx.PrimFunc, held: set[str], results: list[str], places: dict[str, Any], tile: HeldTile
-) -> tirx.PrimFunc:
-    """Make arrays of a thread's own elements of the buffers ``held``, and of each of ``results``.
+@dataclass(frozen=True)
+class _OwnElements:
+    """Turns buffers of whole rows into arrays of what one thread has of them.
 
-    TVM finds out by itself that a thread touches but some elements of a row, unless their number is
-    no multiple of what threads take in turn. And it would keep a sum over many threads, which ends
-    up in shared memory, and the copy of it in one place, if both were as large: so a copy is of two.
+    TVM finds out by itself that a thread touches but some elements of a row, unless their number
+    is no multiple of what threads take in turn. And it would keep a sum over many threads, which
+    ends up in shared memory, and the copy of it in one place, if both were as large: so the copy
+    has company, the reciprocal, which divisions multiply by.
+
+    Attributes:
+        held: names of buffers of elements.
+        results: names of the copies of sums.
+        places: of :class:`_Writer`.
     """
-    sizes = {**dict.fromkeys(held, tile.elements), **dict.fromkeys(results, 2)}
-    root = func.body.block
-    own = {
-        str(b.name): tirx.decl_buffer([sizes[b.name]], str(b.ty.dtype), b.name, scope="local")
-        for b in root.alloc_buffers
-        if str(b.name) in sizes
-    }
 
-    def visit(realize: SBlockRealize) -> SBlockRealize:
+    held: set[str]
+    results: set[str]
+    places: dict[str, Any]
+    tile: HeldTile
+
+    def of(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """The function with such arrays."""
+        root = func.body.block
+        sizes = {**dict.fromkeys(self.held, self.tile.elements), **dict.fromkeys(self.results, 2)}
+        arrays = {
+            str(b.name): tirx.decl_buffer([sizes[b.name]], str(b.ty.dtype), b.name, scope="local")
+            for b in root.alloc_buffers
+            if str(b.name) in sizes
+        }
+
+        def visit(realize: SBlockRealize) -> SBlockRealize:
+            node = realize.block
+            touched = {str(r.source.name) for r in (*node.reads, *node.writes)}
+            is_moved = not node.same_as(root) and not touched.isdisjoint(arrays)
+            return self._moved(realize, arrays) if is_moved else realize
+
+        body = tvm_ffi.structural_map(root.body, (SBlockRealize, visit), order="post")
+        buffers = [arrays.get(str(b.name), b) for b in root.alloc_buffers]
+        block = replace_parts(root, body=body, alloc_buffers=buffers)
+        return func.with_body(SBlockRealize([], func.body.predicate, block))
+
+    def _moved(self, realize: SBlockRealize, arrays: dict[str, Any]) -> SBlockRealize:
+        """A stage that reads and writes arrays of its thread."""
         node = realize.block
-        if node.same_as(root):
-            return realize
-        touched = {str(r.source.name) for r in (*node.reads, *node.writes)}
-        return realize if touched.isdisjoint(own) else _moved(realize, own, results, places, tile)
+        variables, values = list(node.iter_vars), list(realize.iter_values)
+        element = self._place_of_sum(node) if _is_sum(node) else _ZERO
+        if str(node.name_hint) in self.places:
+            element = tirx.Var("v_own", "int64")
+            domain = ir.Range(_ZERO, tirx.const(self.tile.elements, "int64"))
+            variables.append(tirx.IterVar(domain, element, tirx.IterVar.DataPar))
+            values.append(self.places[str(node.name_hint)])
 
-    body = tvm_ffi.structural_map(root.body, (SBlockRealize, visit), order="post")
-    buffers = [own.get(str(b.name), b) for b in root.alloc_buffers]
-    block = replace_parts(root, body=body, alloc_buffers=buffers)
-    return func.with_body(SBlockRealize([], func.body.predicate, block))
+        def index(buffer: Any) -> Any:
+            return _ZERO if str(buffer.name) in self.results else element
 
+        def load(old: Any) -> Any:
+            array = arrays.get(str(old.source.name))
+            return old if array is None else tirx.BufferLoad(array, [index(array)])
 
-def _moved(
-    realize: SBlockRealize,
-    own: dict[str, Any],
-    results: list[str],
-    places: dict[str, Any],
-    tile: HeldTile,
-) -> SBlockRealize:
-    """A stage that reads and writes arrays of its thread."""
-    node = realize.block
-    variables, values = list(node.iter_vars), list(realize.iter_values)
-    zero = tirx.const(0, "int64")
-    element: Any = zero
-    if is_sum(node):
-        element = _place_of_sum(node, tile)
-    elif str(node.name_hint) in places:
-        element = tirx.Var("v_own", "int64")
-        domain = ir.Range(zero, tirx.const(tile.elements, "int64"))
-        variables.append(tirx.IterVar(domain, element, tirx.IterVar.DataPar))
-        values.append(places[str(node.name_hint)])
+        def store(old: Any) -> Any:
+            array = arrays.get(str(old.buffer.name))
+            if array is None:
+                return old
+            first = tirx.BufferStore(array, old.value, [index(array)])
+            return self._with_reciprocal(first) if str(array.name) in self.results else first
 
-    def index(buffer: Any) -> list[Any]:
-        return [zero if str(buffer.name) in results else element]
+        def region(old: Any) -> Any:
+            array = arrays.get(str(old.source.name))
+            if array is None:
+                return old
+            return tirx.BufferRegion(array, [ir.Range.from_min_extent(index(array), 1)])
 
-    def load(old: Any) -> Any:
-        array = own.get(str(old.source.name))
-        return old if array is None else tirx.BufferLoad(array, index(array))
+        entries = [(ir.TensorLoad, load), (tirx.BufferStore, store), (tirx.Div, self._multiplied)]
+        moved = SBlock(
+            variables,
+            [region(r) for r in node.reads],
+            [region(r) for r in node.writes],
+            node.name_hint,
+            tvm_ffi.structural_map(node.body, entries, order="post"),
+            node.init,
+            node.alloc_buffers,
+            node.match_buffers,
+            node.annotations,
+        )
+        return SBlockRealize(values, realize.predicate, moved)
 
-    def store(old: Any) -> Any:
-        array = own.get(str(old.buffer.name))
-        if array is None:
-            return old
-        if str(array.name) in results:
-            twice = [tirx.BufferStore(array, old.value, [tirx.const(i, "int64")]) for i in (0, 1)]
-            return tirx.SeqStmt(twice)
-        return tirx.BufferStore(array, old.value, index(array))
+    def _with_reciprocal(self, store: tirx.BufferStore) -> tirx.SeqStmt:
+        dtype = str(store.value.ty.dtype)
+        other = tirx.const(1, dtype) / store.value if dtype == _DIVIDED else store.value
+        return tirx.SeqStmt([store, tirx.BufferStore(store.buffer, other, [_ONE])])
 
-    def region(old: Any) -> Any:
-        array = own.get(str(old.source.name))
-        if array is None:
-            return old
-        return tirx.BufferRegion(array, [ir.Range.from_min_extent(i, 1) for i in index(array)])
+    def _multiplied(self, division: tirx.Div) -> Any:
+        """A division by a row's result as a product: one accurate division a row will do."""
+        by = division.b.source if isinstance(division.b, ir.TensorLoad) else None
+        if by is None or str(by.name) not in self.results or str(by.ty.dtype) != _DIVIDED:
+            return division
+        return division.a * tirx.BufferLoad(by, [_ONE])
 
-    def divide(old: tirx.Div) -> Any:
-        divisors = {str(load.source.name) for load in loads_in(old.b)}
-        dividends = {str(load.source.name) for load in loads_in(old.a)}
-        dtype = str(old.ty.dtype)
-        if (
-            dtype != "float32"
-            or not divisors
-            or not divisors <= set(results)
-            or dividends <= divisors
-        ):
-            return old
-        return old.a * (tirx.const(1, dtype) / old.b)
-
-    # Divisions last: they look for names.
-    entries = [(ir.TensorLoad, load), (tirx.BufferStore, store), (tirx.Div, divide)]
-    moved = SBlock(
-        variables,
-        [region(r) for r in node.reads],
-        [region(r) for r in node.writes],
-        node.name_hint,
-        tvm_ffi.structural_map(node.body, entries, order="post"),
-        node.init,
-        node.alloc_buffers,
-        node.match_buffers,
-        node.annotations,
-    )
-    return SBlockRealize(values, realize.predicate, moved)
+    def _place_of_sum(self, block: SBlock) -> Any:
+        """Which of its thread's elements a reduction adds."""
+        flat: Any = _ZERO
+        for v in block.iter_vars:
+            if v.iter_type != tirx.IterVar.DataPar:
+                flat = flat * v.dom.extent + v.var
+        lap = self.tile.threads_per_row * self.tile.vector
+        return flat // lap * self.tile.vector + flat % self.tile.vector
 
 
-def is_sum(block: SBlock) -> bool:
+def _is_sum(block: SBlock) -> bool:
     return any(v.iter_type != tirx.IterVar.DataPar for v in block.iter_vars)
-
-
-def _place_of_sum(block: SBlock, tile: HeldTile) -> Any:
-    """Which of its thread's elements a reduction adds."""
-    flat: Any = tirx.const(0, "int64")
-    for v in block.iter_vars:
-        if v.iter_type != tirx.IterVar.DataPar:
-            flat = flat * v.dom.extent + v.var
-    lap = tile.threads_per_row * tile.vector
-    return flat // lap * tile.vector + flat % tile.vector

@@ -72,9 +72,9 @@ def schedule_held(task: Task, count: int) -> Sequence[Choice]:
             continue
         rows = _row_axes(output, known[len(form.producers) :])
         held = find_held_rows(output, known, rows)
-        if held is not None:
+        tiles = () if held is None else construct_held(held, task.device)[:count]
+        if held is not None and tiles:
             is_row = [axis.name in rows for axis in output.axes]
-            tiles = construct_held(held, task.device)[:count]
             return tuple(partial(_held, sch, form, is_row, held, tile) for tile in tiles)
     return ()
 

@@ -15,10 +15,11 @@ from tvm_tile.graph.tile_graph import Access, Axis, Operator, Tensor
 
 _WIDEST = 8  # elements of a vector: what CUDA has types for
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
-_BLOCK_THREADS = (128, 256)  # of several rows
+_BLOCK_THREADS = (32, 128, 256)  # of several rows
 _MOST_HELD = 72  # registers of a thread
 _OWN_REGISTERS = 28  # of a thread, besides what it holds
 _ROUND_TRIP = 1400  # cycles: a block's start, a load under load, the last store
+_BLOCK_START = 30  # cycles of a multiprocessor
 _SHUFFLE = 28  # cycles of one level of a tree of partial sums
 _BARRIERS = 160  # cycles that several warps take to share partial sums
 _LEVEL_INSTRUCTIONS = 3  # of a thread, for one level
@@ -72,7 +73,7 @@ class HeldTile:
     @property
     def grid(self) -> int:
         """Blocks of the kernel."""
-        return self.rows // self.rows_per_block
+        return -(-self.rows // self.rows_per_block)
 
     @property
     def block_size(self) -> int:
@@ -183,16 +184,10 @@ def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
     tiles = [
         tile
         for threads in _THREADS
-        for rows in _rows_per_block(held, threads)
+        for rows in dict.fromkeys(max(1, block // threads) for block in _BLOCK_THREADS)
         if (tile := _tile(held, threads, rows, device)) is not None
     ]
     return tuple(sorted(tiles, key=lambda tile: tile.seconds))
-
-
-def _rows_per_block(held: HeldRows, threads: int) -> tuple[int, ...]:
-    """Rows that fill blocks exactly: a row that is not there would have its threads wait."""
-    wanted = [max(1, block // threads) for block in _BLOCK_THREADS]
-    return tuple(dict.fromkeys(math.gcd(n, held.rows) for n in wanted))
 
 
 def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
@@ -226,10 +221,10 @@ def _seconds(held: HeldRows, threads: int, block: int, registers: int, device: D
     shared = _BARRIERS if threads > device.warp_size else 0
     elements = -(-held.length // threads)
     cycles = _ROUND_TRIP + held.stages * (levels * _SHUFFLE + shared) + held.instructions * elements
-    blocks = held.rows * threads // block
+    blocks = -(-held.rows * threads // block)
     waves = blocks / (resident * device.multi_processor_count)
     own = held.instructions * elements + held.stages * levels * _LEVEL_INSTRUCTIONS
-    issue = blocks * warps * own / (4 * device.multi_processor_count)
+    issue = blocks * (warps * own / 4 + _BLOCK_START) / device.multi_processor_count
     moved = held.rows * held.length * held.bytes_moved
     memory = moved / device.memory(MemoryLevel.GLOBAL).bandwidth
     turns = max(1.0, waves) * cycles / device.clock
