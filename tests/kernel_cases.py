@@ -164,6 +164,9 @@ ROWS = (
     case("softmax_masked_and_scaled_after", "rows",
          lambda x, m, y: op.multiply(op.nn.softmax(op.add(x, m), -1), y),
          (2, 4, 16, 64), (2, 1, 1, 64), (2, 4, 16, 64)),
+    # Results of other widths: two loads a store.
+    case("softmax_quantized", "rows",
+         lambda x: op.astype(op.multiply(op.nn.softmax(x, -1), scalar(1000.5)), "int8"), (24, 256)),
     case("softmax_of_gelu", "rows", lambda x: op.nn.softmax(op.nn.gelu(x), -1), (24, 260)),
     case("layer_norm_long_rows", "rows", lambda x, g, b: op.nn.layer_norm(x, g, b, [-1]),
          (3, 4096), (4096,), (4096,)),
@@ -182,6 +185,13 @@ ROWS = (
     case("channel_softmax", "rows", lambda x: op.nn.softmax(x, 1), (2, 130, 9, 7)),
     case("channel_mean_few", "rows",
          lambda x: op.subtract(x, op.mean(x, [1], keepdims=True)), (1, 48, 5, 5)),
+    case("channel_layer_norm", "rows", lambda x, g, b: op.nn.layer_norm(x, g, b, [1]),
+         (2, 48, 20, 36), (48,), (48,)),
+    case("channel_norm_affine", "rows rows",
+         lambda x, g: op.multiply(op.divide(
+             op.subtract(x, op.mean(x, [1], keepdims=True)),
+             op.sqrt(op.variance(x, [1], keepdims=True))), g),
+         (1, 40, 33, 17), (40, 1, 1)),
     # A result goes to a whole plane.
     case("channel_attention", "rows",
          lambda p, w, x: op.multiply(op.nn.conv2d(p, w), x),

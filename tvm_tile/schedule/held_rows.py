@@ -120,7 +120,8 @@ class _Writer:
         sch.reorder(*rows, *inner)
         block, lane = sch.split(fuse(sch, rows), [None, tile.rows_per_block])
         sch.bind(block, "blockIdx.x")
-        sch.bind(lane, "threadIdx.y" if tile.threads_per_row > 1 else "threadIdx.x")
+        across = tile.threads_per_row > 1 and not tile.are_neighbours
+        sch.bind(lane, "threadIdx.y" if across else "threadIdx.x")
         self.outer, thread, vector = self._shares(inner)
         self._vectorize(store, vector)
         return lane, thread
@@ -152,7 +153,7 @@ class _Writer:
         outer, thread = pieces, pieces
         if self.tile.threads_per_row > 1:
             outer, thread = self.sch.split(pieces, [None, self.tile.threads_per_row])
-            self.sch.bind(thread, "threadIdx.x")
+            self.sch.bind(thread, "threadIdx.y" if self.tile.are_neighbours else "threadIdx.x")
         self.sch.unroll(outer)
         return outer, thread, vector
 

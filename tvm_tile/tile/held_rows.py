@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis, Operator, Tensor
@@ -19,6 +19,8 @@ _BLOCK_THREADS = (32, 128, 256)  # of several rows
 _MOST_HELD = 72  # registers of a thread
 _OWN_REGISTERS = 28  # of a thread, besides what it holds
 _ROUND_TRIP = 1400  # cycles: a block's start, a load under load, the last store
+_MOST_BLOCKS = 32  # on a multiprocessor
+_SCHEDULERS = 4  # of a multiprocessor
 _BLOCK_START = 30  # cycles of a multiprocessor
 _SHUFFLE = 28  # cycles of one level of a tree of partial sums
 _BARRIERS = 160  # cycles that several warps take to share partial sums
@@ -30,6 +32,9 @@ _ELEMENT_INSTRUCTIONS = 1  # to convert one
 class HeldRows:
     """Rows that can be held.
 
+    With ``are_neighbours`` not the elements of a row but rows lie side by side in memory (channels
+    of an image), so that threads of a warp work on different rows.
+
     Attributes:
         rows: how many.
         length: elements of a row.
@@ -37,7 +42,6 @@ class HeldRows:
         tensors: names of what is loaded once and read in several stages.
         parameters: names of what the last stage alone reads, along the row.
         bytes_held: of one element of a row, in registers.
-        bytes_loaded: of one element of a row, at first.
         bytes_moved: of one element of a row, from and to memory.
         stages: reductions.
         instructions: of one element of a row.
@@ -49,15 +53,17 @@ class HeldRows:
     tensors: tuple[str, ...]
     parameters: tuple[str, ...]
     bytes_held: int
-    bytes_loaded: int
     bytes_moved: float
     stages: int
     instructions: int
+    are_neighbours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HeldTile:
     """Launch shape: ``threads_per_row`` take turns with vectors of ``vector`` elements.
+
+    With ``are_neighbours`` neighbouring threads work on neighbouring rows.
 
     ``registers`` are a thread's, as predicted.
     """
@@ -69,6 +75,7 @@ class HeldTile:
     elements: int
     registers: int
     seconds: float
+    are_neighbours: bool = False
 
     @property
     def grid(self) -> int:
@@ -102,35 +109,84 @@ def find_held_rows(
     if along is None:
         return None
     made = {op.write.tensor for op in stages}
-    found: dict[Tensor, list[tuple[Access, tuple[int, ...] | None]]] = {}
+    found: dict[Tensor, list[_Walk]] = {}
     for op, axes in zip((*stages, output), along, strict=True):
         for read in op.reads:
             if read.tensor not in made and not read.axes.isdisjoint(a.name for a in axes):
-                found.setdefault(read.tensor, []).append((read, _steps(read, axes)))
+                found.setdefault(read.tensor, []).append(_Walk.of(read, op, axes))
+    written = _Walk.of(output.write, output, along[-1])
     early = {read.tensor for op in stages for read in op.reads}
-    alike = [t for t, reads in found.items() if _are_alike([steps for _, steps in reads])]
-    held = [tensor for tensor in alike if tensor in early]
-    parameters = [tensor for tensor in alike if tensor not in early and len(found[tensor]) == 1]
     longest = max((t for t in found if t in early), key=lambda t: t.size, default=None)
-    if longest not in held or _steps(output.write, along[-1]) is None:
+    if longest is None:
         return None
-    accesses = [found[tensor][0][0] for tensor in (*held, *parameters)]
+    # Elements lie side by side, or rows do.
+    step = found[longest][0].steps[-1]
+    are_neighbours = step != 1
+
+    def is_held(walk: _Walk) -> bool:
+        return walk.is_plain and (walk.is_across if are_neighbours else walk.steps[-1] == 1)
+
+    alike = [
+        t
+        for t, walks in found.items()
+        if all(map(is_held, walks)) and len({walk.steps for walk in walks}) == 1
+    ]
+    held = [tensor for tensor in alike if tensor in early]
+    parameters = [t for t in alike if t not in early and len(found[t]) == 1 and not are_neighbours]
+    if longest not in held or not is_held(written):
+        return None
+    walks = [found[tensor][0] for tensor in (*held, *parameters)]
+    vector = 1 if are_neighbours else _vector([*walks, written], along[-1][-1].extent)
     rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
     length = math.prod(axis.extent for axis in along[-1])
+    # A register has one element of 16 bits where these are not loaded in pairs.
+    sizes = {t: max(t.element_size, 4 // min(4, vector)) for t in held}
     kept = [op.write.tensor.element_size for op in stages if not op.reduce_axes]
-    loaded = sum(tensor.element_size for tensor in held)
     return HeldRows(
         rows=rows,
         length=length,
-        vector=_vector([*accesses, output.write], along[-1][-1].extent),
+        vector=vector,
         tensors=tuple(tensor.name for tensor in held),
         parameters=tuple(tensor.name for tensor in parameters),
-        bytes_held=max(loaded, sum(kept)),
-        bytes_loaded=loaded,
+        bytes_held=max(sum(sizes.values()), sum(kept)),
         bytes_moved=sum(t.size for t in (*found, output.write.tensor)) / (rows * length),
         stages=sum(bool(op.reduce_axes) for op in stages),
         instructions=sum(op.flops + _ELEMENT_INSTRUCTIONS for op in (*stages, output)),
+        are_neighbours=are_neighbours,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """How an access goes along a row.
+
+    Attributes:
+        steps: strides of the axes along the row.
+        others: strides and offsets of all else, where it is not of one element.
+        is_plain: whether elements come in the order of memory, and can be copied as they are.
+        is_across: whether it finds rows side by side.
+    """
+
+    access: Access
+    steps: tuple[int, ...]
+    others: tuple[int, ...]
+    is_plain: bool
+    is_across: bool
+
+    @classmethod
+    def of(cls, access: Access, op: Operator, axes: Sequence[Axis]) -> _Walk:
+        """That of an access of ``op`` along ``axes``."""
+        strides = access.strides
+        steps = tuple(strides.get(axis.name, 0) for axis in axes)
+        own = {axis.name for axis in axes}
+        across = [strides.get(a.name, 0) for a in op.axes if a.extent > 1 and a.name not in own]
+        extents = [*access.tensor.shape[1:], 1]
+        places = [math.prod(extents[d:]) for d in range(len(extents))]
+        offset = sum(i.offset * place for i, place in zip(access.indices, places, strict=True))
+        is_plain = access.is_exact and not access.is_computed and access.tensor.dtype != "bool"
+        is_ordered = list(steps) == sorted(steps, reverse=True) and steps[-1] > 0
+        others = (*steps[:-1], *across, offset)
+        return cls(access, steps, others, is_plain and is_ordered, 1 in across)
 
 
 def _axes_along(
@@ -156,35 +212,20 @@ def _axes_along(
     return along if inner and is_same else None
 
 
-def _steps(access: Access, axes: Sequence[Axis]) -> tuple[int, ...] | None:
-    """Strides along a row whose last axis has neighbours side by side; ``None`` for any other."""
-    steps = tuple(access.strides.get(axis.name, 0) for axis in axes)
-    is_plain = access.is_exact and not access.is_computed and access.tensor.dtype != "bool"
-    is_ordered = steps[-1] == 1 and list(steps) == sorted(steps, reverse=True)
-    return steps if is_plain and is_ordered else None
-
-
-def _are_alike(steps: Sequence[tuple[int, ...] | None]) -> bool:
-    return None not in steps and len(set(steps)) == 1
-
-
-def _vector(accesses: Sequence[Access], run: int) -> int:
+def _vector(walks: Sequence[_Walk], run: int) -> int:
     """Neighbours that every access finds side by side, aligned, within a run of so many."""
-    vector = math.gcd(_WIDEST, VECTOR_BYTES // min(a.tensor.element_size for a in accesses), run)
-    for access in accesses:
-        extents = [*access.tensor.shape[1:], 1]
-        places = [math.prod(extents[d:]) for d in range(len(extents))]
-        offset = sum(i.offset * place for i, place in zip(access.indices, places, strict=True))
-        vector = math.gcd(vector, offset, *(s for s in access.strides.values() if s != 1))
-    return vector
+    smallest = min(walk.access.tensor.element_size for walk in walks)
+    widest = math.gcd(_WIDEST, VECTOR_BYTES // smallest, run)
+    return math.gcd(widest, *(step for walk in walks for step in walk.others))
 
 
 def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
     """Tiles of rows that fit into registers, best first; none where no thread can hold its part."""
+    least = device.warp_size if held.are_neighbours else 1
     tiles = [
         tile
         for threads in _THREADS
-        for rows in dict.fromkeys(max(1, block // threads) for block in _BLOCK_THREADS)
+        for rows in dict.fromkeys(max(least, block // threads) for block in _BLOCK_THREADS)
         if (tile := _tile(held, threads, rows, device)) is not None
     ]
     return tuple(sorted(tiles, key=lambda tile: tile.seconds))
@@ -194,39 +235,47 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     pieces = held.length // held.vector
     elements = -(-pieces // threads) * held.vector
     own = -(-elements * held.bytes_held // 4)
-    registers = own + _OWN_REGISTERS + held.vector
-    block = rows * threads
+    tile = HeldTile(
+        held.rows,
+        rows,
+        threads,
+        held.vector,
+        elements,
+        own + _OWN_REGISTERS + held.vector,
+        0.0,
+        held.are_neighbours,
+    )
     if own > _MOST_HELD or (threads > 1 and threads >= 2 * pieces):
         return None
-    if block > device.max_threads_per_block:
+    if tile.block_size > device.max_threads_per_block:
         return None
-    if registers * block > device.registers_per_multi_processor:
+    if tile.registers * tile.block_size > device.registers_per_multi_processor:
         return None
-    seconds = _seconds(held, threads, block, registers, device)
-    return HeldTile(held.rows, rows, threads, held.vector, elements, registers, seconds)
+    return replace(tile, seconds=_seconds(held, tile, device))
 
 
-def _seconds(held: HeldRows, threads: int, block: int, registers: int, device: Device) -> float:
+def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
     """Time by whatever binds: memory, instructions, or blocks that wait for memory in turns.
 
     Behind that comes the last block, whose way through its stages nothing hides.
     """
-    warps = -(-block // device.warp_size)
+    warps = -(-tile.block_size // device.warp_size)
     resident = min(
-        32,
+        _MOST_BLOCKS,
         device.max_threads_per_multi_processor // (warps * device.warp_size),
-        device.registers_per_multi_processor // (registers * warps * device.warp_size),
+        device.registers_per_multi_processor // (tile.registers * warps * device.warp_size),
     )
+    threads = tile.threads_per_row
     levels = math.ceil(math.log2(threads)) + 1 if threads > 1 else 0
-    shared = _BARRIERS if threads > device.warp_size else 0
-    elements = -(-held.length // threads)
-    cycles = _ROUND_TRIP + held.stages * (levels * _SHUFFLE + shared) + held.instructions * elements
-    blocks = -(-held.rows * threads // block)
-    waves = blocks / (resident * device.multi_processor_count)
-    own = held.instructions * elements + held.stages * levels * _LEVEL_INSTRUCTIONS
-    issue = blocks * (warps * own / 4 + _BLOCK_START) / device.multi_processor_count
+    meets = threads > device.warp_size or (held.are_neighbours and threads > 1)
+    trees = held.stages * (levels * _SHUFFLE + meets * _BARRIERS)
+    own = held.instructions * tile.elements
+    cycles = _ROUND_TRIP + trees + own
+    waves = tile.grid / (resident * device.multi_processor_count)
+    turns = max(1.0, waves) * cycles / device.clock
+    instructions = own + held.stages * levels * _LEVEL_INSTRUCTIONS
+    issued = tile.grid * (warps * instructions / _SCHEDULERS + _BLOCK_START)
+    issue = issued / device.multi_processor_count / device.clock
     moved = held.rows * held.length * held.bytes_moved
     memory = moved / device.memory(MemoryLevel.GLOBAL).bandwidth
-    turns = max(1.0, waves) * cycles / device.clock
-    bound = math.hypot(memory, issue / device.clock, turns)
-    return bound + cycles / device.clock + device.launch_latency
+    return math.hypot(memory, issue, turns) + cycles / device.clock + device.launch_latency
