@@ -93,8 +93,9 @@ def test_only_rows_side_by_side_are_held(read: Access) -> None:
 def test_a_window_over_the_row_is_not_held() -> None:
     moved = access("x", (64, 97), ROW, index(j=1, offset=1))
     output = replace(scaled(64, 96), reads=(access("x", (64, 97), ROW, J), moved))
-    found = find_held_rows(output, [total(64, 96, access("x", (64, 97), ROW, K))], ROWS)
-    assert found is None or found.vector == 1
+    assert find_held_rows(output, [total(64, 96, access("x", (64, 97), ROW, K))], ROWS) is None
+    shifted = replace(output, reads=(moved,))
+    assert find_held_rows(shifted, [total(64, 96, access("x", (64, 97), ROW, K))], ROWS) is None
 
 
 def test_stages_of_other_lengths_hold_nothing() -> None:
@@ -140,3 +141,31 @@ def test_longer_rows_are_held_by_more_threads_until_none_can() -> None:
 
 def test_one_row_is_held_by_many_threads() -> None:
     assert construct_held(held(1, 4096), H200)[0].threads_per_row >= 512
+
+
+def test_rows_that_are_neighbours_go_to_neighbouring_threads() -> None:
+    x, y = access("x", (96, 4096), J, ROW), access("y", (96, 4096), J, ROW)
+    output = replace(scaled(4096, 96), reads=(x, access("g", (96,), J)), write=y)
+    found = find_held_rows(output, [total(4096, 96, access("x", (96, 4096), K, ROW))], ROWS)
+    assert found is not None
+    assert found.are_neighbours
+    assert (found.vector, found.tensors, found.parameters) == (1, ("x",), ())
+    for tile in construct_held(found, H200):
+        assert tile.are_neighbours
+        assert tile.rows_per_block % H200.warp_size == 0
+        assert tile.threads_per_row * tile.elements >= 96
+
+
+def test_half_precision_takes_a_register_an_element_where_it_is_not_loaded_in_pairs() -> None:
+    sizes = [held(64, n, dtype="float16") for n in (64, 63)]
+    assert [found.bytes_held for found in sizes if found is not None] == [2, 4]
+
+
+def test_a_sum_of_the_sums_of_other_rows_is_not_held() -> None:
+    first = total(64, 64)
+    second = Operator(
+        "mean", axes("k", u=1, k=64), (access("s", (64,), K),), access("t", (1,), index(u=1)), 1
+    )
+    output = scaled(64, 64, access("t", (1,), index()))
+    assert find_held_rows(output, [first], ROWS) is not None
+    assert find_held_rows(output, [first, second], ROWS) is None

@@ -20,6 +20,7 @@ nothing waits but for the sums over threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
     child_blocks,
+    extent,
     fuse,
     is_reduction,
     replace_parts,
@@ -52,6 +54,7 @@ def write_held(
 
     Raises:
         ScheduleError: TVM cannot analyse what this takes.
+        ValueError: a stage works on more than its row.
     """
     last = form.outputs[0]
     stages = [*form.producers, *form.reductions, last]
@@ -63,7 +66,7 @@ def write_held(
     results = [_load(sch, stages, _written(sch, name)) for name in form.reductions]
     first = [name for name in _names(sch) if name not in (*parameters, last)]
     own = {_written(sch, name) for name in (*copies, *form.producers)}
-    writer = _Writer(sch, tile)
+    writer = _Writer(sch, tile, held.length)
     lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), is_row)
     for name in (last, *parameters):
         sch.compute_at(sch.get_sblock(name), thread, preserve_unit_loops=True)
@@ -107,6 +110,7 @@ class _Writer:
 
     sch: Schedule
     tile: HeldTile
+    length: int
     places: dict[str, Any] = field(default_factory=dict)
     outer: LoopRV = None
 
@@ -135,6 +139,7 @@ class _Writer:
             summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
             self._shares(summed)
             return
+        self._check(loops, self.length)
         outer, _, vector = self._shares(loops)
         self._place(name, outer, self._vectorize(block, vector) if is_copy else self._var(vector))
 
@@ -142,11 +147,18 @@ class _Writer:
         """Share nothing: a stage works on the vector of one turn."""
         block = self.sch.get_sblock(name)
         depth = 4 if self.tile.threads_per_row > 1 else 3
-        vector = fuse(self.sch, list(self.sch.get_loops(block))[depth:])
+        loops = list(self.sch.get_loops(block))[depth:]
+        self._check(loops, self.tile.vector)
+        vector = fuse(self.sch, loops)
         if is_copy:
             self._vectorize(block, vector)
         else:
             self._place(name, self.outer, self._var(vector))
+
+    def _check(self, loops: list[LoopRV], elements: int) -> None:
+        found = math.prod(extent(self.sch, loop) for loop in loops)
+        if found != elements:
+            raise ValueError(f"a stage must work on {elements} elements of its row, not {found}")
 
     def _shares(self, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV, LoopRV]:
         pieces, vector = self.sch.split(fuse(self.sch, loops), [None, self.tile.vector])

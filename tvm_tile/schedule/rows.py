@@ -10,8 +10,10 @@ Before → after, for a softmax over the last axis::
         m, s in registers, each summed over threadIdx.x
         for k in threadIdx.x: B[row, k] = exp(A[row, k] - m) / s
 
-The row is read again from cache, never written between the stages. Where not the elements of a
-row but the rows are neighbours in memory (a softmax over channels), each thread takes a row.
+Where threads can hold the row in registers, they read it once: see
+:mod:`tvm_tile.schedule.held_rows`. A longer one is read again from cache; nothing is written
+between the stages. Where not the elements of a row but the rows are neighbours in memory (a
+softmax over channels), each thread takes a row, or a part of one.
 """
 
 from __future__ import annotations
@@ -51,12 +53,12 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
         return ()
     rows = _row_axes(output, sums)
     is_row = [axis.name in rows for axis in output.axes]
-    held = schedule_held(task, count)
+    held = _held_choices(task, count)
     tiles = construct_rows(output, sums, rows, task.device)[: count - len(held)]
     return (*held, *(partial(_written, sch, form, is_row, tile) for tile in tiles))
 
 
-def schedule_held(task: Task, count: int) -> Sequence[Choice]:
+def _held_choices(task: Task, count: int) -> Sequence[Choice]:
     """Tiles whose rows stay in registers; none where they do not fit."""
     for inline in (inline_cheap, partial(inline_spatial, keep_producers=False)):
         sch = Schedule(task.func)
@@ -75,16 +77,16 @@ def schedule_held(task: Task, count: int) -> Sequence[Choice]:
         tiles = () if held is None else construct_held(held, task.device)[:count]
         if held is not None and tiles:
             is_row = [axis.name in rows for axis in output.axes]
-            return tuple(partial(_held, sch, form, is_row, held, tile) for tile in tiles)
+            return tuple(partial(_written_held, sch, form, is_row, held, tile) for tile in tiles)
     return ()
 
 
-def _held(
+def _written_held(
     sch: Schedule, form: NormalForm, is_row: list[bool], held: HeldRows, tile: HeldTile
 ) -> Scheduled | None:
     try:
         func = write_held(sch.copy(), form, is_row, held, tile)
-    except ScheduleError:
+    except (ScheduleError, ValueError):
         return None
     block, seconds = tile.block_size, tile.seconds
     return Scheduled(

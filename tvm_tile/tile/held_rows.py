@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.graph.tile_graph import Access, Axis, Operator, Tensor
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
+from tvm_tile.tile.walk import Walk, common_vector
 
-_WIDEST = 8  # elements of a vector: what CUDA has types for
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
 _BLOCK_THREADS = (32, 128, 256)  # of several rows
 _MOST_HELD = 72  # registers of a thread
@@ -109,12 +109,17 @@ def find_held_rows(
     if along is None:
         return None
     made = {op.write.tensor for op in stages}
-    found: dict[Tensor, list[_Walk]] = {}
+    results = {op.write.tensor for op in stages if op.reduce_axes}
+    found: dict[Tensor, list[Walk]] = {}
     for op, axes in zip((*stages, output), along, strict=True):
         for read in op.reads:
-            if read.tensor not in made and not read.axes.isdisjoint(a.name for a in axes):
-                found.setdefault(read.tensor, []).append(_Walk.of(read, op, axes))
-    written = _Walk.of(output.write, output, along[-1])
+            if read.axes.isdisjoint(axis.name for axis in axes):
+                continue
+            if read.tensor in results:
+                return None  # of other rows
+            if read.tensor not in made:
+                found.setdefault(read.tensor, []).append(Walk.of(read, op, axes))
+    written = Walk.of(output.write, output, along[-1])
     early = {read.tensor for op in stages for read in op.reads}
     longest = max((t for t in found if t in early), key=lambda t: t.size, default=None)
     if longest is None:
@@ -123,20 +128,20 @@ def find_held_rows(
     step = found[longest][0].steps[-1]
     are_neighbours = step != 1
 
-    def is_held(walk: _Walk) -> bool:
-        return walk.is_plain and (walk.is_across if are_neighbours else walk.steps[-1] == 1)
+    def is_held(walk: Walk) -> bool:
+        return walk.is_plain and (1 in walk.across if are_neighbours else walk.steps[-1] == 1)
 
     alike = [
         t
         for t, walks in found.items()
-        if all(map(is_held, walks)) and len({walk.steps for walk in walks}) == 1
+        if all(map(is_held, walks)) and len({walk.place for walk in walks}) == 1
     ]
     held = [tensor for tensor in alike if tensor in early]
     parameters = [t for t in alike if t not in early and len(found[t]) == 1 and not are_neighbours]
     if longest not in held or not is_held(written):
         return None
     walks = [found[tensor][0] for tensor in (*held, *parameters)]
-    vector = 1 if are_neighbours else _vector([*walks, written], along[-1][-1].extent)
+    vector = 1 if are_neighbours else common_vector([*walks, written], along[-1][-1].extent)
     rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
     length = math.prod(axis.extent for axis in along[-1])
     # A register has one element of 16 bits where these are not loaded in pairs.
@@ -154,39 +159,6 @@ def find_held_rows(
         instructions=sum(op.flops + _ELEMENT_INSTRUCTIONS for op in (*stages, output)),
         are_neighbours=are_neighbours,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """How an access goes along a row.
-
-    Attributes:
-        steps: strides of the axes along the row.
-        others: strides and offsets of all else, where it is not of one element.
-        is_plain: whether elements come in the order of memory, and can be copied as they are.
-        is_across: whether it finds rows side by side.
-    """
-
-    access: Access
-    steps: tuple[int, ...]
-    others: tuple[int, ...]
-    is_plain: bool
-    is_across: bool
-
-    @classmethod
-    def of(cls, access: Access, op: Operator, axes: Sequence[Axis]) -> _Walk:
-        """That of an access of ``op`` along ``axes``."""
-        strides = access.strides
-        steps = tuple(strides.get(axis.name, 0) for axis in axes)
-        own = {axis.name for axis in axes}
-        across = [strides.get(a.name, 0) for a in op.axes if a.extent > 1 and a.name not in own]
-        extents = [*access.tensor.shape[1:], 1]
-        places = [math.prod(extents[d:]) for d in range(len(extents))]
-        offset = sum(i.offset * place for i, place in zip(access.indices, places, strict=True))
-        is_plain = access.is_exact and not access.is_computed and access.tensor.dtype != "bool"
-        is_ordered = list(steps) == sorted(steps, reverse=True) and steps[-1] > 0
-        others = (*steps[:-1], *across, offset)
-        return cls(access, steps, others, is_plain and is_ordered, 1 in across)
 
 
 def _axes_along(
@@ -210,13 +182,6 @@ def _axes_along(
     extents = [axis.extent for axis in inner]
     is_same = all([axis.extent for axis in own] == extents for own in along)
     return along if inner and is_same else None
-
-
-def _vector(walks: Sequence[_Walk], run: int) -> int:
-    """Neighbours that every access finds side by side, aligned, within a run of so many."""
-    smallest = min(walk.access.tensor.element_size for walk in walks)
-    widest = math.gcd(_WIDEST, VECTOR_BYTES // smallest, run)
-    return math.gcd(widest, *(step for walk in walks for step in walk.others))
 
 
 def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
