@@ -156,11 +156,6 @@ def test_rows_that_are_neighbours_go_to_neighbouring_threads() -> None:
         assert tile.threads_per_row * tile.elements >= 96
 
 
-def test_half_precision_takes_a_register_an_element_where_it_is_not_loaded_in_pairs() -> None:
-    sizes = [held(64, n, dtype="float16") for n in (64, 63)]
-    assert [found.bytes_held for found in sizes if found is not None] == [2, 4]
-
-
 def test_a_sum_of_the_sums_of_other_rows_is_not_held() -> None:
     first = total(64, 64)
     second = Operator(

@@ -16,8 +16,9 @@ from tvm_tile.tile.walk import Walk, common_vector
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
 _BLOCK_THREADS = (32, 128, 256)  # of several rows
-_MOST_HELD = 72  # registers of a thread
-_OWN_REGISTERS = 28  # of a thread, besides what it holds
+_MOST_HELD = 48  # registers of a thread
+_LINE = 64  # neighbours that a warp should load together: a line of half precision
+_OWN_REGISTERS = 24  # of a thread, besides what it holds
 _ROUND_TRIP = 1400  # cycles: a block's start, a load under load, the last store
 _MOST_BLOCKS = 32  # on a multiprocessor
 _SCHEDULERS = 4  # of a multiprocessor
@@ -108,17 +109,9 @@ def find_held_rows(
     along = _axes_along(output, stages, row_axes)
     if along is None:
         return None
-    made = {op.write.tensor for op in stages}
-    results = {op.write.tensor for op in stages if op.reduce_axes}
-    found: dict[Tensor, list[Walk]] = {}
-    for op, axes in zip((*stages, output), along, strict=True):
-        for read in op.reads:
-            if read.axes.isdisjoint(axis.name for axis in axes):
-                continue
-            if read.tensor in results:
-                return None  # of other rows
-            if read.tensor not in made:
-                found.setdefault(read.tensor, []).append(Walk.of(read, op, axes))
+    found = _walks((*stages, output), along)
+    if found is None:
+        return None
     written = Walk.of(output.write, output, along[-1])
     early = {read.tensor for op in stages for read in op.reads}
     longest = max((t for t in found if t in early), key=lambda t: t.size, default=None)
@@ -144,8 +137,8 @@ def find_held_rows(
     vector = 1 if are_neighbours else common_vector([*walks, written], along[-1][-1].extent)
     rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
     length = math.prod(axis.extent for axis in along[-1])
-    # A register has one element of 16 bits where these are not loaded in pairs.
-    sizes = {t: max(t.element_size, 4 // min(4, vector)) for t in held}
+    # The compiler may keep halves as what it converts them to.
+    loaded = sum(max(4, tensor.element_size) for tensor in held)
     kept = [op.write.tensor.element_size for op in stages if not op.reduce_axes]
     return HeldRows(
         rows=rows,
@@ -153,12 +146,30 @@ def find_held_rows(
         vector=vector,
         tensors=tuple(tensor.name for tensor in held),
         parameters=tuple(tensor.name for tensor in parameters),
-        bytes_held=max(sum(sizes.values()), sum(kept)),
+        bytes_held=max(loaded, sum(kept)),
         bytes_moved=sum(t.size for t in (*found, output.write.tensor)) / (rows * length),
         stages=sum(bool(op.reduce_axes) for op in stages),
         instructions=sum(op.flops + _ELEMENT_INSTRUCTIONS for op in (*stages, output)),
         are_neighbours=are_neighbours,
     )
+
+
+def _walks(
+    stages: Sequence[Operator], along: Sequence[Sequence[Axis]]
+) -> dict[Tensor, list[Walk]] | None:
+    """How stages go along what they read of memory; ``None`` if one reads results of other rows."""
+    made = {op.write.tensor for op in stages[:-1]}
+    results = {op.write.tensor for op in stages if op.reduce_axes}
+    found: dict[Tensor, list[Walk]] = {}
+    for op, axes in zip(stages, along, strict=True):
+        for read in op.reads:
+            if read.axes.isdisjoint(axis.name for axis in axes):
+                continue
+            if read.tensor in results:
+                return None
+            if read.tensor not in made:
+                found.setdefault(read.tensor, []).append(Walk.of(read, op, axes))
+    return found
 
 
 def _axes_along(
@@ -211,6 +222,9 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
         held.are_neighbours,
     )
     if own > _MOST_HELD or (threads > 1 and threads >= 2 * pieces):
+        return None
+    run = threads * held.vector
+    if run < min(_LINE, held.length) and threads < device.warp_size and not held.are_neighbours:
         return None
     if tile.block_size > device.max_threads_per_block:
         return None
