@@ -8,6 +8,7 @@ from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
+from tvm_tile.passes.multiply_powers import MultiplyPowers
 from tvm_tile.passes.narrow_products import NarrowProducts
 from tvm_tile.passes.plan_function import (
     DLIGHT,
@@ -30,6 +31,7 @@ __all__ = [
     "LiftWorkspaces",
     "MarkReductions",
     "MeasureCandidates",
+    "MultiplyPowers",
     "NarrowProducts",
     "Plan",
     "PlanFunction",

@@ -13,6 +13,8 @@ from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction, permuted
 
+_COSTLY_FLOPS = 8  # of one element, such as an exponential's
+
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
@@ -50,6 +52,27 @@ def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
         except ScheduleError:
             return None
     return _describe(sch)
+
+
+def inline_cheap(sch: Schedule) -> NormalForm | None:
+    """Inline every spatial block that is no output, but for costly ones that several blocks read.
+
+    Returns:
+        ``None`` where nothing is that costly, or something cannot be inlined.
+    """
+    for block in child_blocks(sch):
+        if is_reduction(sch, block) or is_output(sch, block):
+            continue
+        operator = extract_operator(sch.get(block))
+        is_costly = operator is not None and operator.flops >= _COSTLY_FLOPS
+        if is_costly and len(sch.get_consumers(block)) > 1:
+            continue
+        try:
+            sch.compute_inline(block)
+        except ScheduleError:
+            return None
+    form = _describe(sch)
+    return form if form.producers else None
 
 
 def inline_views(sch: Schedule, form: NormalForm) -> NormalForm:

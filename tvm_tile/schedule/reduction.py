@@ -10,7 +10,9 @@ Three forms, by where the summed elements lie in memory:
 * *row*: the elements are neighbours; the threads of a block share a row and add up
   (TVM lowers the bound reduction to shuffles or a shared-memory tree)::
 
-      for row in blockIdx, threadIdx.y:  for k_outer:  for k in threadIdx.x: acc += A[row, k]
+      for row in blockIdx, threadIdx.y:
+          for k_outer:  for k in threadIdx.x:
+              own[vector] = A[row, ...];  for v in vector: acc += own[v]
 
 * *column*: the outputs are neighbours; threadIdx.x runs over outputs, threadIdx.y over parts
   of the reduction.
@@ -24,14 +26,18 @@ from functools import partial
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
+from tvm_tile.device.device import VECTOR_BYTES
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import copy_guard
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
-from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum
+from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, unroll_part
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
+
+_LOOPS_OF_A_SHARE = 4  # of blocks, results, turns, threads
+_LOADS_IN_FLIGHT = 4  # of a thread
 
 
 def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
@@ -104,8 +110,9 @@ def _write_shared(
     spatial, reduce = _split_kinds(sch, main)
     row, summed = fuse(sch, spatial), fuse(sch, reduce)
     block, output = sch.split(row, [None, tile.outputs_per_block])
-    serial, part = sch.split(summed, [None, tile.threads_per_output])
-    sch.reorder(block, output, serial, part)
+    pieces, vector = sch.split(summed, [None, tile.vector])
+    serial, part = sch.split(pieces, [None, tile.threads_per_output])
+    sch.reorder(block, output, serial, part, vector)
     along, across = ("threadIdx.x", "threadIdx.y")
     if tile.form == "column":
         along, across = across, along
@@ -114,4 +121,22 @@ def _write_shared(
     sch.bind(part, along)
     after = keep_sum(sch, main, outputs)
     sch.reverse_compute_at(after, output)
+    if tile.vector > 1:
+        _load_vectors(sch, main, part, tile.vector)
+        unroll_part(sch, serial, _LOADS_IN_FLIGHT)
     return after
+
+
+def _load_vectors(sch: Schedule, main: SBlockRV, part: LoopRV, vector: int) -> None:
+    """Load what a sum reads along its row to registers, as many neighbours as it adds in turn."""
+    operator = extract_operator(sch.get(main))
+    assert operator is not None, "it has been extracted before"
+    summed = {axis.name for axis in operator.reduce_axes if axis.extent > 1}
+    for tensor in {r.tensor.name: r.tensor for r in operator.reads if r.axes & summed}.values():
+        names = [str(region.source.name) for region in sch.get(main).reads]
+        copy = sch.cache_read(main, names.index(tensor.name), "local")
+        sch.compute_at(copy, part, preserve_unit_loops=True)
+        flat = fuse(sch, list(sch.get_loops(copy))[_LOOPS_OF_A_SHARE:])
+        outer, inner = sch.split(flat, [None, min(vector, VECTOR_BYTES // tensor.element_size)])
+        sch.unroll(outer)
+        sch.vectorize(inner)

@@ -10,8 +10,10 @@ Before → after, for a softmax over the last axis::
         m, s in registers, each summed over threadIdx.x
         for k in threadIdx.x: B[row, k] = exp(A[row, k] - m) / s
 
-The row is read again from cache, never written between the stages. Where not the elements of a
-row but the rows are neighbours in memory (a softmax over channels), each thread takes a row.
+Where threads can hold the row in registers, they read it once: see
+:mod:`tvm_tile.schedule.held_rows`. A longer one is read again from cache; nothing is written
+between the stages. Where not the elements of a row but the rows are neighbours in memory (a
+softmax over channels), each thread takes a row, or a part of one.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.held_rows import write_held
+from tvm_tile.schedule.normalize import NormalForm, inline_cheap, inline_spatial
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
 from tvm_tile.tile.classify import is_contraction
+from tvm_tile.tile.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
 from tvm_tile.tile.rows import RowTile, construct_rows
 
 
@@ -51,8 +55,45 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
         return ()
     rows = _row_axes(output, sums)
     is_row = [axis.name in rows for axis in output.axes]
-    tiles = construct_rows(output, sums, rows, task.device)[:count]
-    return tuple(partial(_written, sch, form, is_row, tile) for tile in tiles)
+    held = _held_choices(task, count)
+    tiles = construct_rows(output, sums, rows, task.device)[: count - len(held)]
+    return (*held, *(partial(_written, sch, form, is_row, tile) for tile in tiles))
+
+
+def _held_choices(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles whose rows stay in registers; none where they do not fit."""
+    for inline in (inline_cheap, partial(inline_spatial, keep_producers=False)):
+        sch = Schedule(task.func)
+        form = inline(sch)
+        if form is None:
+            continue
+        output, *stages = [
+            extract_operator(sch.get(sch.get_sblock(name)))
+            for name in (form.outputs[0], *form.producers, *form.reductions)
+        ]
+        known = [op for op in stages if op is not None]
+        if output is None or len(known) < len(stages):
+            continue
+        rows = _row_axes(output, known[len(form.producers) :])
+        held = find_held_rows(output, known, rows)
+        tiles = () if held is None else construct_held(held, task.device)[:count]
+        if held is not None and tiles:
+            is_row = [axis.name in rows for axis in output.axes]
+            return tuple(partial(_written_held, sch, form, is_row, held, tile) for tile in tiles)
+    return ()
+
+
+def _written_held(
+    sch: Schedule, form: NormalForm, is_row: list[bool], held: HeldRows, tile: HeldTile
+) -> Scheduled | None:
+    try:
+        func = write_held(sch.copy(), form, is_row, held, tile)
+    except (ScheduleError, ValueError):
+        return None
+    block, seconds = tile.block_size, tile.seconds
+    return Scheduled(
+        func, "rows", tile.describe(), tile.grid, block, seconds, registers=tile.registers
+    )
 
 
 def _written(

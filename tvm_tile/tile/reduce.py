@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.walk import vector_of_sum
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
 _SHARE = 6  # points of a row that are worth a thread, where there are rows enough
@@ -29,6 +30,7 @@ class ReduceTile:
         laps: times that the threads of a block go on to further results (window only).
         threads_per_output: threads that share one sum.
         seconds: predicted time.
+        vector: neighbouring elements that a thread loads at once (row only).
     """
 
     form: str
@@ -38,6 +40,7 @@ class ReduceTile:
     threads_per_output: int
     seconds: float
     laps: int = 1
+    vector: int = 1
 
     @property
     def grid(self) -> int:
@@ -55,6 +58,7 @@ class ReduceTile:
         return (
             f"{self.outputs_per_block} outputs a block, {self.outputs_per_thread} a thread, "
             f"{self.threads_per_output} threads an output"
+            + (f", vectors of {self.vector}" if self.vector > 1 else "")
         )
 
 
@@ -132,11 +136,23 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
             for threads in _around(parts, 1, most)
         )
     # Several short rows share a warp: each thread has loads in flight, and few partial sums meet.
-    lanes = min(device.warp_size, max(_LEAST_LANES, power_of_two(depth // _SHARE)))
+    vector = vector_of_sum(operator)
+    loads = depth // vector
+    lanes = min(
+        device.warp_size, max(_LEAST_LANES, power_of_two(loads // max(2, _SHARE // vector)))
+    )
     wanted = max(lanes, resident // max(1, outputs))
-    parts = max(lanes, power_of_two(min(wanted, max(1, depth // 2), device.max_threads_per_block)))
+    parts = max(lanes, power_of_two(min(wanted, max(1, loads // 2), device.max_threads_per_block)))
     return tuple(
-        ReduceTile("row", outputs, _rows_of_a_block(outputs, threads, device), 1, threads, seconds)
+        ReduceTile(
+            "row",
+            outputs,
+            _rows_of_a_block(outputs, threads, device),
+            1,
+            threads,
+            seconds,
+            vector=vector,
+        )
         for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
     )
 
