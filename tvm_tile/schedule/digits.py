@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import Names, affine_index
@@ -46,7 +46,7 @@ class Digits:
     buffers: tuple[tuple[Any, Any], ...]
 
     def used(self, expr: Any) -> frozenset[str]:
-        """Names of digits that ``expr`` uses for more than places of loads: for tests, as values."""
+        """Names of digits that ``expr`` uses not just for places of loads: for tests."""
 
         def visit(node: Any) -> Any:
             return tirx.const(0, str(node.ty.dtype))

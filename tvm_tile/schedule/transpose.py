@@ -27,30 +27,17 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
-from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract_operator, loads_in
-from tvm_tile.graph.tile_graph import Access, Axis, Tensor
-from tvm_tile.schedule.digits import Digits, read_digits
+from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.schedule.guards import conjunction, substituted
 from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
-from tvm_tile.tile.plain import construct_plain
-from tvm_tile.tile.transpose import Copy, Source, TransposeTile, construct_transpose
+from tvm_tile.tile.transpose import TransposeTile, construct_transpose
 
-_IF = ir.Op.get("prim.if_then_else")
 _WORD = 4  # bytes of a bank of shared memory
+_WORTHWHILE = 0.95  # of what the rule for element-wise functions takes
 Values = Mapping[str, Any]
 """What stands for a digit, by its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """One output: its digits, the parts of its expression that read, and both as plain data."""
-
-    digits: Digits
-    value: Any
-    parts: tuple[tuple[Any, Any], ...]
-    copy: Copy
 
 
 def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
@@ -62,74 +49,46 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
     if form is None or form.producers or not form.outputs:
         return ()
     blocks = [sch.get(sch.get_sblock(name)) for name in form.outputs]
-    known = [output for output in map(_read, blocks) if output is not None]
-    if len(known) < len(blocks):
+    outputs = [output for output in map(read_output, blocks) if output is not None]
+    if len(outputs) < len(blocks):
         return ()
-    choices = [construct_transpose(output.copy, task.device) for output in known]
-    firsts = zip(blocks, (tiles[0] for tiles in choices), strict=True)
-    if all(_is_plain(block, tile, task.device) for block, tile in firsts):
+    choices = [construct_transpose(output.copy, task.device) for output in outputs]
+    seconds = sum(tiles[0].seconds for tiles in choices)
+    plain = [plain_tile(b, o, task.device) for b, o in zip(blocks, outputs, strict=True)]
+    if seconds > _WORTHWHILE * sum(tile.seconds for tile in plain):
         return ()
+    # Outputs of one function are alike: the first choices go together, then the second ones.
     together = list(zip(*choices, strict=False))[:count]
-    return tuple(partial(_written, sch.mod["main"], known, tiles) for tiles in together)
+    return tuple(partial(_written, sch.mod["main"], outputs, tiles) for tiles in together)
 
 
-def _is_plain(block: SBlock, tile: TransposeTile, device: Device) -> bool:
-    """Whether the rule for element-wise functions reads and stores as this tile does."""
-    operator = extract_operator(block)
-    if operator is None or tile.extents or any(load < tile.vector for load in tile.loads):
-        return False
-    return construct_plain(operator, device)[0].vector >= tile.vector
+@dataclass(frozen=True, slots=True)
+class _Rounds:
+    """How a block's threads go through its outputs.
 
-
-def _read(block: SBlock) -> _Output | None:
-    digits = read_digits(block)
-    if digits is None or not digits.axes:
-        return None
-    value, parts = _parted(digits.value)
-    axes = tuple(Axis(str(var.name), extent) for var, extent in digits.axes)
-    write = _access(digits, digits.buffers[-1][0], digits.place)
-    sources = []
-    for _, part in parts:
-        reads = [_access(digits, load.source, load.indices[0]) for load in loads_in(part)]
-        sources.append(Source(tuple(dict.fromkeys(reads)), digits.used(part)))
-    accesses = [write, *(read for source in sources for read in source.reads)]
-    strides = [write.indices[0].coefficient(axis.name) for axis in axes]
-    is_in_order = strides == [math.prod(a.extent for a in axes[n + 1 :]) for n in range(len(axes))]
-    if not sources or not is_in_order or not all(access.is_exact for access in accesses):
-        return None
-    return _Output(digits, value, parts, Copy(axes, tuple(sources), write))
-
-
-def _access(digits: Digits, buffer: Any, place: Any) -> Access:
-    shape = tuple(int(extent) for extent in buffer.ty.shape)
-    tensor = Tensor(str(buffer.name), shape, str(buffer.ty.dtype))
-    return Access(tensor, (digits.affine(place),))
-
-
-def _parted(expr: Any) -> tuple[Any, tuple[tuple[Any, Any], ...]]:
-    """``expr`` with variables for its parts that read, and these: (variable, part).
-
-    Such a part is an outermost load, or an outermost choice that holds loads; each occurs once.
+    Attributes:
+        var: of the loop, one iteration a round.
+        count: its extent.
+        lane: variable of the neighbours that a thread takes at once.
+        vector: its extent.
+        first: places in the box of the first of these, by the digit's name.
+        each: of all of them, in terms of ``lane``.
+        test: whether these are outputs; ``None`` if all are.
     """
-    found: list[tuple[Any, Any]] = []
 
-    def visit(node: Any) -> Any:
-        if isinstance(node, ir.Call) and not (node.op.same_as(_IF) and loads_in(node)):
-            return node
-        for var, part in found:
-            if tvm_ffi.structural_equal(part, node):
-                return var
-        found.append((tirx.Var(f"part_{len(found)}", str(node.ty.dtype)), node))
-        return found[-1][0]
-
-    value = tvm_ffi.structural_map(expr, ((ir.TensorLoad, ir.Call), visit), order="pre")
-    return value, tuple(found)
+    var: Any
+    count: int
+    lane: Any
+    vector: int
+    first: Values
+    each: Values
+    test: Any
 
 
 class _Writer:
     """Writes one output's kernel."""
 
-    def __init__(self, output: _Output, tile: TransposeTile) -> None:
+    def __init__(self, output: Output, tile: TransposeTile) -> None:
         self.digits, self.copy, self.tile = output.digits, output.copy, tile
         self.value, self.parts = output.value, output.parts
         self.index_type = str(output.digits.axes[0][0].ty.dtype)
@@ -174,60 +133,56 @@ class _Writer:
             count *= extent
         return found
 
-    def rounds(self, order: Sequence[Axis], vector: int) -> tuple[Any, int, dict[str, Any], Any]:
-        """How a block's threads go through its outputs along ``order``, ``vector`` at a time.
-
-        Returns:
-            The loop variable and its extent, places in the box, and the test whether they are
-            outputs, if not all are.
-        """
-        tile, round_ = self.tile, self.var("round")
+    def rounds(self, order: Sequence[Axis], vector: int) -> _Rounds:
+        """How a block's threads go through its outputs along ``order``, ``vector`` at a time."""
+        tile, var = self.tile, self.var("round")
         extents = [(axis.name, self.own[axis.name]) for axis in order]
         points = math.prod(extent for _, extent in extents)
-        tests = []
-        if not tile.extents:
-            piece: Any = self.block * tile.threads + self.thread
-            count = 1
-            if points % (tile.threads * vector):
-                tests.append(piece < points // vector)
-        else:
-            piece = round_ * tile.threads + self.thread
-            count = -(-points // (tile.threads * vector))
-            if points % (tile.threads * vector):
-                tests.append(piece < points // vector)
-        local = self.split(piece * vector, extents)
-        for axis in order:
-            if axis.extent % self.own[axis.name]:
-                tests.append(self.origin[axis.name] + local[axis.name] < axis.extent)
-        return round_, count, local, conjunction(tests) if tests else None
+        count = -(-points // (tile.threads * vector)) if tile.extents else 1
+        group = var if tile.extents else self.block
+        piece = group * tile.threads + self.thread
+        first = self.split(piece * vector, extents)
+        tests = [
+            self.origin[axis.name] + first[axis.name] < axis.extent
+            for axis in order
+            if axis.extent % self.own[axis.name]
+        ]
+        if points % (tile.threads * vector):
+            tests.insert(0, piece < points // vector)
+        lane = self.var("lane")
+        each = self.split(piece * vector + lane, extents)
+        return _Rounds(var, count, lane, vector, first, each, conjunction(tests) if tests else None)
 
     def stage(self, place: int, part: Any) -> tuple[list[Any], Any]:
         """A part from global to shared memory; also what reads it back, given places in the box."""
-        source, vector = self.copy.sources[place], self.tile.loads[place]
-        order = source.order(self.copy.axes)
-        round_, count, local, test = self.rounds(order, vector)
+        order = self.copy.sources[place].order(self.copy.axes)
+        rounds = self.rounds(order, self.tile.loads[place])
         strides, size = self.pitches(order[-1].name, part)
         dtype = str(part.ty.dtype)
         shared = self.buffer(f"shared_{place}", size, dtype, "shared")
-        own = self.buffer(f"fetched_{place}", count * vector, dtype, "local")
+        own = self.buffer(f"fetched_{place}", rounds.count * rounds.vector, dtype, "local")
 
         def position(at: Values) -> Any:
             return sum((at[name] * stride for name, stride in strides.items()), self.number(0))
 
-        lane = self.var("lane")
-        here = {**local, order[-1].name: local[order[-1].name] + lane}
-        fetched = tirx.BufferStore(own, self.placed(part, here), [round_ * vector + lane])
-        kept = tirx.BufferLoad(own, [round_ * vector + lane])
-        shelved = tirx.BufferStore(shared, kept, [position(here)])
-        statements = []
-        for body, kind in ((fetched, tirx.ForKind.VECTORIZED), (shelved, tirx.ForKind.UNROLLED)):
-            inner = self.guarded(test, self.loop(lane, vector, kind, body))
-            statements.append(self.loop(round_, count, tirx.ForKind.UNROLLED, inner))
+        slot = rounds.var * rounds.vector + rounds.lane
+        fetched = tirx.BufferStore(own, self.wide(part, rounds), [slot])
+        kept = tirx.BufferStore(shared, tirx.BufferLoad(own, [slot]), [position(rounds.each)])
+        kinds = ((fetched, tirx.ForKind.VECTORIZED), (kept, tirx.ForKind.UNROLLED))
+        statements = [
+            self.loop(
+                rounds.var,
+                rounds.count,
+                tirx.ForKind.UNROLLED,
+                self.guarded(rounds.test, self.loop(rounds.lane, rounds.vector, kind, body)),
+            )
+            for body, kind in kinds
+        ]
         return statements, lambda at: tirx.BufferLoad(shared, [position(at)])
 
     def pitches(self, across: str, part: Any) -> tuple[dict[str, int], int]:
         """Strides of a staged box, and its size: an odd number of words along its loads."""
-        words = max(1, _WORD // Tensor("", (), str(part.ty.dtype)).element_size)
+        words = max(1, _WORD // element_size(str(part.ty.dtype)))
         strides, stride = {}, 1
         for axis in reversed(self.copy.axes):
             if axis.name == across:
@@ -239,35 +194,41 @@ class _Writer:
 
     def store(self, staged: Mapping[str, Any]) -> Any:
         """The outputs of a thread: its reads of global memory, the expression, its stores."""
-        tile, vector = self.tile, self.tile.vector
-        last = self.copy.axes[-1].name
-        round_, count, local, test = self.rounds(self.copy.axes, vector)
-        lane = self.var("lane")
-        here = {**local, last: local[last] + lane}
+        rounds = self.rounds(self.copy.axes, self.tile.vector)
+        lane, vector = rounds.lane, rounds.vector
         statements, values = [], []
         for place, (var, part) in enumerate(self.parts):
             if str(var.name) in staged:
-                values.append((var, staged[str(var.name)](here)))
-            elif tile.loads[place] > 1:
+                values.append((var, staged[str(var.name)](rounds.each)))
+            elif self.tile.loads[place] > 1:
                 own = self.buffer(f"fetched_{place}", vector, str(part.ty.dtype), "local")
-                body = tirx.BufferStore(own, self.placed(part, here), [lane])
+                body = tirx.BufferStore(own, self.wide(part, rounds), [lane])
                 statements.append(self.loop(lane, vector, tirx.ForKind.VECTORIZED, body))
                 values.append((var, tirx.BufferLoad(own, [lane])))
             else:
-                values.append((var, self.placed(part, here)))
-        value = substituted(self.placed(self.value, here), values)
+                values.append((var, self.placed(part, rounds.each)))
         target = self.digits.buffers[-1][0]
-        index = self.placed(self.digits.place, here)
-        if vector == 1:
-            statements.append(self.loop(lane, 1, tirx.ForKind.UNROLLED, tirx.BufferStore(target, value, [index])))
-        else:
+        value = substituted(self.placed(self.value, rounds.each), values)
+        index = self.placed(self.digits.place, rounds.first) + lane
+        if vector > 1:
             own = self.buffer("result", vector, str(target.ty.dtype), "local")
             body = tirx.BufferStore(own, value, [lane])
             statements.append(self.loop(lane, vector, tirx.ForKind.UNROLLED, body))
-            body = tirx.BufferStore(target, tirx.BufferLoad(own, [lane]), [index])
-            statements.append(self.loop(lane, vector, tirx.ForKind.VECTORIZED, body))
+            value = tirx.BufferLoad(own, [lane])
+        body = tirx.BufferStore(target, value, [index])
+        statements.append(self.loop(lane, vector, tirx.ForKind.VECTORIZED, body))
         inner: Any = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-        return self.loop(round_, count, tirx.ForKind.UNROLLED, self.guarded(test, inner))
+        guarded = self.guarded(rounds.test, inner)
+        return self.loop(rounds.var, rounds.count, tirx.ForKind.UNROLLED, guarded)
+
+    def wide(self, part: Any, rounds: _Rounds) -> Any:
+        """A part whose loads go on by a lane each from the first, and whose tests do not."""
+
+        def load(node: ir.TensorLoad) -> Any:
+            return tirx.BufferLoad(node.source, [node.indices[0] + rounds.lane])
+
+        moved = tvm_ffi.structural_map(part, (ir.TensorLoad, load), order="post")
+        return self.placed(moved, rounds.first)
 
     def placed(self, expr: Any, local: Values) -> Any:
         """``expr`` at these places of the block's box."""
@@ -301,7 +262,9 @@ class _Writer:
         own = self.var(str(var.name))
         if extent == 1:
             return substituted(body, [(var, self.number(0))])
-        return tirx.For(own, self.number(0), self.number(extent), kind, substituted(body, [(var, own)]))
+        return tirx.For(
+            own, self.number(0), self.number(extent), kind, substituted(body, [(var, own)])
+        )
 
     def guarded(self, test: Any, body: Any) -> Any:
         return body if test is None else tirx.IfThenElse(test, body, None)
@@ -326,7 +289,9 @@ def _unflattened(flat: Any, shape: Sequence[int]) -> list[Any]:
     return places[::-1]
 
 
-def _written(func: tirx.PrimFunc, outputs: Sequence[_Output], tiles: tuple[TransposeTile, ...]) -> Scheduled:
+def _written(
+    func: tirx.PrimFunc, outputs: Sequence[Output], tiles: tuple[TransposeTile, ...]
+) -> Scheduled:
     writers = [_Writer(output, tile) for output, tile in zip(outputs, tiles, strict=True)]
     kernels = [writer.write() for writer in writers]
     body = kernels[0] if len(kernels) == 1 else tirx.SeqStmt(kernels)

@@ -14,7 +14,7 @@ How many sectors each way moves is counted, for some warps or boxes, element by 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 _SECTOR_BYTES = 32
 _PARTIAL_LINE = 0.05  # of a sector, what each unused sector of a line of four costs
+_WASTE = 1.5  # of sectors, from which on a source is worth staging
 _SAMPLES = 4  # warps or boxes whose sectors are counted
 _RUNS = (16, 32, 64, 128)  # elements in a row that a box may have, on either side
 _THREADS = 256
@@ -63,7 +64,11 @@ class Source:
         """The axes as its main access walks through memory, the fastest last."""
         index = self.main.indices[0]
         return tuple(
-            sorted(axes, key=lambda a: (index.coefficient(a.name) == 0, abs(index.coefficient(a.name))), reverse=True)
+            sorted(
+                axes,
+                key=lambda a: (index.coefficient(a.name) == 0, abs(index.coefficient(a.name))),
+                reverse=True,
+            )
         )
 
 
@@ -116,18 +121,29 @@ class TransposeTile:
 
 def construct_transpose(copy: Copy, device: Device) -> tuple[TransposeTile, ...]:
     """Tiles of a copy, best first."""
-    tiles = [_flat(copy, vector, device) for vector in _vectors(copy.write, copy, copy.axes[-1])]
-    across = tuple(_is_across(copy, source) for source in copy.sources)
-    if any(across):
-        boxes = dict.fromkeys(_boxes(copy, across))
-        tiles += [_boxed(copy, box, across, device) for box in boxes]
+    tiles = [
+        construct_flat(copy, vector, device) for vector in _divisors(_vector_of_outputs(copy, {}))
+    ]
+    staged = tuple(_is_wasteful(copy, source, device) for source in copy.sources)
+    if any(staged):
+        boxes = dict.fromkeys(_boxes(copy, staged))
+        tiles += [_boxed(copy, box, staged, device) for box in boxes]
     return tuple(sorted(tiles, key=lambda tile: tile.seconds))
 
 
-def _is_across(copy: Copy, source: Source) -> bool:
-    """Whether a source's fastest axis is another than the output's."""
-    last = source.order(copy.axes)[-1]
-    return last != copy.axes[-1] and source.main.indices[0].coefficient(last.name) != 0
+def _is_wasteful(copy: Copy, source: Source, device: Device) -> bool:
+    """Whether a warp of neighbouring outputs leaves most of the sectors unused that it reads."""
+    order = source.order(copy.axes)
+    if order == copy.axes:
+        return False
+    sample = _digits(np.arange(min(device.warp_size, copy.points), dtype=np.int64), copy.axes)
+    sectors, _, elements = count_sectors(source.main, sample)
+    size = source.main.tensor.element_size
+    return sectors * _SECTOR_BYTES > _WASTE * max(elements * size, _SECTOR_BYTES)
+
+
+def _divisors(most: int) -> list[int]:
+    return [n for n in (16, 8, 4, 2, 1) if most % n == 0]
 
 
 def _widest(copy: Copy) -> int:
@@ -137,25 +153,45 @@ def _widest(copy: Copy) -> int:
     return max(1, VECTOR_BYTES // max(a.tensor.element_size for a in accesses))
 
 
-def _vectors(access: Access, copy: Copy, last: Axis) -> list[int]:
-    """Widths with which neighbours along an axis can be loaded or stored, the widest first."""
+def neighbours(
+    access: Access, order: Sequence[Axis], box: Mapping[str, int], tested: frozenset[str]
+) -> int:
+    """Elements that lie in a row in memory, aligned so, wherever one walks through a box.
+
+    Args:
+        access: of one index, a flat place.
+        order: how the box is walked through, the last axis fastest.
+        box: its extents; whole axes, where not given.
+        tested: axes along which one must not go on, as a choice depends on them.
+    """
     index = access.indices[0]
-    if index.coefficient(last.name) != 1:
-        return [1]
-    others = [factor for name, factor in index.terms if name != last.name]
-    most = math.gcd(_widest(copy), last.extent, index.offset, *others)
-    return [n for n in (16, 8, 4, 2, 1) if most % n == 0]
+    run = stride = 1
+    rest = dict(index.terms)
+    for axis in reversed(order):
+        if axis.name in tested or index.coefficient(axis.name) != stride:
+            break
+        own = box.get(axis.name, axis.extent)
+        del rest[axis.name]
+        run = math.gcd(run * own, stride * axis.extent)
+        stride *= axis.extent
+        if own < axis.extent:
+            break
+    return math.gcd(run, index.offset, *rest.values())
 
 
-def _load(source: Source, copy: Copy, last: Axis, box: int | None = None) -> int:
-    """The width of a source's loads along an axis, of which a block has ``box`` elements."""
-    if last.name in source.tested:
-        return 1
-    own = min(_vectors(read, copy, last)[0] for read in source.reads)
-    return own if box is None else math.gcd(own, box)
+def _vector_of_outputs(copy: Copy, box: Mapping[str, int]) -> int:
+    return math.gcd(_widest(copy), neighbours(copy.write, copy.axes, box, frozenset()))
 
 
-def _flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
+def _vector_of_loads(
+    source: Source, copy: Copy, order: Sequence[Axis], box: Mapping[str, int]
+) -> int:
+    own = (neighbours(read, order, box, source.tested) for read in source.reads)
+    return math.gcd(_widest(copy), *own)
+
+
+def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
+    """The tile whose threads run through all outputs, ``vector`` of them each."""
     threads = _THREADS if copy.points >= _THREADS * vector * device.multi_processor_count else 64
     grid = -(-copy.points // (threads * vector))
     unit = device.warp_size * vector
@@ -163,15 +199,17 @@ def _flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     starts = [units * n // _SAMPLES * unit for n in range(_SAMPLES)]
     sampled = [np.arange(start, min(start + unit, copy.points), dtype=np.int64) for start in starts]
     places = [_digits(flat, copy.axes) for flat in sampled]
-    loads = tuple(
-        vector if _load(source, copy, copy.axes[-1]) % vector == 0 else 1
-        for source in copy.sources
-    )
+    loads = tuple(_direct_load(source, copy, {}, vector) for source in copy.sources)
     sectors = _traffic(copy, places, units)
-    threads_in_all = units * (_THREAD_INSTRUCTIONS + _ELEMENT_INSTRUCTIONS * vector)
-    seconds = _seconds(sectors, threads_in_all, (grid, threads, _TRIP_SECONDS), device)
+    instructions = units * (_THREAD_INSTRUCTIONS + _ELEMENT_INSTRUCTIONS * vector)
+    seconds = _seconds(sectors, instructions, (grid, threads, _TRIP_SECONDS), device)
     staged = (False,) * len(copy.sources)
     return TransposeTile((), threads, vector, loads, staged, grid, sectors, seconds)
+
+
+def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
+    """A thread's outputs are loaded at once, or one by one."""
+    return vector if _vector_of_loads(source, copy, copy.axes, box) % vector == 0 else 1
 
 
 def _digits(flat: Ints, axes: Sequence[Axis]) -> dict[str, Ints]:
@@ -222,71 +260,65 @@ def _seconds(
     return max(memory * idle, issue * idle, waiting) + device.launch_latency
 
 
-def _boxes(copy: Copy, across: Sequence[bool]) -> Iterator[tuple[int, ...]]:
-    """Boxes with runs along the output and along each source that goes across."""
-    orders = [s.order(copy.axes) for s, is_across in zip(copy.sources, across, strict=True) if is_across]
-    size = max(
-        read.tensor.element_size
-        for source, is_across in zip(copy.sources, across, strict=True)
-        if is_across
-        for read in (*source.reads, copy.write)
-    )
+def _boxes(copy: Copy, staged: Sequence[bool]) -> Iterator[tuple[int, ...]]:
+    """Boxes with runs along the output and along each source that is staged."""
+    sources = [s for s, is_staged in zip(copy.sources, staged, strict=True) if is_staged]
+    sizes = [read.tensor.element_size for source in sources for read in source.reads]
     for out in _RUNS:
         for run in _RUNS:
             box = dict.fromkeys((axis.name for axis in copy.axes), 1)
             _extend(box, copy.axes, out)
-            for order in orders:
-                _extend(box, order, run)
+            for source in sources:
+                _extend(box, source.order(copy.axes), run)
             elements = math.prod(box.values())
-            if elements <= _THREADS * _MOST_OWN and sum(across) * elements * (size + 1) <= STATIC_SHARED_LIMIT:
-                yield tuple(box[axis.name] for axis in copy.axes)
+            # Rows are padded; a choice may be wider than what it chooses from.
+            footprint = len(sources) * elements * (max(sizes) + 1)
+            if elements <= _THREADS * _MOST_OWN and footprint <= STATIC_SHARED_LIMIT:
+                yield tuple(box.values())
 
 
 def _extend(box: dict[str, int], order: Sequence[Axis], wanted: int) -> None:
     """Let a box have ``wanted`` elements in a row along ``order``."""
     for axis in reversed(order):
-        if axis.extent <= wanted:
-            box[axis.name] = axis.extent
-        else:
+        if axis.extent > wanted:
             # Parts of one size, so that the last one is not nearly empty.
-            parts = -(-axis.extent // wanted)
-            even = -(-axis.extent // parts)
+            even = -(-axis.extent // -(-axis.extent // wanted))
             own = even if axis.extent % even == 0 else min(wanted, -(-even // 8) * 8)
             box[axis.name] = max(box[axis.name], own)
             return
+        box[axis.name] = axis.extent
         wanted = -(-wanted // axis.extent)
         if wanted == 1:
             return
 
 
 def _boxed(
-    copy: Copy, box: tuple[int, ...], across: tuple[bool, ...], device: Device
+    copy: Copy, box: tuple[int, ...], staged: tuple[bool, ...], device: Device
 ) -> TransposeTile:
     own = {axis.name: extent for axis, extent in zip(copy.axes, box, strict=True)}
-    counts = [-(-axis.extent // own[axis.name]) for axis in copy.axes]
-    grid = math.prod(counts)
-    last = copy.axes[-1]
-    vector = math.gcd(_vectors(copy.write, copy, last)[0], own[last.name])
+    vector = _vector_of_outputs(copy, own)
     loads = tuple(
-        _load(source, copy, end, own[end.name])
-        if is_across
-        else (vector if _load(source, copy, last, own[last.name]) % vector == 0 else 1)
-        for source, is_across in zip(copy.sources, across, strict=True)
-        for end in (source.order(copy.axes)[-1],)
+        _vector_of_loads(source, copy, source.order(copy.axes), own)
+        if is_staged
+        else _direct_load(source, copy, own, vector)
+        for source, is_staged in zip(copy.sources, staged, strict=True)
     )
     elements = math.prod(box)
     threads = min(_THREADS, max(device.warp_size, 1 << (elements // 8).bit_length() - 1))
-    inner = np.arange(elements, dtype=np.int64)
-    local = _digits(inner, [Axis(a.name, own[a.name]) for a in copy.axes])
-    samples = []
-    for n in range(_SAMPLES):
-        at = _digits(np.array([grid * n // _SAMPLES]), [Axis(a.name, c) for a, c in zip(copy.axes, counts, strict=True)])
-        places = {a.name: local[a.name] + at[a.name] * own[a.name] for a in copy.axes}
-        inside = np.logical_and.reduce([places[a.name] < a.extent for a in copy.axes])
-        samples.append({name: place[inside] for name, place in places.items()})
-    sectors = _traffic(copy, samples, grid)
-    widths = [vector, *(n for n, is_across in zip(loads, across, strict=True) if is_across)]
+    grid = math.prod(-(-axis.extent // own[axis.name]) for axis in copy.axes)
+    sectors = _traffic(copy, [_box(copy, box, grid * n // _SAMPLES) for n in range(_SAMPLES)], grid)
+    widths = [vector, *(n for n, is_staged in zip(loads, staged, strict=True) if is_staged)]
     each = sum(_STAGED_INSTRUCTIONS / n + _ELEMENT_INSTRUCTIONS for n in widths)
-    instructions = grid * (elements * each / device.warp_size)
+    instructions = grid * elements * each / device.warp_size
     seconds = _seconds(sectors, instructions, (grid, threads, _STAGED_TRIP_SECONDS), device)
-    return TransposeTile(box, threads, vector, loads, across, grid, sectors, seconds)
+    return TransposeTile(box, threads, vector, loads, staged, grid, sectors, seconds)
+
+
+def _box(copy: Copy, box: tuple[int, ...], block: int) -> dict[str, Ints]:
+    """The outputs of a block: values of the axes."""
+    pairs = list(zip(copy.axes, box, strict=True))
+    local = _digits(np.arange(math.prod(box)), [Axis(a.name, own) for a, own in pairs])
+    at = _digits(np.array([block]), [Axis(a.name, -(-a.extent // own)) for a, own in pairs])
+    places = {axis.name: at[axis.name] * own + local[axis.name] for axis, own in pairs}
+    inside = np.logical_and.reduce([places[axis.name] < axis.extent for axis in copy.axes])
+    return {name: place[inside] for name, place in places.items()}
