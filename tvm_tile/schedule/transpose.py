@@ -41,25 +41,35 @@ Values = Mapping[str, Any]
 
 
 def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
-    """Tiles for copies that one element a thread, or plain vectors, would read badly."""
-    if task.graph.reductions:
+    """Tiles for copies that the rule for element-wise functions would read badly."""
+    found = _read(task)
+    if found is None:
         return ()
-    sch = Schedule(task.func)
-    form = inline_spatial(sch, keep_producers=False)
-    if form is None or form.producers or not form.outputs:
-        return ()
-    blocks = [sch.get(sch.get_sblock(name)) for name in form.outputs]
-    outputs = [output for output in map(read_output, blocks) if output is not None]
-    if len(outputs) < len(blocks):
-        return ()
+    plain = sum(plain_tile(block, output, task.device).seconds for block, output in found)
+    outputs = tuple(output for _, output in found)
     choices = [construct_transpose(output.copy, task.device) for output in outputs]
-    seconds = sum(tiles[0].seconds for tiles in choices)
-    plain = [plain_tile(b, o, task.device) for b, o in zip(blocks, outputs, strict=True)]
-    if seconds > _WORTHWHILE * sum(tile.seconds for tile in plain):
+    if sum(tiles[0].seconds for tiles in choices) > _WORTHWHILE * plain:
         return ()
     # Outputs of one function are alike: the first choices go together, then the second ones.
     together = list(zip(*choices, strict=False))[:count]
-    return tuple(partial(_written, sch.mod["main"], outputs, tiles) for tiles in together)
+    return tuple(partial(write_transpose, task.func, outputs, tiles) for tiles in together)
+
+
+def _read(task: Task) -> list[tuple[SBlock, Output]] | None:
+    if task.graph.reductions:
+        return None
+    sch = Schedule(task.func)
+    form = inline_spatial(sch, keep_producers=False)
+    if form is None or form.producers or not form.outputs:
+        return None
+    blocks = [sch.get(sch.get_sblock(name)) for name in form.outputs]
+    outputs = [(block, output) for block in blocks if (output := read_output(block)) is not None]
+    return outputs if len(outputs) == len(blocks) else None
+
+
+def read_outputs(task: Task) -> tuple[Output, ...]:
+    """The outputs of a function without reductions; none where this rule cannot read them."""
+    return tuple(output for _, output in _read(task) or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +299,10 @@ def _unflattened(flat: Any, shape: Sequence[int]) -> list[Any]:
     return places[::-1]
 
 
-def _written(
+def write_transpose(
     func: tirx.PrimFunc, outputs: Sequence[Output], tiles: tuple[TransposeTile, ...]
 ) -> Scheduled:
+    """``func`` as one kernel an output, with these tiles."""
     writers = [_Writer(output, tile) for output, tile in zip(outputs, tiles, strict=True)]
     kernels = [writer.write() for writer in writers]
     body = kernels[0] if len(kernels) == 1 else tirx.SeqStmt(kernels)

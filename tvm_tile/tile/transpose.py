@@ -34,8 +34,9 @@ _THREADS = 256
 _MOST_OWN = 32  # elements of a thread in a box: they wait in registers together
 _WARPS_PER_CYCLE = 4  # instructions that a multiprocessor starts
 # Measured on an H200: copies of one element a thread start 90 to 100 instructions each.
-_THREAD_INSTRUCTIONS = 85
+_THREAD_INSTRUCTIONS = 75
 _ELEMENT_INSTRUCTIONS = 8
+_LOAD_INSTRUCTIONS = 12
 _STAGED_INSTRUCTIONS = 40
 _MOST_BLOCKS = 32  # of a multiprocessor at once
 _TRIP_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
@@ -201,7 +202,8 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     places = [_digits(flat, copy.axes) for flat in sampled]
     loads = tuple(_direct_load(source, copy, {}, vector) for source in copy.sources)
     sectors = _traffic(copy, places, units)
-    instructions = units * (_THREAD_INSTRUCTIONS + _ELEMENT_INSTRUCTIONS * vector)
+    own = _ELEMENT_INSTRUCTIONS + sum(_LOAD_INSTRUCTIONS / load for load in loads)
+    instructions = units * (_THREAD_INSTRUCTIONS + vector * own)
     seconds = _seconds(sectors, instructions, (grid, threads, _TRIP_SECONDS), device)
     staged = (False,) * len(copy.sources)
     return TransposeTile((), threads, vector, loads, staged, grid, sectors, seconds)
@@ -309,6 +311,9 @@ def _boxed(
     sectors = _traffic(copy, [_box(copy, box, grid * n // _SAMPLES) for n in range(_SAMPLES)], grid)
     widths = [vector, *(n for n, is_staged in zip(loads, staged, strict=True) if is_staged)]
     each = sum(_STAGED_INSTRUCTIONS / n + _ELEMENT_INSTRUCTIONS for n in widths)
+    each += sum(
+        _LOAD_INSTRUCTIONS / n for n, is_staged in zip(loads, staged, strict=True) if not is_staged
+    )
     instructions = grid * elements * each / device.warp_size
     seconds = _seconds(sectors, instructions, (grid, threads, _STAGED_TRIP_SECONDS), device)
     return TransposeTile(box, threads, vector, loads, staged, grid, sectors, seconds)
