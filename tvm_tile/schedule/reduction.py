@@ -101,6 +101,7 @@ def _split_kinds(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[Loo
     """Spatial and summed loops of a block, spatial ones first; never without a spatial loop."""
     kinds = [v.iter_type for v in sch.get(block).iter_vars]
     loops = list(sch.get_loops(block))
+    kinds = [0] * (len(loops) - len(kinds)) + kinds  # a unit loop of before has no variable
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
     summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
     if not spatial:
@@ -136,7 +137,8 @@ def _write_parts(
     part, _ = sch.split(fuse(sch, reduce), [tile.parts, None])
     own = sch.rfactor(part, 0)
     *spatial, added = sch.get_loops(main)
-    sch.reorder(added, *spatial)  # as the block's variables are
+    if len(spatial) < len(sch.get(main).iter_vars):
+        sch.reorder(added, *spatial)  # as the block's variables are
     operator = extract_operator(sch.get(main))
     if operator is None:
         return None

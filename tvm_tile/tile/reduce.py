@@ -155,7 +155,7 @@ def _in_parts(
 ) -> tuple[ReduceTile, ...]:
     """The tiles, the first one also with its sums split over blocks; the best of these first."""
     best, *others = (replace(t, seconds=_busy_seconds(t, operator, device)) for t in tiles)
-    outputs, depth = _counts(operator)
+    _, depth = _counts(operator)
     split = [
         replace(best, parts=n)
         for n in range(2, 2 * device.multi_processor_count)
