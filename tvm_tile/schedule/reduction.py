@@ -116,17 +116,30 @@ def _write_shared(
     spatial, reduce = _split_kinds(sch, main)
     row, summed = fuse(sch, spatial), fuse(sch, reduce)
     block, output = sch.split(row, [None, tile.outputs_per_block])
-    serial, part = sch.split(summed, [None, tile.threads_per_output])
-    sch.reorder(block, output, serial, part)
+    serial, part, own = sch.split(summed, [None, tile.threads_per_output, tile.vector])
+    sch.reorder(block, output, serial, part, own)
     along, across = ("threadIdx.x", "threadIdx.y")
     if tile.form == "column":
         along, across = across, along
     sch.bind(block, "blockIdx.x")
     sch.bind(output, across)
     sch.bind(part, along)
+    if tile.vector > 1:
+        _fetch(sch, main, part)
+        sch.unroll(own)
     after = keep_sum(sch, main, outputs)
     sch.reverse_compute_at(after, output)
     return after
+
+
+def _fetch(sch: Schedule, main: SBlockRV, thread: LoopRV) -> None:
+    """A thread loads the neighbours that it sums at once, into registers."""
+    summed = sch.get(main).writes[0].source
+    names = [region.source for region in sch.get(main).reads]
+    (place,) = (n for n, source in enumerate(names) if not source.same_as(summed))
+    copy = sch.cache_read(main, place, "local")
+    sch.compute_at(copy, thread, preserve_unit_loops=True)
+    sch.vectorize(list(sch.get_loops(copy))[-1])
 
 
 def _write_parts(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
@@ -17,6 +17,7 @@ _SHARE = 6  # points of a row that are worth a thread, where there are rows enou
 _LEAST_LANES = 4  # of a row: together they read a sector or so
 # An H200's multiprocessor alone reads 1.7 times its share of the bandwidth.
 _MOST_SHARE = 1.7
+_LONG = 256  # threads of a row from which on they load vectors
 _LEAST_PART = 4  # points of a thread that are worth a second kernel
 _ROUND_TRIP_SECONDS = 0.9e-6  # block start, a dependent load, the tree of partial sums
 
@@ -30,6 +31,7 @@ class ReduceTile:
         outputs: results in all.
         outputs_per_block: results of a block.
         outputs_per_thread: neighbouring results of a thread (window only).
+        vector: neighbouring points of its sum that a thread loads at once (row only).
         parts: blocks that share one sum, whose results a second kernel adds up.
         laps: times that the threads of a block go on to further results (window only).
         threads_per_output: threads that share one sum.
@@ -43,6 +45,7 @@ class ReduceTile:
     threads_per_output: int
     seconds: float
     laps: int = 1
+    vector: int = 1
     parts: int = 1
 
     @property
@@ -59,9 +62,10 @@ class ReduceTile:
     def describe(self) -> str:
         """One line for people."""
         parts = f", {self.parts} parts" if self.parts > 1 else ""
+        vector = f", {self.vector} points a load" if self.vector > 1 else ""
         return (
             f"{self.outputs_per_block} outputs a block, {self.outputs_per_thread} a thread, "
-            f"{self.threads_per_output} threads an output{parts}"
+            f"{self.threads_per_output} threads an output{vector}{parts}"
         )
 
 
@@ -154,17 +158,41 @@ def _in_parts(
     tiles: Sequence[ReduceTile], operator: Operator, device: Device
 ) -> tuple[ReduceTile, ...]:
     """The tiles, the first one also with its sums split over blocks; the best of these first."""
-    best, *others = (replace(t, seconds=_busy_seconds(t, operator, device)) for t in tiles)
+    best, *others = (
+        replace(t, vector=_vector(t, operator), seconds=_busy_seconds(t, operator, device))
+        for t in tiles
+    )
     _, depth = _counts(operator)
-    split = [
-        replace(best, parts=n)
+    numbers = [
+        n
         for n in range(2, 2 * device.multi_processor_count)
         if depth % n == 0 and depth >= n * best.threads_per_output * _LEAST_PART
     ]
-    split = [replace(t, seconds=_busy_seconds(t, operator, device)) for t in split]
+    split = [replace(best, parts=n) for n in numbers]
+    split = [
+        replace(t, vector=_vector(t, operator), seconds=_busy_seconds(t, operator, device))
+        for t in split
+    ]
     ranked = sorted((best, *split), key=lambda tile: tile.seconds)
     # The other tiles are for those who try several: they keep their order.
     return (ranked[0], *([best] if ranked[0].parts > 1 else []), *others)
+
+
+def _vector(tile: ReduceTile, operator: Operator) -> int:
+    """Points of a long row that a thread can load at once; its loads would wait for one another."""
+    if tile.form != "row" or tile.threads_per_output < _LONG or len(operator.reads) != 1:
+        return 1
+    (read,) = operator.reads
+    last = operator.axes[-1]
+    is_plain = read.is_exact and not read.is_computed and read.tensor.dtype != "bool"
+    if not is_plain or not last.is_reduce or read.contiguous_axis != last.name:
+        return 1
+    own = _counts(operator)[1] // tile.parts
+    if own % tile.threads_per_output:
+        return 1
+    widest = VECTOR_BYTES // read.tensor.element_size
+    others = (factor for name, factor in read.strides.items() if name != last.name)
+    return math.gcd(widest, last.extent, own // tile.threads_per_output, *others)
 
 
 def _busy_seconds(tile: ReduceTile, operator: Operator, device: Device) -> float:
