@@ -99,7 +99,8 @@ CASES = (
          f16(2, 49, 288)),
     case("window_partition", "",
          lambda x: op.reshape(op.permute_dims(op.reshape(x, (2, 2, 7, 2, 7, 24)),
-                                              [0, 1, 3, 2, 4, 5]), (8, 49, 24)), f16(2, 14, 14, 24)),
+                                              [0, 1, 3, 2, 4, 5]), (8, 49, 24)),
+         f16(2, 14, 14, 24)),
     case("channel_shuffle", "", channel_shuffle, f16(2, 12, 14, 14), f16(2, 12, 14, 14)),
     case("concat_aligned", "", lambda *x: op.concat(x, -1), f16(40, 32), f16(40, 64), f16(40, 8)),
     case("concat_misaligned", "", lambda *x: op.concat(x, -1), f16(40, 9), f16(40, 15)),
@@ -140,14 +141,17 @@ def test_all_tiles_compute_what_the_cpu_does(entry: Case, device: str) -> None:
         written = all_tiles(task)
         found = [*written[:6], *written[6::7]]
         errors = written_errors(task.func, found, chosen)
-        wrong = [f"{item.tile}: {e}" for item, e in zip(found, errors, strict=True) if not e <= 1e-3]
+        wrong = [
+            f"{item.tile}: {e}" for item, e in zip(found, errors, strict=True) if not e <= 1e-3
+        ]
         assert not wrong
 
 
 LARGE = (
     case("transpose", "", lambda x: op.permute_dims(x, [1, 0]), f16(2048, 1024)),
     case("concat", "", lambda *x: op.concat(x, -1), f16(8192, 96), f16(8192, 32)),
-    case("padded", "", lambda x: to_nhwc(op.nn.pad(x, [0, 0, 0, 5, 1, 1, 1, 1])), f16(8, 3, 254, 254)),
+    case("padded", "", lambda x: to_nhwc(op.nn.pad(x, [0, 0, 0, 5, 1, 1, 1, 1])),
+         f16(8, 3, 254, 254)),
 )  # fmt: skip
 
 

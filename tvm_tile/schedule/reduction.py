@@ -116,8 +116,11 @@ def _write_shared(
     spatial, reduce = _split_kinds(sch, main)
     row, summed = fuse(sch, spatial), fuse(sch, reduce)
     block, output = sch.split(row, [None, tile.outputs_per_block])
-    serial, part, own = sch.split(summed, [None, tile.threads_per_output, tile.vector])
-    sch.reorder(block, output, serial, part, own)
+    own = []
+    if tile.vector > 1:
+        summed, *own = sch.split(summed, [None, tile.vector])
+    serial, part = sch.split(summed, [None, tile.threads_per_output])
+    sch.reorder(block, output, serial, part, *own)
     along, across = ("threadIdx.x", "threadIdx.y")
     if tile.form == "column":
         along, across = across, along
@@ -126,7 +129,7 @@ def _write_shared(
     sch.bind(part, along)
     if tile.vector > 1:
         _fetch(sch, main, part)
-        sch.unroll(own)
+        sch.unroll(*own)
     after = keep_sum(sch, main, outputs)
     sch.reverse_compute_at(after, output)
     return after
@@ -149,6 +152,8 @@ def _write_parts(
     _, reduce = _split_kinds(sch, main)
     part, _ = sch.split(fuse(sch, reduce), [tile.parts, None])
     own = sch.rfactor(part, 0)
+    *outer, one_part, _ = sch.get_loops(own)
+    sch.reorder(one_part, *outer)  # so that neighbouring threads have neighbouring outputs
     *spatial, added = sch.get_loops(main)
     if len(spatial) < len(sch.get(main).iter_vars):
         sch.reorder(added, *spatial)  # as the block's variables are
