@@ -128,7 +128,6 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
     outputs, depth = _counts(operator)
     largest = max(operator.reads, key=lambda read: read.tensor.size)
     contiguous = largest.contiguous_axis
-    seconds = 0.0
     spatial = {axis.name for axis in operator.spatial_axes if axis.extent > 1}
     resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
     if contiguous in spatial and outputs >= device.warp_size:
@@ -139,7 +138,7 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
         )
         most = device.max_threads_per_block // across
         tiles = [
-            ReduceTile("column", outputs, across, 1, threads, seconds)
+            ReduceTile("column", outputs, across, 1, threads, seconds=0.0)
             for threads in _around(parts, 1, most)
         ]
         return _in_parts(tiles, operator, device)
@@ -148,7 +147,9 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
     wanted = max(lanes, resident // max(1, outputs))
     parts = max(lanes, power_of_two(min(wanted, max(1, depth // 2), device.max_threads_per_block)))
     tiles = [
-        ReduceTile("row", outputs, _rows_of_a_block(outputs, threads, device), 1, threads, seconds)
+        ReduceTile(
+            "row", outputs, _rows_of_a_block(outputs, threads, device), 1, threads, seconds=0.0
+        )
         for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
     ]
     return _in_parts(tiles, operator, device)
@@ -157,7 +158,10 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
 def _in_parts(
     tiles: Sequence[ReduceTile], operator: Operator, device: Device
 ) -> tuple[ReduceTile, ...]:
-    """The tiles, the first one also with its sums split over blocks; the best of these first."""
+    """The tiles with their times, the first one also with its sums split over blocks.
+
+    The best of those with the first one's threads comes first.
+    """
     best, *others = (
         replace(t, vector=_vector(t, operator), seconds=_busy_seconds(t, operator, device))
         for t in tiles

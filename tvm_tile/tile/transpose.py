@@ -50,7 +50,6 @@ class Source:
     Attributes:
         reads: its accesses, of one index each: flat places.
         tested: axes that a choice depends on.
-        dtype: of the value.
     """
 
     reads: tuple[Access, ...]
