@@ -57,6 +57,11 @@ ELEMENTWISE = (
 
 MOVES = (
     case("transpose", "elementwise", lambda x: op.permute_dims(x, [1, 0]), (37, 53)),
+    case("transpose_large", "transpose", lambda x: op.permute_dims(x, [1, 0]), (1160, 1036)),
+    case("nchw_to_nhwc_large", "transpose",
+         lambda x: op.nn.relu(op.permute_dims(x, [0, 2, 3, 1])), (2, 24, 150, 150)),
+    case("pad_large", "transpose", lambda x: op.nn.pad(x, [0, 0, 1, 3]), (1030, 1020)),
+    case("concat_large", "transpose", lambda *x: op.concat(x, -1), (40_001, 12), (40_001, 20)),
     case("nchw_to_nhwc", "elementwise", lambda x: op.permute_dims(x, [0, 2, 3, 1]), (2, 3, 5, 8)),
     case("transpose_rank6", "elementwise",
          lambda x: op.permute_dims(x, [0, 5, 3, 1, 4, 2]), (2, 3, 2, 4, 3, 2)),
@@ -113,6 +118,7 @@ REDUCTIONS = (
     # Depth fits the threads, outputs do not fit the blocks.
     case("sum_short_rows", "row", along("sum", [1]), (5000, 49)),
     case("sum_even_rows", "row", along("sum", [1]), (1031, 64)),
+    case("mean_of_channels", "column", along("mean", [1, 2]), (1, 128, 128, 64)),
     case("sum_even_columns", "column", along("sum", [0]), (2048, 66)),
     case("sum_many_rows", "window", along("sum", [1]), (1031, 9)),
     case("sum_few_columns", "row", along("sum", [0]), (517, 3)),

@@ -101,6 +101,18 @@ def candidate_errors(case: Case, device: Device, rule: Rule, count: int) -> list
     return errors
 
 
+def written_errors(func: tirx.PrimFunc, written: list[Any], device: Device) -> list[float]:
+    """The largest error of each of a function's schedules."""
+    scheduled = {
+        f"kernel_{rank}": item.func.with_attr("tirx.is_scheduled", True)
+        for rank, item in enumerate(written)
+    }
+    loaded = load_program(build_program(_with_main(tvm.IRModule(scheduled)), device), device.name)
+    host = loaded.machine.module.imports[0]
+    gpu = tvm.cpu() if device.kernel_language == "opencl" else tvm.cuda(0)
+    return [_largest_error(func, host[name], gpu) for name in scheduled]
+
+
 def _with_main(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` as a whole program, whose ``main`` calls nothing."""
     builder = relax.BlockBuilder()

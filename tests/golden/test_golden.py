@@ -27,6 +27,8 @@ NAMES = (
     "softmax",
     "conv_depthwise",
     "sum_even_rows",
+    "mean_of_channels",
+    "transpose_large",
 )
 ENTRIES = {
     **{entry.name: entry for entry in CASES if entry.name in NAMES},

@@ -123,8 +123,10 @@ def test_flat_vectors_run_across_rows_that_every_access_has_whole() -> None:
 def check_reduction(tile: ReduceTile, operator: Operator, device: Device) -> None:
     outputs = math.prod(axis.extent for axis in operator.spatial_axes)
     assert tile.outputs == outputs
-    assert tile.grid * tile.outputs_per_block >= outputs
-    assert (tile.grid - 1) * tile.outputs_per_block < outputs
+    sums = outputs * tile.parts
+    assert tile.grid * tile.outputs_per_block >= sums
+    assert (tile.grid - 1) * tile.outputs_per_block < sums
+    assert math.prod(axis.extent for axis in operator.reduce_axes) % tile.parts == 0
     assert tile.outputs_per_block % tile.outputs_per_thread == 0
     assert 1 <= tile.block_size <= device.max_threads_per_block
     assert is_power_of_two(tile.threads_per_output)
@@ -146,6 +148,19 @@ def test_a_sum_over_columns(length: int, columns: int, device: Device) -> None:
     tile = construct_reduction(operator, device)[0]
     check_reduction(tile, operator, device)
     assert tile.form == ("column" if columns >= device.warp_size else "row")
+
+
+def test_few_sums_are_split_over_blocks_and_many_are_not() -> None:
+    assert construct_reduction(column_sum(65536, 64), H200)[0].parts >= 64
+    assert construct_reduction(row_sum(2, 1 << 22), H200)[0].parts >= 64
+    assert construct_reduction(row_sum(512, 1 << 16), H200)[0].parts == 1
+    assert construct_reduction(column_sum(4096, 8192), H200)[0].parts == 1
+    assert construct_reduction(column_sum(65537, 64), H200)[0].parts == 1  # a prime
+
+
+def test_long_rows_are_loaded_in_vectors_that_divide_them() -> None:
+    assert construct_reduction(row_sum(512, 1 << 16), H200)[0].vector == 4
+    assert construct_reduction(row_sum(512, 65535), H200)[0].vector == 1
 
 
 def test_few_long_rows_share_many_threads() -> None:

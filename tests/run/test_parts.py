@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from kernel_cases import bias_relu, case, conv, i32, mm, residual
+from kernel_cases import along, bias_relu, case, conv, i32, mm, residual
 from kernels import Case, largest_errors
 from scheduled import relax_module
 from tvm.relax import op
@@ -33,6 +33,17 @@ CASES = (
     case("of_relu", "contraction elementwise",
          lambda x, w: op.matmul(op.nn.relu(x), w), (31, 1031), (1031, 45)),
     case("int32", "contraction", mm("NN"), i32(17, 190), i32(190, 23)),
+    case("sum_columns", "column", along("sum", [0]), (8192, 40)),
+    case("sum_columns_odd", "column", along("sum", [0]), (9000, 33)),
+    case("mean_of_channels", "column", along("mean", [1, 2], keepdims=True), (1, 96, 96, 64)),
+    case("mean_of_relu_of_channels", "column",
+         lambda x, y: op.exp(op.mean(op.nn.relu(op.add(x, y)), [1, 2])),
+         (2, 60, 96, 40), (2, 60, 96, 40)),
+    case("sum_rows", "row", along("sum", [1]), (2, 65536 * 4)),
+    case("sum_squares_of_rows", "row",
+         lambda x: op.sqrt(op.sum(op.multiply(x, x), [2])), (1, 3, 99000)),
+    case("max_of_all", "row", along("max"), (3, 512, 250)),
+    case("sum_of_integers", "row", along("sum", [0, 1]), i32(700, 300)),
     case("conv", "contraction", conv(padding=1), (2, 70, 9, 9), (20, 70, 3, 3)),
     case("conv_prime", "contraction", conv(padding=1), (1, 131, 9, 9), (20, 131, 3, 3)),
     case("conv1x1_stride", "contraction", conv(strides=2), (1, 130, 9, 9), (20, 130, 1, 1)),

@@ -53,7 +53,7 @@ def extract_operator(block: SBlock) -> Operator | None:
     body = block.body
     if axes is None or not isinstance(body, tirx.BufferStore):
         return None
-    names = _Names({v.var: axis.name for v, axis in zip(block.iter_vars, axes, strict=True)})
+    names = Names({v.var: axis.name for v, axis in zip(block.iter_vars, axes, strict=True)})
     for v in block.iter_vars:
         names.ranges.bind(v.var, v.dom)
     write = _access(body.buffer, body.indices, names)
@@ -104,7 +104,7 @@ def _guarded_buffers(expr: Any) -> list[Any]:
     return [load.source for guard in guards for load in loads_in(guard)]
 
 
-def _access(buffer: Any, indices: Any, names: _Names) -> Access | None:
+def _access(buffer: Any, indices: Any, names: Names) -> Access | None:
     shape = buffer.ty.shape if hasattr(buffer, "ty") else buffer.shape
     if not all(isinstance(extent, tirx.IntImm) for extent in shape):
         return None
@@ -113,7 +113,7 @@ def _access(buffer: Any, indices: Any, names: _Names) -> Access | None:
     return Access(tensor, tuple(affine_index(index, names) for index in indices))
 
 
-class _Names:
+class Names:
     """Axis names of a block's variables, with their ranges for the simplifier."""
 
     def __init__(self, axes: dict[Any, str]) -> None:
@@ -121,7 +121,7 @@ class _Names:
         self.ranges = sym.Analyzer()
 
 
-def affine_index(expr: Any, names: _Names) -> AffineIndex:
+def affine_index(expr: Any, names: Names) -> AffineIndex:
     """``expr`` as an affine form of the axes in ``names``; inexact where it is none.
 
     Reshapes leave ``(j // 768 + i) % 128``, which is ``i`` within the ranges of the axes.

@@ -14,6 +14,7 @@ Each output becomes one kernel; everything between input and output is inlined.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from tvm.s_tir import Schedule
@@ -21,9 +22,11 @@ from tvm.s_tir import Schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import bind_flat
 from tvm_tile.tile.plain import PlainTile, construct_plain
+from tvm_tile.tile.transpose import construct_flat
 
 
 def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
@@ -41,8 +44,20 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
-    operator = extract_operator(sch.get(sch.get_sblock(name)))
-    return construct_plain(operator, device) if operator else (_opaque(sch, name, device),)
+    block = sch.get(sch.get_sblock(name))
+    operator = extract_operator(block)
+    tiles = construct_plain(operator, device) if operator else (_opaque(sch, name, device),)
+    output = read_output(block)
+    if output is None:
+        return tiles
+    # The model of plain tiles counts each byte once; how a warp's threads read costs more.
+    return tuple(
+        replace(
+            tile,
+            seconds=max(tile.seconds, construct_flat(output.copy, tile.vector, device).seconds),
+        )
+        for tile in tiles
+    )
 
 
 def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:

@@ -23,6 +23,7 @@ from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Rule, Scheduled, Task
 from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.schedule.transpose import schedule_transpose
 from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.schedule.window import schedule_window
 
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     schedule_contraction,
     schedule_window,
     schedule_reduction,
+    schedule_transpose,
     schedule_elementwise,
 )
 T = TypeVar("T")

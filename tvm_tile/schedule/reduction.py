@@ -16,6 +16,11 @@ Three forms, by where the summed elements lie in memory:
 
 * *column*: the outputs are neighbours; threadIdx.x runs over outputs, threadIdx.y over parts
   of the reduction.
+
+Where there are too few outputs to fill the device, the last two split their sums over blocks, too::
+
+    for part, row: P[part, row] = sum of A[row, part * length + k]     as above
+    for row in blockIdx, threadIdx:  out = f(sum of P[part, row])      as a window
 """
 
 from __future__ import annotations
@@ -23,10 +28,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
-from tvm_tile.device.device import VECTOR_BYTES
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import copy_guard
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
@@ -53,18 +59,22 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
         return ()
     construct = construct_window if is_window(operator) else construct_reduction
     tiles = construct(operator, task.device)[:count]
-    return tuple(partial(_written, sch, form, tile) for tile in tiles)
+    return tuple(partial(_written, sch, form, task.device, tile) for tile in tiles)
 
 
-def _written(sch: Schedule, form: NormalForm, tile: ReduceTile) -> Scheduled | None:
+def _written(sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile) -> Scheduled | None:
     write = write_window if tile.form == "window" else _write_shared
     sch = sch.copy()
     main = sch.get_sblock(form.reductions[0])
     try:
-        after = write(sch, main, form.outputs, tile)
+        if tile.parts > 1:
+            func = _write_parts(sch, main, form.outputs, tile, device)
+        else:
+            func = copy_guard(sch, main, write(sch, main, form.outputs, tile))
     except ScheduleError:
         return None
-    func = copy_guard(sch, main, after)
+    if func is None:
+        return None
     return Scheduled(func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds)
 
 
@@ -96,6 +106,7 @@ def _split_kinds(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[Loo
     """Spatial and summed loops of a block, spatial ones first; never without a spatial loop."""
     kinds = [v.iter_type for v in sch.get(block).iter_vars]
     loops = list(sch.get_loops(block))
+    kinds = [0] * (len(loops) - len(kinds)) + kinds  # a unit loop of before has no variable
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
     summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
     if not spatial:
@@ -140,3 +151,24 @@ def _load_vectors(sch: Schedule, main: SBlockRV, part: LoopRV, vector: int) -> N
         outer, inner = sch.split(flat, [None, min(vector, VECTOR_BYTES // tensor.element_size)])
         sch.unroll(outer)
         sch.vectorize(inner)
+
+
+def _write_parts(
+    sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], tile: ReduceTile, device: Device
+) -> tirx.PrimFunc | None:
+    """Both kernels of a sum in parts; ``None`` if what adds the parts cannot be analysed."""
+    _, reduce = _split_kinds(sch, main)
+    part, _ = sch.split(fuse(sch, reduce), [tile.parts, None])
+    own = sch.rfactor(part, 0)
+    *outer, one_part, _ = sch.get_loops(own)
+    sch.reorder(one_part, *outer)  # so that neighbouring threads have neighbouring outputs
+    *spatial, added = sch.get_loops(main)
+    if len(spatial) < len(sch.get(main).iter_vars):
+        sch.reorder(added, *spatial)  # as the block's variables are
+    operator = extract_operator(sch.get(main))
+    if operator is None:
+        return None
+    total = write_window(sch, main, outputs, construct_window(operator, device)[0])
+    names = [str(sch.get(block).name_hint) for block in (main, total)]
+    guarded = Schedule(copy_guard(sch, own, _write_shared(sch, own, (), tile)))
+    return copy_guard(guarded, *map(guarded.get_sblock, names))

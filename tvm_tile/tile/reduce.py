@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,9 @@ from tvm_tile.tile.walk import vector_of_sum
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
 _SHARE = 6  # points of a row that are worth a thread, where there are rows enough
 _LEAST_LANES = 4  # of a row: together they read a sector or so
+# An H200's multiprocessor alone reads 1.7 times its share of the bandwidth.
+_MOST_SHARE = 1.7
+_LEAST_PART = 4  # points of a thread that are worth a second kernel
 _ROUND_TRIP_SECONDS = 0.9e-6  # block start, a dependent load, the tree of partial sums
 
 
@@ -27,10 +31,11 @@ class ReduceTile:
         outputs: results in all.
         outputs_per_block: results of a block.
         outputs_per_thread: neighbouring results of a thread (window only).
+        vector: neighbouring points of its sum that a thread loads at once (row only).
+        parts: blocks that share one sum, whose results a second kernel adds up.
         laps: times that the threads of a block go on to further results (window only).
         threads_per_output: threads that share one sum.
         seconds: predicted time.
-        vector: neighbouring elements that a thread loads at once (row only).
     """
 
     form: str
@@ -41,11 +46,12 @@ class ReduceTile:
     seconds: float
     laps: int = 1
     vector: int = 1
+    parts: int = 1
 
     @property
     def grid(self) -> int:
         """Blocks of the kernel."""
-        return -(-self.outputs // self.outputs_per_block)
+        return -(-self.outputs * self.parts // self.outputs_per_block)
 
     @property
     def block_size(self) -> int:
@@ -55,10 +61,11 @@ class ReduceTile:
 
     def describe(self) -> str:
         """One line for people."""
+        parts = f", {self.parts} parts" if self.parts > 1 else ""
+        vector = f", {self.vector} points a load" if self.vector > 1 else ""
         return (
             f"{self.outputs_per_block} outputs a block, {self.outputs_per_thread} a thread, "
-            f"{self.threads_per_output} threads an output"
-            + (f", vectors of {self.vector}" if self.vector > 1 else "")
+            f"{self.threads_per_output} threads an output{vector}{parts}"
         )
 
 
@@ -121,7 +128,6 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
     outputs, depth = _counts(operator)
     largest = max(operator.reads, key=lambda read: read.tensor.size)
     contiguous = largest.contiguous_axis
-    seconds = _memory_seconds(operator, device)
     spatial = {axis.name for axis in operator.spatial_axes if axis.extent > 1}
     resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
     if contiguous in spatial and outputs >= device.warp_size:
@@ -131,10 +137,11 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
             min(wanted, max(1, depth // 4), device.max_threads_per_block // across)
         )
         most = device.max_threads_per_block // across
-        return tuple(
-            ReduceTile("column", outputs, across, 1, threads, seconds)
+        tiles = [
+            ReduceTile("column", outputs, across, 1, threads, seconds=0.0)
             for threads in _around(parts, 1, most)
-        )
+        ]
+        return _in_parts(tiles, operator, device)
     # Several short rows share a warp: each thread has loads in flight, and few partial sums meet.
     vector = vector_of_sum(operator)
     loads = depth // vector
@@ -143,18 +150,53 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
     )
     wanted = max(lanes, resident // max(1, outputs))
     parts = max(lanes, power_of_two(min(wanted, max(1, loads // 2), device.max_threads_per_block)))
-    return tuple(
+    tiles = [
         ReduceTile(
             "row",
             outputs,
             _rows_of_a_block(outputs, threads, device),
             1,
             threads,
-            seconds,
+            seconds=0.0,
             vector=vector,
         )
         for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
-    )
+    ]
+    return _in_parts(tiles, operator, device)
+
+
+def _in_parts(
+    tiles: Sequence[ReduceTile], operator: Operator, device: Device
+) -> tuple[ReduceTile, ...]:
+    """The tiles with their times, the first one also with its sums split over blocks.
+
+    The best of those with the first one's threads comes first.
+    """
+    best, *others = (replace(t, seconds=_busy_seconds(t, operator, device)) for t in tiles)
+    _, depth = _counts(operator)
+    numbers = [
+        n
+        for n in range(2, 2 * device.multi_processor_count)
+        if depth % n == 0 and depth >= n * best.threads_per_output * _LEAST_PART
+    ]
+    split = [replace(best, parts=n, vector=math.gcd(best.vector, depth // n)) for n in numbers]
+    split = [replace(t, seconds=_busy_seconds(t, operator, device)) for t in split]
+    ranked = sorted((best, *split), key=lambda tile: tile.seconds)
+    # The other tiles are for those who try several: they keep their order.
+    return (ranked[0], *([best] if ranked[0].parts > 1 else []), *others)
+
+
+def _busy_seconds(tile: ReduceTile, operator: Operator, device: Device) -> float:
+    """Predicted time where there may be fewer blocks than fill the device."""
+    share = min(1.0, tile.grid / device.multi_processor_count)
+    bandwidth = device.memory(MemoryLevel.GLOBAL).bandwidth * min(1.0, _MOST_SHARE * share)
+    stream = max(operator.traffic / bandwidth, _ROUND_TRIP_SECONDS)
+    compute = operator.total_flops / device.flops("float32") / share
+    seconds = max(stream, compute) + device.launch_latency
+    if tile.parts > 1:
+        sums = (tile.parts + 1) * operator.write.tensor.size
+        seconds += float(sum_seconds(sums, device))
+    return seconds
 
 
 def _rows_of_a_block(outputs: int, threads: int, device: Device) -> int:
