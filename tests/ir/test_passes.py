@@ -204,3 +204,22 @@ class TestKeepGraphResults:
             builder.emit_func_output(builder.emit(call))
         before = builder.get()
         tvm.ir.assert_structural_equal(KeepGraphResults()(before), before)
+
+
+class TestMarkSpreads:
+    """Channel attention: a convolution of one place, multiplied with the whole image."""
+
+    def gated(self, x: relax.Expr, w: relax.Expr) -> relax.Expr:
+        pooled = op.mean(x, [2, 3], keepdims=True)
+        return op.multiply(x, op.sigmoid(op.nn.conv2d(pooled, w)))
+
+    def test_the_image_is_not_written_by_the_small_product(self) -> None:
+        mod = module(self.gated, (1, 64, 40, 40), (64, 64, 1, 1))
+        assert kernels(mod) == 3  # the mean, the convolution with its sigmoid, the image
+
+    def test_what_a_large_product_goes_through_stays_with_it(self) -> None:
+        def scaled(x: relax.Expr, w: relax.Expr, scale: relax.Expr) -> relax.Expr:
+            return op.multiply(op.nn.conv2d(x, w), scale)
+
+        mod = module(scaled, (1, 64, 40, 40), (64, 64, 1, 1), (1, 64, 1, 1))
+        assert kernels(mod) == 1

@@ -7,6 +7,7 @@ from tvm_tile.passes.fuse_tiles import FuseTiles
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
+from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
 from tvm_tile.passes.multiply_powers import MultiplyPowers
 from tvm_tile.passes.narrow_products import NarrowProducts
@@ -30,6 +31,7 @@ __all__ = [
     "KeepGraphResults",
     "LiftWorkspaces",
     "MarkReductions",
+    "MarkSpreads",
     "MeasureCandidates",
     "MultiplyPowers",
     "NarrowProducts",
