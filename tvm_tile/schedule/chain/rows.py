@@ -92,7 +92,7 @@ class Rows:
                 ib.buffer_store(self.scores, value, [i])
         extent = self._chain.keys.extent
         if extent % self._tile.keys:
-            outside = tirx.const(self._weights.lowest or 0.0, "float32")
+            outside = tirx.const(-math.inf if self._is_softmax else 0.0, "float32")
             with ib.If(first > extent - self._tile.keys), ib.Then():
                 for i, _, key in self._elements():
                     value = tirx.Select(first + key < extent, self.scores[i], outside)
@@ -133,7 +133,10 @@ class Rows:
             return
         for half in range(2):
             total = T.cuda.warp_reduce(self._total[half], "sum", width=_ROW_THREADS)
-            ib.buffer_store(self._scale, tirx.const(1.0, "float32") / total, [half])
+            scale = tirx.const(1.0, "float32") / total
+            if self._weights.is_safe:
+                scale = tirx.Select(total > 0, scale, tirx.const(0.0, "float32"))
+            ib.buffer_store(self._scale, scale, [half])
         self.scale(sums)
 
     def pack(self, packed: Any) -> None:

@@ -29,12 +29,13 @@ from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, pl
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
 from tvm_tile.tile.chain import Chain, ChainTile, connect, construct_chain, with_axes_of
 
-_PLAIN, _SOFTMAX = 2, 4  # reductions
+# Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
+_PLAIN, _SOFTMAX, _SAFE_SOFTMAX = 2, 4, 5
 
 
 def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for two products, one behind the other, perhaps with a softmax in between."""
-    if len(task.graph.reductions) not in (_PLAIN, _SOFTMAX):
+    if len(task.graph.reductions) not in (_PLAIN, _SOFTMAX, _SAFE_SOFTMAX):
         return ()
     sch = Schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import loads_in
@@ -27,12 +28,14 @@ class Weights:
         axes: variable of ``value`` -> the axis that it stands for.
         lowest: what the maximum of a row starts at, where the elements become a softmax's; else
             None, and they are the weights.
+        is_safe: whether a row all of whose elements are minus infinity has weights of zero.
     """
 
     value: Any
     scores: Any
     axes: Mapping[Any, str]
     lowest: float | None
+    is_safe: bool = False
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -69,7 +72,7 @@ class Weights:
         def variable(var: Any) -> Any:
             if var not in self.axes:
                 return var
-            value = place[self.axes[var]]
+            value = place.get(self.axes[var], tirx.const(0))  # of one element
             dtype = str(var.ty.dtype)
             return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
@@ -91,7 +94,8 @@ def read_weights(
     """What blocks between two products, and the second one's left factor, make of scores.
 
     Args:
-        between: none, or the maximum and the sum of a softmax's rows.
+        between: none, or the maximum and the sum of a softmax's rows, perhaps with a flag whether
+            any element of the row is not minus infinity.
         weight: the factor, an expression of scores and of what ``between`` writes.
         scores: the first product's output.
         first: that product.
@@ -105,15 +109,52 @@ def read_weights(
         return None
     if not between:
         return Weights(weight, scores, axes, None)
-    most, total = between
+    flags = [block for block in between if "int" in str(block.body.buffer.ty.dtype)]
+    sums = [block for block in between if block not in flags]
+    if len(sums) != 2 or len(flags) > 1:
+        return None
+    most, total = sums
+    if flags:
+        weight = _unless_empty(weight, flags[0].body.buffer)
     value = _exponent(_numerator(weight, total.body.buffer), most.body.buffer)
     lowest = most.init.value
     if value is None or not isinstance(lowest, tirx.FloatImm):
         return None
-    others = (_largest(most), _exponent(_summand(total), most.body.buffer))
+    others = [_largest(most), _exponent(_summand(total), most.body.buffer)]
+    others += [_flagged(flag) for flag in flags]
     if any(other is None or not _is_same_score(value, other, scores) for other in others):
         return None
-    return Weights(value, scores, axes, float(lowest.value))
+    return Weights(value, scores, axes, float(lowest.value), bool(flags))
+
+
+def _unless_empty(weight: Any, flag: Any) -> Any | None:
+    """``x`` of ``0 if no flag is set else x``."""
+    choice = without_casts(weight)
+    if not isinstance(choice, tirx.Select) or not isinstance(choice.true_value, tirx.FloatImm):
+        return None
+    loads = loads_in(choice.condition)
+    if float(choice.true_value.value) or not all(_is_of(load, flag) for load in loads):
+        return None
+    dtype = str(flag.ty.dtype)
+    outcomes = []
+    for value in range(2):
+        entry = (ir.TensorLoad, lambda _, value=value: tirx.const(value, dtype))
+        condition = tvm_ffi.structural_map(choice.condition, [entry], order="post")
+        outcomes.append(sym.Analyzer().can_prove(condition))
+    return choice.false_value if outcomes == [True, False] else None
+
+
+def _flagged(block: SBlock) -> Any | None:
+    """``x`` of ``flag = max(flag, x != -inf)``."""
+    value = block.body.value
+    if not isinstance(value, tirx.Max) or not _is_of(value.a, block.body.buffer):
+        return None
+    test = without_casts(value.b)
+    if not isinstance(test, tirx.Not) or not isinstance(test.a, tirx.EQ):
+        return None
+    other = test.a.b
+    is_infinite = isinstance(other, tirx.FloatImm) and float(other.value) == -math.inf
+    return test.a.a if is_infinite else None
 
 
 def without_casts(expr: Any) -> Any:
@@ -172,9 +213,8 @@ def _is_same_score(value: Any, other: Any, scores: Any) -> bool:
         theirs: mine for mine, theirs in zip(*places, strict=False) if isinstance(theirs, tirx.Var)
     }
     entry = (tirx.Var, lambda var: names.get(var, var))
-    return bool(
-        tvm_ffi.structural_equal(tvm_ffi.structural_map(other, [entry], order="post"), value)
-    )
+    theirs = tvm_ffi.structural_map(without_casts(other), [entry], order="post")
+    return bool(tvm_ffi.structural_equal(theirs, without_casts(value)))
 
 
 def _in_float32(expr: Any, load: Callable[[Any], Any]) -> Any:
