@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 import tvm
+import tvm_ffi
 from kernel_cases import boolean, case, i8, i32
 from kernels import Case, Input, prim_functions, written_errors
+from tvm import ir, tirx
 from tvm.relax import op
 
+from tvm_tile import compat
 from tvm_tile.device import find_device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.graph.extract import extract
@@ -24,6 +27,7 @@ cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GP
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 DEVICES = [pytest.param("emulated", marks=emulated), pytest.param("auto", marks=cuda)]
 H200 = find_device("nvidia/h200")
+ACCESSES = (ir.TensorLoad, tirx.BufferStore)
 
 
 def f16(*shape: int) -> Input:
@@ -145,6 +149,28 @@ def test_all_tiles_compute_what_the_cpu_does(entry: Case, device: str) -> None:
             f"{item.tile}: {e}" for item, e in zip(found, errors, strict=True) if not e <= 1e-3
         ]
         assert not wrong
+
+
+def vector_indices(scheduled: Scheduled) -> list[Any]:
+    """The indices of all accesses of a schedule's kernels to several elements at once."""
+    mod = tvm.IRModule({"main": scheduled.func.with_attr("global_symbol", "main")})
+    found: list[Any] = []
+    entries = [(kind, lambda node: found.extend(node.indices)) for kind in ACCESSES]
+    for kernel in compat.lower_module(mod, compat.make_target(H200)).kernels:
+        for func in kernel.module.functions.values():
+            tvm_ffi.structural_walk(func.body, entries, order="pre")
+    return [index for index in found if "x" in str(index.ty.dtype)]
+
+
+@pytest.mark.parametrize("entry", CASES, ids=[entry.name for entry in CASES])
+def test_elements_of_a_vector_are_neighbours(entry: Case) -> None:
+    """Else an index is computed for each: NVRTC refuses eight, and four are moved one by one."""
+    for task in tasks(entry, H200):
+        written = all_tiles(task)
+        for scheduled in (written[0], *written[1::4]):
+            indices = vector_indices(scheduled)
+            apart = [i for i in indices if not isinstance(i, tirx.Ramp) or int(i.stride) != 1]
+            assert not apart, scheduled.tile
 
 
 LARGE = (

@@ -219,13 +219,13 @@ class _Writer:
                 values.append((var, self.placed(part, rounds.each)))
         target = self.digits.buffers[-1][0]
         value = substituted(self.placed(self.value, rounds.each), values)
-        index = self.placed(self.digits.place, rounds.first) + lane
+        tensor, first = self.shaped(target, self.placed(self.digits.place, rounds.first))
         if vector > 1:
             own = self.buffer("result", vector, str(target.ty.dtype), "local")
             body = tirx.BufferStore(own, value, [lane])
             statements.append(self.loop(lane, vector, tirx.ForKind.UNROLLED, body))
             value = tirx.BufferLoad(own, [lane])
-        body = tirx.BufferStore(target, value, [index])
+        body = tirx.BufferStore(tensor, value, _moved(first, lane))
         statements.append(self.loop(lane, vector, tirx.ForKind.VECTORIZED, body))
         inner: Any = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
         guarded = self.guarded(rounds.test, inner)
@@ -235,7 +235,8 @@ class _Writer:
         """A part whose loads go on by a lane each from the first, and whose tests do not."""
 
         def load(node: ir.TensorLoad) -> Any:
-            return tirx.BufferLoad(node.source, [node.indices[0] + rounds.lane])
+            tensor, first = self.shaped(node.source, node.indices[0])
+            return tirx.BufferLoad(tensor, _moved(first, rounds.lane))
 
         moved = tvm_ffi.structural_map(part, (ir.TensorLoad, load), order="post")
         return self.placed(moved, rounds.first)
@@ -248,24 +249,18 @@ class _Writer:
         return substituted(expr, pairs)
 
     def with_shapes(self, statement: Any) -> Any:
-        """``statement`` with the tensors that callers know for their flat stand-ins."""
-
-        def shaped(buffer: Any, flat: Any) -> tuple[Any, list[Any]] | None:
-            for own, original in self.digits.buffers:
-                if own.same_as(buffer):
-                    return original, _unflattened(flat, [int(n) for n in original.ty.shape])
-            return None
+        """``statement`` with loads from the tensors that callers know for their stand-ins."""
 
         def load(node: ir.TensorLoad) -> Any:
-            found = shaped(node.source, node.indices[0])
-            return tirx.BufferLoad(*found) if found else node
+            is_flat = any(flat.same_as(node.source) for flat, _ in self.digits.buffers)
+            return tirx.BufferLoad(*self.shaped(node.source, node.indices[0])) if is_flat else node
 
-        def store(node: tirx.BufferStore) -> Any:
-            found = shaped(node.buffer, node.indices[0])
-            return tirx.BufferStore(found[0], node.value, found[1]) if found else node
+        return tvm_ffi.structural_map(statement, ((ir.TensorLoad, load),), order="post")
 
-        entries = [(ir.TensorLoad, load), (tirx.BufferStore, store)]
-        return tvm_ffi.structural_map(statement, entries, order="post")
+    def shaped(self, stand_in: Any, place: Any) -> tuple[Any, list[Any]]:
+        """The tensor that a flat one stands for, and its indices of a flat place."""
+        (tensor,) = (own for flat, own in self.digits.buffers if flat.same_as(stand_in))
+        return tensor, _unflattened(place, [int(extent) for extent in tensor.ty.shape])
 
     def loop(self, var: Any, extent: int, kind: Any, body: Any) -> Any:
         """A loop around ``body``, with a variable of its own."""
@@ -297,6 +292,15 @@ def _unflattened(flat: Any, shape: Sequence[int]) -> list[Any]:
         places.append(tirx.floormod(high, extent) if dimension else high)
         count *= extent
     return places[::-1]
+
+
+def _moved(first: Sequence[Any], lane: Any) -> list[Any]:
+    """Indices of a vector's elements, given those of its first.
+
+    A vector may go on in the next row. Its lane still counts on in the last dimension, as memory
+    does: divided among the dimensions, TVM would compute an index for each element.
+    """
+    return [*first[:-1], *(last + lane for last in first[-1:])]  # of a scalar, none
 
 
 def write_transpose(
