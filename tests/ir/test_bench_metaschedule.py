@@ -94,7 +94,9 @@ def test_tunes_resumes_and_is_found_again(case: Case, function: Any, tmp_path: P
     assert second.last.best_s == pytest.approx(1e-3 / len(tried))
     assert second.last.seconds > first.last.seconds > 0
     # No candidate of the first run was tried again.
-    assert len({kernel.source for a in tried for kernel in a.kernels}) == len(tried)
+    # (Two of one run may well have the same text.)
+    texts = [{kernel.source for kernel in artifact.kernels} for artifact in tried]
+    assert set.union(*texts[:4]).isdisjoint(set.union(*texts[4:]))
     lines = lzma.decompress((tmp_path / "M9_float32.records.json.xz").read_bytes()).splitlines()
     seconds = [json.loads(line)[1][1] for line in lines]
     assert [min(own) > 1e9 for own in seconds] == [n == 1 for n in range(len(tried))]
