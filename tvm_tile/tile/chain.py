@@ -175,11 +175,11 @@ def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
 
 
 def _are_linked(first: Product, second: Product) -> bool:
-    """Whether rows are rows, the keys are the depth, and nothing else is summed."""
+    """Whether rows are rows, the keys are the depth, all of them, and nothing else is summed."""
     rows, keys = first.left.free, first.right.free
     is_row = second.left.free == rows and len(rows) == 1
-    is_key = len(keys) == 1 and second.depth.name == keys[0].name
-    same_batch = {axis.name for axis in first.batch} == {axis.name for axis in second.batch}
+    is_key = len(keys) == 1 and second.depth == replace(keys[0], is_reduce=True)
+    same_batch = set(first.batch) == set(second.batch)
     return is_row and is_key and same_batch and not first.steps and not second.steps
 
 
