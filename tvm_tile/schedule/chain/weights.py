@@ -117,8 +117,8 @@ def read_weights(
 
 
 def without_casts(expr: Any) -> Any:
-    """What is cast, perhaps several times."""
-    while isinstance(expr, tirx.Cast):
+    """What is cast from float to float, perhaps several times."""
+    while isinstance(expr, tirx.Cast) and _is_float(expr) and _is_float(expr.value):
         expr = expr.value
     return expr
 
