@@ -104,6 +104,12 @@ def _others() -> list[Case]:
         _case("negative", attention(-0.5), (2, 3), (*half[2:], 64, 64)),
         _case("steep", attention(40.0, rounded=False), (2, 3), (100, 400, 64, 64)),
         Case(
+            "rows_hidden",
+            "chain",
+            attention(0.125, hidden(72, 88), rounded=False),
+            tuple(Input((2, 3, size, 64), "float16") for size in (72, 88, 88)),
+        ),
+        Case(
             "causal",
             "chain",
             attention(0.125, causal(200)),
@@ -115,6 +121,17 @@ def _others() -> list[Case]:
 def causal(keys: int) -> Body:
     keep = np.tril(np.ones((keys, keys), "bool"))
     return lambda scores, dtype: masked(scores, dtype, relax.const(keep))
+
+
+def hidden(rows: int, keys: int) -> Body:
+    """The last keys, and all of some rows, at the lowest number, as padded sentences are masked.
+
+    The weights of a row that is hidden are all the same.
+    """
+    keep = np.ones((rows, keys), "bool")
+    keep[:, -5:] = keep[10:20] = False
+    lowest = float(np.finfo("float32").min)
+    return lambda scores, dtype: op.where(relax.const(keep), scores, constant(lowest, dtype))
 
 
 CHAIN_CASES = (*_sizes(), *_others())
