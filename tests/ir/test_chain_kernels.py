@@ -25,7 +25,7 @@ from tvm_tile.schedule.chain import schedule_chain
 H200 = find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in CHAIN_CASES}
 SAMPLES = 3
-BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased")
+BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden")
 SIZE = (2, 3, 96, 64)
 HALVES = tuple(Input(SIZE, "float16") for _ in range(3))
 

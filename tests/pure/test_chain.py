@@ -12,7 +12,14 @@ from operators import access, axes, einsum, index, letters
 from tvm_tile.device import find_device, with_tf32
 from tvm_tile.device.device import MemoryLevel
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
-from tvm_tile.tile.chain import Chain, ChainTile, connect, construct_chain, with_axes_of
+from tvm_tile.tile.chain import (
+    Chain,
+    ChainTile,
+    connect,
+    construct_chain,
+    is_along_rows,
+    with_axes_of,
+)
 
 H200 = find_device("nvidia/h200")
 SIZES = {"b": 2, "h": 3, "q": 200, "k": 130, "d": 64}
@@ -190,6 +197,47 @@ class TestLinks:
         """What is left out takes part in a softmax; blocks are counted by the first product."""
         first = scores(b=4)
         assert connected(first, behind(first, **{name: size})) is None
+
+
+def along(*words: str, use: str = "bhi", **sizes: int) -> bool:
+    """Whether results of these axes of the scores are of rows, and used where ``use`` says."""
+    first = scores(**sizes)
+    second = behind(first)
+    extents = dict(zip("bhij", first.write.tensor.shape, strict=True))
+    handed = second.reads[0]
+    found, used = [], []
+    for number, word in enumerate(words):
+        shape = tuple(extents[name] for name in word)
+        result = access(f"m{number}", shape, *letters(word)).tensor
+        summed = "".join(name for name in extents if name not in word)
+        write = replace(handed, tensor=result, indices=tuple(letters(word)))
+        found.append(
+            Operator(f"m{number}", axes(summed, **extents), (handed, *used), write, 1)
+        )
+        used.append(replace(write, indices=tuple(letters(use))))
+    second = replace(second, reads=(*second.reads, *used))
+    named = [with_axes_of(first, operator) for operator in (*found, second)]
+    return is_along_rows(attention(**sizes), [op for op in named if op is not None])
+
+
+class TestBetween:
+    """What is of a row of scores, such as a softmax's maximum and its sum."""
+
+    def test_a_result_for_each_row(self) -> None:
+        assert along("bhi")
+        assert along("bhi", "bhi")
+        assert along("bhi", "bhi", b=1)
+        assert along()
+
+    def test_results_of_something_else(self) -> None:
+        for word in ("bhj", "bij", "bh", "hi", "bhij"):
+            assert not along(word, use=word)
+            assert not along("bhi", word, use=word)
+
+    def test_of_square_scores(self) -> None:
+        assert along("bhi", q=130)
+        assert not along("bhj", use="bhj", q=130)
+        assert not along("bhi", use="bhj", q=130)  # a row's result where another row is
 
 
 class TestRefusals:
