@@ -13,15 +13,19 @@ from tvm.relax import op
 Body = Callable[..., Any]
 
 
-def attention(scale: float, after: Body | None = None) -> Body:
-    """As importers leave it: scores rounded to half precision, a softmax in float32."""
+def attention(scale: float, after: Body | None = None, *, rounded: bool = True) -> Body:
+    """As importers leave it: scores rounded to half precision, a softmax in float32.
+
+    Unless they are ``rounded``, scores are float32, as a kernel keeps them.
+    """
 
     def body(q: Any, k: Any, v: Any, *others: Any) -> Any:
         dtype = str(q.ty.dtype)
+        held = dtype if rounded else "float32"
         axes = [*range(len(k.ty.shape) - 2), len(k.ty.shape) - 1, len(k.ty.shape) - 2]
         wide = op.matmul(q, op.permute_dims(k, axes), out_dtype="float32")
-        scores = op.multiply(op.astype(wide, dtype), constant(scale, dtype))
-        scores = scores if after is None else after(scores, dtype, *others)
+        scores = op.multiply(op.astype(wide, held), constant(scale, held))
+        scores = scores if after is None else after(scores, held, *others)
         weights = op.astype(op.nn.softmax(op.astype(scores, "float32"), -1), dtype)
         return op.astype(op.matmul(weights, v, out_dtype="float32"), dtype)
 
@@ -98,7 +102,13 @@ def _others() -> list[Case]:
             Input((1, 3, 72, 88), "float16"),
         ),
         _case("negative", attention(-0.5), (2, 3), (*half[2:], 64, 64)),
-        _case("steep", attention(40.0), (2, 3), (100, 400, 64, 64)),
+        _case("steep", attention(40.0, rounded=False), (2, 3), (100, 400, 64, 64)),
+        Case(
+            "rows_hidden",
+            "chain",
+            attention(0.125, hidden(72, 88), rounded=False),
+            tuple(Input((2, 3, size, 64), "float16") for size in (72, 88, 88)),
+        ),
         Case(
             "causal",
             "chain",
@@ -111,6 +121,17 @@ def _others() -> list[Case]:
 def causal(keys: int) -> Body:
     keep = np.tril(np.ones((keys, keys), "bool"))
     return lambda scores, dtype: masked(scores, dtype, relax.const(keep))
+
+
+def hidden(rows: int, keys: int) -> Body:
+    """The last keys, and all of some rows, at the lowest number, as padded sentences are masked.
+
+    The weights of a row that is hidden are all the same.
+    """
+    keep = np.ones((rows, keys), "bool")
+    keep[:, -5:] = keep[10:20] = False
+    lowest = float(np.finfo("float32").min)
+    return lambda scores, dtype: op.where(relax.const(keep), scores, constant(lowest, dtype))
 
 
 CHAIN_CASES = (*_sizes(), *_others())

@@ -5,9 +5,11 @@ After a wanted change: ``pytest tests/golden --update-golden``, then read ``git 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from chain_cases import CHAIN_CASES
 from kernel_cases import CASES
 from kernels import prim_functions
 from mma_cases import MMA_CASES
@@ -34,7 +36,10 @@ ENTRIES = {
     **{entry.name: entry for entry in CASES if entry.name in NAMES},
     "wgmma_bias_relu": next(entry for entry in WGMMA_CASES if entry.name == "bias_relu"),
     "mma_bias_relu": next(entry for entry in MMA_CASES if entry.name == "bias_relu"),
+    "chain_biased": next(entry for entry in CHAIN_CASES if entry.name == "biased"),
 }
+# The same text at each of its calls.
+_SOURCE_OF_HELPER = re.compile(r', source_code="(?:[^"\\]|\\.)*"')
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -43,7 +48,7 @@ def test_scheduled_text(name: str, request: pytest.FixtureRequest) -> None:
     scheduled, (report,) = schedule_module(IRModule(prim_functions(ENTRIES[name], device)), device)
     func = scheduled[report.name].without_attr("global_symbol")
     text = f"# {report.rule}: {report.tile}; grid {report.grid}, block {report.block}\n"
-    text += func.script() + "\n"
+    text += _SOURCE_OF_HELPER.sub("", func.script()) + "\n"
     path = Path(__file__).with_name(f"{name}.py.txt")
     if request.config.getoption("--update-golden"):
         path.write_text(text, encoding="utf-8")

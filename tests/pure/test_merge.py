@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from operators import access, axes, conv2d, depthwise, index, matmul
 
-from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.graph.tile_graph import Access, AffineIndex, Operator
 from tvm_tile.tile.merge import find_merge
 
 N, F, Y, X = (index(**{axis: 1}) for axis in "nfyx")
@@ -77,6 +79,28 @@ def test_a_producer_may_go_on_reading_with_two_indices() -> None:
     assert merge is not None
     assert merge.axes[1] == ("y", "x")
     assert "A" not in merge.dimensions
+
+
+def test_a_store_may_go_on_writing_with_two_indices() -> None:
+    """``Z[b, h, s, d] = Y[b, s, 64 h + d]`` behind a product: heads of a projection."""
+    b, s, n, k = (index(**{axis: 1}) for axis in "bsnk")
+    extents = {"b": 3, "s": 50, "n": 192, "k": 40}
+    reads = access("A", (3, 50, 40), b, s, k), access("B", (40, 192), k, n)
+    product = Operator("mm", axes("k", **extents), reads, access("Y", (3, 50, 192), b, s, n), 2)
+    extents.pop("k")
+    own = access("Y", (3, 50, 192), b, s, n)
+    head = AffineIndex((("n", 1),), is_exact=False)
+    stored = access("Z", (3, 3, 50, 64), b, head, s, head)
+    store = Operator("heads", axes("", **extents), (own,), stored, 1)
+    assert find_merge([product, store], 0) is None
+    merge = find_merge([product, store], 0, stores=(1,))
+    assert merge is not None
+    assert merge.axes == {0: ("b", "s"), 1: ("b", "s")}
+    assert merge.dimensions == {"A": 0, "Y": 0}
+    # As a producer, it may not; nor may what it reads be apart.
+    assert find_merge([product, store], 0, producers=(1,)) is None
+    turned = replace(store, reads=(own, access("R", (50, 3), s, b)))
+    assert find_merge([product, turned], 0, stores=(1,)) is None
 
 
 def test_a_batch_with_the_same_weights_is_more_rows() -> None:

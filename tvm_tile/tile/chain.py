@@ -11,7 +11,7 @@ are scaled when the maximum grows (Milakov and Gimelshein, 2018; Dao et al., 202
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
@@ -175,12 +175,39 @@ def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
 
 
 def _are_linked(first: Product, second: Product) -> bool:
-    """Whether rows are rows, the keys are the depth, and nothing else is summed."""
+    """Whether rows are rows, the keys are the depth, all of them, and nothing else is summed."""
     rows, keys = first.left.free, first.right.free
     is_row = second.left.free == rows and len(rows) == 1
-    is_key = len(keys) == 1 and second.depth.name == keys[0].name
-    same_batch = {axis.name for axis in first.batch} == {axis.name for axis in second.batch}
+    is_key = len(keys) == 1 and second.depth == replace(keys[0], is_reduce=True)
+    same_batch = set(first.batch) == set(second.batch)
     return is_row and is_key and same_batch and not first.steps and not second.steps
+
+
+def is_along_rows(chain: Chain, operators: Sequence[Operator]) -> bool:
+    """Whether results between two products are of a row's keys, all of them, and used in that row.
+
+    Args:
+        chain: the two products.
+        operators: what lies between, and the second product, in order; their axes are named by
+            :func:`with_axes_of`.
+    """
+    for place, operator in enumerate(operators[:-1]):
+        if [axis for axis in operator.reduce_axes if axis.extent > 1] != [chain.keys]:
+            return False
+        own = _long_indices(operator, operator.write)
+        for later in operators[place + 1 :]:
+            reads = [read for read in later.reads if read.tensor == operator.write.tensor]
+            if any(_long_indices(later, read) != own for read in reads):
+                return False
+    return True
+
+
+def _long_indices(operator: Operator, access: Access) -> list[AffineIndex]:
+    """Indices without axes of one element."""
+    long = {axis.name for axis in operator.axes if axis.extent > 1}
+    terms = ([term for term in index.terms if term[0] in long] for index in access.indices)
+    pairs = zip(access.indices, terms, strict=True)
+    return [replace(index, terms=tuple(own)) for index, own in pairs]
 
 
 def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:

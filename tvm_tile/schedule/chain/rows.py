@@ -92,6 +92,7 @@ class Rows:
                 ib.buffer_store(self.scores, value, [i])
         extent = self._chain.keys.extent
         if extent % self._tile.keys:
+            # Less than the lowest number, which is all that a masked row may have.
             outside = tirx.const(-math.inf if self._is_softmax else 0.0, "float32")
             with ib.If(first > extent - self._tile.keys), ib.Then():
                 for i, _, key in self._elements():

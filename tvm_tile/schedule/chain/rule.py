@@ -27,7 +27,14 @@ from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sum
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
-from tvm_tile.tile.chain import Chain, ChainTile, connect, construct_chain, with_axes_of
+from tvm_tile.tile.chain import (
+    Chain,
+    ChainTile,
+    connect,
+    construct_chain,
+    is_along_rows,
+    with_axes_of,
+)
 
 # Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
 _PLAIN, _SOFTMAX, _SAFE_SOFTMAX = 2, 4, 5
@@ -80,11 +87,18 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
     known = tuple(read for read in last.reads if read.tensor.name in names)
     second = with_axes_of(first, dataclasses.replace(last, reads=known))
     chain = None if second is None else connect(first, second)
-    if second is None or chain is None:
+    if second is None or chain is None or not _is_along_rows(chain, first, blocks[1:]):
         return None
     weights = read_weights(blocks[1:-1], weight, blocks[0].body.buffer, first)
     epilogue = _epilogue(sch, form, blocks[-1], second)
     return None if weights is None or epilogue is None else (chain, weights, epilogue)
+
+
+def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> bool:
+    operators = (extract_operator(block) for block in blocks)
+    named = [None if op is None else with_axes_of(first, op) for op in operators]
+    known = [op for op in named if op is not None]
+    return len(known) == len(named) and is_along_rows(chain, known)
 
 
 def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:

@@ -149,7 +149,7 @@ def _flagged(block: SBlock) -> Any | None:
     value = block.body.value
     if not isinstance(value, tirx.Max) or not _is_of(value.a, block.body.buffer):
         return None
-    test = without_casts(value.b)
+    test = value.b.value if isinstance(value.b, tirx.Cast) else value.b
     if not isinstance(test, tirx.Not) or not isinstance(test.a, tirx.EQ):
         return None
     other = test.a.b
@@ -158,8 +158,8 @@ def _flagged(block: SBlock) -> Any | None:
 
 
 def without_casts(expr: Any) -> Any:
-    """What is cast, perhaps several times."""
-    while isinstance(expr, tirx.Cast):
+    """What is cast from float to float, perhaps several times."""
+    while isinstance(expr, tirx.Cast) and _is_float(expr) and _is_float(expr.value):
         expr = expr.value
     return expr
 

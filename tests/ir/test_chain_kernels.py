@@ -1,0 +1,194 @@
+"""Two products as one kernel, as far as it goes without a GPU: what is taken, text, machine code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from chain_cases import CHAIN_CASES, attention
+from cubin import registers_and_stack
+from kernels import Case, Input, prim_functions, rules_of
+from test_wgmma_kernels import TENSOR_MAP, box_bytes
+from tvm import IRModule, relax
+from tvm.relax import op
+
+from tvm_tile.build import Builder, Program
+from tvm_tile.device import find_device
+from tvm_tile.graph.extract import extract
+from tvm_tile.passes import schedule_module
+from tvm_tile.schedule import Scheduled, Task
+from tvm_tile.schedule.chain import schedule_chain
+
+H200 = find_device("nvidia/h200")
+BY_NAME = {entry.name: entry for entry in CHAIN_CASES}
+SAMPLES = 3
+BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden")
+SIZE = (2, 3, 96, 64)
+HALVES = tuple(Input(SIZE, "float16") for _ in range(3))
+
+
+def choices(entry: Case) -> list[Scheduled]:
+    """Some of the rule's for a case's only function, from its first to its last."""
+    (func,) = prim_functions(entry, H200).values()
+    graph = extract(func)
+    assert graph is not None
+    found = schedule_chain(Task(func, graph, H200), 1000)
+    assert found, "no chain"
+    written = [choice() for choice in found[:: max(1, len(found) // SAMPLES)]]
+    return [item for item in written if item is not None]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_one_kernel_whose_barriers_expect_what_the_copies_bring(name: str) -> None:
+    for choice in choices(BY_NAME[name]):
+        text = choice.func.script()
+        boxes = {match["map"]: box_bytes(match) for match in TENSOR_MAP.finditer(text)}
+        assert len(boxes) == 3
+        expected, brought = [], []
+        for line in text.splitlines():
+            asked = re.search(r'T\.uint32\((\d+)\), "arrive", "expect_tx"', line)
+            if asked:
+                expected.append(int(asked[1]))
+                brought.append(0)
+            if "T.ptx.cp(" in line:
+                (source,) = re.findall(r"T\.handle\(\)\.ty, T\.address_of\((\w+)\)", line)
+                brought[-1] += boxes[source]
+        assert len(expected) == 3  # the left operand, keys, values
+        assert expected == brought
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_tiles_become_machine_code_that_spills_nothing(name: str) -> None:
+    entry = BY_NAME[name]
+    first, *_, last = choices(entry)
+    found = [first, last]
+    built = Builder(H200).build_functions({f"t{i}": item.func for i, item in enumerate(found)})
+    dtype = {"float16": "f16", "bfloat16": "bf16"}[entry.inputs[0].dtype]
+    product = rf"wgmma\.mma_async\S*\.m64n(\d+)k16\.f32\.{dtype}\.{dtype} {{([%\d, ]+)}}, (\S+)"
+    for choice, program in zip(found, built.values(), strict=True):
+        assert isinstance(program, Program), str(program)
+        (kernel,) = program.kernels
+        assert kernel.arg_types.count("tensormap") == 3
+        products = re.findall(product, kernel.source)
+        # Keys from shared memory, and weights from registers.
+        assert sorted(left.startswith("{") for _, _, left in products) == [False, True]
+        for columns, sums, _ in products:
+            assert sums.count("%") == int(columns) // 2
+        registers, stack = registers_and_stack(kernel.binary)
+        assert stack == 0, choice.tile
+        # What a thread may have at launch; then the roles share them out.
+        assert registers * choice.block <= 65536, choice.tile
+        body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
+        assert body.count("cta_sync()") == 1
+
+
+def softmax_by_hand(
+    numerator: Callable[[Any, Any], Any],
+    summand: Callable[[Any, Any], Any],
+    largest: Callable[[Any], Any] = lambda s: s,
+    denominator: Callable[[Any], Any] = lambda total: total,
+) -> Callable[..., Any]:
+    """Attention whose softmax is made of these expressions of scores and of their maximum."""
+
+    def body(q: Any, k: Any, v: Any) -> Any:
+        scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]), out_dtype="float32")
+        most = op.max(largest(scores), -1, keepdims=True)
+        total = op.sum(summand(scores, most), -1, keepdims=True)
+        weights = op.divide(numerator(scores, most), denominator(total))
+        wide = op.matmul(op.astype(weights, "float16"), v, out_dtype="float32")
+        return op.astype(wide, "float16")
+
+    return body
+
+
+def scaled(factor: float) -> Callable[[Any], Any]:
+    return lambda s: op.multiply(s, relax.const(np.float32(factor)))
+
+
+def power(factor: float) -> Callable[[Any, Any], Any]:
+    return lambda s, most: op.exp(op.subtract(scaled(factor)(s), most))
+
+
+def unshifted(scores: Any, _: Any) -> Any:
+    return op.exp(scores)
+
+
+def of_axis(axis: int) -> Callable[..., Any]:
+    """Attention whose softmax is along some axis of the scores."""
+
+    def body(q: Any, k: Any, v: Any) -> Any:
+        scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]), out_dtype="float32")
+        weights = op.astype(op.nn.softmax(scores, axis), "float16")
+        return op.astype(op.matmul(weights, v, out_dtype="float32"), "float16")
+
+    return body
+
+
+def through(dtype: str) -> Callable[..., Any]:
+    """Weights rounded to another dtype on their way."""
+
+    def body(q: Any, k: Any, v: Any) -> Any:
+        scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]), out_dtype="float32")
+        weights = op.astype(op.astype(op.nn.softmax(scores, -1), dtype), "float16")
+        return op.astype(op.matmul(weights, v, out_dtype="float32"), "float16")
+
+    return body
+
+
+ONE = relax.const(np.float32(1))
+APART = {
+    "the sum's scale is another one": softmax_by_hand(power(0.5), power(0.25), scaled(0.5)),
+    "the maximum's scale is another one": softmax_by_hand(power(0.5), power(0.5), scaled(0.25)),
+    "the weights' scale is another one": softmax_by_hand(power(0.25), power(0.5), scaled(0.5)),
+    "weights without the maximum": softmax_by_hand(unshifted, power(1), scaled(1)),
+    "a sum without the maximum": softmax_by_hand(power(1), unshifted, scaled(1)),
+    "one more in the sum": softmax_by_hand(
+        power(1), power(1), scaled(1), lambda total: op.add(total, ONE)
+    ),
+    "no maximum": softmax_by_hand(unshifted, unshifted),
+    "of a key's rows": of_axis(-2),
+    "of heads": of_axis(1),
+    "weights of integers": through("int8"),
+}
+COMPILED = ("one more in the sum", "of a key's rows")
+
+
+def test_a_softmax_by_hand_is_taken() -> None:
+    body = softmax_by_hand(power(0.5), power(0.5), scaled(0.5))
+    assert rules_of(Case("", "", body, HALVES), H200) == "chain"
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_is_no_softmax_of_rows_stays_apart(name: str) -> None:
+    functions = prim_functions(Case(name, "", APART[name], HALVES), H200)
+    assert len(functions) > 1
+    scheduled, reports = schedule_module(IRModule(functions), H200)
+    assert "chain" not in {report.rule for report in reports}
+    assert len(reports) == len(functions)
+    if name in COMPILED:
+        assert Builder(H200).find_failures(scheduled) == {}
+
+
+def test_scores_cut_to_integers_are_weighed_as_integers() -> None:
+    def body(q: Any, k: Any, v: Any) -> Any:
+        scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]), out_dtype="float32")
+        cut = op.astype(op.astype(scores, "int32"), "float32")
+        weights = op.astype(op.nn.softmax(cut, -1), "float16")
+        return op.astype(op.matmul(weights, v, out_dtype="float32"), "float16")
+
+    choice = choices(Case("", "chain", body, HALVES))[0]
+    assert 'T.Cast("float32", T.Cast("int32", ' in choice.func.script()
+
+
+@pytest.mark.parametrize("name", ["nvidia/a100", "emulated"])
+def test_other_devices(name: str) -> None:
+    entry = Case("", "", attention(0.125), HALVES)
+    assert "chain" not in rules_of(entry, find_device(name))
+
+
+def test_float32_stays_apart() -> None:
+    inputs = tuple(Input(SIZE) for _ in range(3))
+    assert "chain" not in rules_of(Case("", "", attention(0.125), inputs), H200)

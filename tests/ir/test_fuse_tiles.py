@@ -1,0 +1,222 @@
+"""Functions joined: how many kernels are left, which stay apart, and that they compute the same."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from kernels import relative_difference
+from tvm import IRModule, relax, tirx
+from tvm.relax import op
+
+from tvm_tile.device import Device, find_device
+from tvm_tile.passes import FuseTiles, schedule_module, with_blocks_only
+from tvm_tile.passes.fuse_tiles import Prediction, _joined
+from tvm_tile.pipeline import _fusion_passes, fuse
+
+Body = Callable[..., Any]
+Shape = tuple[int, ...]
+A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")
+BATCH, PLACES, HEADS, HEAD = 2, 128, 4, 64
+WIDTH = HEADS * HEAD
+TOKENS, WEIGHT = (BATCH, PLACES, WIDTH), (WIDTH, WIDTH)
+
+
+def module(body: Body, *shapes: Shape, dtype: str = "float16") -> IRModule:
+    """A module whose ``main`` is ``body`` of inputs of these shapes."""
+    builder = relax.BlockBuilder()
+    inputs = [relax.Var(f"x{i}", relax.TensorType(s, dtype)) for i, s in enumerate(shapes)]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = body(*inputs)
+            output = builder.emit_output(relax.Tuple(result) if type(result) is tuple else result)
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+def unjoined(mod: IRModule, device: Device) -> IRModule:
+    """A module as ``FuseTiles`` finds it."""
+    stages = itertools.takewhile(
+        lambda stage: not isinstance(stage, FuseTiles), _fusion_passes(device)
+    )
+    with tvm.target.Target("llvm"):
+        return tvm.transform.Sequential(list(stages))(mod)
+
+
+def rules(body: Body, *shapes: Shape, device: Device = H200) -> list[str]:
+    """One for each kernel."""
+    _, reports = schedule_module(fuse(module(body, *shapes), device), device)
+    return sorted(report.rule for report in reports)
+
+
+def product(x: Any, w: Any) -> Any:
+    return op.astype(op.matmul(x, w, out_dtype="float32"), "float16")
+
+
+def by_head(y: Any) -> Any:
+    return op.permute_dims(op.reshape(y, (BATCH, PLACES, HEADS, HEAD)), [0, 2, 1, 3])
+
+
+def part(y: Any, axis: int, number: int, size: int) -> Any:
+    return op.strided_slice(y, [axis], [number * size], [(number + 1) * size])
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    """Of tensors by head, put side by side behind it."""
+    scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]), out_dtype="float32")
+    scores = op.multiply(scores, relax.const(np.float32(0.125)))
+    heads = product(op.astype(op.nn.softmax(scores, -1), "float16"), v)
+    return op.reshape(op.permute_dims(heads, [0, 2, 1, 3]), TOKENS)
+
+
+def sliced(x: Any, w: Any, out: Any) -> Any:
+    """A layer of attention: one projection for queries, keys and values, of which each is a part."""
+    whole = product(x, w)
+    return product(attention(*(by_head(part(whole, 2, i, WIDTH)) for i in range(3))), out)
+
+
+def stacked(x: Any, w: Any, out: Any) -> Any:
+    """The same with the three in a dimension of their own, as timm has them."""
+    whole = op.reshape(product(x, w), (BATCH, PLACES, 3, HEADS, HEAD))
+    whole = op.permute_dims(whole, [2, 0, 3, 1, 4])
+    return product(attention(*(op.squeeze(part(whole, 0, i, 1), [0]) for i in range(3))), out)
+
+
+def convolved(x: Any, w: Any) -> Any:
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    wide = op.nn.conv2d(x, w, padding=1, out_dtype="float32", **layouts)
+    return op.permute_dims(op.astype(wide, "float16"), [0, 3, 1, 2])
+
+
+class TestJoined:
+    @pytest.mark.parametrize(("device", "rule"), [(H200, "wgmma"), (A100, "mma")])
+    def test_heads_behind_a_projection(self, device: Device, rule: str) -> None:
+        found = rules(lambda x, w: by_head(product(x, w)), TOKENS, WEIGHT, device=device)
+        assert found == [rule]
+
+    @pytest.mark.parametrize(("device", "rule"), [(H200, "wgmma"), (A100, "mma")])
+    def test_a_slice_before_one(self, device: Device, rule: str) -> None:
+        def body(x: Any, w: Any) -> Any:
+            return product(part(x, 2, 1, WIDTH), w)
+
+        assert rules(body, (BATCH, PLACES, 3 * WIDTH), WEIGHT, device=device) == [rule]
+
+    @pytest.mark.parametrize("layer", [sliced, stacked])
+    def test_a_layer_of_attention_is_three_kernels(self, layer: Body) -> None:
+        found = rules(layer, TOKENS, (WIDTH, 3 * WIDTH), WEIGHT)
+        assert found == ["chain", "wgmma", "wgmma"]
+
+    def test_two_layers_are_the_same_functions(self) -> None:
+        """What is joined is known by its content, as what is not."""
+
+        def twice(x: Any, w: Any, out: Any) -> Any:
+            return sliced(sliced(x, w, out), w, out)
+
+        assert len(rules(twice, TOKENS, (WIDTH, 3 * WIDTH), WEIGHT)) == 3
+
+
+class TestApart:
+    def test_what_is_used_elsewhere_too(self) -> None:
+        def both(x: Any, w: Any) -> Any:
+            y = product(x, w)
+            return by_head(y), y
+
+        assert rules(both, TOKENS, WEIGHT) == ["elementwise", "wgmma"]
+
+    def test_scores_that_are_an_output_too(self) -> None:
+        def both(q: Any, k: Any, v: Any) -> Any:
+            weights = op.nn.softmax(op.matmul(q, k), -1)
+            return op.matmul(weights, v), weights
+
+        found = rules(both, (128, 64), (64, 128), (128, 64))
+        assert "chain" not in found
+        assert len(found) == 3
+
+    @pytest.mark.parametrize("order", [[0, 2, 1], [1, 2, 0]])
+    def test_neighbours_that_part(self, order: list[int]) -> None:
+        found = rules(lambda x, w: op.permute_dims(product(x, w), order), TOKENS, WEIGHT)
+        assert len(found) == 2
+        assert "wgmma" in found
+
+    def test_channels_that_come_first_again(self) -> None:
+        found = rules(convolved, (2, 14, 14, 64), (72, 3, 3, 64))
+        assert len(found) == 2
+        assert "wgmma" in found
+
+    def test_a_part_of_an_output(self) -> None:
+        """The rest would be computed, too, and stored nowhere."""
+        found = rules(lambda x, w: part(product(x, w), 2, 1, HEAD), TOKENS, WEIGHT)
+        assert len(found) == 2
+
+    @pytest.mark.parametrize("device", [find_device("emulated"), with_blocks_only(H200)])
+    def test_devices_without_matrix_units(self, device: Device) -> None:
+        mod = unjoined(module(stacked, TOKENS, (WIDTH, 3 * WIDTH), WEIGHT), device)
+        tvm.ir.assert_structural_equal(FuseTiles(device)(mod), mod, map_free_vars=True)
+
+
+def joining_all(_: tirx.PrimFunc) -> Prediction:
+    """Each kernel takes as long, whatever it does: the fewer the better."""
+    return "chain", 1.0
+
+
+def random_body(rng: random.Random) -> tuple[Body, list[Shape]]:
+    """Attention of small tensors, with views, a mask, and more, as it comes; its inputs' shapes."""
+    heads, places, head = rng.choice([1, 2, 3]), rng.choice([4, 7]), rng.choice([4, 6])
+    by_heads, tokens = (2, places, heads, head), (2, places, heads * head)
+
+    def mixed(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        def heads_of(x: Any, is_sliced: bool) -> Any:
+            if is_sliced:
+                x = op.strided_slice(op.concat([x, x], 2), [2], [head], [head + tokens[2]])
+            return op.permute_dims(op.reshape(x, by_heads), [0, 2, 1, 3])
+
+        q, k, v = (heads_of(x, rng.random() < 0.4) for x in (q, k, v))
+        scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]))
+        scores = op.multiply(scores, relax.const(np.float32(rng.choice([0.5, 1.0, -2.0]))))
+        between = rng.choice([op.nn.softmax, op.nn.softmax, op.nn.relu, lambda x: x])
+        added = rng.random()
+        if added < 0.4:
+            scores = op.add(scores, bias)
+        elif added < 0.8:
+            low = relax.const(np.float32(-np.inf if between is op.nn.softmax else -3))
+            scores = op.where(op.greater(bias, relax.const(np.float32(-1))), scores, low)
+        y = op.matmul(between(scores), v)
+        if rng.random() < 0.7:
+            y = op.reshape(op.permute_dims(y, [0, 2, 1, 3]), tokens)
+        y = op.nn.gelu(y) if rng.random() < 0.4 else y
+        return (y, scores) if rng.random() < 0.2 else y
+
+    return mixed, [tokens, tokens, tokens, (1, 1, places, places)]
+
+
+def outputs(mod: IRModule, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """Of TVM's own build for the CPU."""
+    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    found = machine["main"](*map(tvm.runtime.tensor, inputs))
+    return [y.numpy() for y in ([found] if hasattr(found, "numpy") else found)]
+
+
+def calls(mod: IRModule) -> int:
+    """Kernels that ``main`` launches."""
+    call_tir = tvm.ir.Op.get("relax.call_tir")
+    bindings = [b for block in mod["main"].body.blocks for b in block.bindings]
+    return sum(isinstance(b.value, relax.Call) and b.value.op == call_tir for b in bindings)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_joined_computes_what_its_members_did(seed: int) -> None:
+    body, shapes = random_body(random.Random(seed))
+    before = unjoined(module(body, *shapes, dtype="float32"), H200)
+    var = before.get_global_var("main")
+    after = _joined(before, var, before["main"], joining_all)
+    assert relax.analysis.check_well_formed(after)
+    assert calls(after) < calls(before)
+    rng = np.random.default_rng(seed)
+    inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    for got, want in zip(outputs(after, inputs), outputs(before, inputs), strict=True):
+        assert relative_difference(got, want) < 1e-5

@@ -1,0 +1,214 @@
+"""Which calls are joined: groups that save time, and nothing of which is used elsewhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvm_tile.tile.connect import Call, Gain, Group, Kind, connect_calls
+
+PRODUCT, VIEW, SPATIAL, OTHER = Kind.PRODUCT, Kind.VIEW, Kind.SPATIAL, Kind.OTHER
+NONE: frozenset[str] = frozenset()
+
+
+def calls(*lines: tuple[Kind, str]) -> list[Call]:
+    """Calls from their kinds and their inputs' letters; the first one makes ``a``."""
+    return [
+        Call("abcdefghij"[number], tuple(inputs), kind)
+        for number, (kind, inputs) in enumerate(lines)
+    ]
+
+
+def by_size(group: Group) -> float:
+    """The more calls are joined, the better."""
+    return float(len(group))
+
+
+def only(*wanted: Group) -> Gain:
+    """Some groups save a second; no kernel can do the others."""
+    return lambda group: 1.0 if group in wanted else None
+
+
+# Queries, keys, and values, each of its own view; scores, a softmax, their product, and a view.
+ATTENTION = calls(
+    (VIEW, ""), (VIEW, ""), (VIEW, ""), (PRODUCT, "ab"), (OTHER, "d"), (PRODUCT, "ec"), (VIEW, "f")
+)
+
+
+class TestChains:
+    def test_from_product_to_product(self) -> None:
+        assert connect_calls(ATTENTION, NONE, only((3, 4, 5))) == ((3, 4, 5),)
+
+    def test_then_the_views_on_either_side(self) -> None:
+        assert connect_calls(ATTENTION, NONE, by_size) == (tuple(range(7)),)
+
+    def test_a_side_branch_is_in_it(self) -> None:
+        """A softmax's maximum and its sum, both of the scores, as calls of their own."""
+        branched = calls((PRODUCT, ""), (OTHER, "a"), (OTHER, "ab"), (PRODUCT, "abc"))
+        assert connect_calls(branched, NONE, by_size) == ((0, 1, 2, 3),)
+
+    def test_two_chains(self) -> None:
+        assert connect_calls(
+            calls((PRODUCT, ""), (PRODUCT, "a"), (PRODUCT, "b"), (PRODUCT, "c")), NONE, by_size
+        ) == ((0, 1), (2, 3))
+
+    def test_not_if_something_between_them_is_used_elsewhere(self) -> None:
+        scores_too = [*ATTENTION[3:6], Call("z", ("e",), OTHER)]
+        inside = [Call(c.output, tuple(set(c.inputs) & set("de")), c.kind) for c in scores_too]
+        assert connect_calls(inside, NONE, by_size) == ()
+        assert connect_calls(inside[:3], frozenset("e"), by_size) == ()
+        assert connect_calls(inside[:3], frozenset("f"), by_size) == ((0, 1, 2),)
+
+    def test_not_over_many_calls(self) -> None:
+        far = calls((PRODUCT, ""), *((OTHER, letter) for letter in "abcd"), (PRODUCT, "e"))
+        assert connect_calls(far, NONE, by_size) == ()
+        assert connect_calls([*far[:4], Call("f", ("d",), PRODUCT)], NONE, by_size) == (
+            tuple(range(5)),
+        )
+
+    def test_a_group_that_no_kernel_can_do_leaves_its_members_free(self) -> None:
+        three = calls((PRODUCT, ""), (PRODUCT, "a"), (PRODUCT, "b"))
+        assert connect_calls(three, NONE, only((1, 2))) == ((1, 2),)
+
+
+class TestNeighbours:
+    def test_one_by_one_while_each_saves_more(self) -> None:
+        row = calls((VIEW, ""), (VIEW, "a"), (PRODUCT, "b"), (SPATIAL, "c"), (VIEW, "d"))
+        assert connect_calls(row, NONE, by_size) == ((0, 1, 2, 3, 4),)
+        saved = {(2, 3): 1.0, (2, 3, 4): 1.0, (1, 2, 3): 2.0}
+        assert connect_calls(row, NONE, saved.get) == ((1, 2, 3),)
+
+    def test_views_that_feed_two_takers_stay(self) -> None:
+        for taker in (PRODUCT, OTHER, VIEW):
+            shared = calls((VIEW, ""), (PRODUCT, "a"), (taker, "a"))
+            assert connect_calls(shared, NONE, by_size) == ()
+        outside = calls((VIEW, ""), (PRODUCT, "a"))
+        assert connect_calls(outside, frozenset("a"), by_size) == ()
+
+    def test_a_view_that_feeds_two_products_of_one_group_is_in_it(self) -> None:
+        """Keys that are the values, too."""
+        shared = calls((VIEW, ""), (PRODUCT, "a"), (OTHER, "b"), (PRODUCT, "ac"))
+        assert connect_calls(shared, NONE, by_size) == ((0, 1, 2, 3),)
+
+    def test_only_views_before_a_product(self) -> None:
+        for kind in (SPATIAL, OTHER, PRODUCT):
+            fed = calls((kind, ""), (PRODUCT, "a"))
+            assert connect_calls(fed, NONE, only((0, 1))) == (
+                ((0, 1),) if kind is PRODUCT else ()
+            )
+
+    def test_only_what_works_element_by_element_behind_it(self) -> None:
+        for kind in Kind:
+            taken = calls((PRODUCT, ""), (kind, "a"))
+            joins = kind is not OTHER
+            assert connect_calls(taken, NONE, by_size) == (((0, 1),) if joins else ())
+            assert connect_calls(taken, frozenset("a"), by_size) == ()
+
+    def test_an_output_with_two_takers_ends_the_group(self) -> None:
+        parts = calls((PRODUCT, ""), (VIEW, "a"), (VIEW, "a"))
+        assert connect_calls(parts, NONE, by_size) == ()
+
+    def test_who_is_first_takes_a_neighbour(self) -> None:
+        between = calls((PRODUCT, ""), (VIEW, "a"), (PRODUCT, "b"))
+        refusing = only((0, 1), (1, 2))
+        assert connect_calls(between, NONE, refusing) == ((0, 1),)
+
+    def test_nobody_is_asked_twice(self) -> None:
+        asked: list[Group] = []
+
+        def gain(group: Group) -> None:
+            asked.append(group)
+
+        assert connect_calls(ATTENTION, NONE, gain) == ()
+        assert len(set(asked)) == len(asked)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[Call], frozenset[str]]:
+    """Calls in order, each of some earlier ones' values, and the values used elsewhere."""
+    found: list[Call] = []
+    for number in range(draw(st.integers(1, 12))):
+        kind = draw(st.sampled_from([PRODUCT, PRODUCT, VIEW, VIEW, SPATIAL, OTHER]))
+        near = [call.output for call in found[-4:]]
+        inputs = draw(st.lists(st.sampled_from(near), unique=True, max_size=2)) if near else []
+        found.append(Call(f"v{number}", tuple(inputs), kind))
+    used = draw(st.sets(st.sampled_from([call.output for call in found]), max_size=2))
+    return found, frozenset(used)
+
+
+def random_gain(seed: int) -> Gain:
+    def gain(group: Group) -> float | None:
+        rng = random.Random(f"{seed} {group}")
+        return None if rng.random() < 0.2 else rng.uniform(-1, 2)
+
+    return gain
+
+
+def takers(program: Sequence[Call], number: int) -> set[int]:
+    value = program[number].output
+    return {n for n, call in enumerate(program) if value in call.inputs}
+
+
+def behind(program: Sequence[Call], start: set[int]) -> set[int]:
+    """Calls that need what those at ``start`` make."""
+    found: set[int] = set()
+    todo = set(start)
+    while todo:
+        todo = {n for number in todo for n in takers(program, number)} - found
+        found |= todo
+    return found
+
+
+@given(programs(), st.integers(0, 99))
+def test_any_program(drawn: tuple[list[Call], frozenset[str]], seed: int) -> None:
+    program, outputs = drawn
+    gain = random_gain(seed)
+    groups = connect_calls(program, outputs, gain)
+    members = [number for group in groups for number in group]
+    assert len(set(members)) == len(members)
+    for group in groups:
+        own = set(group)
+        assert list(group) == sorted(own)
+        assert len(own) > 1
+        saved = gain(group)
+        assert saved is not None
+        assert saved > 0
+        for number in group[:-1]:
+            assert program[number].output not in outputs
+            assert takers(program, number)
+            assert takers(program, number) <= own
+        # No way leads out of it and back: it can be one call.
+        left = behind(program, own) - own
+        assert not behind(program, left) & own
+        kinds = [program[number].kind for number in group]
+        assert 1 <= kinds.count(PRODUCT) <= 2
+
+
+@given(programs())
+def test_nothing_is_joined_where_nothing_is_saved(
+    drawn: tuple[list[Call], frozenset[str]],
+) -> None:
+    program, outputs = drawn
+    assert connect_calls(program, outputs, lambda _: None) == ()
+    assert connect_calls(program, outputs, lambda _: 0.0) == ()
+    assert connect_calls(program, outputs, lambda group: -float(len(group))) == ()
+
+
+@given(programs())
+def test_no_neighbour_is_forgotten(drawn: tuple[list[Call], frozenset[str]]) -> None:
+    """Where every call that is joined saves time."""
+    program, outputs = drawn
+    groups = connect_calls(program, outputs, by_size)
+    taken = {number for group in groups for number in group}
+    alone = {(n,) for n, call in enumerate(program) if call.kind is PRODUCT and n not in taken}
+    handed_on = {n for n, call in enumerate(program) if call.output not in outputs}
+    for group in (*groups, *alone):
+        fed = {n for n in handed_on - taken if program[n].kind is VIEW and takers(program, n)}
+        assert not any(takers(program, n) <= set(group) for n in fed)
+        following = takers(program, group[-1])
+        if group[-1] in handed_on and len(following) == 1:
+            kinds = {program[n].kind for n in following - taken}
+            assert not kinds & {VIEW, SPATIAL}
