@@ -36,6 +36,7 @@ from tvm_tile.passes import (
     Plan,
     PlanFunction,
     ReadTransposed,
+    Record,
     Remembered,
     ScheduleTiles,
     StoredPlans,
@@ -46,6 +47,7 @@ from tvm_tile.passes import (
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
+from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
@@ -131,7 +133,8 @@ def compile(
     watch = _Stopwatch()
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
     watch.lap("import")
-    fused = fuse(imported.mod, record)
+    decisions: list[Decision] = []
+    fused = fuse(imported.mod, record, decisions.append)
     watch.lap("fuse")
     store = _open_store(options)
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
@@ -143,7 +146,8 @@ def compile(
     if measure.seconds:
         inner["measure"] = measure.seconds
     watch.lap("schedule and lower", inner)
-    report = Report(record.name, kernels, tuple(measure.notes), tuple(watch.stages))
+    notes, stages = tuple(measure.notes), tuple(watch.stages)
+    report = Report(record.name, kernels, notes, stages, tuple(decisions))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
 
@@ -197,10 +201,16 @@ class _Stopwatch:
         self._last = now
 
 
-def fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
-    """A model's operators as fused, unscheduled loops, each function named by its content."""
+def fuse(mod: tvm.IRModule, device: Device, record: Record | None = None) -> tvm.IRModule:
+    """A model's operators as fused, unscheduled loops, each function named by its content.
+
+    Args:
+        mod: a model in Relax.
+        device: that it is compiled for.
+        record: is given what became of each group of functions that could be one kernel.
+    """
     with compat.make_target(device):
-        return rename_by_content(tvm.transform.Sequential(_fusion_passes(device))(mod))
+        return rename_by_content(tvm.transform.Sequential(_fusion_passes(device, record))(mod))
 
 
 def _open_store(options: Options) -> Store | None:
@@ -262,7 +272,7 @@ def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
         return tvm.transform.Sequential(_lowering_passes(device))(mod)
 
 
-def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
+def _fusion_passes(device: Device, record: Record | None = None) -> list[tvm.transform.Pass]:
     """Operators to loops, stock fusion; views instead of copies for plain reshapes."""
     return [
         relax.backend.DispatchSampling(),
@@ -290,7 +300,7 @@ def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
-        FuseTiles(device),
+        FuseTiles(device, record),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
-from tvm_tile.passes.fuse_tiles import FuseTiles
+from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -36,6 +36,7 @@ __all__ = [
     "Plan",
     "PlanFunction",
     "ReadTransposed",
+    "Record",
     "Remembered",
     "ScheduleTiles",
     "StoredPlans",
