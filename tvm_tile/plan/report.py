@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tvm_tile.plan.drawing import draw
 from tvm_tile.tile.connect import Decision, Edge, Option
 
 
@@ -106,6 +107,10 @@ class Report:
         compiled = [f"compiled in {total:.2f} s: {spent}"] if self.stages else []
         groups = _decided(self.decisions)
         return "\n".join([*table, *reasons, *groups, totals, predicted, *compiled, *self.notes])
+
+    def draw(self) -> str:
+        """The text of an SVG file that shows what was joined; see :mod:`tvm_tile.plan.drawing`."""
+        return draw(self.decisions)
 
     def to_json(self) -> str:
         """Text that :meth:`from_json` reads back."""
