@@ -94,13 +94,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz")
     sub.add_argument("--time", action="store_true", help="also measure one call")
 
-    command("explain", _explain, "Tell how each kernel was made and what it costs.", either)
+    sub = command("explain", _explain, "Tell how each kernel was made and what it costs.", either)
+    sub.add_argument("--svg", type=Path, help="also draw which functions became one kernel")
 
     sub = command("schedule", _schedule, "Print the TensorIR of the kernels.", "an ONNX file")
     sub.add_argument("--kernel", help="only this one")
 
-    sub = commands.add_parser("devices", help="List the devices that are known.")
-    sub.set_defaults(run=_devices)
+    commands.add_parser("devices", help="List known devices.").set_defaults(run=_devices)
 
     sub = commands.add_parser("calibrate", help="Measure the GPU and write its device record.")
     sub.set_defaults(run=_calibrate)
@@ -160,7 +160,12 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> None:
-    print(_open_model(arguments).explain())
+    if arguments.svg is not None:
+        _check_folder(arguments.svg)
+    model = _open_model(arguments)
+    if arguments.svg is not None:
+        arguments.svg.write_text(model.report.draw(), encoding="utf-8")
+    print(model.explain())
 
 
 def _schedule(arguments: argparse.Namespace) -> None:

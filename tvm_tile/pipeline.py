@@ -26,6 +26,7 @@ from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
     ChannelsLast,
+    FirstChoices,
     FuseTiles,
     KeepGraphResults,
     LiftWorkspaces,
@@ -37,6 +38,7 @@ from tvm_tile.passes import (
     Plan,
     PlanFunction,
     ReadTransposed,
+    Record,
     Remembered,
     ScheduleTiles,
     StoredPlans,
@@ -47,6 +49,7 @@ from tvm_tile.passes import (
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
+from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
@@ -132,19 +135,22 @@ def compile(
     watch = _Stopwatch()
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
     watch.lap("import")
-    fused = fuse(imported.mod, record)
+    decisions: list[Decision] = []
+    first = FirstChoices(record)
+    fused = fuse(imported.mod, record, decisions.append, first)
     watch.lap("fuse")
     store = _open_store(options)
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
     measure = MeasureCandidates(record, builder, options.exclusive)
-    plan = _plan(record, options, measure, store)
+    plan = _plan(record, options, measure, store, first)
     scheduled, kernels = _schedule_what_builds(fused, record, builder, plan)
     program = builder.build(_lower(scheduled, record, options))
     inner = {"machine code": builder.compiler_seconds}
     if measure.seconds:
         inner["measure"] = measure.seconds
     watch.lap("schedule and lower", inner)
-    report = Report(record.name, kernels, tuple(measure.notes), tuple(watch.stages))
+    notes, stages = tuple(measure.notes), tuple(watch.stages)
+    report = Report(record.name, kernels, notes, stages, tuple(decisions))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
 
@@ -198,10 +204,23 @@ class _Stopwatch:
         self._last = now
 
 
-def fuse(mod: tvm.IRModule, device: Device) -> tvm.IRModule:
-    """A model's operators as fused, unscheduled loops, each function named by its content."""
+def fuse(
+    mod: tvm.IRModule,
+    device: Device,
+    record: Record | None = None,
+    first: FirstChoices | None = None,
+) -> tvm.IRModule:
+    """A model's operators as fused, unscheduled loops, each function named by its content.
+
+    Args:
+        mod: a model in Relax.
+        device: that it is compiled for.
+        record: is given what became of each group of functions that could be one kernel.
+        first: schedules them; shared with whoever schedules the result.
+    """
+    passes = _fusion_passes(device, record, first)
     with compat.make_target(device):
-        return rename_by_content(tvm.transform.Sequential(_fusion_passes(device))(mod))
+        return rename_by_content(tvm.transform.Sequential(passes)(mod))
 
 
 def _open_store(options: Options) -> Store | None:
@@ -218,10 +237,14 @@ def _own_fingerprint() -> str | None:
 
 
 def _plan(
-    device: Device, options: Options, measure: MeasureCandidates, store: Store | None
+    device: Device,
+    options: Options,
+    measure: MeasureCandidates,
+    store: Store | None,
+    first: FirstChoices,
 ) -> Plan:
     """How to schedule one function."""
-    plan: Plan = PlanFunction(device)
+    plan: Plan = PlanFunction(device, first=first)
     if options.topk > 1:
         plan = PlanFunction(device, options.topk, measure)
     if store is not None:
@@ -263,7 +286,9 @@ def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
         return tvm.transform.Sequential(_lowering_passes(device))(mod)
 
 
-def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
+def _fusion_passes(
+    device: Device, record: Record | None = None, first: FirstChoices | None = None
+) -> list[tvm.transform.Pass]:
     """Operators to loops, stock fusion; views instead of copies for plain reshapes."""
     return [
         relax.backend.DispatchSampling(),
@@ -294,7 +319,7 @@ def _fusion_passes(device: Device) -> list[tvm.transform.Pass]:
         MarkSpreads(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
-        FuseTiles(device),
+        FuseTiles(device, record, first),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(),
     ]

@@ -16,8 +16,9 @@ from tvm.relax import op
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.passes import FuseTiles, schedule_module, with_blocks_only
-from tvm_tile.passes.fuse_tiles import Prediction, _joined
+from tvm_tile.passes.fuse_tiles import _joined
 from tvm_tile.pipeline import _fusion_passes, fuse
+from tvm_tile.schedule import Scheduled
 
 Body = Callable[..., Any]
 Shape = tuple[int, ...]
@@ -75,7 +76,7 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 
 def sliced(x: Any, w: Any, out: Any) -> Any:
-    """A layer of attention: one projection for queries, keys and values, of which each is a part."""
+    """A layer of attention: queries, keys and values are parts of one projection."""
     whole = product(x, w)
     return product(attention(*(by_head(part(whole, 2, i, WIDTH)) for i in range(3))), out)
 
@@ -159,9 +160,9 @@ class TestApart:
         tvm.ir.assert_structural_equal(FuseTiles(device)(mod), mod, map_free_vars=True)
 
 
-def joining_all(_: tirx.PrimFunc) -> Prediction:
+def joining_all(func: tirx.PrimFunc) -> Scheduled:
     """Each kernel takes as long, whatever it does: the fewer the better."""
-    return "chain", 1.0
+    return Scheduled(func, "chain", "", grid=1, block=1, seconds=1.0)
 
 
 def random_body(rng: random.Random) -> tuple[Body, list[Shape]]:
@@ -213,7 +214,7 @@ def test_what_is_joined_computes_what_its_members_did(seed: int) -> None:
     body, shapes = random_body(random.Random(seed))
     before = unjoined(module(body, *shapes, dtype="float32"), H200)
     var = before.get_global_var("main")
-    after = _joined(before, var, before["main"], joining_all)
+    after, _ = _joined(before, var, before["main"], joining_all)
     assert relax.analysis.check_well_formed(after)
     assert calls(after) < calls(before)
     rng = np.random.default_rng(seed)

@@ -9,13 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.tile.connect import Decision, Edge, Option
 
 OWN = KernelReport(
     "fused_conv2d_relu", "pad conv2d relu", "contraction", 56, 128, "block 1x64", 12.5e-6, 3e6, ""
 )
 FALLBACK = KernelReport("argmax", "argmax", "dlight", 0, 0, "", 0.0, 1e6, "no rule takes it")
 STAGES = (Stage("import", 0.25), Stage("machine code", 1.5))
-REPORT = Report("nvidia/h200", (OWN, FALLBACK), ("a note",), STAGES)
+JOINED = Decision(
+    ("scores", "softmax", "values"),
+    (Edge(0, 1, 4_000_000), Edge(1, 2, 2_000_000)),
+    50e-6,
+    20e-6,
+    "chain",
+    options=(Option(("scores", "softmax"), 40e-6),),
+)
+APART = Decision(
+    ("up", "down"), (Edge(0, 1, 1_000_000),), 9e-6, reason="no rule writes them as one kernel"
+)
+DECISIONS = (JOINED, APART, JOINED)
+REPORT = Report("nvidia/h200", (OWN, FALLBACK), ("a note",), STAGES, DECISIONS)
 
 TEXT = st.text(max_size=20)
 FINITE = st.floats(0, 1e12)
@@ -24,12 +37,25 @@ KERNELS = st.builds(
     KernelReport, TEXT, TEXT, TEXT, st.integers(), st.integers(), TEXT, FINITE, FINITE, TEXT,
     COUNTS, COUNTS, FINITE,
 )  # fmt: skip
+NAMES = st.lists(TEXT, max_size=3).map(tuple)
+EDGES = st.lists(st.builds(Edge, st.just(0), st.just(1), COUNTS, st.booleans())).map(tuple)
+DECIDED = st.builds(
+    Decision,
+    st.tuples(TEXT, TEXT),
+    EDGES,
+    FINITE,
+    FINITE,
+    TEXT,
+    TEXT,
+    st.lists(st.builds(Option, NAMES, FINITE), max_size=2).map(tuple),
+)
 REPORTS = st.builds(
     Report,
     TEXT,
     st.lists(KERNELS, max_size=3).map(tuple),
     st.lists(TEXT, max_size=2).map(tuple),
     st.lists(st.builds(Stage, TEXT, FINITE), max_size=2).map(tuple),
+    st.lists(DECIDED, max_size=2).map(tuple),
 )
 
 
@@ -52,6 +78,36 @@ def test_people_see_every_kernel_and_every_reason() -> None:
     assert "a note" in text
     assert "2 kernels for nvidia/h200: 1 scheduled by tiles, 1 fell back" in text
     assert "compiled in 1.75 s: import 0.25, machine code 1.50" in text
+
+
+def test_equal_decisions_are_told_once() -> None:
+    lines = REPORT.render().splitlines()
+    start = lines.index("joined:")
+    assert lines[start : start + 6] == [
+        "joined:",
+        "  2 x scores + softmax + values: chain, 20.0 us as one, 50.0 us apart, "
+        "12.00 MB less traffic",
+        "      scores -> softmax: 4.00 MB, register",
+        "      softmax -> values: 2.00 MB, register",
+        "      without values: 40.0 us",
+        "left apart:",
+    ]
+    assert lines[start + 6] == (
+        "  1 x up + down: no rule writes them as one kernel, 9.0 us apart, "
+        "2.00 MB of traffic between them"
+    )
+
+
+def test_a_model_without_groups_tells_of_none() -> None:
+    text = Report("emulated", (OWN,), ()).render()
+    assert "joined" not in text
+    assert "apart" not in text
+
+
+def test_reports_from_before_there_were_decisions_are_read() -> None:
+    data = json.loads(REPORT.to_json())
+    del data["decisions"]
+    assert Report.from_json(json.dumps(data)) == replace(REPORT, decisions=())
 
 
 def test_what_was_measured_has_a_column() -> None:

@@ -131,6 +131,30 @@ def test_handed_over_tensors_are_no_traffic() -> None:
     assert graph.flops == sum(op.total_flops for op in graph.operators)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "elements"),
+    [(0, 10, 20), (0, 0, 10), (15, 20, 20)],
+    ids=["two_slices", "one_slice_twice", "overlapping"],
+)
+def test_slices_of_a_tensor_are_different_elements(first: int, second: int, elements: int) -> None:
+    """Of 30: two operators read ten each; no more than all of them is ever counted."""
+    operators = tuple(
+        Operator(name, axes("", a=10), (access("X", (30,), index(start, a=1)),),
+                 access(name, (10,), index(a=1)), 1)
+        for name, start in (("Y", first), ("Z", second))
+    )  # fmt: skip
+    assert TileGraph("slices", operators, ()).traffic == 4 * (elements + 20)
+
+
+def test_overlapping_slices_are_no_more_than_the_tensor() -> None:
+    operators = tuple(
+        Operator(f"Y{start}", axes("", a=8), (access("X", (10,), index(start, a=1)),),
+                 access(f"Y{start}", (8,), index(a=1)), 1)
+        for start in range(3)
+    )  # fmt: skip
+    assert TileGraph("window", operators, ()).traffic == 4 * (10 + 3 * 8)
+
+
 @given(m=st.integers(1, 300), n=st.integers(1, 300), k=st.integers(1, 300))
 def test_a_graph_of_one_product_has_its_traffic(m: int, n: int, k: int) -> None:
     op = matmul(m, n, k)

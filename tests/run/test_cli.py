@@ -98,6 +98,12 @@ def test_explain_prints_the_report(saved: Path, capsys: pytest.CaptureFixture[st
     assert "emulated" in capsys.readouterr().out
 
 
+def test_explain_draws(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "groups.svg"
+    assert main(["explain", str(saved), "--svg", str(path)]) == 0
+    assert path.read_text(encoding="utf-8").startswith("<svg ")
+
+
 def test_schedule_prints_tensor_ir(onnx_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["schedule", str(onnx_file), "--device", "emulated", "--input", "x=3x4"]
     assert main(words) == 0

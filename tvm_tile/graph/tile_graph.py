@@ -208,16 +208,23 @@ class TileGraph:
 
     @property
     def traffic(self) -> int:
-        """Bytes that cross global memory at least, counting what each tensor's reader touches."""
-        made = {op.write.tensor for op in self.operators}
-        touched: dict[Tensor, int] = {}
+        """Bytes that cross global memory at least, counting what each tensor's readers touch.
+
+        Readers that begin at one element are taken to touch the same ones, others to touch others:
+        slices of a tensor are different elements.
+        """
+        inputs = set(self.inputs)
+        touched: dict[Tensor, dict[tuple[int, ...], int]] = {tensor: {} for tensor in inputs}
         for op in self.operators:
             extents = {axis.name: axis.extent for axis in op.axes}
             for a in op.reads:
-                if a.tensor not in made:
+                if a.tensor in inputs:
+                    start = tuple(index.offset for index in a.indices)
                     size = a.elements(extents) * a.tensor.element_size
-                    touched[a.tensor] = max(touched.get(a.tensor, 0), size)
-        return sum(touched.values()) + sum(tensor.size for tensor in self.outputs)
+                    known = touched[a.tensor]
+                    known[start] = max(known.get(start, 0), size)
+        read = sum(min(sum(sizes.values()), tensor.size) for tensor, sizes in touched.items())
+        return read + sum(tensor.size for tensor in self.outputs)
 
     @property
     def flops(self) -> int:

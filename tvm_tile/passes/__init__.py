@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
-from tvm_tile.passes.fuse_tiles import FuseTiles
+from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -27,6 +28,7 @@ __all__ = [
     "DLIGHT",
     "STATEMENTS",
     "ChannelsLast",
+    "FirstChoices",
     "FuseTiles",
     "KeepGraphResults",
     "LiftWorkspaces",
@@ -38,6 +40,7 @@ __all__ = [
     "Plan",
     "PlanFunction",
     "ReadTransposed",
+    "Record",
     "Remembered",
     "ScheduleTiles",
     "StoredPlans",

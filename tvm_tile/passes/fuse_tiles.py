@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,20 +14,21 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.schedule import Task, candidates
-from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.schedule import Scheduled
 from tvm_tile.tile.classify import is_contraction
-from tvm_tile.tile.connect import Call, Group, Kind, connect_calls
+from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 
-Prediction = tuple[str, float]
-"""The rule that writes a function as one kernel, and its seconds."""
+Predict = Callable[[tirx.PrimFunc], Scheduled | None]
+"""A function as one kernel; ``None`` where no rule takes it."""
 
-Predict = Callable[[tirx.PrimFunc], Prediction | None]
+Record = Callable[[Decision], None]
 
 # These store sums wherever they belong, neighbours side by side. The others' models know of no
 # stores but to where the sums lie.
 _RULES = ("chain", "wgmma", "mma")
+_OPAQUE = 8  # of TVM's OpPatternKind
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseTiles")
@@ -42,40 +44,25 @@ class FuseTiles:
 
     Args:
         device: that the kernels are for.
+        record: is given what became of each group that was asked about, for ``explain()``.
+        predict: schedules functions; shared with whoever schedules them afterwards.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(
+        self, device: Device, record: Record | None = None, predict: Predict | None = None
+    ) -> None:
         self.device = device
+        self._record = record or (lambda _: None)
+        self._predict = predict or FirstChoices(device)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        predict = _Predictions(self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod = _joined(mod, var, func, predict)
+                mod, decisions = _joined(mod, var, func, self._predict)
+                for decision in decisions:
+                    self._record(decision)
         return mod
-
-
-class _Predictions:
-    """Functions as kernels, each reckoned once; ``None`` where no rule takes it."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._known: dict[str, Prediction | None] = {}
-
-    def __call__(self, func: tirx.PrimFunc) -> Prediction | None:
-        anonymous = func.without_attr("global_symbol")
-        key = anonymous.script()
-        if key not in self._known:
-            self._known[key] = self._predict(anonymous)
-        return self._known[key]
-
-    def _predict(self, func: tirx.PrimFunc) -> Prediction | None:
-        graph = None if find_obstacle(func) else extract(func)
-        if graph is None:
-            return None
-        best = candidates(Task(func, graph, self._device), 1)
-        return (best[0].rule, best[0].seconds) if best else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +84,62 @@ class _Site:
     kind: Any
 
 
-def _joined(mod: tvm.IRModule, var: Any, func: Any, predict: Predict) -> tvm.IRModule:
-    """``mod`` with the groups of one of its functions joined."""
+def _joined(
+    mod: tvm.IRModule, var: Any, func: Any, predict: Predict
+) -> tuple[tvm.IRModule, tuple[Decision, ...]]:
+    """``mod`` with the groups of one of its functions joined, and what became of every group."""
     sites, outputs = _sites(func)
     made = {site.var: str(number) for number, site in enumerate(sites)}
-    calls = [Call(made[site.var], _among(site.args, made), _kind(mod[site.func])) for site in sites]
+    kinds = [_kind(mod[site.func]) for site in sites]
+    calls = [
+        Call(made[site.var], _among(site.args, made), kind)
+        for site, kind in zip(sites, kinds, strict=True)
+    ]
+    asked: dict[Group, Decision] = {}
 
     def gain(group: Group) -> float | None:
         members = [sites[number] for number in group]
-        alone = [predict(mod[site.func]) for site in members]
-        known = [found[1] for found in alone if found is not None]
-        together = predict(_as_one(mod, members)) if len(known) == len(alone) else None
-        if together is None or together[0] not in _RULES:
-            return None
-        return sum(known) - together[1]
+        views = [kinds[number] is Kind.VIEW for number in group]
+        asked[group] = _reckoned(mod, members, _edges(members, views), predict)
+        return asked[group].gain
 
     used = frozenset(made[output] for output in outputs if output in made)
-    groups = [[sites[number] for number in group] for group in connect_calls(calls, used, gain)]
-    return _Joining(mod, groups).rewritten(mod, var) if groups else mod
+    joined = connect_calls(calls, used, gain)
+    groups = [[sites[number] for number in group] for group in joined]
+    mod = _Joining(mod, groups).rewritten(mod, var) if groups else mod
+    return mod, decide(asked, joined)
+
+
+def _reckoned(
+    mod: tvm.IRModule, members: Sequence[_Site], edges: tuple[Edge, ...], predict: Predict
+) -> Decision:
+    """Functions alone and as one, compared; with the reason, if they cannot become one."""
+    names = tuple(str(site.func.name_hint) for site in members)
+    alone = [predict(mod[site.func]) for site in members]
+    if None in alone:
+        return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
+    apart = sum(found.seconds for found in alone if found is not None)
+    together = predict(_as_one(mod, members))
+    if together is None:
+        return Decision(names, edges, apart, reason="no rule writes them as one kernel")
+    rule, seconds = together.rule, together.seconds
+    reason = "" if rule in _RULES else f"{rule}, which would write them, stores no sums elsewhere"
+    return Decision(names, edges, apart, seconds, rule, reason)
+
+
+def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:
+    """What the functions of a group hand to each other."""
+    return tuple(
+        Edge(maker, taker, _size(made.kind), views[maker])
+        for maker, made in enumerate(members)
+        for taker, site in enumerate(members)
+        if any(made.var.same_as(argument) for argument in site.args)
+    )
+
+
+def _size(kind: Any) -> int:
+    """Bytes of a tensor of static shape."""
+    return math.prod(int(extent) for extent in kind.shape) * element_size(str(kind.dtype))
 
 
 def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
@@ -200,7 +225,7 @@ def _as_one(mod: tvm.IRModule, members: Sequence[_Site]) -> tirx.PrimFunc:
             output = builder.emit_output(relax.Call(joined, params))
         builder.emit_func_output(output)
     merged = relax.transform.FuseTIR()(builder.get())["joined"]
-    return _with_own_names(merged.without_attr("global_symbol"))
+    return _with_own_names(merged.without_attr("global_symbol")).with_attr("op_pattern", _OPAQUE)
 
 
 def _with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -246,7 +271,7 @@ class _Joining(PyExprMutator):
         group = self._group_of(call)
         if group is None:
             return super().visit_call_(call)
-        func = _as_one(self._mod, group).with_attr("op_pattern", 8)
+        func = _as_one(self._mod, group)
         args = [self.visit_expr(value) for value in _outer(group)]
         return relax.call_tir(self.builder_.add_func(func, _name(group)), args, group[-1].kind)
 

@@ -15,6 +15,7 @@ from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
@@ -109,12 +110,20 @@ class PlanFunction:
         device: the GPU to schedule for.
         topk: how many candidates to write.
         choose: which of them to keep.
+        first: schedules functions of which one candidate is asked for.
     """
 
-    def __init__(self, device: Device, topk: int = 1, choose: Choose = take_first) -> None:
+    def __init__(
+        self,
+        device: Device,
+        topk: int = 1,
+        choose: Choose = take_first,
+        first: FirstChoices | None = None,
+    ) -> None:
         self._device = device
         self._topk = topk
         self._choose = choose
+        self._first = first or FirstChoices(device)
 
     def __call__(self, request: Request) -> Planned:
         """Its type is :data:`Plan`."""
@@ -141,7 +150,11 @@ class PlanFunction:
         """The plan and an empty text, or none and why."""
         if graph is None:
             return None, "its loops are not plain tensor blocks"
-        found = candidates(Task(request.func, graph, self._device), self._topk)
+        if self._topk > 1:
+            found = candidates(Task(request.func, graph, self._device), self._topk)
+        else:
+            best = self._first(request.func)
+            found = () if best is None else (best,)
         if not found:
             return None, "no rule takes it"
         choice = self._choose(request, found)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
+
+from tvm_tile.plan.drawing import draw
+from tvm_tile.tile.connect import Decision, Edge, Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,22 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All kernels of a model for one device, and how long each stage of compilation took."""
+    """All kernels of a model for one device, and how they came about.
+
+    Attributes:
+        device: its name.
+        kernels: in the order of their names, equal ones once.
+        notes: what else there is to say.
+        stages: how long each stage of compilation took.
+        decisions: which functions were made one kernel and which were not, in the order of the
+            program, equal ones as often as they occur.
+    """
 
     device: str
     kernels: tuple[KernelReport, ...]
     notes: tuple[str, ...]
     stages: tuple[Stage, ...] = ()
+    decisions: tuple[Decision, ...] = ()
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -62,7 +78,7 @@ class Report:
         return tuple(kernel for kernel in self.kernels if kernel.fallback)
 
     def render(self) -> str:
-        """Lines for people: a table of kernels, then what fell back and why, then totals."""
+        """Lines for people: a table of kernels, what fell back, what was joined, totals."""
         # Names last: fused kernels have long ones.
         heading = ("rule", "grid", "block", "tile", "predicted", "measured", "traffic", "kernel")
         rows = [heading, *(_row(kernel) for kernel in self.kernels)]
@@ -89,7 +105,12 @@ class Report:
         spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
         total = sum(stage.seconds for stage in self.stages)
         compiled = [f"compiled in {total:.2f} s: {spent}"] if self.stages else []
-        return "\n".join([*table, *reasons, totals, predicted, *compiled, *self.notes])
+        groups = _decided(self.decisions)
+        return "\n".join([*table, *reasons, *groups, totals, predicted, *compiled, *self.notes])
+
+    def draw(self) -> str:
+        """The text of an SVG file that shows what was joined; see :mod:`tvm_tile.plan.drawing`."""
+        return draw(self.decisions)
 
     def to_json(self) -> str:
         """Text that :meth:`from_json` reads back."""
@@ -101,7 +122,9 @@ class Report:
         data = json.loads(text)
         kernels = tuple(KernelReport(**kernel) for kernel in data["kernels"])
         stages = tuple(Stage(**stage) for stage in data["stages"])
-        return cls(data["device"], kernels, tuple(data["notes"]), stages)
+        # Models that were saved before there were decisions have none.
+        decisions = tuple(map(_decision, data.get("decisions", ())))
+        return cls(data["device"], kernels, tuple(data["notes"]), stages, decisions)
 
 
 def _row(kernel: KernelReport) -> tuple[str, ...]:
@@ -120,3 +143,49 @@ def _row(kernel: KernelReport) -> tuple[str, ...]:
 
 def _measured(kernel: KernelReport) -> str:
     return f"{kernel.measured_seconds * 1e6:.1f} us, #{kernel.rank + 1} of {kernel.measured}"
+
+
+def _decision(data: Mapping[str, Any]) -> Decision:
+    """What ``asdict`` made a dictionary."""
+    edges = tuple(Edge(**edge) for edge in data["edges"])
+    options = tuple(Option(tuple(o["functions"]), o["seconds"]) for o in data["options"])
+    changed = {"functions": tuple(data["functions"]), "edges": edges, "options": options}
+    return Decision(**{**data, **changed})
+
+
+def _decided(decisions: tuple[Decision, ...]) -> Iterator[str]:
+    """What was joined and what was left apart; equal decisions are one line, with their number."""
+    counts = Counter(decisions)
+    joined = {decision: count for decision, count in counts.items() if not decision.reason}
+    apart = {decision: count for decision, count in counts.items() if decision.reason}
+    for title, chosen in (("joined:", joined), ("left apart:", apart)):
+        yield from [title] if chosen else []
+        for decision, count in chosen.items():
+            yield f"  {count} x {_names(decision.functions)}: {_outcome(decision)}"
+            yield from _details(decision)
+
+
+def _names(functions: tuple[str, ...]) -> str:
+    return " + ".join(functions)
+
+
+def _outcome(decision: Decision) -> str:
+    alone = f"{decision.apart * 1e6:.1f} us apart"
+    as_one = f"{decision.together * 1e6:.1f} us as one"
+    moved = f"{decision.saved_bytes / 1e6:.2f} MB"
+    if not decision.reason:
+        return f"{decision.rule}, {as_one}, {alone}, {moved} less traffic"
+    times = [*([as_one] if decision.together else []), *([alone] if decision.apart else [])]
+    return ", ".join([decision.reason, *times, f"{moved} of traffic between them"])
+
+
+def _details(decision: Decision) -> Iterator[str]:
+    """The values of a joined group, and what else it could have been."""
+    if decision.reason:
+        return
+    for edge in decision.edges:
+        ends = f"{decision.functions[edge.maker]} -> {decision.functions[edge.taker]}"
+        yield f"      {ends}: {edge.size / 1e6:.2f} MB, {decision.level(edge)}"
+    for option in decision.options:
+        others = tuple((Counter(decision.functions) - Counter(option.functions)).elements())
+        yield f"      without {_names(others)}: {option.seconds * 1e6:.1f} us"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -40,6 +40,106 @@ Gain = Callable[[Group], float | None]
 """Seconds that a group saves as one kernel; ``None`` where no kernel can do it."""
 
 _LONGEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A value that one function of a group hands to another.
+
+    Attributes:
+        maker: position in the group of the function that makes it.
+        taker: of one that takes it.
+        size: of the value, in bytes.
+        is_view: whether it is other values as they are: made one kernel with its taker, it is
+            read where these lie.
+    """
+
+    maker: int
+    taker: int
+    size: int
+    is_view: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A way to compute a group that was not taken: some of it as one kernel, the others alone.
+
+    Attributes:
+        functions: names of those that would be one kernel.
+        seconds: predicted, of the whole group.
+    """
+
+    functions: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a group of functions that could be one kernel, and why.
+
+    Attributes:
+        functions: their names, in the order of the program.
+        edges: what they hand to each other.
+        apart: predicted seconds as kernels of their own; 0 where no rule takes one of them.
+        together: predicted seconds as one kernel; 0 where no rule writes it.
+        rule: the schedule rule that writes it; empty where none does.
+        reason: why they were left apart; empty where they became one kernel.
+        options: smaller groups that were asked about on the way to one that was joined.
+    """
+
+    functions: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    apart: float = 0.0
+    together: float = 0.0
+    rule: str = ""
+    reason: str = ""
+    options: tuple[Option, ...] = ()
+
+    @property
+    def gain(self) -> float | None:
+        """Seconds that it saves as one kernel; ``None`` where no kernel can do it."""
+        return None if self.reason else self.apart - self.together
+
+    @property
+    def saved_bytes(self) -> int:
+        """What no longer crosses global memory as one kernel: each value is written once, and read
+        once by every taker."""
+        written = {edge.maker: edge.size for edge in self.edges}
+        return sum(written.values()) + sum(edge.size for edge in self.edges)
+
+    def level(self, edge: Edge) -> str:
+        """Where the value of an edge is handed over: ``global``, ``register``, or ``in place``."""
+        if self.reason:
+            return "global"
+        return "in place" if edge.is_view else "register"
+
+
+def decide(asked: Mapping[Group, Decision], joined: Collection[Group]) -> tuple[Decision, ...]:
+    """What became of each group that was asked about, those within larger ones left out.
+
+    Args:
+        asked: the answers, as if each group with a gain had been joined.
+        joined: groups that are; each was asked about.
+    """
+    decisions = []
+    for group, answer in asked.items():
+        if group in joined:
+            inner = [asked[other] for other in asked if set(other) < set(group)]
+            options = tuple(_option(answer, within) for within in inner if not within.reason)
+            decisions.append(replace(answer, options=options))
+        elif not any(set(group) < set(other) for other in joined):
+            decisions.append(replace(answer, reason=answer.reason or _slower(answer)))
+    return tuple(decisions)
+
+
+def _option(whole: Decision, part: Decision) -> Option:
+    return Option(part.functions, part.together + whole.apart - part.apart)
+
+
+def _slower(answer: Decision) -> str:
+    if answer.together >= answer.apart:
+        return "one kernel takes no less time"
+    return "a smaller group takes no more time"
 
 
 def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) -> tuple[Group, ...]:
