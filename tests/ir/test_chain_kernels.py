@@ -1,4 +1,4 @@
-"""Two products as one kernel, as far as it goes without a GPU: what is taken, text, machine code."""
+"""Two products as one kernel, without a GPU: what is taken, its text, its machine code."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 
 def sliced(x: Any, w: Any, out: Any) -> Any:
-    """A layer of attention: one projection for queries, keys and values, of which each is a part."""
+    """A layer of attention: queries, keys and values are parts of one projection."""
     whole = product(x, w)
     return product(attention(*(by_head(part(whole, 2, i, WIDTH)) for i in range(3))), out)
 

@@ -211,9 +211,7 @@ def along(*words: str, use: str = "bhi", **sizes: int) -> bool:
         result = access(f"m{number}", shape, *letters(word)).tensor
         summed = "".join(name for name in extents if name not in word)
         write = replace(handed, tensor=result, indices=tuple(letters(word)))
-        found.append(
-            Operator(f"m{number}", axes(summed, **extents), (handed, *used), write, 1)
-        )
+        found.append(Operator(f"m{number}", axes(summed, **extents), (handed, *used), write, 1))
         used.append(replace(write, indices=tuple(letters(use))))
     second = replace(second, reads=(*second.reads, *used))
     named = [with_axes_of(first, operator) for operator in (*found, second)]
@@ -317,9 +315,7 @@ def check(chain: Chain, tile: ChainTile) -> None:
     columns=st.integers(1, 32),
     dtype=st.sampled_from(["float16", "bfloat16"]),
 )
-def test_tiles_fit(
-    heads: int, rows: int, keys: int, depth: int, columns: int, dtype: str
-) -> None:
+def test_tiles_fit(heads: int, rows: int, keys: int, depth: int, columns: int, dtype: str) -> None:
     chain = attention(dtype, 8 * columns, b=1, h=heads, q=rows, k=keys, d=8 * depth)
     tiles = construct_chain(chain, H200, 1000)
     assert tiles

@@ -96,9 +96,7 @@ class TestNeighbours:
     def test_only_views_before_a_product(self) -> None:
         for kind in (SPATIAL, OTHER, PRODUCT):
             fed = calls((kind, ""), (PRODUCT, "a"))
-            assert connect_calls(fed, NONE, only((0, 1))) == (
-                ((0, 1),) if kind is PRODUCT else ()
-            )
+            assert connect_calls(fed, NONE, only((0, 1))) == (((0, 1),) if kind is PRODUCT else ())
 
     def test_only_what_works_element_by_element_behind_it(self) -> None:
         for kind in Kind:
