@@ -288,6 +288,18 @@ class TestDepthInParts:
         for outer in (32, 63, 96, 1):
             assert self.depth_with(outer) is None
 
+    def test_behind_contiguous_rows(self) -> None:
+        def taken(outer: int) -> bool:
+            read = access("x", (4 * outer, 48), index(h=outer, k=1), index(m=1), dtype="float16")
+            other = access("w", (40, 3, 64), *letters("nhk"), dtype="float16")
+            write = access("y", (48, 40), *letters("mn"), dtype="float32")
+            summed = axes("hk", m=48, n=40, h=3, k=64)
+            return find_product(Operator("parts", summed, (read, other), write, 2)) is not None
+
+        assert taken(64)
+        assert taken(128)
+        assert not any(map(taken, (32, 63, 96)))
+
 
 class TestFoldWindow:
     """Rows of a window as one depth with few channels."""
