@@ -264,6 +264,43 @@ class TestHeads:
         assert find_product(heads) is None
 
 
+class TestDepthInParts:
+    """A depth that is the inner part of a dimension, or not quite."""
+
+    def depth_with(self, outer: int, offset: int = 0) -> Product | None:
+        """Of ``x[m, outer * h + k + offset] * w[n, h, k]`` with 64 values of ``k``, summed."""
+        place = replace(index(h=outer, k=1), offset=offset)
+        read = access("x", (50, 4 * outer), index(m=1), place, dtype="float16")
+        other = access("w", (40, 3, 64), *letters("nhk"), dtype="float16")
+        write = access("y", (50, 40), *letters("mn"), dtype="float32")
+        summed = axes("hk", m=50, n=40, h=3, k=64)
+        return find_product(Operator("parts", summed, (read, other), write, 2))
+
+    @pytest.mark.parametrize("outer", [64, 128])
+    def test_whole_parts(self, outer: int) -> None:
+        product = self.depth_with(outer, offset=64)
+        assert product is not None
+        assert (product.depth.name, [axis.name for axis in product.steps]) == ("k", ["h"])
+        assert product.left.tensor.shape == (50, 4 * outer // 64, 64)
+        assert product.left.indices[1] == index(1, h=outer // 64)
+
+    def test_parts_that_overlap_or_leave_gaps(self) -> None:
+        for outer in (32, 63, 96, 1):
+            assert self.depth_with(outer) is None
+
+    def test_behind_contiguous_rows(self) -> None:
+        def taken(outer: int) -> bool:
+            read = access("x", (4 * outer, 48), index(h=outer, k=1), index(m=1), dtype="float16")
+            other = access("w", (40, 3, 64), *letters("nhk"), dtype="float16")
+            write = access("y", (48, 40), *letters("mn"), dtype="float32")
+            summed = axes("hk", m=48, n=40, h=3, k=64)
+            return find_product(Operator("parts", summed, (read, other), write, 2)) is not None
+
+        assert taken(64)
+        assert taken(128)
+        assert not any(map(taken, (32, 63, 96)))
+
+
 class TestFoldWindow:
     """Rows of a window as one depth with few channels."""
 
