@@ -42,9 +42,7 @@ _BINARY: dict[str, Evaluate] = {
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,
 }
-_ELEMENTWISE: dict[str, Evaluate] = {
-    f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items(), ("where", np.where))
-}
+_ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
 
 
 def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
@@ -162,6 +160,9 @@ def _evaluate(
         return None
     if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode == "wrap":
         return np.take(first, known[1], int(call.attrs.axis), mode="wrap")
+    if name == "relax.where":
+        condition, yes, no = known
+        return np.where(condition, yes, no)
     return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
 
 
