@@ -123,6 +123,24 @@ class TestOnnx:
         assert [s.name for s in imported.inputs] == ["x"]
         assert operators(imported) == ["negative"]
 
+    @pytest.mark.parametrize("index", [0, 2, -1, -4])
+    def test_one_known_index_is_a_slice(self, index: int) -> None:
+        nodes = [oh.make_node("Gather", ["x", "i"], ["y"], axis=1)]
+        imported = import_model(onnx_model(nodes, {"x": (3, 4, 5)}, ["y"], {"i": np.array(index)}))
+        assert operators(imported) == ["strided_slice", "squeeze"]
+        x = np.arange(60, dtype="float32").reshape(3, 4, 5)
+        np.testing.assert_array_equal(run(imported, x)[0], x[:, index])
+
+    @pytest.mark.parametrize("indices", [[1], [3, -4, 0]])
+    def test_other_indices_are_taken(self, indices: list[int]) -> None:
+        nodes = [oh.make_node("Gather", ["x", "i"], ["y"], axis=1)]
+        imported = import_model(
+            onnx_model(nodes, {"x": (3, 4, 5)}, ["y"], {"i": np.array(indices)})
+        )
+        assert operators(imported) == ["take"]
+        x = np.arange(60, dtype="float32").reshape(3, 4, 5)
+        np.testing.assert_array_equal(run(imported, x)[0], x[:, indices])
+
     def test_an_operator_defined_through_others_is_expanded(self) -> None:
         nodes = [oh.make_node("Celu", ["x"], ["y"], alpha=2.0)]
         imported = import_model(onnx_model(nodes, {"x": (4,)}, ["y"]))

@@ -128,6 +128,7 @@ class TestTorch:
 
         x = torch.arange(24.0).reshape(2, 3, 4)
         imported = import_model(Select(), example_inputs=(x,))
+        assert operators(imported) == ["strided_slice", "squeeze"]
         np.testing.assert_array_equal(run(imported, x.numpy())[0], x.select(dim, index))
 
     def test_counting_booleans(self) -> None:

@@ -141,6 +141,8 @@ def _evaluate(
     """The result of one operator; ``None`` where it is not known here or not constant."""
     if name == "relax.full" and operands[1] is not None:
         return np.full(shape, operands[1])
+    if name == "relax.shape_to_tensor":
+        return _extents(call.args[0].ty)
     first = operands[0]
     if first is None:
         return None
@@ -153,9 +155,23 @@ def _evaluate(
         return np.transpose(first, None if axes is None else [int(axis) for axis in axes])
     if name == "relax.astype":
         return first.astype(np.dtype(dtype)) if _numpy_knows(dtype) else None
-    if name in _ELEMENTWISE and all(operand is not None for operand in operands):
-        return _ELEMENTWISE[name](*operands)
-    return None
+    known = [operand for operand in operands if operand is not None]
+    if len(known) < len(operands):
+        return None
+    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode == "wrap":
+        return np.take(first, known[1], int(call.attrs.axis), mode="wrap")
+    if name == "relax.where":
+        condition, yes, no = known
+        return np.where(condition, yes, no)
+    return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
+
+
+def _extents(shape: Any) -> np.ndarray | None:
+    """A static shape as a tensor of int64."""
+    values = shape.values if isinstance(shape, relax.ShapeType) else None
+    if values is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in values):
+        return None
+    return np.array([int(extent.value) for extent in values], "int64")
 
 
 def _numpy_knows(dtype: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from tvm_tile.frontend.fold import fold_constants
 from tvm_tile.frontend.precision import accumulate_in_float32
@@ -25,7 +25,10 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
 def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:
     """Let a ``take`` with an index beyond the end read the last element.
 
-    The importers ask for no check at all, so that a wrong input would read foreign memory.
+    The importers ask for no check at all, so that a wrong input would read foreign memory. At one
+    index that is known, a ``take`` is a slice: a view, which costs no kernel before a product::
+
+        take(x, 1, axis=0)   =>   squeeze(strided_slice(x, [0], [1], [2]), [0])
     """
     mutator = _BoundIndices(mod)
     for global_var, function in mod.functions_items():
@@ -40,4 +43,21 @@ class _BoundIndices(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if getattr(call.op, "name", "") != "relax.take" or call.attrs.mode != "fast":
             return call
-        return relax.op.take(*call.args, axis=call.attrs.axis, mode="clip")
+        source, index = call.args
+        axis, position = call.attrs.axis, _known(index)
+        if axis is not None and position is not None and _is_within(position, source, int(axis)):
+            part = relax.op.strided_slice(source, [int(axis)], [position], [position + 1])
+            return relax.op.squeeze(self.builder_.emit(part), [int(axis)])
+        return relax.op.take(source, index, axis=axis, mode="clip")
+
+
+def _known(index: relax.Expr) -> int | None:
+    """The value of a constant of rank 0."""
+    if not isinstance(index, tvm.ir.GenericConst) or index.ty.ndim != 0:
+        return None
+    return int(index.value.numpy())
+
+
+def _is_within(position: int, source: relax.Expr, axis: int) -> bool:
+    extent = source.ty.shape[axis]
+    return isinstance(extent, tirx.IntImm) and 0 <= position < int(extent)
