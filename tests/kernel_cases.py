@@ -123,6 +123,7 @@ REDUCTIONS = (
     case("sum_many_rows", "window", along("sum", [1]), (1031, 9)),
     case("sum_few_columns", "row", along("sum", [0]), (517, 3)),
     case("mean_last", "row", along("mean", [-1]), (11, 130)),
+    case("mean_of_planes", "row", along("mean", [2, 3]), (3, 5, 26, 160)),
     case("mean_all", "row", along("mean"), (11, 13)),
     case("max_first", "column", along("max", [0]), (197, 33)),
     case("min_last", "row", along("min", [1]), (5, 197)),

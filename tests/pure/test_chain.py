@@ -340,3 +340,26 @@ def test_few_keys_take_one_step() -> None:
     tiles = construct_chain(attention(k=50), H200, 1000)
     assert {tile.keys for tile in tiles} >= {64}
     assert max(tile.keys for tile in tiles) == 64
+
+
+def of_longer_values(keys: int, length: int) -> Chain:
+    """Attention to the first keys of a longer cache."""
+    first = scores(k=keys)
+    second = behind(first, n=64)
+    values = replace(
+        second.reads[1], tensor=replace(second.reads[1].tensor, shape=(2, 3, length, 64))
+    )
+    return chain_of(first, replace(second, reads=(second.reads[0], values)))
+
+
+class TestValuesBehindTheLastKey:
+    """What lies there is no zero, and zero times it may be no number."""
+
+    @pytest.mark.parametrize(("keys", "steps"), [(100, set()), (320, {16, 32, 64, 80, 160})])
+    def test_are_never_copied(self, keys: int, steps: set[int]) -> None:
+        found = construct_chain(of_longer_values(keys, 4096), H200, 1000)
+        assert {tile.keys for tile in found} == steps
+
+    def test_are_zero_where_the_tensor_ends(self) -> None:
+        found = construct_chain(of_longer_values(100, 100), H200, 1000)
+        assert any(100 % tile.keys for tile in found)

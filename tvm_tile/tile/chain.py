@@ -58,6 +58,14 @@ class Chain:
         return self.second.depth
 
     @property
+    def is_whole(self) -> bool:
+        """Whether no values lie behind those of the last key: what is copied there is zero."""
+        values = self.second.right
+        sizes = zip(values.indices, values.tensor.shape, strict=True)
+        end = next((i.offset, extent) for i, extent in sizes if i.coefficient(self.keys.name))
+        return end[0] + self.keys.extent >= end[1]
+
+    @property
     def flops(self) -> int:
         """Of both products."""
         return self.first.flops + self.second.flops
@@ -229,7 +237,7 @@ def _can_be_copied(chain: Chain) -> bool:
     first, values = chain.first, chain.second.right
     if not first.left.is_depth_major or not first.right.is_depth_major or values.is_depth_major:
         return False
-    keys = replace(chain.keys, extent=max(chain.keys.extent, LINE))  # ragged keys are masked
+    keys = replace(chain.keys, extent=LINE)  # ragged keys are masked
     own = all(is_copyable(operand, first.depth) for operand in (first.left, first.right))
     return own and is_copyable(values, keys)
 
@@ -247,6 +255,8 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile]:
             continue  # a smaller one takes as many steps
         if consumers > 1 and rows <= ROWS * (consumers - 1):
             continue
+        if keys % step and not chain.is_whole:
+            continue  # zero times whatever lies behind may be no number
         registers = step // 2 + step // 4 + columns // 2 + _OTHER_REGISTERS
         if registers > _REGISTERS[consumers]:
             continue

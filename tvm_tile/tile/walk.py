@@ -60,8 +60,14 @@ def common_vector(walks: Sequence[Walk], run: int) -> int:
 
 
 def vector_of_sum(operator: Operator) -> int:
-    """Summed neighbours that one load can take: one, where some are not side by side."""
+    """Summed neighbours that one load can take: one, where some are not side by side.
+
+    Of a sum along several axes TVM holds all rows that a load might touch, thousands of elements a
+    thread: it does not see that a load stays within one.
+    """
     axes = [axis for axis in operator.reduce_axes if axis.extent > 1]
+    if len(axes) > 1:
+        return 1
     names = {axis.name for axis in axes}
     walks = [Walk.of(r, operator, axes) for r in operator.reads if not r.axes.isdisjoint(names)]
     if len({walk.access.tensor for walk in walks}) < max(1, len(walks)):
