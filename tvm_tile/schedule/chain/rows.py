@@ -43,19 +43,13 @@ class Rows:
             ib.alloc_buffer((2,), "float32", scope="local") for _ in range(4)
         )
         # With these scores the exponent is one multiplication and one addition.
-        self._slope = weights.slope if weights.lowest is not None else None
+        self._slope = weights.slope
         warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
         self._row = ib.Bind(warp * 16 + lane // _ROW_THREADS)
         self._key = ib.Bind(lane % _ROW_THREADS * 2)
 
-    @property
-    def _is_softmax(self) -> bool:
-        return self._weights.lowest is not None
-
     def start(self) -> None:
         """No keys so far."""
-        if self._weights.lowest is None:
-            return
         for half in range(2):
             ib.buffer_store(self._most, tirx.const(self._weights.lowest, "float32"), [half])
             ib.buffer_store(self._total, tirx.const(0.0, "float32"), [half])
@@ -63,8 +57,6 @@ class Rows:
     def weigh(self, origin: Place, first: Any) -> None:
         """Scores to weights, of the tile that begins with key ``first``."""
         self._evaluate(origin, first)
-        if not self._is_softmax:
-            return
         slope = tirx.const(_LOG2_E * (self._slope or 1.0), "float32")
         for half in range(2):
             most = T.cuda.warp_reduce(self._next[half], "max", width=_ROW_THREADS)
@@ -93,13 +85,11 @@ class Rows:
         extent = self._chain.keys.extent
         if extent % self._tile.keys:
             # Less than the lowest number, which is all that a masked row may have.
-            outside = tirx.const(-math.inf if self._is_softmax else 0.0, "float32")
+            outside = tirx.const(-math.inf, "float32")
             with ib.If(first > extent - self._tile.keys), ib.Then():
                 for i, _, key in self._elements():
                     value = tirx.Select(first + key < extent, self.scores[i], outside)
                     ib.buffer_store(self.scores, value, [i])
-        if not self._is_softmax:
-            return
         for half in range(2):
             ib.buffer_store(self._next, self._most[half], [half])
         for i, half, _ in self._elements():
@@ -120,8 +110,6 @@ class Rows:
 
     def scale(self, sums: Any) -> None:
         """What was added up so far, as if weighed by the new maximum."""
-        if not self._is_softmax:
-            return
         with ib.unroll(self._tile.columns // 8) as octet:
             for half in range(2):
                 for v in range(2):
@@ -130,8 +118,6 @@ class Rows:
 
     def finish(self, sums: Any) -> None:
         """Divide by each row's sum of weights."""
-        if not self._is_softmax:
-            return
         for half in range(2):
             total = T.cuda.warp_reduce(self._total[half], "sum", width=_ROW_THREADS)
             scale = tirx.const(1.0, "float32") / total

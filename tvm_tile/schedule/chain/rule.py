@@ -6,7 +6,7 @@ Before, once everything spatial is inlined, with ``g`` element-wise::
     m[i] = max(m[i], g(S[i, k]));  l[i] += exp(g(S[i, k]) - m[i])
     O[i, n] += exp(g(S[i, k]) - m[i]) / l[i] * V[k, n]
 
-or, without a softmax, ``O[i, n] += g(S[i, k]) * V[k, n]``. After: one kernel of ``kernel.py``.
+After: one kernel of ``kernel.py``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tvm_tile.tile.chain import (
     with_axes_of,
 )
 
-# Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
-_PLAIN, _SOFTMAX, _SAFE_SOFTMAX = 2, 4, 5
+# Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
+_SOFTMAX, _SAFE_SOFTMAX = 4, 5
 
 
 def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
-    """Tiles for two products, one behind the other, perhaps with a softmax in between."""
-    if len(task.graph.reductions) not in (_PLAIN, _SOFTMAX, _SAFE_SOFTMAX):
+    """Tiles for two products, one behind the other, with a softmax in between."""
+    if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
         return ()
     sch = Schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)

@@ -26,15 +26,14 @@ class Weights:
         value: of an element: its score, scaled and masked.
         scores: the first product's output, which ``value`` loads.
         axes: variable of ``value`` -> the axis that it stands for.
-        lowest: what the maximum of a row starts at, where the elements become a softmax's; else
-            None, and they are the weights.
+        lowest: what the maximum of a row starts at.
         is_safe: whether a row all of whose elements are minus infinity has weights of zero.
     """
 
     value: Any
     scores: Any
     axes: Mapping[Any, str]
-    lowest: float | None
+    lowest: float
     is_safe: bool = False
 
     @property
@@ -94,7 +93,7 @@ def read_weights(
     """What blocks between two products, and the second one's left factor, make of scores.
 
     Args:
-        between: none, or the maximum and the sum of a softmax's rows, perhaps with a flag whether
+        between: the maximum and the sum of a softmax's rows, perhaps with a flag whether
             any element of the row is not minus infinity.
         weight: the factor, an expression of scores and of what ``between`` writes.
         scores: the first product's output.
@@ -107,8 +106,6 @@ def read_weights(
     axes = {var: dimension.terms[0][0] for var, dimension in pairs if dimension.terms}
     if not all(isinstance(var, tirx.Var) for var in axes):
         return None
-    if not between:
-        return Weights(weight, scores, axes, None)
     flags = [block for block in between if "int" in str(block.body.buffer.ty.dtype)]
     sums = [block for block in between if block not in flags]
     if len(sums) != 2 or len(flags) > 1:
