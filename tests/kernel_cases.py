@@ -199,7 +199,7 @@ ROWS = (
              op.sqrt(op.variance(x, [1], keepdims=True))), g),
          (1, 40, 33, 17), (40, 1, 1)),
     # A result goes to a whole plane.
-    case("channel_attention", "rows",
+    case("channel_attention", "elementwise matvec",
          lambda p, w, x: op.multiply(op.nn.conv2d(p, w), x),
          (1, 48, 1, 1), (40, 48, 1, 1), (1, 40, 21, 19)),
     case("channel_attention_one_element", "rows",

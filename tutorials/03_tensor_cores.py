@@ -221,9 +221,9 @@ model = tvm_tile.compile(network.eval(), device, example_inputs=(images,))
 print("\nTwo convolutions of PyTorch's:")
 for report in model.report.kernels:
     print(f"  {report.rule:12s}{report.seconds * 1e6:5.1f} us  {report.tile}")
-assert sorted(report.rule for report in model.report.kernels) == [
-    *("elementwise", "elementwise", "wgmma", "wgmma"),
-]
+rules = [report.rule for report in model.report.kernels]
+assert len(rules) == 4
+assert rules.count("wgmma") == 2
 
 # 9. Run it, where there is a GPU of that kind. Others have no wgmma: there the products go to the
 #    rule for a warp's instructions, mma, and to the rule for CUDA cores on the oldest, as all of

@@ -40,11 +40,11 @@ def test_a_target_finds_the_closest_record(target: str | dict[str, str], name: s
 
 
 def test_an_unknown_generation_keeps_to_the_targets_limits() -> None:
-    target = {"kind": "cuda", "arch": "sm_86", "max_shared_memory_per_block": 101376}
+    target = {"kind": "cuda", "arch": "sm_87", "max_shared_memory_per_block": 101376}
     device = device_for_target(Target(target))
-    assert dict(device.target)["arch"] == "sm_86"
+    assert dict(device.target)["arch"] == "sm_87"
     assert device.memory(MemoryLevel.SHARED).capacity == 101376
-    unlimited = device_for_target(Target({"kind": "cuda", "arch": "sm_86"}))
+    unlimited = device_for_target(Target({"kind": "cuda", "arch": "sm_87"}))
     assert unlimited.memory(MemoryLevel.SHARED).capacity == 49152
 
 
