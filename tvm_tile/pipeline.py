@@ -167,7 +167,10 @@ def schedule(
     """
     record = resolve_device(device)
     imported: Imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
-    scheduled, kernels = schedule_module(fuse(imported.mod, record), record)
+    first = FirstChoices(record)
+    fused = fuse(imported.mod, record, first=first)
+    plan = Remembered(PlanFunction(record, first=first))
+    scheduled, kernels = schedule_module(fused, record, plan=plan)
     return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
 
 

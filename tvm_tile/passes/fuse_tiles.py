@@ -16,6 +16,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.schedule import Scheduled
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
@@ -161,7 +162,7 @@ def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
 
 def _is_plain_call(value: Any) -> bool:
     """Whether it is a ``call_tir`` of one output."""
-    if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.call_tir"):
+    if not is_call_tir(value):
         return False
     return len(value.args) == 2 and isinstance(value.ty_args[0], relax.TensorType)
 
@@ -254,7 +255,7 @@ class _Joining(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, groups: Sequence[Sequence[_Site]]) -> None:
         super().__init__(mod)
         self._mod = mod
-        self._groups = {group[-1].var: group for group in groups}
+        self._groups = groups
         self._inner = {site.var for group in groups for site in group[:-1]}
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
@@ -268,18 +269,12 @@ class _Joining(PyExprMutator):
         super().visit_var_binding_(binding)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        group = self._group_of(call)
+        group = next((g for g in self._groups if call.same_as(g[-1].call)), None)
         if group is None:
             return super().visit_call_(call)
         func = _as_one(self._mod, group)
         args = [self.visit_expr(value) for value in _outer(group)]
         return relax.call_tir(self.builder_.add_func(func, _name(group)), args, group[-1].kind)
-
-    def _group_of(self, call: relax.Call) -> Sequence[_Site] | None:
-        for group in self._groups.values():
-            if call.same_as(group[-1].call):
-                return group
-        return None
 
 
 def _name(members: Sequence[_Site]) -> str:

@@ -13,7 +13,7 @@ from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
 from tvm.s_tir import SBlockRealize
 
 from tvm_tile import compat
-from tvm_tile.passes.rewriter import ModuleRewriter
+from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.schedule.steps import replace_parts
 
 
@@ -66,7 +66,7 @@ class _Rewriter(ModuleRewriter):
         self._lifted = lifted
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        lifted = self._lifted.get(str(call.args[0].name_hint)) if _is_call_tir(call) else None
+        lifted = self._lifted.get(str(call.args[0].name_hint)) if is_call_tir(call) else None
         if lifted is None:
             return super().visit_call_(call)
         (former,) = call.ty_args
@@ -88,7 +88,7 @@ class _Uses(PyExprVisitor):
         self.others: set[str] = set()
 
     def visit_call_(self, call: relax.Call) -> None:
-        if not _is_call_tir(call):
+        if not is_call_tir(call):
             super().visit_call_(call)
             return
         self.called.add(str(call.args[0].name_hint))
@@ -97,10 +97,6 @@ class _Uses(PyExprVisitor):
 
     def visit_global_var_(self, var: tvm.ir.GlobalVar) -> None:
         self.others.add(str(var.name_hint))
-
-
-def _is_call_tir(call: relax.Call) -> bool:
-    return call.op == tvm.ir.Op.get("relax.call_tir")
 
 
 def _called_by_call_tir_only(mod: tvm.IRModule) -> list[str]:

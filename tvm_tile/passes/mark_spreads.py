@@ -10,6 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile.graph.extract import extract
+from tvm_tile.passes.rewriter import is_call_tir
 
 # Of TVM's OpPatternKind: element-wise, with broadcasts, at any one place.
 _ELEMENT_WISE, _BROADCAST, _INJECTIVE = range(3)
@@ -75,7 +76,7 @@ def _sums_products(func: tirx.PrimFunc) -> bool:
 
 def _pattern(mod: tvm.IRModule, value: Any) -> int | None:
     """Of the function that ``call_tir`` calls, as TVM annotated it."""
-    if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.call_tir"):
+    if not is_call_tir(value):
         return None
     func = mod[value.args[0]]
     has_pattern = isinstance(func, tirx.PrimFunc) and "op_pattern" in (func.attrs or {})

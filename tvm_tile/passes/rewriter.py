@@ -1,6 +1,8 @@
-"""What passes have in common that rewrite every Relax function of a module."""
+"""What passes have in common that read calls of kernels, or rewrite every Relax function."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -16,3 +18,8 @@ class ModuleRewriter(PyExprMutator):
             if isinstance(func, relax.Function):
                 self.builder_.update_func(var, self.visit_expr(func))
         return self.builder_.get()
+
+
+def is_call_tir(value: Any) -> bool:
+    """Whether an expression calls a PrimFunc, as ``relax.call_tir``."""
+    return isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")

@@ -38,6 +38,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.chain.rows import Rows
 from tvm_tile.schedule.chain.weights import Weights
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
 from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.schedule.wgmma.operand import Chunks
@@ -127,7 +128,7 @@ def write_chain(
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
-        buffers = {str(param.name): _argument(param) for param in params}
+        buffers = declare(params)
         maps = [side.tensor_map(buffers) for side in (left, keys, values)]
         ib.device_entry()
         block = ib.cta_id([tile.grid])
@@ -152,11 +153,6 @@ def write_chain(
             with ib.Else():
                 _consume(kernel, weights, store, buffers)
     return builder.get()
-
-
-def _argument(param: Any) -> Any:
-    shape = tuple(int(extent) for extent in param.ty.shape)
-    return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))
 
 
 def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:

@@ -25,8 +25,8 @@ from tvm_tile.schedule.chain.kernel import write_chain
 from tvm_tile.schedule.chain.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
-from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
-from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products
 from tvm_tile.tile.chain import (
     Chain,
     ChainTile,
@@ -90,7 +90,7 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
     if second is None or chain is None or not _is_along_rows(chain, first, blocks[1:]):
         return None
     weights = read_weights(blocks[1:-1], weight, blocks[0].body.buffer, first)
-    epilogue = _epilogue(sch, form, blocks[-1], second)
+    epilogue = epilogue_of(sch, form, blocks[-1], second)
     return None if weights is None or epilogue is None else (chain, weights, epilogue)
 
 
@@ -119,11 +119,3 @@ def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
     weight, values = sides if made[0] else sides[::-1]
     values = without_casts(values)
     return (weight, values) if isinstance(values, ir.TensorLoad) else None
-
-
-def _epilogue(
-    sch: Schedule, form: NormalForm, block: SBlock, operator: Operator
-) -> Epilogue | None:
-    if not form.outputs:
-        return plain_epilogue(block, operator)
-    return fused_epilogue(block, operator, sch.get(sch.get_sblock(form.outputs[0])))

@@ -13,6 +13,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.schedule.tensor_cores.epilogue import are_same
 
 _HALVES = ("float16", "bfloat16")
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
@@ -100,7 +101,7 @@ def read_weights(
         first: that product.
     """
     loads = [load for load in loads_in(weight) if load.source.same_as(scores)]
-    if any(not _are_same(loads[0].indices, load.indices) for load in loads):
+    if any(not are_same(loads[0].indices, load.indices) for load in loads):
         return None
     pairs = list(zip(loads[0].indices, first.write.indices, strict=True))
     axes = {var: dimension.terms[0][0] for var, dimension in pairs if dimension.terms}
@@ -194,10 +195,6 @@ def _summand(block: SBlock) -> Any | None:
 
 def _is_of(expr: Any, buffer: Any) -> bool:
     return isinstance(expr, ir.TensorLoad) and expr.source.same_as(buffer)
-
-
-def _are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def _is_same_score(value: Any, other: Any, scores: Any) -> bool:

@@ -36,6 +36,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.schedule.mma.copies import Copies, begin_copies
 from tvm_tile.schedule.mma.fragments import Fragments, begin_fragments, multiply
 from tvm_tile.schedule.tensor_cores.found import Found
+from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Place, Side, digits, raster_place
 from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.tile.mma import WARP, MmaTile, chunk_counts, tile_counts
@@ -117,7 +118,7 @@ def write_kernel(found: Found, tile: MmaTile) -> tirx.PrimFunc:
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
-        buffers = {str(param.name): _argument(param) for param in found.params}
+        buffers = declare(found.params)
         ib.device_entry()
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
@@ -140,11 +141,6 @@ def write_kernel(found: Found, tile: MmaTile) -> tirx.PrimFunc:
             columns = (part.columns, tile.warp_columns)
             store.write(kernel.sums, held, row, columns, thread, part.origin)
     return builder.get()
-
-
-def _argument(param: Any) -> Any:
-    shape = tuple(int(extent) for extent in param.ty.shape)
-    return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))
 
 
 def _part(product: Product, tile: MmaTile, block: Any, thread: Any) -> _Part:

@@ -115,7 +115,7 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
         return None
     sums = reduction.body.buffer
     own = [load for load in loads_in(store.value) if load.source.same_as(sums)]
-    if not own or any(not _are_same(own[0].indices, load.indices) for load in own):
+    if not own or any(not are_same(own[0].indices, load.indices) for load in own):
         return None
     ranges = sym.Analyzer()
     for v in output.iter_vars:
@@ -172,5 +172,6 @@ def _value(var: Any, known: Mapping[Any, Any]) -> Any:
     return tirx.Cast(str(var.ty.dtype), value) if str(var.ty.dtype) != "int32" else value
 
 
-def _are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether two lists of indices are written alike."""
     return all(tvm_ffi.structural_equal(a, b) for a, b in zip(first, second, strict=True))

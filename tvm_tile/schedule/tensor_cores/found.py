@@ -75,13 +75,14 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Product, Epilogue] | None:
     if len(known) < len(reads):
         return None
     product = find_product(dataclasses.replace(operator, reads=known))
-    epilogue = _epilogue(sch, form, block, operator)
+    epilogue = epilogue_of(sch, form, block, operator)
     return None if product is None or epilogue is None else (product, epilogue)
 
 
-def _epilogue(
+def epilogue_of(
     sch: Schedule, form: NormalForm, block: SBlock, operator: Operator
 ) -> Epilogue | None:
+    """What becomes of the sums of ``block``; ``None`` where the output does not take each once."""
     if not form.outputs:
         return plain_epilogue(block, operator)
     return fused_epilogue(block, operator, sch.get(sch.get_sblock(form.outputs[0])))

@@ -30,6 +30,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.schedule.wgmma.operand import Chunks
@@ -92,7 +93,7 @@ def write_kernel(
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
-        buffers = {str(param.name): _argument(param) for param in params}
+        buffers = declare(params)
         maps = [side.tensor_map(buffers) for side in sides]
         ib.device_entry()
         # Its use makes clusters of neighbouring blocks.
@@ -118,11 +119,6 @@ def write_kernel(
             with ib.Else():
                 _consume(kernel, store)
     return builder.get()
-
-
-def _argument(param: Any) -> Any:
-    shape = tuple(int(extent) for extent in param.ty.shape)
-    return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))
 
 
 def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
