@@ -82,14 +82,21 @@ def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
 
 def candidate_errors(case: Case, device: Device, rule: Rule, count: int) -> list[tuple[str, float]]:
     """Tile and largest error of ``count`` of a rule's choices, from its first to its last."""
-    ((name, func),) = prim_functions(case, device).items()
+    (func,) = prim_functions(case, device).values()
+    return function_errors(func, device, rule, count)
+
+
+def function_errors(
+    func: tirx.PrimFunc, device: Device, rule: Rule, count: int
+) -> list[tuple[str, float]]:
+    """The same of one function."""
     graph = extract(func)
     assert graph is not None
     choices = rule(Task(func, graph, device), 1000)
     written = (choice() for choice in choices[:: max(1, len(choices) // count)])
     found = [item for item in written if item is not None]
     scheduled = {
-        f"{name}_{rank}": item.func.with_attr("tirx.is_scheduled", True)
+        f"kernel_{rank}": item.func.with_attr("tirx.is_scheduled", True)
         for rank, item in enumerate(found)
     }
     built = Builder(device).build_functions(scheduled)

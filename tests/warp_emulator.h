@@ -16,6 +16,7 @@
 typedef _Float16 half;
 using std::max;
 using std::min;
+struct alignas(4) half2 { half x, y; };
 struct alignas(8) half4 { half x, y, z, w; };
 struct alignas(8) ushort4 { ushort x, y, z, w; };
 struct alignas(4) uchar4 { uchar x, y, z, w; };
@@ -23,6 +24,8 @@ struct alignas(16) uint4 { uint x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 
+static half2 make_half2(half x, half y) { return {x, y}; }
+static float2 make_float2(float x, float y) { return {x, y}; }
 static half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static half __float2half_rn(float x) { return (half)x; }

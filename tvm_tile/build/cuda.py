@@ -82,6 +82,16 @@ struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
 """
 
 
+# TVM's text compares two half-precision numbers and selects one, four instructions with the moves
+# between halves of registers; there is one that does it. Of a NaN and a number both take the number,
+# but for max(number, NaN), which is NaN in TVM's text.
+_EXTREMUM = re.compile(r"return __h(gt|lt)\((?:__half\()?a\)?, (?:__half\()?b\)?\) \? a : b;")
+
+
+def _with_instruction(comparison: re.Match[str]) -> str:
+    return f"return __h{'max' if comparison[1] == 'gt' else 'min'}(a, b);"
+
+
 def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
     """Compile one CUDA text to a cubin.
 
@@ -98,6 +108,7 @@ def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
         BuildError: the compiler rejected the text.
     """
     _check_static_shared_memory(source)
+    source = _EXTREMUM.sub(_with_instruction, source)
     options = (f"-fmad={str(contract).lower()}",)
     if _digits(arch) in nvrtc_architectures():
         return _compile_with_nvrtc(source, arch, (*options, *_NVRTC_OPTIONS))

@@ -18,7 +18,7 @@ from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.schedule import Scheduled
-from tvm_tile.tile.classify import is_contraction
+from tvm_tile.tile.classify import is_contraction, is_window
 from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 
 Predict = Callable[[tirx.PrimFunc], Scheduled | None]
@@ -28,7 +28,7 @@ Record = Callable[[Decision], None]
 
 # These store sums wherever they belong, neighbours side by side. The others' models know of no
 # stores but to where the sums lie.
-_RULES = ("chain", "wgmma", "mma")
+_RULES = ("chain", "halo", "wgmma", "mma")
 _OPAQUE = 8  # of TVM's OpPatternKind
 
 
@@ -178,7 +178,9 @@ def _kind(func: Any) -> Kind:
     if any(is_contraction(op) for op in graph.reductions):
         return Kind.PRODUCT
     if graph.reductions:
-        return Kind.OTHER
+        # Of two operands: the other one is a depthwise convolution's weights.
+        is_sum = all(is_window(op) and len(op.reads) == 2 for op in graph.reductions)
+        return Kind.WINDOW if is_sum else Kind.OTHER
     return Kind.VIEW if all(map(_moves, graph.operators)) else Kind.SPATIAL
 
 

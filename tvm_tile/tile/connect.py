@@ -11,6 +11,7 @@ class Kind(Enum):
     """What a call computes, as far as connecting asks."""
 
     PRODUCT = "product"
+    WINDOW = "window"  # each sum of few neighbours, such as a depthwise convolution's
     VIEW = "view"  # elements as they are, elsewhere
     SPATIAL = "spatial"  # each element from few others
     OTHER = "other"
@@ -32,6 +33,7 @@ class Call:
 
 
 _EACH = (Kind.VIEW, Kind.SPATIAL)
+_ENDS = (Kind.PRODUCT, Kind.WINDOW)
 
 Group = tuple[int, ...]
 """Numbers of calls that become one, in the order of the program."""
@@ -145,9 +147,9 @@ def _slower(answer: Decision) -> str:
 def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) -> tuple[Group, ...]:
     """Groups of calls that save time, each call in at most one.
 
-    From each product a group grows by whatever takes its values next, until another product is in
-    it; then by the views that feed it, and by what its output goes through next. It counts where
-    everything made within it, but the last value, is used only within it.
+    From each product a group grows by whatever takes its values next, until a window or another
+    product is in it; then by the views that feed it, and by what its output goes through next. It
+    counts where everything made within it, but the last value, is used only within it.
 
     Args:
         calls: in the order of the program.
@@ -160,10 +162,11 @@ def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) ->
     for start, call in enumerate(calls):
         if call.kind is not Kind.PRODUCT or start in taken:
             continue
-        chain = graph.to_next_product(start)
-        is_free = chain is not None and not taken.intersection(chain)
-        saved = gain(chain) if chain is not None and is_free else None
-        best = (chain, saved) if chain is not None and saved is not None and saved > 0 else None
+        best: tuple[Group, float] | None = None
+        for chain in graph.chains(start):
+            saved = None if taken.intersection(chain) else gain(chain)
+            if saved is not None and saved > (best[1] if best else 0.0):
+                best = chain, saved
         group, so_far = best or ((start,), 0.0)
         group = _extended(graph, group, so_far, gain, taken)
         taken.update(group)
@@ -198,18 +201,23 @@ class _Graph:
             for value in call.inputs:
                 self._takers.setdefault(value, []).append(number)
 
-    def to_next_product(self, start: int) -> Group | None:
-        """The smallest group from one product to the next whose inner values stay inside."""
+    def chains(self, start: int) -> Iterator[Group]:
+        """Groups from one product to the next window, and to the next product.
+
+        Each is the smallest whose inner values stay inside.
+        """
         group = {start}
         while len(group) < _LONGEST:
             beyond = {n for member in group for n in self._taking(member)} - group
             if not beyond:
-                return None
+                return
             group.add(min(beyond))
-            if self._calls[max(group)].kind is Kind.PRODUCT:
-                inner = group - {max(group)}
-                return tuple(sorted(group)) if all(self._stays(n, group) for n in inner) else None
-        return None
+            last = max(group)
+            kind = self._calls[last].kind
+            if kind in _ENDS and all(self._stays(n, group) for n in group - {last}):
+                yield tuple(sorted(group))
+            if kind is Kind.PRODUCT:
+                return
 
     def neighbours(self, group: Group) -> Iterator[int]:
         """What takes a group's output, if nothing else does; then the views that only feed it."""

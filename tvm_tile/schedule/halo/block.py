@@ -1,0 +1,165 @@
+"""What a thread of the kernel knows: where its block's tile is, and what lies in shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.halo.find import Found
+from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.tile.halo import WARP, HaloTile
+
+VALUES, SUMS, FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS = range(1, 6)  # parts of shared memory, behind X
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One thread's view.
+
+    Attributes:
+        found: what is computed.
+        tile: how.
+        buffers: the function's parameters by name.
+        memory: shared memory, bytes.
+        elements: the same as elements of the products.
+        thread: its number.
+        group: number of the block's channels.
+        origin: the tile's first window along each of the places' dimensions.
+    """
+
+    found: Found
+    tile: HaloTile
+    buffers: Mapping[str, Any]
+    memory: Any
+    elements: Any
+    thread: Any
+    group: Any
+    origin: tuple[Any, ...]
+
+    @property
+    def warp(self) -> Any:
+        """Its number."""
+        return self.thread // WARP
+
+    @property
+    def lane(self) -> Any:
+        """Its number in the warp."""
+        return self.thread % WARP
+
+    @property
+    def dtype(self) -> str:
+        """Of the products' operands."""
+        return self.found.halo.first.left.tensor.dtype
+
+    def pointer(self, element: Any) -> Any:
+        """To an element of shared memory."""
+        return self.memory.ptr_to([element * 2])
+
+    def channel(self, turn: Any) -> Any:
+        """The first of a turn's."""
+        return (self.group * self.tile.turns + turn) * self.tile.chunk
+
+    def reached(self, position: Any) -> list[Any]:
+        """Place of one of the halo's positions, in what windows are summed of.
+
+        Positions behind the halo's last, and places behind the last that there is, are those.
+        """
+        tile, rows = self.tile, self.found.halo.rows
+        if math.prod(tile.halo) < tile.places:
+            position = ib.min(position, math.prod(tile.halo) - 1)
+        found = []
+        ends = self.found.inner.shape
+        for row, own, digit, size, end in zip(
+            rows, self.origin, split(position, tile.halo), tile.box, ends, strict=False
+        ):
+            place = ib.Bind(own * row.step + digit)
+            is_ragged = row.extent % size != 0
+            found.append(ib.Bind(ib.min(place, end - 1)) if is_ragged else place)
+        return found
+
+    def source(self, position: Any) -> tuple[Place, list[Any]]:
+        """The first product's row for a position, and what must hold for it to be one."""
+        tile, found = self.tile, self.found
+        place: dict[str, Any] = {}
+        holds = []
+        if math.prod(tile.halo) < tile.places:
+            holds.append(position < math.prod(tile.halo))
+        extents = {axis.name: axis.extent for axis in found.halo.first.left.free}
+        parts = zip(
+            found.halo.rows,
+            self.origin,
+            split(position, tile.halo),
+            found.inner.shifts,
+            found.sources,
+            tile.box,
+            strict=True,
+        )
+        for row, own, digit, shift, name, size in parts:
+            if name is None:
+                continue
+            place[name] = ib.Bind(own * row.step + digit + shift)
+            last = (-(-row.extent // size) - 1) * size * row.step + row.reach(size) - 1 + shift
+            holds += [place[name] >= 0] if shift < 0 else []
+            holds += [place[name] < extents[name]] if last >= extents[name] else []
+        return place, holds
+
+    def window(self, digits: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Place of one of the box's windows, and what must hold for it to be one."""
+        places, holds = [], []
+        for row, own, digit, size in zip(
+            self.found.halo.rows, self.origin, digits, self.tile.box, strict=True
+        ):
+            places.append(ib.Bind(own + digit))
+            holds += [places[-1] < row.extent] if row.extent % size else []
+        return places, holds
+
+
+def split(position: Any, extents: Sequence[int]) -> list[Any]:
+    """A number as one digit an extent, the last one the fastest; the first has no end."""
+    digits: list[Any] = []
+    below = 1
+    for number, extent in enumerate(reversed(extents)):
+        digit = position if below == 1 else position // below
+        digits.append(digit if number == len(extents) - 1 else digit % extent)
+        below *= extent
+    return digits[::-1]
+
+
+def join(digits: Sequence[Any], extents: Sequence[int]) -> Any:
+    """The number whose digits these are."""
+    total: Any = tirx.const(0, "int32")
+    for digit, extent in zip(digits, extents, strict=True):
+        total = total * extent + digit
+    return total
+
+
+def put(
+    target: Any, at: Callable[[Any], list[Any]], value: Callable[[Any], Any], width: int, wide: int
+) -> None:
+    """Store neighbours at once.
+
+    Args:
+        target: a buffer.
+        at: number of a neighbour -> indices.
+        value: number of a neighbour -> what to store.
+        width: neighbours.
+        wide: of them that are computed at once: what TVM has vectors for.
+    """
+    if wide == width:
+        with ib.vectorized(width) as v:
+            ib.buffer_store(target, value(v), at(v))
+        return
+    held = ib.alloc_buffer((width,), str(target.ty.dtype), scope="local")
+    for first in range(0, width, wide):
+        if wide == 1:
+            ib.buffer_store(held, value(first), [first])
+            continue
+        with ib.vectorized(wide) as v:
+            ib.buffer_store(held, value(first + v), [first + v])
+    with ib.vectorized(width) as v:
+        ib.buffer_store(target, held[v], at(v))

@@ -1,0 +1,129 @@
+"""Operands to shared memory, by all threads of a block, asynchronously."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tile_graph import Axis
+from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS, Block, split
+from tvm_tile.schedule.tensor_cores.place import Place, value_of
+from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.tile.product import Operand
+from tvm_tile.tile.slab import ELEMENT, UNIT, vector_width
+
+
+def copy_places(block: Block) -> None:
+    """The first product's left operand, of all places that the tile's windows reach."""
+    first, tile = block.found.halo.first, block.tile
+    lines = (tile.places, tile.depth, tile.depth_pitch)
+    _copy(block, first.left, first.depth, 0, lines, block.source)
+
+
+def copy_weights(block: Block, turn: Any) -> None:
+    """Both products' weights of a turn."""
+    found, tile = block.found, block.tile
+    stage = ib.Bind(turn % tile.stages)
+    channel = ib.Bind(block.channel(turn))
+    first, second = found.halo.first, found.halo.second
+    (column,) = first.right.free
+
+    def row(line: Any) -> tuple[Place, list[Any]]:
+        return {column.name: _of_parts(block, line, channel)}, []
+
+    start = tile.start(FIRST_WEIGHTS) + stage * (tile.columns * tile.depth_pitch)
+    lines = (tile.columns, tile.depth, tile.depth_pitch)
+    _copy(block, first.right, first.depth, start, lines, row)
+    if second is None:
+        return
+    (output,) = second.right.free
+
+    def filter_(line: Any) -> tuple[Place, list[Any]]:
+        return {output.name: line}, [line < output.extent] if tile.width > output.extent else []
+
+    start = tile.start(SECOND_WEIGHTS) + stage * (tile.width * tile.chunk_pitch)
+    lines = (tile.width, tile.chunk, tile.chunk_pitch)
+    _copy(block, second.right, second.depth, start, lines, filter_, channel)
+
+
+def copy_taps(block: Block) -> None:
+    """The windows' weights, of all turns, taps first."""
+    window, tile = block.found.window, block.tile
+    if window is None:
+        return
+    count = tile.turns * tile.taps * tile.kept
+    with ib.serial(-(-count // tile.block_size)) as round_:
+        item = ib.Bind(block.thread + round_ * tile.block_size)
+        with when([item < count]):
+            tap = ib.Bind(item // tile.kept % tile.taps)
+            channel = block.channel(item // (tile.kept * tile.taps))
+            place = {window.channel: _of_parts(block, item % tile.kept, channel)}
+            digits = split(tap, [row.taps for row in window.rows])
+            for name, row, digit in zip(window.taps, window.rows, digits, strict=True):
+                if name is not None:
+                    place[name] = digit % row.taps
+            indices = [value_of(index, place) for index in window.weights.indices]
+            value = block.buffers[window.weights.tensor.name][tuple(indices)]
+            ib.buffer_store(block.elements, value, [tile.start(TAPS) + item])
+
+
+def _of_parts(block: Block, column: Any, channel: Any) -> Any:
+    """Channel of the first product for one of a turn's columns: those of one part, then others."""
+    chunk = block.tile.chunk
+    first, *others = block.found.halo.parts
+    offset: Any = tirx.const(first, "int32")
+    for number, part in enumerate(others, start=1):
+        offset = tirx.Select(column >= number * chunk, tirx.const(part, "int32"), offset)
+    return ib.Bind(offset + channel + column % chunk)
+
+
+def _copy(
+    block: Block,
+    operand: Operand,
+    depth: Axis,
+    start: Any,
+    lines: tuple[int, int, int],
+    place_of: Callable[[Any], tuple[Place, list[Any]]],
+    first: Any = 0,
+) -> None:
+    """Ask for lines of an operand; what is not there becomes zero.
+
+    Args:
+        block: whose threads ask.
+        operand: contiguous along its depth.
+        depth: of the product.
+        start: of the first line, in elements of shared memory.
+        lines: how many, elements of each, elements from one to the next.
+        place_of: number of a line -> values of the free axes, and what must hold for it to be.
+        first: depth of a line's first element.
+    """
+    count, length, pitch = lines
+    width = vector_width(operand, depth)
+    each = length // width
+    source = ib.decl_buffer(
+        (operand.size // ELEMENT,), "uint16", data=block.buffers[operand.tensor.name].data
+    )
+    size = width * ELEMENT
+    # Only whole units may pass by the first-level cache.
+    name = f"cp.async.{'cg' if width == UNIT else 'ca'}.shared.global"
+    threads = block.tile.block_size
+    with ib.serial(-(-count * each // threads)) as round_:
+        item = ib.Bind(block.thread + round_ * threads)
+        with when([item < count * each] if count * each % threads else []):
+            line, element = ib.Bind(item // each), ib.Bind(item % each * width)
+            place, holds = place_of(line)
+            at = first + element
+            holds = [*holds, *([at < depth.extent] if length % depth.extent else [])]
+            offset: Any = tirx.const(0, "int32")
+            for index, stride in zip(operand.indices, operand.strides, strict=True):
+                offset = offset + value_of(index, {**place, depth.name: at}) * (stride // ELEMENT)
+            into = block.pointer(start + line * pitch + element)
+            asked: list[Any] = []
+            for condition in holds:
+                asked = [tirx.And(asked[0], condition)] if asked else [condition]
+            sizes = [tirx.Select(asked[0], T.uint32(size), T.uint32(0))] if asked else []
+            ib.evaluate(T.ptx[name](into, source.ptr_to([offset]), size, *sizes))

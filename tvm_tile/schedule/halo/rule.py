@@ -1,0 +1,33 @@
+"""A product, windows over its values, perhaps a second product: one kernel, tiles with halos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tvm_tile.schedule.halo.find import Found, find_halo
+from tvm_tile.schedule.halo.kernel import write_halo
+from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.tile.halo import HaloTile, construct_halo
+
+
+def schedule_halo(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for an inverted bottleneck, its first half, or a feed-forward block."""
+    found = find_halo(task)
+    if found is None:
+        return ()
+    tiles = construct_halo(found.halo, task.device, count)
+    return tuple(partial(_written, found, tile) for tile in tiles)
+
+
+def _written(found: Found, tile: HaloTile) -> Scheduled:
+    return Scheduled(
+        write_halo(found, tile),
+        "halo",
+        tile.describe(),
+        tile.grid,
+        tile.block_size,
+        tile.seconds,
+        tile.shared_bytes,
+        tile.registers,
+    )

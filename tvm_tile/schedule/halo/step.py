@@ -1,0 +1,109 @@
+"""What a spatial block does with sums, as an expression of them and of its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.graph.extract import extract_operator, loads_in
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A spatial block that writes each value in order; channels are the last dimension.
+
+    Attributes:
+        epilogue: its value and where that goes; its axes are not used.
+        variables: of its dimensions.
+        shifts: of the sums' dimensions against its own, but for the channels.
+        parts: first channels of the sums that it reads.
+        flops: operations of a value.
+    """
+
+    epilogue: Epilogue
+    variables: tuple[Any, ...]
+    shifts: tuple[int, ...]
+    parts: tuple[int, ...]
+    flops: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what it writes."""
+        return tuple(int(extent) for extent in self.epilogue.buffer.ty.shape)
+
+    def at(self, place: Sequence[Any], totals: Sequence[Any], buffers: Mapping[str, Any]) -> Any:
+        """The value at a place.
+
+        Args:
+            place: in what it writes.
+            totals: the sums of each of its parts there.
+            buffers: name of a parameter -> the buffer that stands for it.
+        """
+
+        def load(node: ir.TensorLoad) -> Any:
+            if node.source.same_as(self.epilogue.sums):
+                return totals[self.parts.index(self._part(node))]
+            return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
+
+        known = list(zip(self.variables, place, strict=True))
+
+        def variable(var: Any) -> Any:
+            value = next((value for own, value in known if var.same_as(own)), None)
+            if value is None:
+                return var
+            dtype = str(var.ty.dtype)
+            return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+
+        value = tvm_ffi.structural_map(
+            self.epilogue.value, [(ir.TensorLoad, load)], order="post"
+        )
+        return tvm_ffi.structural_map(value, [(tirx.Var, variable)], order="post")
+
+    def _part(self, load: Any) -> int:
+        """First channel of what a load of the sums is of."""
+        shift = _shift(load.indices[-1], self.variables[-1], sym.Analyzer())
+        assert shift is not None, "read_step has seen it"
+        return shift
+
+
+def read_step(block: SBlock, made: SBlock) -> Step | None:
+    """What ``block`` does with the sums of ``made``; ``None`` where it moves them around."""
+    sums, store = made.body.buffer, block.body
+    variables = tuple(v.var for v in block.iter_vars)
+    operator = extract_operator(block)
+    if operator is None or not _are_in_order(store, variables):
+        return None
+    loads = [load for load in loads_in(store.value) if load.source.same_as(sums)]
+    if not loads or len(loads[0].indices) != len(variables):
+        return None
+    ranges = sym.Analyzer()
+    for v in block.iter_vars:
+        ranges.bind(v.var, v.dom)
+    found = [
+        [_shift(index, var, ranges) for index, var in zip(load.indices, variables, strict=True)]
+        for load in loads
+    ]
+    known = [[shift for shift in own if shift is not None] for own in found]
+    if any(len(own) < len(variables) or own[:-1] != known[0][:-1] for own in known):
+        return None
+    parts = tuple(sorted({own[-1] for own in known}))
+    epilogue = Epilogue(store.buffer, tuple(store.indices), store.value, sums, {})
+    return Step(epilogue, variables, tuple(known[0][:-1]), parts, operator.flops)
+
+
+def _are_in_order(store: Any, variables: Sequence[Any]) -> bool:
+    if not isinstance(store, tirx.BufferStore) or len(store.indices) != len(variables):
+        return False
+    return all(index.same_as(var) for index, var in zip(store.indices, variables, strict=True))
+
+
+def _shift(index: Any, var: Any, ranges: Any) -> int | None:
+    """What an index is more than a variable; ``None`` where that is no number."""
+    difference = ranges.simplify(index - var)
+    return int(difference) if isinstance(difference, tirx.IntImm) else None

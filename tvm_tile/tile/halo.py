@@ -1,0 +1,344 @@
+"""Tiles of a product and of what reads its neighbouring places, handed over in shared memory.
+
+An inverted bottleneck is a product (1 x 1 convolution), a depthwise convolution, and a product. One
+block makes a tile of the last one's places: for some channels at a time it multiplies all places
+that the windows of its tile reach (the tile and its halo), sums the windows, and multiplies again
+(Welder, section 4: an output tile's regions, propagated to every input; the halo is made twice). The
+window, or the second product, may be missing; a gated block reads several channels of the first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.tile.mma import mma_dtypes
+from tvm_tile.tile.product import Product
+from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, vector_width
+from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
+
+WARP = 32  # threads
+WARPS = 8
+_CHUNKS = (16, 32, 48, 64, 96, 128)  # channels at a time
+_EXTENTS = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128)  # of a tile along an axis
+_LONGEST_SIDE = 64  # that a tile has as a whole
+_MOST_PLACES, _FEWEST_PLACES = 128, 16
+_MOST_HALO = 512  # places, of which a block keeps all channels of the first product's operand
+_STRIPS = (8, 7, 4, 2, 1)  # places that one thread sums, side by side
+_COLUMNS = 8  # of a product of a warp
+_NARROWEST = 2  # elements of an asynchronous copy
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A dimension of the places, all but the channels.
+
+    Attributes:
+        extent: places along it that windows are summed for.
+        taps: of a window.
+        step: from one window to the next.
+        spread: from one tap to the next.
+    """
+
+    extent: int
+    taps: int = 1
+    step: int = 1
+    spread: int = 1
+
+    def reach(self, count: int) -> int:
+        """Places that ``count`` neighbouring windows reach."""
+        return (count - 1) * self.step + (self.taps - 1) * self.spread + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Halo:
+    """A product, what reads its values, and perhaps a second product.
+
+    Attributes:
+        first: its left operand has the places, its right one the channels.
+        rows: the places' dimensions.
+        channels: that the windows' sums have, and the second product's depth.
+        parts: first channel of each of the values of one channel that are read of the first
+            product; more than one where a value gates another.
+        has_window: whether windows are summed.
+        second: takes the windows' sums; ``None`` where they are the output.
+        inner_flops: operations of one value of the first product, behind it.
+        outer_flops: of one value behind the windows.
+        traffic: bytes that cross global memory at least.
+    """
+
+    first: Product
+    rows: tuple[Row, ...]
+    channels: int
+    parts: tuple[int, ...]
+    has_window: bool
+    second: Product | None
+    inner_flops: int
+    outer_flops: int
+    traffic: int
+
+    @property
+    def taps(self) -> int:
+        """Of a window."""
+        return math.prod(row.taps for row in self.rows)
+
+    @property
+    def columns(self) -> int:
+        """Of the second product."""
+        return self.second.right.extent if self.second else 0
+
+    @property
+    def kept_parts(self) -> int:
+        """Values of one channel that are handed on to the windows; else a value is made of all."""
+        return len(self.parts) if self.has_window else 1
+
+
+@dataclass(frozen=True, slots=True)
+class HaloTile:
+    """One tile.
+
+    Attributes:
+        box: windows along each of the places' dimensions.
+        chunk: channels at a time.
+        turns: chunks that a block takes, one after the other.
+        strip: windows along the last dimension that a thread sums.
+        warps: of the second product, along its rows and its columns.
+        halo: places that the box's windows reach along each dimension.
+        depth: of the first product, in whole instructions.
+        columns: of the first product at a time.
+        width: columns of the second product, in whole warps.
+        kept: columns of the first product's values that are kept at a time.
+        taps: of a window; 0 where there is none.
+        grid: blocks.
+        registers: of a thread, as the model reckons.
+        seconds: predicted time.
+    """
+
+    box: tuple[int, ...]
+    chunk: int
+    turns: int
+    strip: int
+    warps: tuple[int, int]
+    halo: tuple[int, ...]
+    depth: int
+    columns: int
+    width: int
+    kept: int
+    taps: int
+    grid: int = 0
+    registers: int = 0
+    seconds: float = 0.0
+
+    @property
+    def block_size(self) -> int:
+        """Threads."""
+        return WARP * WARPS
+
+    @property
+    def places(self) -> int:
+        """Rows of the first product, in whole instructions."""
+        return _whole(math.prod(self.halo), FRAGMENT)
+
+    @property
+    def windows(self) -> int:
+        """Rows of the second product, in whole warps."""
+        return _whole(math.prod(self.box), FRAGMENT * self.warps[0])
+
+    @property
+    def depth_pitch(self) -> int:
+        """Elements from one row of the first product's operands to the next.
+
+        An odd number of 16-byte units: the eight rows that a warp loads at once lie on all banks.
+        """
+        return self.depth + UNIT
+
+    @property
+    def kept_pitch(self) -> int:
+        """The same of the values that are handed to the windows."""
+        return self.kept + UNIT
+
+    @property
+    def chunk_pitch(self) -> int:
+        """The same of the second product's operands."""
+        return self.chunk + UNIT
+
+    @property
+    def stages(self) -> int:
+        """Chunks of weights in shared memory: the next one comes while one is read."""
+        return min(2, self.turns)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each part of shared memory, in the order of :meth:`start`.
+
+        The first product's left operand, values handed on, windows' sums, the weights of both
+        products by stages, and those of the windows.
+        """
+        is_summed = self.taps > 0
+        return (
+            self.places * self.depth_pitch,
+            max(self.places, 0 if is_summed else self.windows) * self.kept_pitch,
+            self.windows * self.chunk_pitch if is_summed and self.width else 0,
+            self.stages * self.columns * self.depth_pitch,
+            self.stages * self.width * self.chunk_pitch,
+            _whole(self.taps * self.kept * self.turns, UNIT),
+        )
+
+    def start(self, part: int) -> int:
+        """Elements before a part of shared memory."""
+        return sum(self.sizes[:part])
+
+    @property
+    def corners(self) -> tuple[int, int, int]:
+        """Floats through which the second product's sums go out, where all else was."""
+        return (WARPS, CORNER_ROWS, CORNER_PITCH)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block."""
+        return max(sum(self.sizes) * ELEMENT, math.prod(self.corners) * 4 if self.width else 0)
+
+    def describe(self) -> str:
+        """One line for people."""
+        box = "x".join(map(str, self.box))
+        return f"box {box}, {self.chunk} channels at a time, {self.turns} times, strip {self.strip}"
+
+
+def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    products = [product for product in (halo.first, halo.second) if product is not None]
+    operands = [operand for product in products for operand in (product.left, product.right)]
+    if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):
+        return ()
+    if any(not operand.is_depth_major for operand in operands):
+        return ()
+    copied = [(halo.first.left, halo.first.depth), (halo.first.right, halo.first.depth)]
+    copied += [(halo.second.right, halo.second.depth)] if halo.second else []
+    if any(vector_width(operand, depth) < _NARROWEST for operand, depth in copied):
+        return ()
+    tiles = sorted(_tiles(halo, device), key=lambda tile: tile.seconds)
+    return tuple(tiles[:count])
+
+
+def _whole(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
+
+
+def _tiles(halo: Halo, device: Device) -> Iterator[HaloTile]:
+    chunks = [chunk for chunk in _CHUNKS if halo.channels % chunk == 0]
+    for box, chunk in itertools.product(_boxes(halo), chunks):
+        all_turns = halo.channels // chunk
+        for turns in {all_turns} if halo.second else {1, all_turns}:
+            tile = _tile(halo, box, chunk, turns)
+            tile = None if tile is None else _reckoned(halo, device, tile)
+            if tile is not None:
+                yield tile
+
+
+def _boxes(halo: Halo) -> Iterator[tuple[int, ...]]:
+    """Windows of a tile, more than one only along the last two dimensions."""
+    sides = [(1,) for _ in halo.rows[:-2]]
+    for row in halo.rows[-2:]:
+        whole = {row.extent} if row.extent <= _LONGEST_SIDE else set()
+        sides.append(tuple(sorted({n for n in _EXTENTS if n <= row.extent} | whole)))
+    yield from (box for box in itertools.product(*sides) if _is_fit(halo, box))
+
+
+def _is_fit(halo: Halo, box: tuple[int, ...]) -> bool:
+    windows = math.prod(box)
+    reach = math.prod(row.reach(n) for row, n in zip(halo.rows, box, strict=True))
+    least = min(_FEWEST_PLACES, math.prod(row.extent for row in halo.rows))
+    return least <= windows <= _MOST_PLACES and reach <= _MOST_HALO
+
+
+def _tile(halo: Halo, box: tuple[int, ...], chunk: int, turns: int) -> HaloTile | None:
+    columns = chunk * len(halo.parts)
+    if columns > max(_CHUNKS):
+        return None
+    rows = -(-math.prod(box) // FRAGMENT)
+    along_rows = max(n for n in (1, 2, 4, 8) if n <= max(1, rows))
+    along_columns = WARPS // along_rows
+    width = _whole(halo.columns, 2 * _COLUMNS * along_columns) if halo.second else 0
+    sums = -(-rows // along_rows) * FRAGMENT * width // along_columns // WARP
+    fitting = (n for n in _STRIPS if box[-1] % n == 0 and n * len(halo.parts) <= _STRIPS[0])
+    strip = next(fitting)
+    kept = chunk * halo.kept_parts
+    window = strip * UNIT * len(halo.parts) if halo.has_window else 0
+    registers = sums + max(columns // 2, window) + _OTHER_REGISTERS
+    if registers > _MOST_REGISTERS:
+        return None
+    return HaloTile(
+        box=box,
+        chunk=chunk,
+        turns=turns,
+        strip=strip,
+        warps=(along_rows, along_columns),
+        halo=tuple(row.reach(n) for row, n in zip(halo.rows, box, strict=True)),
+        depth=_whole(halo.first.depth.extent, FRAGMENT),
+        columns=columns,
+        width=width,
+        kept=kept,
+        taps=halo.taps if halo.has_window else 0,
+        registers=registers,
+    )
+
+
+# Not fitted to measurements yet. Issue slots are those of a thread.
+_OTHER_REGISTERS, _MOST_REGISTERS = 64, 200
+_MAKE_SLOTS = 6.0  # of a value of the first product: its conversion, its place, its store
+_TAP_SLOTS = 1.7  # of a window's tap: a multiplication, its share of loads and conversions
+_SUM_SLOTS = 4.0  # of a window's sum
+_FLOP_SLOTS = 1.5  # of an operation behind a product
+_LOAD_SLOTS = 3.0  # of an element's share of a copy to shared memory
+_ISSUE = 128  # slots a clock of a multiprocessor
+_ISSUED = 0.6  # of them, where nothing waits
+_SHARE = 0.6  # of the tensor cores' rate
+_TURN_SECONDS, _BLOCK_SECONDS, _FIXED_SECONDS = 1.5e-6, 2.5e-6, 3.0e-6
+_RESERVED = 1024  # bytes of shared memory that each block costs besides its own
+_POWER = 2.0
+
+
+def _reckoned(halo: Halo, device: Device, tile: HaloTile) -> HaloTile | None:
+    if tile.shared_bytes > device.memory(MemoryLevel.SHARED).capacity:
+        return None
+    counts = [-(-row.extent // n) for row, n in zip(halo.rows, tile.box, strict=True)]
+    grid = math.prod(counts) * (halo.channels // (tile.chunk * tile.turns))
+    tile = replace(tile, grid=grid)
+    return replace(tile, seconds=_seconds(halo, device, tile))
+
+
+def _seconds(halo: Halo, device: Device, tile: HaloTile) -> float:
+    """The time of the busiest multiprocessor and of the memory."""
+    units = device.multi_processor_count
+    resident = min(
+        device.shared_memory_per_multi_processor // (tile.shared_bytes + _RESERVED),
+        device.registers_per_multi_processor // (tile.registers * tile.block_size),
+        device.max_threads_per_multi_processor // tile.block_size,
+    )
+    blocks = -(-tile.grid // units)
+    resident = max(1, min(resident, blocks))
+    slots = tile.places * tile.depth * _LOAD_SLOTS / UNIT + tile.turns * _turn_slots(halo, tile)
+    issue = slots / (_ISSUE * _ISSUED * device.clock)
+    rate = dict(device.matrix_flops)[halo.first.left.tensor.dtype] * _SHARE / units
+    flops = tile.places * tile.columns * tile.depth + tile.windows * tile.width * tile.chunk
+    alone = _BLOCK_SECONDS + tile.turns * _TURN_SECONDS
+    work = issue + 2 * flops * tile.turns / rate
+    busy = blocks * max(work, alone / resident)
+    stream = halo.traffic / device.read_bandwidth
+    weights = tile.turns * (tile.columns * tile.depth + tile.width * tile.chunk)
+    asked = tile.grid * (tile.places * tile.depth + weights) * ELEMENT / device.l2_bandwidth
+    return _FIXED_SECONDS + float(sum(t**_POWER for t in (busy, stream, asked)) ** (1 / _POWER))
+
+
+def _turn_slots(halo: Halo, tile: HaloTile) -> float:
+    """Issue slots of a chunk, of all threads."""
+    make = _MAKE_SLOTS + _FLOP_SLOTS * halo.inner_flops + tile.depth / FRAGMENT / 2
+    made = tile.places * tile.columns * make
+    taps = tile.taps * _TAP_SLOTS * len(halo.parts)
+    each = taps + _SUM_SLOTS + _FLOP_SLOTS * halo.outer_flops
+    summed = math.prod(tile.box) * tile.chunk * each if tile.taps else 0
+    weights = (tile.columns * tile.depth + tile.width * tile.chunk) * _LOAD_SLOTS / UNIT
+    return made + summed + weights + tile.windows * tile.width * tile.chunk / FRAGMENT / UNIT
