@@ -40,6 +40,7 @@ def emulate(
     *,
     late: bool,
     backward: bool,
+    conflicts: bool = False,
 ) -> None:
     """Run all blocks, one after the other.
 
@@ -51,6 +52,7 @@ def emulate(
         folder: for what is compiled.
         late: whether copies arrive as late as waiting for them allows, or at once.
         backward: whether a thread runs before its predecessor, or after it.
+        conflicts: whether ldmatrix may load rows that lie on the same banks.
     """
     assert COMPILER is not None
     text = kernel.source[kernel.source.index('extern "C" __global__') :]
@@ -68,7 +70,7 @@ def emulate(
         f'#include "warp_emulator.h"\n{sizes}\n{text}\n'
         f"static void kernel(void** given) {{ {kernel.name}({casts}); }}\n"
     )
-    modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}"]
+    modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
     options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
     subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)
     pointers = (ctypes.c_void_p * len(signature))(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
+from tvm_tile.build.packed import pack_halves
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 
 # The one place where the options of every kernel are chosen. Division, square root, exp and
@@ -108,7 +109,7 @@ def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
         BuildError: the compiler rejected the text.
     """
     _check_static_shared_memory(source)
-    source = _EXTREMUM.sub(_with_instruction, source)
+    source = pack_halves(_EXTREMUM.sub(_with_instruction, source), contract=contract)
     options = (f"-fmad={str(contract).lower()}",)
     if _digits(arch) in nvrtc_architectures():
         return _compile_with_nvrtc(source, arch, (*options, *_NVRTC_OPTIONS))

@@ -148,8 +148,10 @@ def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) ->
     """Groups of calls that save time, each call in at most one.
 
     From each product a group grows by whatever takes its values next, until a window or another
-    product is in it; then by the views that feed it, and by what its output goes through next. It
-    counts where everything made within it, but the last value, is used only within it.
+    product is in it; it counts where everything made within it, but the last value, is used only
+    within it. Of those that share a call the one that saves most is taken. Then groups, and
+    products without one, grow by the views that feed them, and by what their output goes through
+    next.
 
     Args:
         calls: in the order of the program.
@@ -157,22 +159,22 @@ def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) ->
         gain: asked for each group that could become one.
     """
     graph = _Graph(calls, outputs)
-    groups: list[Group] = []
+    starts = [number for number, call in enumerate(calls) if call.kind is Kind.PRODUCT]
+    gains = {chain: gain(chain) for start in starts for chain in graph.chains(start)}
+    found = [(saved, chain) for chain, saved in gains.items() if saved is not None and saved > 0]
+    groups: list[tuple[Group, float]] = []
     taken: set[int] = set()
-    for start, call in enumerate(calls):
-        if call.kind is not Kind.PRODUCT or start in taken:
-            continue
-        best: tuple[Group, float] | None = None
-        for chain in graph.chains(start):
-            saved = None if taken.intersection(chain) else gain(chain)
-            if saved is not None and saved > (best[1] if best else 0.0):
-                best = chain, saved
-        group, so_far = best or ((start,), 0.0)
-        group = _extended(graph, group, so_far, gain, taken)
-        taken.update(group)
-        if len(group) > 1:
-            groups.append(group)
-    return tuple(groups)
+    for saved, chain in sorted(found, key=lambda entry: (-entry[0], entry[1])):
+        if not taken.intersection(chain):
+            groups.append((chain, saved))
+            taken.update(chain)
+    groups += [((start,), 0.0) for start in starts if start not in taken]
+    taken.update(starts)
+    grown = []
+    for group, saved in sorted(groups):
+        grown.append(_extended(graph, group, saved, gain, taken))
+        taken.update(grown[-1])
+    return tuple(group for group in grown if len(group) > 1)
 
 
 def _extended(graph: _Graph, group: Group, saved: float, gain: Gain, taken: set[int]) -> Group:

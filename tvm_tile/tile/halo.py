@@ -27,7 +27,6 @@ _EXTENTS = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128)  # of a tile along an axis
 _LONGEST_SIDE = 64  # that a tile has as a whole
 _MOST_PLACES, _FEWEST_PLACES = 128, 16
 _MOST_HALO = 512  # places, of which a block keeps all channels of the first product's operand
-_STRIPS = (8, 7, 4, 2, 1)  # places that one thread sums, side by side
 _COLUMNS = 8  # of a product of a warp
 _NARROWEST = 2  # elements of an asynchronous copy
 
@@ -104,7 +103,6 @@ class HaloTile:
         box: windows along each of the places' dimensions.
         chunk: channels at a time.
         turns: chunks that a block takes, one after the other.
-        strip: windows along the last dimension that a thread sums.
         warps: of the second product, along its rows and its columns.
         halo: places that the box's windows reach along each dimension.
         depth: of the first product, in whole instructions.
@@ -120,7 +118,6 @@ class HaloTile:
     box: tuple[int, ...]
     chunk: int
     turns: int
-    strip: int
     warps: tuple[int, int]
     halo: tuple[int, ...]
     depth: int
@@ -166,6 +163,21 @@ class HaloTile:
         return self.chunk + UNIT
 
     @property
+    def channel_warps(self) -> int:
+        """Warps that sum windows of channels of their own, sixteen each."""
+        return self.chunk // FRAGMENT
+
+    @property
+    def fragments(self) -> int:
+        """Of 16 windows, that a warp sums."""
+        return -(-self.windows // FRAGMENT // (WARPS // self.channel_warps))
+
+    @property
+    def has_spare_fragments(self) -> bool:
+        """Whether warps have more fragments than there are."""
+        return self.fragments * (WARPS // self.channel_warps) * FRAGMENT > self.windows
+
+    @property
     def stages(self) -> int:
         """Chunks of weights in shared memory: the next one comes while one is read."""
         return min(2, self.turns)
@@ -181,10 +193,10 @@ class HaloTile:
         return (
             self.places * self.depth_pitch,
             max(self.places, 0 if is_summed else self.windows) * self.kept_pitch,
-            self.windows * self.chunk_pitch if is_summed and self.width else 0,
+            self.windows * self.chunk_pitch if is_summed else 0,
             self.stages * self.columns * self.depth_pitch,
             self.stages * self.width * self.chunk_pitch,
-            _whole(self.taps * self.kept * self.turns, UNIT),
+            2 * _whole(self.taps * self.kept * self.turns, UNIT),
         )
 
     def start(self, part: int) -> int:
@@ -204,7 +216,7 @@ class HaloTile:
     def describe(self) -> str:
         """One line for people."""
         box = "x".join(map(str, self.box))
-        return f"box {box}, {self.chunk} channels at a time, {self.turns} times, strip {self.strip}"
+        return f"box {box}, {self.chunk} channels at a time, {self.turns} times"
 
 
 def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ...]:
@@ -261,33 +273,33 @@ def _tile(halo: Halo, box: tuple[int, ...], chunk: int, turns: int) -> HaloTile 
     rows = -(-math.prod(box) // FRAGMENT)
     along_rows = max(n for n in (1, 2, 4, 8) if n <= max(1, rows))
     along_columns = WARPS // along_rows
-    width = _whole(halo.columns, 2 * _COLUMNS * along_columns) if halo.second else 0
-    sums = -(-rows // along_rows) * FRAGMENT * width // along_columns // WARP
-    fitting = (n for n in _STRIPS if box[-1] % n == 0 and n * len(halo.parts) <= _STRIPS[0])
-    strip = next(fitting)
-    kept = chunk * halo.kept_parts
-    window = strip * UNIT * len(halo.parts) if halo.has_window else 0
-    registers = sums + max(columns // 2, window) + _OTHER_REGISTERS
-    if registers > _MOST_REGISTERS:
-        return None
-    return HaloTile(
+    tile = HaloTile(
         box=box,
         chunk=chunk,
         turns=turns,
-        strip=strip,
         warps=(along_rows, along_columns),
         halo=tuple(row.reach(n) for row, n in zip(halo.rows, box, strict=True)),
         depth=_whole(halo.first.depth.extent, FRAGMENT),
         columns=columns,
-        width=width,
-        kept=kept,
+        width=_whole(halo.columns, FRAGMENT * along_columns) if halo.second else 0,
+        kept=chunk * halo.kept_parts,
         taps=halo.taps if halo.has_window else 0,
-        registers=registers,
     )
+    tile = replace(tile, registers=_registers(halo, tile))
+    return tile if tile.registers <= _MOST_REGISTERS else None
+
+
+def _registers(halo: Halo, tile: HaloTile) -> int:
+    """Of a thread: the second product's sums, and what the busier of the other phases holds."""
+    sums = tile.windows // tile.warps[0] * tile.width // tile.warps[1] // WARP
+    window = 0
+    if tile.taps:
+        window = len(halo.parts) * tile.fragments * _COLUMNS + 2 * halo.rows[-1].taps
+    return sums + max(tile.columns, window) + _OTHER_REGISTERS
 
 
 # Not fitted to measurements yet. Issue slots are those of a thread.
-_OTHER_REGISTERS, _MOST_REGISTERS = 64, 200
+_OTHER_REGISTERS, _MOST_REGISTERS = 56, 232
 _MAKE_SLOTS = 6.0  # of a value of the first product: its conversion, its place, its store
 _TAP_SLOTS = 1.7  # of a window's tap: a multiplication, its share of loads and conversions
 _SUM_SLOTS = 4.0  # of a window's sum

@@ -27,6 +27,7 @@ class Block:
         buffers: the function's parameters by name.
         memory: shared memory, bytes.
         elements: the same as elements of the products.
+        words: the same as 32-bit numbers.
         thread: its number.
         group: number of the block's channels.
         origin: the tile's first window along each of the places' dimensions.
@@ -37,6 +38,7 @@ class Block:
     buffers: Mapping[str, Any]
     memory: Any
     elements: Any
+    words: Any
     thread: Any
     group: Any
     origin: tuple[Any, ...]
@@ -108,14 +110,23 @@ class Block:
             holds += [place[name] < extents[name]] if last >= extents[name] else []
         return place, holds
 
-    def window(self, digits: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Place of one of the box's windows, and what must hold for it to be one."""
-        places, holds = [], []
+    def window(
+        self, digits: Sequence[Any], *, clamp: bool = False
+    ) -> tuple[list[Any], list[Any]]:
+        """Place of one of the box's windows, and what must hold for it to be one.
+
+        With ``clamp``, places behind the last one are that.
+        """
+        places: list[Any] = []
+        holds = []
         for row, own, digit, size in zip(
             self.found.halo.rows, self.origin, digits, self.tile.box, strict=True
         ):
-            places.append(ib.Bind(own + digit))
-            holds += [places[-1] < row.extent] if row.extent % size else []
+            place = own + digit
+            if row.extent % size:
+                holds.append(place < row.extent)
+                place = ib.min(place, row.extent - 1) if clamp else place
+            places.append(ib.Bind(place))
         return places, holds
 
 

@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import Axis
-from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS, Block, split
+from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS, Block, join, split
 from tvm_tile.schedule.tensor_cores.place import Place, value_of
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.product import Operand
@@ -51,24 +51,33 @@ def copy_weights(block: Block, turn: Any) -> None:
 
 
 def copy_taps(block: Block) -> None:
-    """The windows' weights, of all turns, taps first."""
+    """The windows' weights, of all turns, taps first.
+
+    Each is a 32-bit number, of whose halves odd columns have the upper one: where the diagonal of
+    a product's right operand has it.
+    """
     window, tile = block.found.window, block.tile
     if window is None:
         return
+    weights = window.weights
+    source = ib.decl_buffer(
+        (weights.tensor.size // ELEMENT,), "uint16", data=block.buffers[weights.tensor.name].data
+    )
     count = tile.turns * tile.taps * tile.kept
     with ib.serial(-(-count // tile.block_size)) as round_:
         item = ib.Bind(block.thread + round_ * tile.block_size)
         with when([item < count]):
-            tap = ib.Bind(item // tile.kept % tile.taps)
+            column, tap = ib.Bind(item % tile.kept), ib.Bind(item // tile.kept % tile.taps)
             channel = block.channel(item // (tile.kept * tile.taps))
-            place = {window.channel: _of_parts(block, item % tile.kept, channel)}
+            place = {window.channel: _of_parts(block, column, channel)}
             digits = split(tap, [row.taps for row in window.rows])
             for name, row, digit in zip(window.taps, window.rows, digits, strict=True):
                 if name is not None:
                     place[name] = digit % row.taps
-            indices = [value_of(index, place) for index in window.weights.indices]
-            value = block.buffers[window.weights.tensor.name][tuple(indices)]
-            ib.buffer_store(block.elements, value, [tile.start(TAPS) + item])
+            indices = [value_of(index, place) for index in weights.indices]
+            word = tirx.Cast("uint32", source[join(indices, weights.tensor.shape)])
+            word = word << tirx.Cast("uint32", column % 2 * 16)
+            ib.buffer_store(block.words, word, [tile.start(TAPS) // 2 + item])
 
 
 def _of_parts(block: Block, column: Any, channel: Any) -> Any:

@@ -8,9 +8,9 @@ The loops that :func:`write_halo` writes, for the one tile of a block::
         ask for the next turn's weights
         values = inner(places @ weights)            to shared memory, tile and halo
         wait for all threads
-        sums = outer(windows over values)           to shared memory, or to the output
+        sums = outer(windows over values)           to shared memory
         wait for all threads
-        totals += sums @ second weights             in registers
+        totals += sums @ second weights             in registers; or sums to the output
     store epilogue(totals)
 
 Without windows, values take the sums' place.
@@ -36,10 +36,10 @@ from tvm_tile.schedule.halo.block import Block, split
 from tvm_tile.schedule.halo.copies import copy_places, copy_taps, copy_weights
 from tvm_tile.schedule.halo.find import Found
 from tvm_tile.schedule.halo.multiply import Sums, add_products, make_values, second_part
-from tvm_tile.schedule.halo.windows import sum_windows
+from tvm_tile.schedule.halo.windows import Windows, store_windows
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed
-from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.schedule.tensor_cores.store import Store, when
 from tvm_tile.tile.halo import HaloTile
 from tvm_tile.tile.slab import FRAGMENT
 
@@ -57,12 +57,13 @@ def write_halo(found: Found, tile: HaloTile) -> tirx.PrimFunc:
         memory = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=128)
         dtype = found.halo.first.left.tensor.dtype
         elements = ib.decl_buffer((size // 2,), dtype, data=memory.data, scope="shared.dyn")
+        words = ib.decl_buffer((size // 4,), "uint32", data=memory.data, scope="shared.dyn")
         groups = found.halo.channels // (tile.chunk * tile.turns)
         counts = [-(-row.extent // n) for row, n in zip(found.halo.rows, tile.box, strict=True)]
         tiles = split(ib.Bind(number // groups), counts)
         origin = tuple(ib.Bind(t * n) for t, n in zip(tiles, tile.box, strict=True))
         group = ib.Bind(number % groups)
-        block = Block(found, tile, buffers, memory, elements, thread, group, origin)
+        block = Block(found, tile, buffers, memory, elements, words, thread, group, origin)
         _compute(block)
     return builder.get()
 
@@ -73,6 +74,8 @@ def _compute(block: Block) -> None:
     copy_weights(block, tirx.const(0))
     copy_taps(block)
     values = Sums(block, 1, tile.columns // FRAGMENT)
+    outer = block.found.outer
+    windows = None if outer is None else Windows(block, outer)
     totals = None
     if second is not None:
         rows, columns = (n // FRAGMENT for n in (tile.windows, tile.width))
@@ -86,12 +89,14 @@ def _compute(block: Block) -> None:
                 copy_weights(block, turn + 1)
         make_values(block, values, turn)
         ib.evaluate(T.cuda.cta_sync())
-        if block.found.outer is not None:
-            sum_windows(block, block.found.outer, turn)
-            if totals is not None:
-                ib.evaluate(T.cuda.cta_sync())
+        if windows is not None:
+            with when(windows.is_busy()):
+                windows.sum_up(turn)
+            ib.evaluate(T.cuda.cta_sync())
         if totals is not None:
             add_products(block, totals, turn)
+        elif outer is not None:
+            store_windows(block, outer, turn)
     if totals is not None:
         ib.evaluate(T.cuda.cta_sync())
         _store(block, totals)
