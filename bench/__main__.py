@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -146,6 +147,9 @@ def _traffic(arguments: argparse.Namespace) -> int:
     caches = tuple(arguments.cache_control.split(","))
     if not set(caches) <= set(CACHE_CONTROLS):
         print(f"--cache-control is of {', '.join(CACHE_CONTROLS)}", file=sys.stderr)
+        return 2
+    if shutil.which(arguments.ncu) is None:
+        print(f"{arguments.ncu} is not there: Nsight Compute is needed, see --ncu", file=sys.stderr)
         return 2
     machine = probe(names, with_peaks=False)
     measurement = Measurement(plan, machine, arguments.ncu, caches)

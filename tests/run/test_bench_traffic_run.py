@@ -94,3 +94,9 @@ def test_only_systems_of_ours_have_kernels_to_attribute(capsys: pytest.CaptureFi
     assert "not of torch" in capsys.readouterr().err
     assert main([*words, "--systems", "tvm_tile", "--cache-control", "some"]) == 2
     assert "--cache-control is of all, none" in capsys.readouterr().err
+
+
+def test_without_nsight_compute_nothing_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["traffic", "--suite", "models", "--workloads", "nerf", "--systems", "tvm_tile"]
+    assert main([*words, "--ncu", "/no/such/ncu"]) == 2
+    assert "/no/such/ncu is not there" in capsys.readouterr().err
