@@ -1,6 +1,7 @@
 """Measure, and report what was measured.
 
 python -m bench run --suite ops --systems tvm_tile,torch,dlight [--limit-s 600] [--resume]
+python -m bench traffic --suite models --systems tvm_tile,tvm_tile_unfused
 python -m bench report [--results bench/results]
 python -m bench list
 """
@@ -9,14 +10,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from bench import suites, systems
 from bench.machine import probe
 from bench.runner import Plan, Runner, begin_preloading
+from bench.systems.tvm_tile import TvmTile
+from bench.traffic.measure import Measurement
+from bench.traffic.ncu import CACHE_CONTROLS
 from bench.workload import Workload
 
 RESULTS = Path(__file__).parent / "results"
@@ -38,28 +44,24 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure a suite on some systems")
     run.set_defaults(do=_run)
-    run.add_argument("--suite", required=True, help="A,B,... of " + " ".join(suites.names()))
-    run.add_argument("--systems", required=True, help="A,B,... of " + " ".join(systems.names()))
-    run.add_argument("--device", default="nvidia/h200", help="the record to compile for")
-    run.add_argument("--limit-s", type=float, default=float("inf"), help="for the whole run")
-    run.add_argument(
-        "--phase-limit-s", type=float, default=120.0, help="to compile or time one workload once"
-    )
+    _add_plan(run)
     run.add_argument("--resume", action="store_true", help="leave out what is already measured")
     run.add_argument("--retry", action="store_true", help="with --resume: failures once more")
-    run.add_argument("--jobs", type=int, help="workloads compiled at once; by default all cores")
-    run.add_argument("--workloads", help="only these: A,B,...")
-    run.add_argument("--families", help="only these: A,B,...")
-    run.add_argument("--dtypes", help="only these: A,B,...")
-    run.add_argument("--batches", help="only these: A,B,...")
-    run.add_argument("--every", type=int, default=1, help="only every so many-th workload")
-    run.add_argument("--seed", type=int, default=1, help="of the inputs")
-    run.add_argument("--results", type=Path, default=RESULTS, help="the folder of SUITE.jsonl")
     run.add_argument(
         "--again", action="store_true", help="a second run, into SUITE.again.jsonl: do they agree?"
     )
     run.add_argument("--start-method", default="forkserver", choices=("forkserver", "spawn"))
-    run.add_argument("--commit", help="where the checkout has no history")
+    traffic = commands.add_parser(
+        "traffic", help="bytes to and from the GPU's memory, by Nsight Compute; ours only"
+    )
+    traffic.set_defaults(do=_traffic)
+    _add_plan(traffic)
+    traffic.add_argument(
+        "--cache-control",
+        default=",".join(CACHE_CONTROLS),
+        help="all: caches are emptied before each kernel; none: never; by default one run of each",
+    )
+    traffic.add_argument("--ncu", default="ncu", help="the program, where it is not on the path")
     report = commands.add_parser("report", help="tables and plots of what was measured")
     report.set_defaults(do=_report)
     report.add_argument("--results", type=Path, default=RESULTS, help="the folder")
@@ -68,31 +70,59 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    start = time.monotonic()
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    """What to measure, and within which limits."""
+    parser.add_argument("--suite", required=True, help="A,B,... of " + " ".join(suites.names()))
+    parser.add_argument("--systems", required=True, help="A,B,... of " + " ".join(systems.names()))
+    parser.add_argument("--device", default="nvidia/h200", help="the record to compile for")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="for the whole run")
+    parser.add_argument(
+        "--phase-limit-s", type=float, default=120.0, help="to compile or time one workload once"
+    )
+    parser.add_argument("--jobs", type=int, help="workloads compiled at once; by default all cores")
+    parser.add_argument("--workloads", help="only these: A,B,...")
+    parser.add_argument("--families", help="only these: A,B,...")
+    parser.add_argument("--dtypes", help="only these: A,B,...")
+    parser.add_argument("--batches", help="only these: A,B,...")
+    parser.add_argument("--every", type=int, default=1, help="only every so many-th workload")
+    parser.add_argument("--seed", type=int, default=1, help="of the inputs")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of SUITE.jsonl")
+    parser.add_argument("--commit", help="where the checkout has no history")
+
+
+def _plan(arguments: argparse.Namespace, command: str) -> Plan | None:
+    """What the arguments of :func:`_add_plan` say; None, and a message, where they are wrong."""
     chosen = _chosen(arguments)
     if not chosen:
         print("no workload of the suite is left by these filters", file=sys.stderr)
-        return 2
+        return None
     names = arguments.systems.split(",")
     unknown = [name for name in names if name not in systems.names() and ":" not in name]
     if unknown:
         print(f"no such system: {', '.join(unknown)}; see `bench list`", file=sys.stderr)
-        return 2
-    plan = Plan(
+        return None
+    return Plan(
         workloads=chosen,
         systems=tuple((name, _label(name)) for name in names),
         device=arguments.device,
         results=arguments.results,
-        ending=".again.jsonl" if arguments.again else ".jsonl",
         commit=arguments.commit or _commit(),
-        command=_command(arguments),
+        command=_command(arguments, command),
         jobs=arguments.jobs or max(1, len(os.sched_getaffinity(0)) - 2),
         limit_s=arguments.limit_s,
         phase_limit_s=arguments.phase_limit_s,
         seed=arguments.seed,
-        start_method=arguments.start_method,
     )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    start = time.monotonic()
+    plan = _plan(arguments, "run")
+    if plan is None:
+        return 2
+    ending = ".again.jsonl" if arguments.again else ".jsonl"
+    plan = replace(plan, ending=ending, start_method=arguments.start_method)
+    names = [name for name, _ in plan.systems]
     if arguments.start_method == "forkserver":
         begin_preloading(names)  # while this machine is looked at
     machine = probe(names)
@@ -101,6 +131,29 @@ def _run(arguments: argparse.Namespace) -> int:
     runner = Runner(plan, machine, lambda line: print(line, flush=True), start)
     done = runner.done() if arguments.resume else {}
     runner.run([key for key, r in done.items() if r.status == "ok" or not arguments.retry])
+    return 0
+
+
+def _traffic(arguments: argparse.Namespace) -> int:
+    start = time.monotonic()
+    plan = _plan(arguments, "traffic")
+    if plan is None:
+        return 2
+    names = [name for name, _ in plan.systems]
+    foreign = [name for name in names if not isinstance(systems.load_system(name), TvmTile)]
+    if foreign:
+        print(f"only of systems of ours, and not of {', '.join(foreign)}", file=sys.stderr)
+        return 2
+    caches = tuple(arguments.cache_control.split(","))
+    if not set(caches) <= set(CACHE_CONTROLS):
+        print(f"--cache-control is of {', '.join(CACHE_CONTROLS)}", file=sys.stderr)
+        return 2
+    if shutil.which(arguments.ncu) is None:
+        print(f"{arguments.ncu} is not there: Nsight Compute is needed, see --ncu", file=sys.stderr)
+        return 2
+    machine = probe(names, with_peaks=False)
+    measurement = Measurement(plan, machine, arguments.ncu, caches)
+    measurement.run(lambda line: print(line, flush=True), start)
     return 0
 
 
@@ -119,9 +172,9 @@ def _words(text: str | None) -> list[str] | None:
     return None if text is None else text.split(",")
 
 
-def _command(arguments: argparse.Namespace) -> str:
+def _command(arguments: argparse.Namespace, command: str) -> str:
     """What to type for the same measurement; where its results go is no part of it."""
-    parts = ["python -m bench run"]
+    parts = [f"python -m bench {command}"]
     for name in ("suite", "systems", "device", "workloads", "families", "dtypes", "batches"):
         value = getattr(arguments, name)
         parts += [f"--{name} {value}"] if value is not None else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -21,7 +22,12 @@ class Crash(Exception):
 
 
 def run_jobs(
-    make_worker: MakeWorker, jobs: Sequence[Job], *, workers: int, timeout: float
+    make_worker: MakeWorker,
+    jobs: Sequence[Job],
+    *,
+    workers: int,
+    timeout: float,
+    limit_s: float = float("inf"),
 ) -> Iterator[tuple[Job, Any]]:
     """Run every job and yield (job, its result, or a :class:`Crash`) in order of completion.
 
@@ -30,7 +36,9 @@ def run_jobs(
         jobs: what to pass to it, one at a time.
         workers: how many processes work at once.
         timeout: seconds that one job may take; its process is then killed and replaced.
+        limit_s: seconds after which no more results are waited for.
     """
+    end = time.monotonic() + limit_s
     todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Job, Any]] = queue.SimpleQueue()
     for job in jobs:
@@ -40,7 +48,11 @@ def run_jobs(
             target=_supervise, args=(make_worker, todo, done, timeout), daemon=True
         ).start()
     for _ in jobs:
-        yield done.get()
+        try:
+            left = max(0.0, end - time.monotonic())
+            yield done.get(timeout=min(left, threading.TIMEOUT_MAX))
+        except queue.Empty:
+            return
 
 
 def _supervise(

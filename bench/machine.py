@@ -60,13 +60,18 @@ class Machine:
         )
 
 
-def probe(systems: Sequence[str]) -> Machine:
-    """Look at this machine from a process of its own, which leaves nothing on the GPU."""
+def probe(systems: Sequence[str], *, with_peaks: bool = True) -> Machine:
+    """Look at this machine from a process of its own, which leaves nothing on the GPU.
+
+    Args:
+        systems: those that take part.
+        with_peaks: measure the peaks, which takes seconds; else there are none.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_probe, tuple(systems)).result()
+        return pool.submit(_probe, tuple(systems), with_peaks).result()
 
 
-def _probe(systems: tuple[str, ...]) -> Machine:
+def _probe(systems: tuple[str, ...], with_peaks: bool) -> Machine:
     import torch
     import tvm
 
@@ -92,8 +97,8 @@ def _probe(systems: tuple[str, ...]) -> Machine:
         driver=driver,
         versions=", ".join(versions),
         date=datetime.now(timezone.utc).date().isoformat(),
-        peak_flops=_peaks() if on_gpu else {},
-        copy_bandwidth=_copy_bandwidth() if on_gpu else None,
+        peak_flops=_peaks() if on_gpu and with_peaks else {},
+        copy_bandwidth=_copy_bandwidth() if on_gpu and with_peaks else None,
         missing=missing,
         gpu_count=max(1, torch.cuda.device_count()),
     )

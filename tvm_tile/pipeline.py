@@ -55,6 +55,7 @@ from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
 Progress = Callable[[str, int, int], None]
 _IMPORTED = time.time()
+_UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,9 @@ class Options:
         tf32: let tensor cores multiply float32 operands, of which they read ten bits of mantissa
             and leave out the rest; the sums are float32. Errors are then about 1e-3 of the sum of
             the products' magnitudes, instead of 1e-7.
+        weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
+            them, products with what takes their values. False keeps the groups of one stock
+            FuseOps, which shows what joining is worth; all else is the same.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
@@ -86,6 +90,7 @@ class Options:
     topk: int = 1
     exclusive: AbstractContextManager[Any] | None = None
     tf32: bool = False
+    weld: bool = True
     cache: bool | str | os.PathLike[str] = True
 
     def __post_init__(self) -> None:
@@ -137,7 +142,7 @@ def compile(
     watch.lap("import")
     decisions: list[Decision] = []
     first = FirstChoices(record)
-    fused = fuse(imported.mod, record, decisions.append, first)
+    fused = fuse(imported.mod, record, decisions.append, first, weld=options.weld)
     watch.lap("fuse")
     store = _open_store(options)
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
@@ -149,8 +154,8 @@ def compile(
     if measure.seconds:
         inner["measure"] = measure.seconds
     watch.lap("schedule and lower", inner)
-    notes, stages = tuple(measure.notes), tuple(watch.stages)
-    report = Report(record.name, kernels, notes, stages, tuple(decisions))
+    notes = (*([] if options.weld else [_UNWELDED]), *measure.notes)
+    report = Report(record.name, kernels, notes, tuple(watch.stages), tuple(decisions))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
 
@@ -185,7 +190,8 @@ def relax_pipeline() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         device = with_blocks_only(device_for_target(Target.current()))
         scheduling = [ScheduleTiles(device), LiftWorkspaces()]
-        stages = [*_fusion_passes(device), *scheduling, *_lowering_passes(device)]
+        fusion = _fusion_passes(device, _welding(device))
+        stages = [*fusion, *scheduling, *_lowering_passes(device)]
         return tvm.transform.Sequential(stages)(mod)
 
     return run
@@ -212,6 +218,8 @@ def fuse(
     device: Device,
     record: Record | None = None,
     first: FirstChoices | None = None,
+    *,
+    weld: bool = True,
 ) -> tvm.IRModule:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
@@ -220,8 +228,9 @@ def fuse(
         device: that it is compiled for.
         record: is given what became of each group of functions that could be one kernel.
         first: schedules them; shared with whoever schedules the result.
+        weld: as in :class:`Options`.
     """
-    passes = _fusion_passes(device, record, first)
+    passes = _fusion_passes(device, _welding(device, record, first) if weld else _stock_fusion())
     with compat.make_target(device):
         return rename_by_content(tvm.transform.Sequential(passes)(mod))
 
@@ -290,9 +299,9 @@ def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
 
 
 def _fusion_passes(
-    device: Device, record: Record | None = None, first: FirstChoices | None = None
+    device: Device, fusion: Sequence[tvm.transform.Pass]
 ) -> list[tvm.transform.Pass]:
-    """Operators to loops, stock fusion; views instead of copies for plain reshapes."""
+    """Operators to loops, these to groups; views instead of copies for plain reshapes."""
     return [
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
@@ -305,6 +314,27 @@ def _fusion_passes(
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(),
         MultiplyPowers(),
+        *fusion,
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.DeadCodeElimination(),
+    ]
+
+
+def _stock_fusion() -> list[tvm.transform.Pass]:
+    """What TVM fuses by itself."""
+    return [
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+
+
+def _welding(
+    device: Device, record: Record | None = None, first: FirstChoices | None = None
+) -> list[tvm.transform.Pass]:
+    """Stock fusion, told more about reductions, and again; then products behind products."""
+    return [
         relax.transform.AnnotateTIROpPattern(),
         MarkSpreads(),
         relax.transform.FoldConstant(),
@@ -323,8 +353,6 @@ def _fusion_passes(
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         FuseTiles(device, record, first),
-        relax.transform.RewriteDataflowReshape(),
-        relax.transform.DeadCodeElimination(),
     ]
 
 

@@ -3,18 +3,21 @@
     python -m bench report [--results bench/results]
 
 Reads ``SUITE.jsonl``, ``SUITE.again.jsonl`` (a second run, for repeatability),
-``metaschedule/*.history.json`` and ``candidates.json`` (measured tiles); writes ``REPORT.md``,
-``SUITE.md`` and PNGs beside them. The same records give the same bytes.
+``metaschedule/*.history.json``, ``candidates.json`` (measured tiles) and ``traffic.jsonl``; writes
+``REPORT.md``, ``SUITE.md``, ``traffic.md`` and PNGs beside them. The same records give the same
+bytes.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from bench.report import ranking, repeat
+from bench.report import ranking, repeat, traffic, welding
 from bench.report.data import Suite, load
 from bench.report.index import index
+from bench.report.markdown import join
 from bench.report.tables import page
+from bench.traffic import record as measured
 
 
 class NoRecords(SystemExit):
@@ -31,7 +34,8 @@ def main(results: Path) -> list[Path]:
         NoRecords: the folder has no ``SUITE.jsonl`` with records.
     """
     suites = load(results)
-    if not suites:
+    moved = tuple(measured.read(results / measured.FILE).values())
+    if not suites and not moved:
         raise NoRecords(
             f"no records in {results}: there must be a SUITE.jsonl with at least one; "
             "measure with `python -m bench run --suite SUITE --systems A,B,...` first"
@@ -42,9 +46,12 @@ def main(results: Path) -> list[Path]:
         drawn = pictures(suite, results)
         images[suite.name] = [path.name for path in drawn]
         written += drawn
-        text = page(suite, images[suite.name], repeat.unlike(suite))
+        welded = welding.section(suite, moved)
+        text = page(suite, images[suite.name], welded, repeat.unlike(suite))
         written.append(_write(results / f"{suite.name}.md", text))
-    ranks = ranking.section(results / "candidates.json")
+    if moved:
+        written.append(_write(results / "traffic.md", traffic.page(moved)))
+    ranks = join(ranking.section(results / "candidates.json"), traffic.section(moved))
     written.append(_write(results / "REPORT.md", index(suites, images, ranks)))
     return written
 

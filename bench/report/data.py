@@ -10,8 +10,10 @@ from typing import Any
 
 from bench import suites
 from bench.record import Record, read
+from bench.traffic import record as traffic
 
 OURS = "tvm_tile"
+UNFUSED = "tvm_tile_unfused"
 AGAIN = ".again"
 DTYPES = ("float32", "float16", "bfloat16")
 # In the order of the columns: peers, and the name by which a record's versions say theirs.
@@ -140,7 +142,8 @@ def _trials(record: Record) -> str:
 
 def load(results: Path) -> tuple[Suite, ...]:
     """The suites of a folder, in the benchmark's order; a file without records is none."""
-    paths = (path for path in sorted(results.glob("*.jsonl")) if not path.stem.endswith(AGAIN))
+    files = (path for path in sorted(results.glob("*.jsonl")) if path.name != traffic.FILE)
+    paths = (path for path in files if not path.stem.endswith(AGAIN))
     found = (suite(path.stem, read(path).values(), _again(path)) for path in paths)
     order = {name: place for place, name in enumerate(suites.names())}
     return tuple(

@@ -26,8 +26,9 @@ workloads compile at the same time on other cores. Top10's includes measuring te
 MetaSchedule's its tuning."""
 
 
-def index(suites: Sequence[Suite], images: Mapping[str, Sequence[str]], ranks: str) -> str:
-    """The page; ``images`` are the names of each suite's pictures, ``ranks`` a section."""
+def index(suites: Sequence[Suite], images: Mapping[str, Sequence[str]], models: str) -> str:
+    """The page; ``images`` are the names of each suite's pictures, ``models`` its sections on how
+    well our model predicts."""
     everything = [r for suite in suites for r in (*suite.records, *suite.again)]
     contents = " · ".join(f"[{suite.name}](#{suite.name})" for suite in suites)
     return join(
@@ -40,7 +41,7 @@ def index(suites: Sequence[Suite], images: Mapping[str, Sequence[str]], ranks: s
         _runs(suites),
         f"Suites: {contents}",
         *(_section(suite, images.get(suite.name, ())) for suite in suites),
-        ranks,
+        models,
         _repeatability(suites),
     )
 

@@ -10,6 +10,7 @@ from bench.systems.system import System
 _SYSTEMS = {
     "tvm_tile": "bench.systems.tvm_tile:TvmTile",
     "tvm_tile_top10": "bench.systems.tvm_tile:TvmTileTop10",
+    "tvm_tile_unfused": "bench.systems.tvm_tile:TvmTileUnfused",
     "torch": "bench.systems.torch_eager:TorchEager",
     "torch_graph": "bench.systems.torch_eager:TorchGraph",
     "torch_compile": "bench.systems.torch_compile:TorchCompile",

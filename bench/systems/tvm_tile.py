@@ -1,15 +1,18 @@
-"""This project: the model's first choice for every kernel, or the best of ten when measured."""
+"""This project: the model's first choice for every kernel, the best of ten, or nothing joined."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.inputs import untouched
 from bench.systems.system import Prepared, Session
 from bench.workload import Case, Workload
+
+if TYPE_CHECKING:
+    from tvm_tile import CompiledModel
 
 
 class TvmTile:
@@ -17,11 +20,13 @@ class TvmTile:
 
     Attributes:
         topk: schedules of each kernel that compiling may measure; 1: none is.
+        weld: whether kernels are joined beyond TVM's own fusion.
     """
 
     name = "tvm_tile"
     variant = "top1"
     topk = 1
+    weld = True
     preload = ("torch", "torch.export", "tvm_tile", "tvm_tile.frontend.torch")
 
     def missing(self) -> str:
@@ -45,14 +50,7 @@ class TvmTile:
 
     def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
         """Compile; calls are the public ones, on torch's tensors and stream."""
-        import tvm_tile
-
-        model = tvm_tile.compile(
-            case.module,
-            session.device,
-            example_inputs=untouched(case),
-            options=self._options(session),
-        )
+        model = self.compile(case, session)
         stages = {stage.name: stage.seconds for stage in model.report.stages}
         kernels = model.report.kernels
         return Prepared(
@@ -63,17 +61,24 @@ class TvmTile:
             note=_note(kernels),
         )
 
-    def _options(self, session: Session) -> Any:
+    def compile(self, case: Case, session: Session, *, cuda_graph: bool = True) -> CompiledModel:
+        """The case as a compiled model; without CUDA graphs where every launch is to be seen."""
         import tvm_tile
 
         # One worker: the others compile other workloads. So the compiler's share is exact, too.
-        return tvm_tile.Options(
+        options = tvm_tile.Options(
+            cuda_graph=cuda_graph,
+            weld=self.weld,
             parallel_builds=1,
             topk=self.topk,
             # Others may be measuring, and what waiting for them takes is not compile time.
             exclusive=session.gpu,
             # What is measured is compiling, not reading what an earlier run has compiled.
             cache=False,
+        )
+        example = untouched(case)
+        return tvm_tile.compile(
+            case.module, session.device, example_inputs=example, options=options
         )
 
 
@@ -82,6 +87,14 @@ class TvmTileTop10(TvmTile):
 
     variant = "top10"
     topk = 10
+
+
+class TvmTileUnfused(TvmTile):
+    """Each group of TVM's own fusion is a kernel; layouts and schedules are ours as always."""
+
+    name = "tvm_tile_unfused"
+    variant = ""
+    weld = False
 
 
 def _note(kernels: Sequence[Any]) -> str:

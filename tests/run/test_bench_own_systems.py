@@ -8,7 +8,7 @@ import pytest
 
 from bench.inputs import draw
 from bench.systems.system import Session
-from bench.systems.tvm_tile import TvmTile, TvmTileTop10
+from bench.systems.tvm_tile import TvmTile, TvmTileTop10, TvmTileUnfused
 from tests.small_operators import SMALL, small_case
 from tvm_tile.passes import measure_candidates
 from tvm_tile.plan.trial import Trial
@@ -67,6 +67,14 @@ def test_the_best_of_ten_is_timed_with_the_gpu_held(monkeypatch: pytest.MonkeyPa
     assert prepared.note.startswith("#3 of 4: ")
     assert prepared.schedule_s > 0
     run(case, prepared)
+
+
+def test_unfused_is_right_and_not_welded() -> None:
+    case, prepared = prepare(TvmTileUnfused(), Gpu(), "softmax")
+    run(case, prepared)
+    session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1))
+    assert "weld is off" in TvmTileUnfused().compile(case, session).explain()
+    assert "weld is off" not in TvmTile().compile(case, session).explain()
 
 
 def test_the_benchmark_reads_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

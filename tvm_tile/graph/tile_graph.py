@@ -224,7 +224,12 @@ class TileGraph:
                     known = touched[a.tensor]
                     known[start] = max(known.get(start, 0), size)
         read = sum(min(sum(sizes.values()), tensor.size) for tensor, sizes in touched.items())
-        return read + sum(tensor.size for tensor in self.outputs)
+        return read + self.written
+
+    @property
+    def written(self) -> int:
+        """Bytes of the outputs: the part of ``traffic`` that goes to global memory."""
+        return sum(tensor.size for tensor in self.outputs)
 
     @property
     def flops(self) -> int:

@@ -135,15 +135,19 @@ class PlanFunction:
             planned, reason = self._by_tiles(request, graph)
             if planned is not None:
                 return planned
-        names, traffic = _operators(func), _traffic(graph)
+        names, traffic, written = _operators(func), _traffic(graph), _written(graph)
         if not obstacle and not request.beyond_dlight:
             try:
                 scheduled = compat.apply_dlight(func, self._device)
-                report = KernelReport("", names, DLIGHT, 0, 0, "", 0.0, traffic, reason)
+                report = KernelReport(
+                    "", names, DLIGHT, 0, 0, "", 0.0, traffic, reason, written=written
+                )
                 return Planned(scheduled, report)
             except compat.TVM_ERRORS as error:
                 reason = f"{reason}; dlight fails: {error}"
-        report = KernelReport("", names, STATEMENTS, 0, 0, "", 0.0, traffic, reason)
+        report = KernelReport(
+            "", names, STATEMENTS, 0, 0, "", 0.0, traffic, reason, written=written
+        )
         return Planned(schedule_statements(func), report)
 
     def _by_tiles(self, request: Request, graph: TileGraph | None) -> tuple[Planned | None, str]:
@@ -164,12 +168,17 @@ class PlanFunction:
         report = KernelReport(
             "", _operators(request.func), best.rule, best.grid, best.block, best.tile,
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
+            _written(graph),
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
 
 
 def _traffic(graph: TileGraph | None) -> float:
     return float(graph.traffic) if graph else 0.0
+
+
+def _written(graph: TileGraph | None) -> float:
+    return float(graph.written) if graph else 0.0
 
 
 def _operators(func: tirx.PrimFunc) -> str:

@@ -29,6 +29,7 @@ class KernelReport:
         measured: how many candidates ran; 0 where the model's first was taken unmeasured.
         rank: which of them was kept, in the model's order; 0 is its first choice.
         measured_seconds: that one's time; 0 where nothing was measured.
+        written: of ``traffic``, the bytes to global memory.
     """
 
     name: str
@@ -43,6 +44,7 @@ class KernelReport:
     measured: int = 0
     rank: int = 0
     measured_seconds: float = 0.0
+    written: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
