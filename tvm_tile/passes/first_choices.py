@@ -9,8 +9,10 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Scheduled, Task, candidates
+from tvm_tile.schedule import Rule, Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
+
+Rules = tuple[Rule, ...] | None
 
 
 class FirstChoices:
@@ -22,17 +24,29 @@ class FirstChoices:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._known: dict[Any, Scheduled | None] = {}
+        self._known: dict[tuple[Any, Rules], Scheduled | None] = {}
 
-    def __call__(self, func: tirx.PrimFunc) -> Scheduled | None:
-        """The schedule of an unscheduled function; ``None`` where no rule takes it."""
+    def __call__(self, func: tirx.PrimFunc, rules: Rules = None) -> Scheduled | None:
+        """The schedule of an unscheduled function; ``None`` where no rule takes it.
+
+        Args:
+            func: the function.
+            rules: the first ones of ``RULES``, where the others' answer is of no use; they take
+                seconds to find one. By default all.
+        """
         anonymous = func.without_attr("global_symbol")
         key = StructuralKey(anonymous)
-        if key not in self._known:
-            self._known[key] = self._scheduled(anonymous)
-        return self._known[key]
+        of_all = self._known.get((key, None))
+        if of_all is not None:
+            return of_all
+        if (key, rules) not in self._known:
+            self._known[key, rules] = self._scheduled(anonymous, rules)
+        found = self._known[key, rules]
+        if found is not None:
+            self._known[key, None] = found  # the rules that were not asked come later
+        return found
 
-    def _scheduled(self, func: tirx.PrimFunc) -> Scheduled | None:
+    def _scheduled(self, func: tirx.PrimFunc, rules: Rules) -> Scheduled | None:
         graph = None if find_obstacle(func) else extract(func)
-        found = candidates(Task(func, graph, self._device), 1) if graph else ()
+        found = candidates(Task(func, graph, self._device), 1, rules) if graph else ()
         return found[0] if found else None

@@ -15,19 +15,18 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator, element_size
-from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.first_choices import FirstChoices, Rules
 from tvm_tile.passes.rewriter import is_call_tir
-from tvm_tile.schedule import Scheduled
+from tvm_tile.schedule import JOINING, Scheduled
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 
-Predict = Callable[[tirx.PrimFunc], Scheduled | None]
-"""A function as one kernel; ``None`` where no rule takes it."""
+Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
+"""A function as one kernel; ``None`` where no rule takes it, of all or of these first ones."""
 
 Record = Callable[[Decision], None]
 
-# These store sums wherever they belong, neighbours side by side. The others' models know of no
-# stores but to where the sums lie.
+# Of the rules that join these store sums wherever they belong, neighbours side by side.
 _RULES = ("chain", "wgmma", "mma")
 _OPAQUE = 8  # of TVM's OpPatternKind
 
@@ -91,17 +90,18 @@ def _joined(
     """``mod`` with the groups of one of its functions joined, and what became of every group."""
     sites, outputs = _sites(func)
     made = {site.var: str(number) for number, site in enumerate(sites)}
-    kinds = [_kind(mod[site.func]) for site in sites]
-    calls = [
-        Call(made[site.var], _among(site.args, made), kind)
-        for site, kind in zip(sites, kinds, strict=True)
-    ]
+    kinds = {func: _kind(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
+    calls = [Call(made[s.var], _among(s.args, made), kinds[s.func]) for s in sites]
     asked: dict[Group, Decision] = {}
+    known: dict[Any, Decision] = {}  # the layers of a model are alike
 
     def gain(group: Group) -> float | None:
         members = [sites[number] for number in group]
-        views = [kinds[number] is Kind.VIEW for number in group]
-        asked[group] = _reckoned(mod, members, _edges(members, views), predict)
+        wiring = _wiring(members)
+        if wiring not in known:
+            views = [kinds[site.func] is Kind.VIEW for site in members]
+            known[wiring] = _reckoned(mod, members, _edges(members, views), predict)
+        asked[group] = known[wiring]
         return asked[group].gain
 
     used = frozenset(made[output] for output in outputs if output in made)
@@ -116,16 +116,26 @@ def _reckoned(
 ) -> Decision:
     """Functions alone and as one, compared; with the reason, if they cannot become one."""
     names = tuple(str(site.func.name_hint) for site in members)
-    alone = [predict(mod[site.func]) for site in members]
+    alone = [predict(mod[site.func], None) for site in members]
     if None in alone:
         return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
     apart = sum(found.seconds for found in alone if found is not None)
-    together = predict(_as_one(mod, members))
+    together = predict(_as_one(mod, members), JOINING)
     if together is None:
         return Decision(names, edges, apart, reason="no rule writes them as one kernel")
     rule, seconds = together.rule, together.seconds
     reason = "" if rule in _RULES else f"{rule}, which would write them, stores no sums elsewhere"
     return Decision(names, edges, apart, seconds, rule, reason)
+
+
+def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:
+    """The functions of a group, and of which value each argument is: equal where they compute the
+    same."""
+    values = [site.var for site in members] + _outer(members)
+    return tuple(
+        (site.func, *(next(n for n, v in enumerate(values) if v.same_as(a)) for a in site.args))
+        for site in members
+    )
 
 
 def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:

@@ -19,6 +19,7 @@ from functools import partial
 
 from tvm.s_tir import Schedule
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.normalize import inline_spatial
@@ -33,7 +34,7 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a function without reductions; none if it has one."""
     if task.graph.reductions:
         return ()
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or not form.outputs:
         return ()
