@@ -134,7 +134,7 @@ def test_groups_that_compute_the_same_are_asked_about_once() -> None:
         return joining_all(func, rules)
 
     mod = unjoined(module(twice, TOKENS, (WIDTH, 3 * WIDTH), WEIGHT), H200)
-    _joined(mod, mod.get_global_var("main"), mod["main"], count)
+    _joined(mod, mod.get_global_var("main"), mod["main"], count, {})
     assert asked
     assert len(asked) == len(set(asked))
 
@@ -232,7 +232,7 @@ def test_what_is_joined_computes_what_its_members_did(seed: int) -> None:
     body, shapes = random_body(random.Random(seed))
     before = unjoined(module(body, *shapes, dtype="float32"), H200)
     var = before.get_global_var("main")
-    after, _ = _joined(before, var, before["main"], joining_all)
+    after, _ = _joined(before, var, before["main"], joining_all, {})
     assert relax.analysis.check_well_formed(after)
     assert calls(after) < calls(before)
     rng = np.random.default_rng(seed)

@@ -15,6 +15,11 @@ from tvm_tile.schedule.statements import find_obstacle
 Rules = tuple[Rule, ...] | None
 
 
+def content_of(func: tirx.PrimFunc) -> Any:
+    """What a function is known by, whatever its name: equal for equal functions, and hashable."""
+    return StructuralKey(func.without_attr("global_symbol"))
+
+
 class FirstChoices:
     """Schedules each function once: joining asks what its kernel would take, planning takes it.
 
@@ -34,13 +39,12 @@ class FirstChoices:
             rules: the first ones of ``RULES``, where the others' answer is of no use; they take
                 seconds to find one. By default all.
         """
-        anonymous = func.without_attr("global_symbol")
-        key = StructuralKey(anonymous)
+        key = content_of(func)
         of_all = self._known.get((key, None))
         if of_all is not None:
             return of_all
         if (key, rules) not in self._known:
-            self._known[key, rules] = self._scheduled(anonymous, rules)
+            self._known[key, rules] = self._scheduled(func.without_attr("global_symbol"), rules)
         found = self._known[key, rules]
         if found is not None:
             self._known[key, None] = found  # the rules that were not asked come later
