@@ -52,13 +52,11 @@ def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
     if output is None:
         return tiles
     # The model of plain tiles counts each byte once; how a warp's threads read costs more.
-    return tuple(
-        replace(
-            tile,
-            seconds=max(tile.seconds, construct_flat(output.copy, tile.vector, device).seconds),
-        )
-        for tile in tiles
-    )
+    flat = {
+        vector: construct_flat(output.copy, vector, device).seconds
+        for vector in {tile.vector for tile in tiles}
+    }
+    return tuple(replace(tile, seconds=max(tile.seconds, flat[tile.vector])) for tile in tiles)
 
 
 def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:
