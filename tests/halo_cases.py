@@ -19,10 +19,10 @@ from tvm_tile.schedule.halo import schedule_halo
 Body = Callable[..., Any]
 
 
-def only_halo(device: Device) -> Callable[[tirx.PrimFunc], Scheduled]:
+def only_halo(device: Device) -> Callable[..., Scheduled]:
     """What to predict for functions, so that all are joined that the rule takes."""
 
-    def predict(func: tirx.PrimFunc) -> Scheduled:
+    def predict(func: tirx.PrimFunc, _: object = None) -> Scheduled:
         graph = extract(func)
         choices = schedule_halo(Task(func, graph, device), 1) if graph else ()
         if not choices:

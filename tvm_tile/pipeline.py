@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.target import Target
 
 from tvm_tile import compat
@@ -42,7 +42,9 @@ from tvm_tile.passes import (
     Remembered,
     ScheduleTiles,
     StoredPlans,
+    content_of,
     given_name,
+    is_joined,
     schedule_module,
     with_blocks_only,
 )
@@ -54,6 +56,9 @@ from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
 Progress = Callable[[str, int, int], None]
+Refused = dict[Any, str]
+"""``content_of`` a function -> why it is made of no others, or scheduled by no rule of ours."""
+
 _IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 
@@ -142,13 +147,20 @@ def compile(
     watch.lap("import")
     decisions: list[Decision] = []
     first = FirstChoices(record)
-    fused = fuse(imported.mod, record, decisions.append, first, weld=options.weld)
+
+    def fuse_without(refused: Refused) -> tvm.IRModule:
+        decisions.clear()
+        return fuse(
+            imported.mod, record, decisions.append, first, weld=options.weld, refused=refused
+        )
+
+    fused = fuse_without({})
     watch.lap("fuse")
     store = _open_store(options)
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    scheduled, kernels = _schedule_what_builds(fused, record, builder, plan)
+    scheduled, kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan)
     program = builder.build(_lower(scheduled, record, options))
     inner = {"machine code": builder.compiler_seconds}
     if measure.seconds:
@@ -220,6 +232,7 @@ def fuse(
     first: FirstChoices | None = None,
     *,
     weld: bool = True,
+    refused: Refused | None = None,
 ) -> tvm.IRModule:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
@@ -229,8 +242,10 @@ def fuse(
         record: is given what became of each group of functions that could be one kernel.
         first: schedules them; shared with whoever schedules the result.
         weld: as in :class:`Options`.
+        refused: why functions must not be made of others, by their contents.
     """
-    passes = _fusion_passes(device, _welding(device, record, first) if weld else _stock_fusion())
+    welding = _welding(device, record, first, refused)
+    passes = _fusion_passes(device, welding if weld else _stock_fusion())
     with compat.make_target(device):
         return rename_by_content(tvm.transform.Sequential(passes)(mod))
 
@@ -265,31 +280,54 @@ def _plan(
 
 
 def _schedule_what_builds(
-    fused: tvm.IRModule, device: Device, builder: Builder, plan: Plan
+    fused: tvm.IRModule,
+    fuse_without: Callable[[Refused], tvm.IRModule],
+    device: Device,
+    builder: Builder,
+    plan: Plan,
 ) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
-    """Schedule; what does not build is scheduled by dlight instead, then by statements."""
-    refused: dict[str, str] = {}
-    beyond_dlight: set[str] = set()
+    """Schedule; what does not build is made of fewer functions, if it was joined, else scheduled by
+    dlight instead, then by statements."""
+    refused: Refused = {}
+    beyond_dlight: set[Any] = set()
     while True:
+        contents = _contents(fused)
+        reasons = {name: refused[key] for name, key in contents.items() if key in refused}
+        beyond = {name for name, key in contents.items() if key in beyond_dlight}
         scheduled, kernels = schedule_module(
-            fused, device, refused=refused, beyond_dlight=beyond_dlight, plan=plan
+            fused, device, refused=reasons, beyond_dlight=beyond, plan=plan
         )
         # Before anything is built, so that nothing is built twice.
         scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
         failures = builder.find_failures(scheduled)
-        reports = {kernel.name: kernel for kernel in kernels}
+        found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
-        failed = [
-            (reports[name], error)
-            for name, error in failures.items()
-            if name in reports and reports[name].rule != STATEMENTS
-        ]
-        if not failed:
+        failed = {k: n for k, n in found.items() if k.name in failures and k.rule != STATEMENTS}
+        # Of these no candidate builds.
+        unwritten = {
+            k: n for k, n in found.items() if is_joined(n) and k.fallback and n not in reasons
+        }
+        if not failed and not unwritten:
             return scheduled, kernels
-        beyond_dlight |= {kernel.name for kernel, _ in failed if kernel.rule == DLIGHT}
-        for kernel, error in failed:
-            name = given_name(kernel.name, kernel.rank)
-            refused.setdefault(name, f"its kernel did not build: {error.current}")
+        beyond_dlight |= {
+            contents[name] for kernel, name in failed.items() if kernel.rule == DLIGHT
+        }
+        for kernel, name in unwritten.items():
+            refused[contents[name]] = kernel.fallback
+        for kernel, name in failed.items():
+            reason = f"its kernel did not build: {failures[kernel.name].current}"
+            refused.setdefault(contents[name], reason)
+        if any(is_joined(name) and name not in reasons for name in (failed | unwritten).values()):
+            fused = fuse_without(refused)
+
+
+def _contents(mod: tvm.IRModule) -> dict[str, Any]:
+    """What the functions of a module are known by when it is fused again and names change."""
+    return {
+        str(var.name_hint): content_of(func)
+        for var, func in mod.functions_items()
+        if isinstance(func, tirx.PrimFunc)
+    }
 
 
 def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
@@ -331,7 +369,10 @@ def _stock_fusion() -> list[tvm.transform.Pass]:
 
 
 def _welding(
-    device: Device, record: Record | None = None, first: FirstChoices | None = None
+    device: Device,
+    record: Record | None = None,
+    first: FirstChoices | None = None,
+    refused: Refused | None = None,
 ) -> list[tvm.transform.Pass]:
     """Stock fusion, told more about reductions, and again; then products behind products."""
     return [
@@ -352,7 +393,7 @@ def _welding(
         MarkSpreads(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
-        FuseTiles(device, record, first),
+        FuseTiles(device, record, first, refused),
     ]
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 from tvm import relax
+from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 from tests.cpu_build import operators, run
 from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.frontend import Imported, import_model
+from tvm_tile.frontend.fold import fold_constants
+from tvm_tile.frontend.imported import describe
 
 
 @I.ir_module
@@ -85,6 +89,50 @@ class TestFold:
         np.testing.assert_allclose(
             run(imported, array)[0], run(before, array)[0], rtol=1e-5, atol=1e-5
         )
+
+
+TABLE = np.random.default_rng(0).standard_normal((4, 6)).astype("float16")
+FIVE = relax.const(5, "int64")
+NUMBERS = np.array([[5, 0, -1], [2, 9, 3]], "int64")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda table, _: op.nn.pad(table, [0, 1, 2, 0]),
+        lambda table, _: op.nn.pad(table, [0, 0, 1, 1], pad_value=-1.5),
+        lambda table, _: op.strided_slice(table, [1], [4], [-7], [-2]),
+        lambda table, _: op.strided_slice(table, [0, 1], [1, 0], [3, 5]),
+        lambda table, numbers: op.take(table, numbers, axis=0, mode="wrap"),
+        lambda table, numbers: op.take(table, numbers, axis=0, mode="clip"),
+        lambda table, numbers: op.gather_elements(
+            op.strided_slice(table, [0], [0], [2]), op.abs(op.floor_mod(numbers, FIVE)), 1
+        ),
+        lambda _, numbers: op.mod(op.add(op.arange(3), numbers), FIVE),
+        lambda _, numbers: op.floor_mod(op.subtract(op.arange(1, 7, 2), numbers), FIVE),
+    ],
+)
+def test_what_constants_decide_is_as_tvm_computes_it(body: Callable[[Any, Any], Any]) -> None:
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            output = builder.emit_output(body(relax.const(TABLE), relax.const(NUMBERS, "int64")))
+        builder.emit_func_output(output)
+    mod = relax.transform.Normalize()(builder.get())
+    folded = fold_constants(mod)
+    assert operators(describe(folded, "folded")) == []
+    want, got = (run(describe(m, "m"))[0] for m in (mod, folded))
+    assert want.dtype == got.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def test_what_is_spread_far_is_left_to_kernels() -> None:
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            output = builder.emit_output(op.broadcast_to(relax.const(TABLE), (4096, 4, 6)))
+        builder.emit_func_output(output)
+    assert operators(describe(fold_constants(builder.get()), "m")) == ["broadcast_to"]
 
 
 def test_no_model_library_is_loaded_before_a_model_needs_it() -> None:

@@ -13,6 +13,7 @@ import tvm
 from kernels import relative_difference
 from tvm import IRModule, relax, tirx
 from tvm.relax import op
+from tvm_ffi import StructuralKey
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.passes import FuseTiles, schedule_module, with_blocks_only
@@ -121,6 +122,23 @@ class TestJoined:
         assert len(rules(twice, TOKENS, (WIDTH, 3 * WIDTH), WEIGHT)) == 3
 
 
+def test_groups_that_compute_the_same_are_asked_about_once() -> None:
+    def twice(x: Any, w: Any, out: Any) -> Any:
+        return sliced(sliced(x, w, out), w, out)
+
+    asked: list[Any] = []
+
+    def count(func: tirx.PrimFunc, rules: Any) -> Scheduled:
+        if rules is not None:
+            asked.append(StructuralKey(func))
+        return joining_all(func, rules)
+
+    mod = unjoined(module(twice, TOKENS, (WIDTH, 3 * WIDTH), WEIGHT), H200)
+    _joined(mod, mod.get_global_var("main"), mod["main"], count, {})
+    assert asked
+    assert len(asked) == len(set(asked))
+
+
 class TestApart:
     def test_what_is_used_elsewhere_too(self) -> None:
         def both(x: Any, w: Any) -> Any:
@@ -160,7 +178,7 @@ class TestApart:
         tvm.ir.assert_structural_equal(FuseTiles(device)(mod), mod, map_free_vars=True)
 
 
-def joining_all(func: tirx.PrimFunc) -> Scheduled:
+def joining_all(func: tirx.PrimFunc, _: Any) -> Scheduled:
     """Each kernel takes as long, whatever it does: the fewer the better."""
     return Scheduled(func, "chain", "", grid=1, block=1, seconds=1.0)
 
@@ -214,7 +232,7 @@ def test_what_is_joined_computes_what_its_members_did(seed: int) -> None:
     body, shapes = random_body(random.Random(seed))
     before = unjoined(module(body, *shapes, dtype="float32"), H200)
     var = before.get_global_var("main")
-    after, _ = _joined(before, var, before["main"], joining_all)
+    after, _ = _joined(before, var, before["main"], joining_all, {})
     assert relax.analysis.check_well_formed(after)
     assert calls(after) < calls(before)
     rng = np.random.default_rng(seed)

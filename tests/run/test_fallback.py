@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ from tvm_tile import pipeline
 from tvm_tile.build import Builder
 from tvm_tile.device import find_device
 from tvm_tile.errors import BuildError
-from tvm_tile.passes import schedule_module
+from tvm_tile.passes import is_joined, schedule_module
+from tvm_tile.passes.plan_function import Planned, Request
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 
 H200 = find_device("nvidia/h200")
@@ -120,6 +123,81 @@ def test_what_statements_leave_for_the_next_is_memory_of_the_model(
     x = np.random.default_rng(0).normal(size=(50, 70)).astype("float32")
     powers = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(model(x), powers / powers.sum(1, keepdims=True), rtol=1e-5)
+
+
+BY_HEAD, TOKENS = (2, 4, 128, 64), (2, 128, 256)
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    """Of half-precision tensors by head, put side by side behind it."""
+    q, k, v = (op.astype(x, "float16") for x in (q, k, v))
+    scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]), out_dtype="float32")
+    weights = op.astype(op.nn.softmax(scores, -1), "float16")
+    heads = op.astype(op.matmul(weights, v, out_dtype="float32"), "float16")
+    return op.reshape(op.permute_dims(heads, [0, 2, 1, 3]), TOKENS)
+
+
+def compile_without(monkeypatch: pytest.MonkeyPatch, refuse: Callable[[int], bool]) -> Any:
+    """Attention for the H200, of which joined kernels fail to build, in rounds to refuse."""
+    find_failures = Builder.find_failures
+    rounds: list[set[str]] = []
+
+    def fail(builder: Builder, mod: Any) -> dict[str, BuildError]:
+        names = {str(v.name_hint) for v in mod.functions if is_joined(str(v.name_hint))}
+        assert all(names.isdisjoint(earlier) for earlier in rounds)
+        failures = find_failures(builder, mod)
+        if names and refuse(len(rounds)):
+            rounds.append(names)
+            failures |= {name: BuildError("r", f"failure {len(rounds)}", "") for name in names}
+        return failures
+
+    monkeypatch.setattr(pipeline.Builder, "find_failures", fail)
+    options = tvm_tile.Options(cache=False)
+    mod = relax_module(attention, (BY_HEAD, BY_HEAD, BY_HEAD))
+    return tvm_tile.compile(mod, "nvidia/h200", options=options).report
+
+
+def test_a_joined_kernel_that_does_not_build_is_made_of_fewer_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = compile_without(monkeypatch, lambda _: False)
+    smaller = compile_without(monkeypatch, lambda number: number == 0)
+    assert len(smaller.kernels) > len(whole.kernels)
+    assert "chain" in [kernel.rule for kernel in smaller.kernels]
+    assert not smaller.fallbacks
+    assert "its kernel did not build: failure 1" in [d.reason for d in smaller.decisions]
+    assert "its kernel did not build: failure 1" in str(smaller)
+
+
+def test_functions_none_of_whose_joined_kernels_build_stay_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = compile_without(monkeypatch, lambda _: True)
+    assert {kernel.rule for kernel in report.kernels} >= {"wgmma", "rows"}
+    assert not report.fallbacks
+    assert not any(is_joined(kernel.name) for kernel in report.kernels)
+
+
+def test_joined_functions_that_no_candidate_writes_are_made_of_fewer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it is where several candidates are measured: that none builds is known to the plan."""
+    make_plan = pipeline._plan
+
+    def writing_nothing_joined(*args: Any) -> Any:
+        plan = make_plan(*args)
+
+        def planned(request: Request) -> Planned:
+            reason = "none of its 2 candidates builds" if is_joined(request.name) else None
+            return plan(replace(request, refused=request.refused or reason))
+
+        return planned
+
+    monkeypatch.setattr(pipeline, "_plan", writing_nothing_joined)
+    report = compile_without(monkeypatch, lambda _: False)
+    assert not report.fallbacks
+    assert not any(is_joined(kernel.name) for kernel in report.kernels)
+    assert "none of its 2 candidates builds" in [decision.reason for decision in report.decisions]
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((4, 0), 1), ((0, 4), 1), ((0, 4), 0), ((0, 0), 0)])

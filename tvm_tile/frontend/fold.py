@@ -7,14 +7,16 @@ where this takes milliseconds. The operators here are those that importers put o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tvm
 from tvm import relax
 
-# Results that are larger than all their operands together are kept as operators above this.
+# What is made of nothing or spread is kept as an operator above this, if it is larger than its
+# operands: a kernel needs not read it.
 _SMALL_BYTES = 1 << 16
+_SPREADING = frozenset({"relax.full", "relax.arange", "relax.broadcast_to"})
 
 Evaluate = Callable[..., np.ndarray]
 
@@ -31,6 +33,8 @@ _BINARY: dict[str, Evaluate] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
+    "mod": np.fmod,
+    "floor_mod": np.mod,
     "maximum": np.maximum,
     "minimum": np.minimum,
     "equal": np.equal,
@@ -42,6 +46,8 @@ _BINARY: dict[str, Evaluate] = {
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,
 }
+# TVM's modes of "take" -> NumPy's.
+_PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
 _ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
 
 
@@ -79,7 +85,9 @@ class _Fold(relax.PyExprMutator):
             return call
         result = _evaluate(name, call, operands, shape, str(ty.dtype))
         allowed = max(_SMALL_BYTES, sum(o.nbytes for o in operands if o is not None))
-        if result is None or result.nbytes > allowed:
+        if result is None or result.shape != shape:
+            return call
+        if name in _SPREADING and result.nbytes > allowed:
             return call
         return _const(result, str(ty.dtype))
 
@@ -143,27 +151,73 @@ def _evaluate(
         return np.full(shape, operands[1])
     if name == "relax.shape_to_tensor":
         return _extents(call.args[0].ty)
+    if name == "relax.arange":
+        bounds = _integers(call.args)
+        return None if bounds is None or "int" not in dtype else np.arange(*bounds, dtype=dtype)
     first = operands[0]
-    if first is None:
+    if first is None or not first.size:
         return None
-    if name.removeprefix("relax.") in _RESHAPES:
-        return first.reshape(shape)
-    if name == "relax.broadcast_to":
-        return np.broadcast_to(first, shape)
-    if name == "relax.permute_dims":
-        axes = call.attrs.axes
-        return np.transpose(first, None if axes is None else [int(axis) for axis in axes])
     if name == "relax.astype":
         return first.astype(np.dtype(dtype)) if _numpy_knows(dtype) else None
+    moved = _moved(name, call, first, shape)
     known = [operand for operand in operands if operand is not None]
-    if len(known) < len(operands):
-        return None
-    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode == "wrap":
-        return np.take(first, known[1], int(call.attrs.axis), mode="wrap")
+    if moved is not None or len(known) < len(operands):
+        return moved
+    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode in _PICKS:
+        return np.take(first, known[1], int(call.attrs.axis), mode=_PICKS[call.attrs.mode])
+    if name == "relax.gather_elements":
+        return _gathered(first, known[1], int(call.attrs.axis))
     if name == "relax.where":
         condition, yes, no = known
         return np.where(condition, yes, no)
     return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
+
+
+def _moved(
+    name: str, call: relax.Call, source: np.ndarray, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """The elements of one constant, elsewhere."""
+    if name.removeprefix("relax.") in _RESHAPES:
+        return source.reshape(shape)
+    if name == "relax.broadcast_to":
+        return np.broadcast_to(source, shape)
+    if name == "relax.permute_dims":
+        axes = call.attrs.axes
+        return np.transpose(source, None if axes is None else [int(axis) for axis in axes])
+    if name == "relax.strided_slice":
+        return _slice(source, *map(_integers, call.args[1:]))
+    if name == "relax.nn.pad" and call.attrs.pad_mode == "constant":
+        width = np.reshape([int(count) for count in call.attrs.pad_width], (-1, 2))
+        return np.pad(source, width, constant_values=float(call.attrs.pad_value))
+    return None
+
+
+def _gathered(source: np.ndarray, numbers: np.ndarray, axis: int) -> np.ndarray | None:
+    """For each place the element of that number along an axis; ``None`` where there is none."""
+    others = [np.delete(array.shape, axis).tolist() for array in (source, numbers)]
+    is_within = bool(np.all((numbers >= 0) & (numbers < source.shape[axis])))
+    return (
+        np.take_along_axis(source, numbers, axis) if is_within and others[0] == others[1] else None
+    )
+
+
+def _slice(source: np.ndarray, *places: tuple[int, ...] | None) -> np.ndarray | None:
+    """A tensor's part, by axes, their begins, their ends, and perhaps their strides."""
+    known = [place for place in places if place is not None]
+    if len(known) < len(places):
+        return None
+    parts = [slice(None)] * source.ndim
+    for axis, *part in zip(*known, strict=True):
+        parts[axis] = slice(*part)
+    return source[tuple(parts)]
+
+
+def _integers(values: Any) -> tuple[int, ...] | None:
+    """Constants of an operator's arguments, or of one that is a tuple."""
+    values = values.fields if isinstance(values, relax.Tuple) else values
+    if isinstance(values, relax.Expr) or not all(isinstance(v, tvm.tirx.IntImm) for v in values):
+        return None
+    return tuple(int(value) for value in values)
 
 
 def _extents(shape: Any) -> np.ndarray | None:

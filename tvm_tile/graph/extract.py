@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tvm
@@ -19,6 +20,7 @@ from tvm_tile.graph.tile_graph import (
     TileGraph,
 )
 
+_BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 # Rough cost, in floating-point operations, of what is not an add or a multiply.
 _COSTLY_CALLS = {"tirx.exp": 8, "tirx.erf": 16, "tirx.tanh": 16, "tirx.pow": 16, "tirx.log": 8}
 
@@ -53,15 +55,18 @@ def extract_operator(block: SBlock) -> Operator | None:
     body = block.body
     if axes is None or not isinstance(body, tirx.BufferStore):
         return None
-    names = Names({v.var: axis.name for v, axis in zip(block.iter_vars, axes, strict=True)})
-    for v in block.iter_vars:
-        names.ranges.bind(v.var, v.dom)
+    iters = list(block.iter_vars)
+    names = Names(
+        {v.var: axis.name for v, axis in zip(iters, axes, strict=True)},
+        tuple((v.var, v.dom) for v in iters),
+    )
     write = _access(body.buffer, body.indices, names)
     if write is None:
         return None
-    guarded = _guarded_buffers(body.value)
+    nodes = _nodes(body.value)
+    guarded = _guarded_buffers(nodes)
     reads: list[Access] = []
-    for load in loads_in(body.value):
+    for load in (node for node in nodes if isinstance(node, tvm.ir.TensorLoad)):
         access = _access(load.source, load.indices, names)
         if access is None:
             return None
@@ -73,7 +78,7 @@ def extract_operator(block: SBlock) -> Operator | None:
         axes=axes,
         reads=tuple(dict.fromkeys(reads)),
         write=write,
-        flops=max(1, _flops(body.value)),
+        flops=max(1, sum(map(_flops, nodes))),
     )
 
 
@@ -96,16 +101,23 @@ def loads_in(expr: Any) -> list[Any]:
     return found
 
 
-def _guarded_buffers(expr: Any) -> list[Any]:
+def _nodes(expr: Any) -> list[Any]:
+    """The loads, calls and arithmetic of an expression."""
+    found: list[Any] = []
+    kinds = (tvm.ir.TensorLoad, tvm.ir.Call, *_BINARY)
+    tvm_ffi.structural_walk(expr, [(kind, found.append) for kind in kinds], order="pre")
+    return found
+
+
+def _guarded_buffers(nodes: list[Any]) -> list[Any]:
     """Buffers read under an ``if_then_else``: padding or a cut-out, no plain load."""
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tvm.ir.Call, calls.append), order="pre")
+    calls = (node for node in nodes if isinstance(node, tvm.ir.Call))
     guards = [c for c in calls if getattr(c.op, "name", "") == "prim.if_then_else"]
     return [load.source for guard in guards for load in loads_in(guard)]
 
 
 def _access(buffer: Any, indices: Any, names: Names) -> Access | None:
-    shape = buffer.ty.shape if hasattr(buffer, "ty") else buffer.shape
+    shape = list(buffer.ty.shape if hasattr(buffer, "ty") else buffer.shape)
     if not all(isinstance(extent, tirx.IntImm) for extent in shape):
         return None
     dtype = str(buffer.ty.dtype if hasattr(buffer, "ty") else buffer.dtype)
@@ -116,9 +128,17 @@ def _access(buffer: Any, indices: Any, names: Names) -> Access | None:
 class Names:
     """Axis names of a block's variables, with their ranges for the simplifier."""
 
-    def __init__(self, axes: dict[Any, str]) -> None:
+    def __init__(self, axes: dict[Any, str], domains: tuple[tuple[Any, Any], ...]) -> None:
         self.axes = axes
-        self.ranges = sym.Analyzer()
+        self._domains = domains
+
+    @functools.cached_property
+    def ranges(self) -> Any:
+        """The simplifier; few indices need it."""
+        analyzer = sym.Analyzer()
+        for var, domain in self._domains:
+            analyzer.bind(var, domain)
+        return analyzer
 
 
 def affine_index(expr: Any, names: Names) -> AffineIndex:
@@ -162,17 +182,8 @@ def _affine(expr: Any, names: dict[Any, str]) -> dict[str, int] | None:
     return None
 
 
-def _flops(expr: Any) -> int:
-    count = 0
-
-    def visit(node: Any) -> None:
-        nonlocal count
-        if isinstance(node, tvm.ir.Call):
-            count += _COSTLY_CALLS.get(getattr(node.op, "name", ""), 1)
-        elif "float" in str(getattr(node, "ty", "")):
-            count += 1
-
-    binary = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
-    entries = [(kind, visit) for kind in (*binary, tvm.ir.Call)]
-    tvm_ffi.structural_walk(expr, entries, order="pre")
-    return count
+def _flops(node: Any) -> int:
+    """Of one node of an expression."""
+    if isinstance(node, tvm.ir.Call):
+        return _COSTLY_CALLS.get(getattr(node.op, "name", ""), 1)
+    return int(isinstance(node, _BINARY) and "float" in str(getattr(node, "ty", "")))

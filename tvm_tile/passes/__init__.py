@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
-from tvm_tile.passes.first_choices import FirstChoices
-from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.first_choices import FirstChoices, content_of
+from tvm_tile.passes.fuse_tiles import FuseTiles, Record, is_joined
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -44,7 +44,9 @@ __all__ = [
     "Remembered",
     "ScheduleTiles",
     "StoredPlans",
+    "content_of",
     "given_name",
+    "is_joined",
     "schedule_module",
     "take_first",
     "with_blocks_only",

@@ -9,8 +9,15 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Scheduled, Task, candidates
+from tvm_tile.schedule import Rule, Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
+
+Rules = tuple[Rule, ...] | None
+
+
+def content_of(func: tirx.PrimFunc) -> Any:
+    """What a function is known by, whatever its name: equal for equal functions, and hashable."""
+    return StructuralKey(func.without_attr("global_symbol"))
 
 
 class FirstChoices:
@@ -22,17 +29,28 @@ class FirstChoices:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._known: dict[Any, Scheduled | None] = {}
+        self._known: dict[tuple[Any, Rules], Scheduled | None] = {}
 
-    def __call__(self, func: tirx.PrimFunc) -> Scheduled | None:
-        """The schedule of an unscheduled function; ``None`` where no rule takes it."""
-        anonymous = func.without_attr("global_symbol")
-        key = StructuralKey(anonymous)
-        if key not in self._known:
-            self._known[key] = self._scheduled(anonymous)
-        return self._known[key]
+    def __call__(self, func: tirx.PrimFunc, rules: Rules = None) -> Scheduled | None:
+        """The schedule of an unscheduled function; ``None`` where no rule takes it.
 
-    def _scheduled(self, func: tirx.PrimFunc) -> Scheduled | None:
+        Args:
+            func: the function.
+            rules: the first ones of ``RULES``, where the others' answer is of no use; they take
+                seconds to find one. By default all.
+        """
+        key = content_of(func)
+        of_all = self._known.get((key, None))
+        if of_all is not None:
+            return of_all
+        if (key, rules) not in self._known:
+            self._known[key, rules] = self._scheduled(func.without_attr("global_symbol"), rules)
+        found = self._known[key, rules]
+        if found is not None:
+            self._known[key, None] = found  # the rules that were not asked come later
+        return found
+
+    def _scheduled(self, func: tirx.PrimFunc, rules: Rules) -> Scheduled | None:
         graph = None if find_obstacle(func) else extract(func)
-        found = candidates(Task(func, graph, self._device), 1) if graph else ()
+        found = candidates(Task(func, graph, self._device), 1, rules) if graph else ()
         return found[0] if found else None

@@ -15,20 +15,20 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator, element_size
-from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.rewriter import is_call_tir
-from tvm_tile.schedule import Scheduled
+from tvm_tile.schedule import JOINING, Scheduled
 from tvm_tile.tile.classify import is_contraction, is_window
 from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 
-Predict = Callable[[tirx.PrimFunc], Scheduled | None]
-"""A function as one kernel; ``None`` where no rule takes it."""
+Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
+"""A function as one kernel; ``None`` where no rule takes it, of all or of these first ones."""
 
 Record = Callable[[Decision], None]
 
-# These store sums wherever they belong, neighbours side by side. The others' models know of no
-# stores but to where the sums lie.
+# Of the rules that join these store sums wherever they belong, neighbours side by side.
 _RULES = ("chain", "halo", "wgmma", "mma")
+_PREFIX = "joined_"
 _OPAQUE = 8  # of TVM's OpPatternKind
 
 
@@ -47,20 +47,27 @@ class FuseTiles:
         device: that the kernels are for.
         record: is given what became of each group that was asked about, for ``explain()``.
         predict: schedules functions; shared with whoever schedules them afterwards.
+        refused: why functions must not be made of others (their kernels did not build, say), by
+            :func:`~tvm_tile.passes.first_choices.content_of` them.
     """
 
     def __init__(
-        self, device: Device, record: Record | None = None, predict: Predict | None = None
+        self,
+        device: Device,
+        record: Record | None = None,
+        predict: Predict | None = None,
+        refused: Mapping[Any, str] | None = None,
     ) -> None:
         self.device = device
         self._record = record or (lambda _: None)
         self._predict = predict or FirstChoices(device)
+        self._refused = refused or {}
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod, decisions = _joined(mod, var, func, self._predict)
+                mod, decisions = _joined(mod, var, func, self._predict, self._refused)
                 for decision in decisions:
                     self._record(decision)
         return mod
@@ -86,22 +93,23 @@ class _Site:
 
 
 def _joined(
-    mod: tvm.IRModule, var: Any, func: Any, predict: Predict
+    mod: tvm.IRModule, var: Any, func: Any, predict: Predict, refused: Mapping[Any, str]
 ) -> tuple[tvm.IRModule, tuple[Decision, ...]]:
     """``mod`` with the groups of one of its functions joined, and what became of every group."""
     sites, outputs = _sites(func)
     made = {site.var: str(number) for number, site in enumerate(sites)}
-    kinds = [_kind(mod[site.func]) for site in sites]
-    calls = [
-        Call(made[site.var], _among(site.args, made), kind)
-        for site, kind in zip(sites, kinds, strict=True)
-    ]
+    kinds = {func: _kind(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
+    calls = [Call(made[s.var], _among(s.args, made), kinds[s.func]) for s in sites]
     asked: dict[Group, Decision] = {}
+    known: dict[Any, Decision] = {}  # the layers of a model are alike
 
     def gain(group: Group) -> float | None:
         members = [sites[number] for number in group]
-        views = [kinds[number] is Kind.VIEW for number in group]
-        asked[group] = _reckoned(mod, members, _edges(members, views), predict)
+        wiring = _wiring(members)
+        if wiring not in known:
+            views = [kinds[site.func] is Kind.VIEW for site in members]
+            known[wiring] = _reckoned(mod, members, _edges(members, views), predict, refused)
+        asked[group] = known[wiring]
         return asked[group].gain
 
     used = frozenset(made[output] for output in outputs if output in made)
@@ -112,20 +120,37 @@ def _joined(
 
 
 def _reckoned(
-    mod: tvm.IRModule, members: Sequence[_Site], edges: tuple[Edge, ...], predict: Predict
+    mod: tvm.IRModule,
+    members: Sequence[_Site],
+    edges: tuple[Edge, ...],
+    predict: Predict,
+    refused: Mapping[Any, str],
 ) -> Decision:
     """Functions alone and as one, compared; with the reason, if they cannot become one."""
     names = tuple(str(site.func.name_hint) for site in members)
-    alone = [predict(mod[site.func]) for site in members]
+    alone = [predict(mod[site.func], None) for site in members]
     if None in alone:
         return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
     apart = sum(found.seconds for found in alone if found is not None)
-    together = predict(_as_one(mod, members))
+    joined = _as_one(mod, members)
+    together = predict(joined, JOINING)
     if together is None:
         return Decision(names, edges, apart, reason="no rule writes them as one kernel")
     rule, seconds = together.rule, together.seconds
-    reason = "" if rule in _RULES else f"{rule}, which would write them, stores no sums elsewhere"
+    reason = refused.get(content_of(joined), "")
+    if rule not in _RULES:
+        reason = f"{rule}, which would write them, stores no sums elsewhere"
     return Decision(names, edges, apart, seconds, rule, reason)
+
+
+def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:
+    """The functions of a group, and of which value each argument is: equal where they compute the
+    same."""
+    values = [site.var for site in members] + _outer(members)
+    return tuple(
+        (site.func, *(next(n for n, v in enumerate(values) if v.same_as(a)) for a in site.args))
+        for site in members
+    )
 
 
 def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:
@@ -281,4 +306,9 @@ class _Joining(PyExprMutator):
 
 def _name(members: Sequence[_Site]) -> str:
     names = [str(site.func.name_hint).removeprefix("fused_") for site in members]
-    return "joined_" + "_".join(names)
+    return _PREFIX + "_".join(names)
+
+
+def is_joined(name: str) -> bool:
+    """Whether a function of this name is several that became one."""
+    return name.startswith(_PREFIX)

@@ -9,10 +9,19 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from tvm_tile.schedule.ranking import RULES, candidates, candidates_at, schedule
+from tvm_tile.schedule.ranking import JOINING, RULES, candidates, candidates_at, schedule
 from tvm_tile.schedule.rule import Rule, Scheduled, Task
 
-__all__ = ["RULES", "Rule", "Scheduled", "Task", "candidates", "candidates_at", "schedule"]
+__all__ = [
+    "JOINING",
+    "RULES",
+    "Rule",
+    "Scheduled",
+    "Task",
+    "candidates",
+    "candidates_at",
+    "schedule",
+]
 
 
 class _CallablePackage(ModuleType):

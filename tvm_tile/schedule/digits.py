@@ -60,10 +60,8 @@ class Digits:
         return affine_index(place, self._names())
 
     def _names(self) -> Names:
-        names = Names({var: str(var.name) for var, _ in self.axes})
-        for var, extent in self.axes:
-            names.ranges.bind(var, ir.Range(0, extent))
-        return names
+        domains = tuple((var, ir.Range(0, extent)) for var, extent in self.axes)
+        return Names({var: str(var.name) for var, _ in self.axes}, domains)
 
     def replaced(self, place: int, count: int, axes: Sequence[tuple[Any, int]], own: Any) -> Digits:
         """With ``axes`` for ``count`` digits from ``place`` on, whose values are ``own``."""

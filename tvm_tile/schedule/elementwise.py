@@ -19,6 +19,7 @@ from functools import partial
 
 from tvm.s_tir import Schedule
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.normalize import inline_spatial
@@ -33,7 +34,7 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a function without reductions; none if it has one."""
     if task.graph.reductions:
         return ()
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or not form.outputs:
         return ()
@@ -51,13 +52,11 @@ def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
     if output is None:
         return tiles
     # The model of plain tiles counts each byte once; how a warp's threads read costs more.
-    return tuple(
-        replace(
-            tile,
-            seconds=max(tile.seconds, construct_flat(output.copy, tile.vector, device).seconds),
-        )
-        for tile in tiles
-    )
+    flat = {
+        vector: construct_flat(output.copy, vector, device).seconds
+        for vector in {tile.vector for tile in tiles}
+    }
+    return tuple(replace(tile, seconds=max(tile.seconds, flat[tile.vector])) for tile in tiles)
 
 
 def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:

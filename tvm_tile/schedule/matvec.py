@@ -42,6 +42,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, Operator
@@ -73,7 +74,7 @@ def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a product that is bound by reading its longer operand; none for any other."""
     if len(task.graph.reductions) != 1:
         return ()
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or form.producers or len(form.reductions) != 1 or len(form.outputs) > 1:
         return ()

@@ -25,6 +25,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import conjunction, realize_of, substituted, with_guards
@@ -77,7 +78,7 @@ def split_sum(
     guard = substituted(realize.predicate, list(zip(realize.iter_values, variables, strict=True)))
     # TVM splits and reorders no loops under a test of two of a block's variables together. The
     # copies to shared memory will have guards against the end of their tensors all the same.
-    sch = Schedule(with_guards(sch.mod["main"], {own: conjunction([])}))
+    sch = start_schedule(with_guards(sch.mod["main"], {own: conjunction([])}))
     total = sch.get_sblock(name)
     *spatial, added = sch.get_loops(total)
     sch.reorder(added, *spatial)  # as the block's variables are

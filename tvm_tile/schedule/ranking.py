@@ -42,6 +42,9 @@ RULES: tuple[Rule, ...] = (
     schedule_transpose,
     schedule_elementwise,
 )
+# Up to the last of those that store sums wherever they belong, neighbours side by side. The others'
+# models know of no stores but to where the sums lie: what these take is never joined.
+JOINING = RULES[: RULES.index(schedule_mma) + 1]
 T = TypeVar("T")
 _SPARE = 3  # further choices, for those that TVM cannot write
 
@@ -113,9 +116,14 @@ def _check_static(func: tirx.PrimFunc) -> None:
             )
 
 
-def candidates(task: Task, topk: int) -> tuple[Scheduled, ...]:
-    """At most ``topk`` schedules of a function, best first; empty if no rule takes it."""
-    for rule in RULES:
+def candidates(
+    task: Task, topk: int, rules: tuple[Rule, ...] | None = None
+) -> tuple[Scheduled, ...]:
+    """At most ``topk`` schedules of a function, best first; empty if no rule takes it.
+
+    ``rules`` are the first ones of ``RULES``, by default all.
+    """
+    for rule in RULES if rules is None else rules:
         found = tuple(islice(_written(rule, task, topk + _SPARE), topk))
         if found:
             return found

@@ -32,6 +32,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import copy_guard
@@ -50,7 +51,7 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a function with one reduction; none for any other number."""
     if len(task.graph.reductions) != 1:
         return ()
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or len(form.reductions) != 1 or len(form.outputs) > 1:
         return ()
@@ -170,5 +171,5 @@ def _write_parts(
         return None
     total = write_window(sch, main, outputs, construct_window(operator, device)[0])
     names = [str(sch.get(block).name_hint) for block in (main, total)]
-    guarded = Schedule(copy_guard(sch, own, _write_shared(sch, own, (), tile)))
+    guarded = start_schedule(copy_guard(sch, own, _write_shared(sch, own, (), tile)))
     return copy_guard(guarded, *map(guarded.get_sblock, names))

@@ -24,6 +24,7 @@ from functools import partial
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.held_rows import write_held
@@ -40,7 +41,7 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
 
     A single reduction is taken where its result goes back to every element of its row.
     """
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or not form.reductions or len(form.outputs) != 1:
         return ()
@@ -63,7 +64,7 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
 def _held_choices(task: Task, count: int) -> Sequence[Choice]:
     """Tiles whose rows stay in registers; none where they do not fit."""
     for inline in (inline_cheap, partial(inline_spatial, keep_producers=False)):
-        sch = Schedule(task.func)
+        sch = start_schedule(task.func)
         form = inline(sch)
         if form is None:
             continue

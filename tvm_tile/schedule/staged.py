@@ -36,6 +36,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
@@ -108,7 +109,7 @@ def draft(task: Task) -> Draft | None:
     # Under a name: a schedule rewrites in place what nobody else refers to, and would so take the
     # blocks that both functions share.
     clamped = clamp_padding(task.func)
-    sch = Schedule(clamped)
+    sch = start_schedule(clamped)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None

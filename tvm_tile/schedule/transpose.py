@@ -25,8 +25,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import ir, tirx
-from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.schedule.guards import conjunction, substituted
 from tvm_tile.schedule.normalize import inline_spatial
@@ -58,7 +59,7 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
 def _read(task: Task) -> list[tuple[SBlock, Output]] | None:
     if task.graph.reductions:
         return None
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or not form.outputs:
         return None

@@ -28,8 +28,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import ir, tirx
-from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir import SBlock
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access
 from tvm_tile.schedule.normalize import inline_spatial
@@ -56,7 +57,7 @@ def schedule_window(task: Task, count: int) -> Sequence[Choice]:
 
 def _read_blocks(func: tirx.PrimFunc) -> Blocks | None:
     """``None`` where a thread's outputs are not those whose sums it has."""
-    sch = Schedule(func)
+    sch = start_schedule(func)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None

@@ -19,6 +19,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.chain.kernel import write_chain
@@ -44,7 +45,7 @@ def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for two products, one behind the other, with a softmax in between."""
     if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
         return ()
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or len(form.outputs) > 1:
         return ()

@@ -10,6 +10,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, Operator, element_size
 from tvm_tile.schedule.merge import merge_axes
@@ -45,7 +46,7 @@ def find_in(task: Task, dtypes: Container[str]) -> Found | None:
     (reduction,) = task.graph.reductions
     if not any(read.tensor.dtype in dtypes for read in reduction.reads):
         return None
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None
