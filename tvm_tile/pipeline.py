@@ -26,6 +26,7 @@ from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
     ChannelsLast,
+    CompareIndices,
     FirstChoices,
     FuseTiles,
     KeepGraphResults,
@@ -308,6 +309,7 @@ def _fusion_passes(
         relax.transform.AnnotateTIROpPattern(),
         MarkSpreads(),
         relax.transform.FoldConstant(),
+        CompareIndices(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         # Once more, for what feeds reductions.

@@ -153,7 +153,7 @@ class TestLinks:
         chain = chain_of(first, behind(first, "ij", "jn", "in"))
         assert chain.first.batches == 1
         (tile,) = construct_chain(chain, H200, 1)
-        assert tile.items == -(-200 // tile.rows)
+        assert tile.rounds.items == -(-200 // tile.rows)
 
     def test_keys_that_all_heads_share(self) -> None:
         """One head of keys: what has no key of its own is rows."""
@@ -281,8 +281,8 @@ class TestRefusals:
 def check(chain: Chain, tile: ChainTile) -> None:
     """What a multiprocessor needs of a tile, and what must be covered."""
     rows, keys = chain.first.left.extent, chain.keys.extent
-    assert tile.items == chain.first.batches * -(-rows // tile.rows)
-    assert 1 <= tile.grid <= min(tile.items, H200.multi_processor_count)
+    assert tile.rounds.items == chain.first.batches * -(-rows // tile.rows)
+    assert 1 <= tile.grid <= min(tile.rounds.items, H200.multi_processor_count)
     assert tile.rows == 64 * tile.consumers
     assert tile.rows < rows + 64  # no warpgroup without a row
     assert tile.depth >= chain.first.depth.extent

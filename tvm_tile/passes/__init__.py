@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.compare_indices import CompareIndices
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
@@ -28,6 +29,7 @@ __all__ = [
     "DLIGHT",
     "STATEMENTS",
     "ChannelsLast",
+    "CompareIndices",
     "FirstChoices",
     "FuseTiles",
     "KeepGraphResults",
