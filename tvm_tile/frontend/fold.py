@@ -44,6 +44,8 @@ _BINARY: dict[str, Evaluate] = {
 }
 _ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
 
+_TRIANGLES: dict[str, Evaluate] = {"relax.tril": np.tril, "relax.triu": np.triu}
+
 
 def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
     """Replace operators on constants by their results, and batch norms by constants.
@@ -74,10 +76,10 @@ class _Fold(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         operands = [self._constant(argument) for argument in call.args]
         name = getattr(call.op, "name", "")
-        shape = _static_shape(ty)
+        shape = static_shape(ty)
         if shape is None or not operands:
             return call
-        result = _evaluate(name, call, operands, shape, str(ty.dtype))
+        result = evaluate(name, call, operands, shape, str(ty.dtype))
         allowed = max(_SMALL_BYTES, sum(o.nbytes for o in operands if o is not None))
         if result is None or result.nbytes > allowed:
             return call
@@ -131,16 +133,26 @@ class _Fold(relax.PyExprMutator):
         return array
 
 
-def _evaluate(
+def evaluate(
     name: str,
     call: relax.Call,
     operands: list[np.ndarray | None],
     shape: tuple[int, ...],
     dtype: str,
 ) -> np.ndarray | None:
-    """The result of one operator; ``None`` where it is not known here or not constant."""
+    """The result of one operator; ``None`` where it is not known here or not constant.
+
+    Args:
+        name: of the operator, ``relax.add``.
+        call: of it.
+        operands: arguments that are constants; ``None`` of any other.
+        shape: of the result.
+        dtype: of the result.
+    """
     if name == "relax.full" and operands[1] is not None:
         return np.full(shape, operands[1])
+    if name == "relax.arange":
+        return _arange(call, dtype)
     if name == "relax.shape_to_tensor":
         return _extents(call.args[0].ty)
     first = operands[0]
@@ -155,6 +167,10 @@ def _evaluate(
         return np.transpose(first, None if axes is None else [int(axis) for axis in axes])
     if name == "relax.astype":
         return first.astype(np.dtype(dtype)) if _numpy_knows(dtype) else None
+    if name == "relax.strided_slice":
+        return _slice(call, first)
+    if name in _TRIANGLES:
+        return _TRIANGLES[name](first, int(call.args[1]))
     known = [operand for operand in operands if operand is not None]
     if len(known) < len(operands):
         return None
@@ -164,6 +180,27 @@ def _evaluate(
         condition, yes, no = known
         return np.where(condition, yes, no)
     return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
+
+
+def _arange(call: relax.Call, dtype: str) -> np.ndarray | None:
+    if not all(isinstance(bound, tvm.tirx.IntImm) for bound in call.args):
+        return None
+    return np.arange(*map(int, call.args), dtype=dtype)
+
+
+def _slice(call: relax.Call, source: np.ndarray) -> np.ndarray | None:
+    """Forward slices; bounds behind an end, or counted from it, mean what they do in NumPy."""
+    lists = [list(argument.fields) for argument in call.args[1:]]
+    if not all(isinstance(number, tvm.tirx.IntImm) for numbers in lists for number in numbers):
+        return None
+    axes, begins, ends, *strides = ([int(number) for number in numbers] for numbers in lists)
+    steps = strides[0] if strides else [1] * len(axes)
+    if min(steps, default=1) < 1:
+        return None
+    index = [slice(None)] * source.ndim
+    for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
+        index[axis] = slice(begin, end, step)
+    return source[tuple(index)]
 
 
 def _extents(shape: Any) -> np.ndarray | None:
@@ -186,7 +223,7 @@ def _is_call(value: Any, *names: str) -> bool:
     return isinstance(value, relax.Call) and getattr(value.op, "name", "") in names
 
 
-def _static_shape(ty: Any) -> tuple[int, ...] | None:
+def static_shape(ty: Any) -> tuple[int, ...] | None:
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         return None
     if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape):
