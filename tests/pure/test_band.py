@@ -75,12 +75,22 @@ def test_what_is_no_band() -> None:
     rows, blocks = np.zeros((16, 16)), np.kron(np.eye(4), np.ones((4, 4)))
     rows[4:] = 1
     slopes = -np.abs(np.arange(16)[:, None] - np.arange(16))
-    others = (rows, blocks, slopes, np.arange(16.0), np.array(1.0), np.zeros((0, 4)), np.ones((9, 9)))
+    others = (
+        rows,
+        blocks,
+        slopes,
+        np.arange(16.0),
+        np.array(1.0),
+        np.zeros((0, 4)),
+        np.ones((9, 9)),
+    )
     for array in (one_more, third, two_heads, nan, -nan, *others):
         assert find_banded(array) is None
 
 
-@given(st.integers(1, 60), st.integers(1, 60), BOUNDS, BOUNDS, st.integers(1, 20), st.integers(1, 20))
+@given(
+    st.integers(1, 60), st.integers(1, 60), BOUNDS, BOUNDS, st.integers(1, 20), st.integers(1, 20)
+)
 def test_kept_tiles_hold_all_elements_and_no_more(
     rows: int, columns: int, lower: int | None, upper: int | None, height: int, width: int
 ) -> None:
@@ -102,6 +112,17 @@ def test_kept_tiles_hold_all_elements_and_no_more(
             assert kept == held
         else:
             assert end - first == 1
+
+
+@given(BOUNDS, BOUNDS, st.integers(0, 40), st.integers(0, 40), SIZES, SIZES)
+def test_tiles_that_cross_the_edge(
+    lower: int | None, upper: int | None, row: int, column: int, rows: int, columns: int
+) -> None:
+    band = Band(lower, upper)
+    mask = inside(band, row + rows, column + columns)[row:, column:]
+    assert any(band.crosses(column - row, rows, columns)) == (not mask.all())
+    corner = all(band.holds(column - row))
+    assert corner == mask[0, 0]
 
 
 @given(SIZES, SIZES, BOUNDS, BOUNDS)

@@ -24,9 +24,7 @@ def steps_of_blocks(rounds: Rounds) -> list[int]:
     together=st.integers(1, 4),
     grid=st.integers(1, 40),
 )
-def test_each_item_is_taken_once(
-    lengths: list[int], groups: int, together: int, grid: int
-) -> None:
+def test_each_item_is_taken_once(lengths: list[int], groups: int, together: int, grid: int) -> None:
     batches = groups * together
     grid = min(grid, len(lengths) * batches)
     rounds = Rounds(tuple(lengths), batches, grid, together)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from tvm.relax.expr_functor import mutator
 from tvm.s_tir import SBlock
 
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
-from tvm_tile.tile.band import Band, Banded, find_banded
+from tvm_tile.tile.band import Banded, find_banded
 
 _INJECTIVE = 2  # of TVM's OpPatternKind; what is below computes each element from others alike
 
@@ -44,8 +45,10 @@ class _Rewriter(ModuleRewriter):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        func = self._mod[call.args[0]] if is_call_tir(call) else None
-        if len(call.args) != 2 or not _is_injective(func):
+        if not is_call_tir(call) or len(call.args) != 2:
+            return call
+        func = self._mod[call.args[0]]
+        if not _is_injective(func):
             return call
         args = list(call.args[1].fields)
         known = {place: self._value(arg) for place, arg in enumerate(args)}
@@ -96,17 +99,8 @@ def _element(value: Banded | float, load: ir.TensorLoad) -> Any:
     if not isinstance(value, Banded):
         return tirx.const(value, dtype)
     row, column = list(load.indices)[-2:]
-    inside = _within(value.band, column - row)
+    inside = functools.reduce(tirx.And, value.band.holds(column - row))
     if dtype == "bool":
         return inside if value.inside else tirx.Not(inside)
     ends = (tirx.const(end.item(), dtype) for end in (value.inside, value.outside))
     return tirx.Select(inside, *ends)
-
-
-def _within(band: Band, diagonal: Any) -> Any:
-    bounds = []
-    if band.lower is not None:
-        bounds.append(diagonal >= band.lower)
-    if band.upper is not None:
-        bounds.append(diagonal <= band.upper)
-    return bounds[0] if len(bounds) == 1 else tirx.And(*bounds)

@@ -33,6 +33,27 @@ class Band:
         last_begins = self.lower is None or rows - 1 + self.lower < columns
         return first_ends and last_begins
 
+    def holds(self, diagonal: Any) -> list[Any]:
+        """What must hold of ``j - i`` for an element to be in the band."""
+        bounds = []
+        if self.lower is not None:
+            bounds.append(diagonal >= self.lower)
+        if self.upper is not None:
+            bounds.append(diagonal <= self.upper)
+        return bounds
+
+    def crosses(self, diagonal: Any, rows: int, columns: int) -> list[Any]:
+        """What of a tile's first ``j - i`` means that some of its elements are not in the band.
+
+        One of these is enough.
+        """
+        bounds = []
+        if self.lower is not None:
+            bounds.append(diagonal - (rows - 1) < self.lower)
+        if self.upper is not None:
+            bounds.append(diagonal + (columns - 1) > self.upper)
+        return bounds
+
     def tiles(
         self,
         row: Any,

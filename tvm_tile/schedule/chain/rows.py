@@ -102,10 +102,7 @@ class Rows:
         (axis,) = self._chain.first.left.free
         diagonal = first - (origin[axis.name] + self._warp_row)  # of the warp's first row and key
         reached = [first > extent - keys] if extent % keys else []
-        if band.upper is not None:
-            reached.append(diagonal + (keys - 1) > band.upper)
-        if band.lower is not None:
-            reached.append(diagonal - (_WARP_ROWS - 1) < band.lower)
+        reached += band.crosses(diagonal, _WARP_ROWS, keys)
         if not reached:
             return
         # Less than the lowest number, which is all that a masked row may have.
@@ -114,10 +111,7 @@ class Rows:
             for i, half, key in self._elements():
                 own = diagonal + key - (self._row - self._warp_row + half * 8)
                 kept = [first + key < extent] if extent % keys else []
-                if band.upper is not None:
-                    kept.append(own <= band.upper)
-                if band.lower is not None:
-                    kept.append(own >= band.lower)
+                kept += band.holds(own)
                 value = tirx.Select(functools.reduce(tirx.And, kept), self.scores[i], outside)
                 ib.buffer_store(self.scores, value, [i])
 
