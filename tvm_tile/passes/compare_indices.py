@@ -27,8 +27,8 @@ class CompareIndices:
     after:  ``y = call_tir(where, (x,))`` with ``y[i, j] = Select(j - i <= 0, x[i, j], -inf)``
 
     The values decide, whatever the constant is called, and constants of one element go along. Only
-    functions that compute each element from others are rewritten: products read their operands from
-    memory. What else reads the constant still does.
+    functions that compute each element from others, and not from constants alone, are rewritten:
+    products read their operands from memory. What else reads the constant still does.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -52,11 +52,11 @@ class _Rewriter(ModuleRewriter):
             return call
         args = list(call.args[1].fields)
         known = {place: self._value(arg) for place, arg in enumerate(args)}
-        if not any(isinstance(value, Banded) for value in known.values()):
+        kept = [arg for place, arg in enumerate(args) if known[place] is None]
+        if not kept or not any(isinstance(value, Banded) for value in known.values()):
             return call
         values = {func.params[place]: v for place, v in known.items() if v is not None}
         var = self.builder_.add_func(_without(func, values), str(call.args[0].name_hint))
-        kept = [arg for place, arg in enumerate(args) if known[place] is None]
         return relax.call_tir(var, kept, call.ty_args[0])
 
     def _value(self, arg: relax.Expr) -> Banded | float | None:
