@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.tile.rounds import Rounds, share
+from tvm_tile.tile.rounds import Rounds, balanced
 
 
 def steps_of_blocks(rounds: Rounds) -> list[int]:
@@ -61,7 +63,14 @@ def test_blocks_are_balanced() -> None:
 
 
 def test_what_shares_the_cache() -> None:
-    assert share(64, 2 << 20, 25 << 20) == 8
-    assert share(64, 100 << 20, 25 << 20) == 1
-    assert share(12, 1, 1 << 20) == 12
-    assert share(7, 4, 10) == 1
+    """A group of 8 has 256 items, two turns of 128 blocks, and so many again of another order."""
+    rounds = Rounds(tuple(range(1, 33)), 64, 132)
+    for capacity, most in ((0, 1), (25, 12), (1000, 64)):
+        chosen = balanced(rounds, 2, 2 * capacity)
+        assert chosen.together <= most
+        assert 64 % chosen.together == 0
+        options = [replace(rounds, together=n) for n in (1, 2, 4, 8, 16, 32, 64) if n <= most]
+        assert chosen.longest == min(option.longest for option in options)
+    assert balanced(rounds, 2, 50).longest < 1.05 * sum(rounds.lengths) * 64 / 132
+    level = Rounds((3, 3), 6, 4)
+    assert balanced(level, 1, 100) == level

@@ -41,6 +41,8 @@ _BINARY: dict[str, Evaluate] = {
     "greater_equal": np.greater_equal,
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
 }
 _ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
 

@@ -16,7 +16,8 @@ _MASKS = frozenset(
     f"relax.{name}"
     for name in (
         *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-        *("logical_and", "logical_or", "logical_not", "where", "tril", "triu"),
+        *("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or"),
+        *("where", "tril", "triu"),
     )
 )
 _MOST_ELEMENTS = 1 << 26  # 8192 queries and keys
@@ -30,8 +31,8 @@ def fold_masks(mod: tvm.IRModule) -> tvm.IRModule:
     after:  ``mask``, a constant
 
     Such a constant is as good as none: kernels compare indices instead of reading it (see
-    :class:`tvm_tile.passes.CompareIndices`). Others of this size are better computed where they are
-    used than kept with the model.
+    :class:`tvm_tile.passes.InlineConstants`). Others of this size are better computed where they
+    are used than kept with the model.
 
     Args:
         mod: Relax operators.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
-from tvm_tile.passes.compare_indices import CompareIndices
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -29,9 +29,9 @@ __all__ = [
     "DLIGHT",
     "STATEMENTS",
     "ChannelsLast",
-    "CompareIndices",
     "FirstChoices",
     "FuseTiles",
+    "InlineConstants",
     "KeepGraphResults",
     "LiftWorkspaces",
     "MarkReductions",

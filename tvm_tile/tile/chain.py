@@ -18,7 +18,7 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
 from tvm_tile.tile.product import Product, find_product
-from tvm_tile.tile.rounds import Rounds, share
+from tvm_tile.tile.rounds import Rounds, balanced
 from tvm_tile.tile.warpgroup import (
     BARRIER_BYTES,
     CORNER_PITCH,
@@ -303,10 +303,8 @@ def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
     lengths = chain.band.kept_tiles(extents, (rows, keys))
     batches = chain.first.batches
     rounds = Rounds(lengths, batches, min(len(lengths) * batches, device.multi_processor_count))
-    if rounds.is_level:
-        return rounds
     shared = (chain.first.right.size + chain.second.right.size) // batches
-    return replace(rounds, together=share(batches, shared, device.l2_capacity // 2))
+    return balanced(rounds, shared, device.l2_capacity // 2)
 
 
 # Fitted to 70 tiles of six attentions, measured on an H200: the first choice is 1 % slower than the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,13 +84,16 @@ class Rounds:
         return block if self.is_level else block + turn % 2 * (self.grid - 1 - 2 * block)
 
 
-def share(batches: int, size: int, capacity: int) -> int:
-    """How many batches, a divisor of all, fit into a cache together; one at least.
+def balanced(rounds: Rounds, size: int, capacity: int) -> Rounds:
+    """With so many batches together, of those that fit into a cache, that no block has too much.
 
     Args:
-        batches: all.
+        rounds: of one batch after the other.
         size: bytes that the blocks of a batch share.
         capacity: bytes of the cache that are theirs.
     """
-    fitting = (n for n in range(batches, 1, -1) if batches % n == 0 and n * size <= capacity)
-    return next(fitting, 1)
+    if rounds.is_level:
+        return rounds
+    most = max(1, min(rounds.batches, capacity // size))
+    counts = (n for n in range(1, most + 1) if rounds.batches % n == 0)
+    return min((replace(rounds, together=n) for n in counts), key=lambda r: r.longest)

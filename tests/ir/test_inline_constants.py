@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import op
 
-from tvm_tile.passes import CompareIndices
+from tvm_tile.passes import InlineConstants
 
 INJECTIVE, REDUCING = 2, 3
 Body = Callable[[Any], Any]
@@ -52,7 +52,7 @@ def outputs(mod: Any, array: np.ndarray) -> list[np.ndarray]:
 def check(body: Body, dtype: str = "float32") -> Any:
     """The module after the pass, which computes what it did before."""
     before = legalized(body, dtype=dtype)
-    after = CompareIndices()(before)
+    after = InlineConstants()(before)
     relax.analysis.well_formed(after)
     array = np.random.default_rng(0).integers(-9, 9, (2, 20, 24)).astype(dtype)
     for got, want in zip(outputs(after, array), outputs(before, array), strict=True):
@@ -133,3 +133,10 @@ def test_several_calls_of_one_function() -> None:
         return relax.Tuple([first, op.where(other, x, LOW)])
 
     assert (20, 24) in constants(check(body))
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan, -65504.0, 1.0 + 2.0**-23])
+def test_one_element_is_written_out(value: float) -> None:
+    limit = relax.const(np.float32(value))
+    after = check(lambda x: op.where(op.greater(x, relax.const(np.float32(0))), x, limit))
+    assert constants(after) == []

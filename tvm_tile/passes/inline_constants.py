@@ -1,4 +1,4 @@
-"""Masks of constants, causal ones above all, as comparisons of indices."""
+"""Constants that indices tell, causal masks above all, within the functions that read them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tvm_tile.tile.band import Banded, find_banded
 _INJECTIVE = 2  # of TVM's OpPatternKind; what is below computes each element from others alike
 
 
-@tvm.transform.module_pass(opt_level=0, name="CompareIndices")
-class CompareIndices:
-    """Compute constants of two values, divided by diagonals, instead of reading them.
+@tvm.transform.module_pass(opt_level=0, name="InlineConstants")
+class InlineConstants:
+    """Compute constants of two values, divided by diagonals, and write out those of one element.
 
     before: ``y = call_tir(where, (x, mask, -inf))`` with ``y[i, j] = Select(mask[i, j], x[i, j],
             low[()])`` and a constant ``mask``, ``True`` where ``j <= i``
     after:  ``y = call_tir(where, (x,))`` with ``y[i, j] = Select(j - i <= 0, x[i, j], -inf)``
 
-    The values decide, whatever the constant is called, and constants of one element go along. Only
-    functions that compute each element from others, and not from constants alone, are rewritten:
-    products read their operands from memory. What else reads the constant still does.
+    The values decide, whatever the constant is called. Only functions that compute each element
+    from others, and not from constants alone, are rewritten: products read their operands from
+    memory. What else reads the constant still does.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -53,7 +53,7 @@ class _Rewriter(ModuleRewriter):
         args = list(call.args[1].fields)
         known = {place: self._value(arg) for place, arg in enumerate(args)}
         kept = [arg for place, arg in enumerate(args) if known[place] is None]
-        if not kept or not any(isinstance(value, Banded) for value in known.values()):
+        if not kept or len(kept) == len(args):
             return call
         values = {func.params[place]: v for place, v in known.items() if v is not None}
         var = self.builder_.add_func(_without(func, values), str(call.args[0].name_hint))
