@@ -13,6 +13,10 @@ The loops that :func:`write_chain` writes, for each of a block's items (rows of 
                                                sums += weights @ values[last]
                                                store epilogue(sums / a row's sum of weights)
 
+The tiles of keys are those with an element in the mask's band for any of the item's rows: all of
+them, where nothing is masked. Under a causal mask later rows have more; the longest items come
+first (:class:`tvm_tile.tile.rounds.Rounds`), and only tiles at the band's edge compare indices.
+
 While tensor cores add up one tile's values, other lanes weigh the next tile's scores. The weights'
 registers are written behind the wait for the product that reads them.
 
