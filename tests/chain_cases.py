@@ -109,18 +109,81 @@ def _others() -> list[Case]:
             attention(0.125, hidden(72, 88), rounded=False),
             tuple(Input((2, 3, size, 64), "float16") for size in (72, 88, 88)),
         ),
-        Case(
-            "causal",
-            "chain",
-            attention(0.125, causal(200)),
-            tuple(Input((2, 3, 200, 64), "float16") for _ in range(3)),
+    ]
+
+
+def _causal() -> list[Case]:
+    """Bands: square ones, with more keys than queries and fewer, of lengths that tiles divide and
+    do not, hidden by minus infinity and by numbers."""
+    lowest = float(np.finfo("float32").min)
+    square, longer, shorter = (200, 200), (130, 210), (150, 90)
+    plain: list[tuple[str, tuple[int, int], Body]] = [
+        ("causal", square, attention(0.125, kept(square))),
+        ("causal_even", (256, 256), attention(0.125, kept((256, 256)))),
+        ("causal_longer", longer, attention(0.125, kept(longer, upper=80))),
+        ("causal_prefix", longer, attention(0.125, kept(longer, upper=15))),
+        ("causal_shorter", shorter, attention(0.125, kept(shorter, upper=0))),
+        ("causal_no_key", shorter, attention(0.125, kept(shorter, upper=-60))),
+        ("causal_added", square, attention(0.125, added(square))),
+        ("causal_steep", longer, attention(4.0, kept(longer, upper=80), rounded=False)),
+        ("causal_lowest", square, attention(0.125, kept(square, fill=lowest), rounded=False)),
+        ("causal_lowest_no_key", shorter, attention(0.125, kept(shorter, upper=-60, fill=-65504))),
+        ("anti_causal", square, attention(0.125, kept(square, None, lower=0))),
+        ("window", square, attention(0.125, kept(square, lower=-20))),
+        ("window_steep", square, attention(4.0, kept(square, lower=-9), rounded=False)),
+        ("window_around", longer, attention(0.125, kept(longer, upper=40, lower=-40))),
+        ("all_but_a_band", square, attention(0.125, kept(square, 30, lower=-30, is_hidden=True))),
+    ]
+    return [
+        *(_case(name, body, (2, 3), (*sizes, 64, 64)) for name, sizes, body in plain),
+        _case("causal_turns", attention(0.125, kept(square)), (3, 17), (*square, 64, 64)),
+        _case("causal_wide", attention(0.125, kept(square)), (2, 3), (*square, 128, 72)),
+        _case(
+            "causal_bfloat16",
+            attention(0.125, kept(square)),
+            (2, 3),
+            (*square, 64, 64),
+            dtype="bfloat16",
+        ),
+        _case(
+            "causal_padded",
+            attention(0.125, padded(square)),
+            (2, 3),
+            (*square, 64, 64),
+            Input((2, 1, 1, 200), "bool"),
         ),
     ]
 
 
-def causal(keys: int) -> Body:
-    keep = np.tril(np.ones((keys, keys), "bool"))
-    return lambda scores, dtype: masked(scores, dtype, relax.const(keep))
+def band(sizes: tuple[int, int], upper: int | None, lower: int | None) -> np.ndarray:
+    """Where ``lower <= j - i <= upper``."""
+    mask = np.ones(sizes, "bool")
+    mask = mask if upper is None else np.tril(mask, upper)
+    return mask if lower is None else np.triu(mask, lower)
+
+
+def kept(
+    sizes: tuple[int, int],
+    upper: int | None = 0,
+    *,
+    lower: int | None = None,
+    fill: float = -np.inf,
+    is_hidden: bool = False,
+) -> Body:
+    """Scores outside of a band (or inside, if that is hidden) at ``fill``."""
+    keep = band(sizes, upper, lower) != is_hidden
+    return lambda scores, dtype: op.where(relax.const(keep), scores, constant(fill, dtype))
+
+
+def added(sizes: tuple[int, int]) -> Body:
+    mask = np.where(band(sizes, 0, None), 0, -np.inf)
+    return lambda scores, dtype: op.add(scores, relax.const(mask.astype(dtype)))
+
+
+def padded(sizes: tuple[int, int]) -> Body:
+    """Some keys of each batch hidden, too."""
+    keep = relax.const(band(sizes, 0, None))
+    return lambda scores, dtype, keys: masked(scores, dtype, op.logical_and(keep, keys))
 
 
 def hidden(rows: int, keys: int) -> Body:
@@ -134,4 +197,4 @@ def hidden(rows: int, keys: int) -> Body:
     return lambda scores, dtype: op.where(relax.const(keep), scores, constant(lowest, dtype))
 
 
-CHAIN_CASES = (*_sizes(), *_others())
+CHAIN_CASES = (*_sizes(), *_others(), *_causal())

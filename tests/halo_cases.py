@@ -186,7 +186,9 @@ def _halves() -> list[Case]:
 
 def _feed_forwards() -> list[Case]:
     return [
-        stacked("feed_forward", (2, 9, 9, 32), pointwise(128, gelu), pointwise(32, plain), add=True),
+        stacked(
+            "feed_forward", (2, 9, 9, 32), pointwise(128, gelu), pointwise(32, plain), add=True
+        ),
         stacked("feed_forward_gated", (1, 8, 8, 16), pointwise(64, gate), pointwise(48, plain)),
         stacked("feed_forward_wide", (1, 5, 40, 96), pointwise(384), pointwise(192, plain)),
     ]

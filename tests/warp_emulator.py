@@ -1,4 +1,4 @@
-"""Run a kernel of mma, ldmatrix and cp.async on the CPU, from its CUDA text; slow, but no GPU."""
+"""Run a kernel for tensor cores on the CPU, from its CUDA text; slow, but no GPU."""
 
 from __future__ import annotations
 
@@ -29,6 +29,53 @@ _HELPERS = (
     (r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync("),
     (r"extern __shared__ \S+ uchar (\w+)\[\];", r"uchar* \1 = shared;"),
 )
+_HOPPER_HELPERS = (
+    (r"tvm_builtin_ptx_wgmma_f16_ss_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<\1, \2>("),
+    (r"tvm_builtin_ptx_wgmma_f16_rs_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<\1, \2>("),
+    (r"tvm_builtin_ptx_wgmma_commit_group\w+\(", "commit_products("),
+    (r"tvm_builtin_ptx_wgmma_wait_group\w+_(\d+)\(", r"wait_products(\1"),
+    (r"tvm_builtin_ptx_mbarrier_init\w+\(", "mbarrier_init("),
+    (r"tvm_builtin_ptx_mbarrier_arrive_expect_tx\w+\(", "mbarrier_expect("),
+    (r"tvm_builtin_ptx_mbarrier_arrive\w+\(", "mbarrier_arrive("),
+    (r"tvm_builtin_cuda_mbarrier_wait\(", "mbarrier_wait("),
+    (r"tvm_builtin_ptx_cp_async_bulk_tensor\w+\(", "copy_box("),
+    (r"tvm_builtin_ptx_cvt_f16x2_f32\w+\(", "pack_halves("),
+    (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
+    (r"tvm_builtin_cuda_warp_reduce_max_4\(", "most_of_four("),
+    (r"tvm_builtin_cuda_warp_reduce_sum_4\(", "sum_of_four("),
+    (r"tvm_builtin_ptx_(setmaxnreg|fence|wgmma_fence)\w*\(", "nothing("),
+    (r"__shared__ alignas\((\d+)\)", r"alignas(\1) static"),
+)
+_TENSOR_MAP = re.compile(
+    r'cuTensorMapEncodeTiled", (\w+), "float16", (\d+), (\w+)\.data, ([\d, ]+)\)'
+)
+_MOST_DIMENSIONS = 5
+
+
+class TensorMap(ctypes.Structure):
+    """Where a tensor lies and what is copied of it at once, for the emulator; bytes, innermost
+    dimension first."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        *((name, ctypes.c_int64 * _MOST_DIMENSIONS) for name in ("extents", "strides", "box")),
+    )
+
+
+def tensor_maps(script: str, arrays: Mapping[str, np.ndarray]) -> dict[str, TensorMap]:
+    """The descriptors that a scheduled function encodes, by name, of its parameters' memory."""
+    found = {}
+    for name, rank, source, text in _TENSOR_MAP.findall(script):
+        dimensions, numbers = int(rank), [int(number) for number in text.split(",")]
+        parts = np.split(numbers, np.cumsum([dimensions, dimensions - 1, dimensions, dimensions]))
+        extents, strides, box, steps, _ = (part.tolist() for part in parts)
+        assert set(steps) == {1}
+        made = TensorMap(arrays[source].ctypes.data, dimensions)
+        made.extents[:dimensions], made.box[:dimensions] = extents, box
+        made.strides[:dimensions] = [2, *strides]
+        found[name] = made
+    return found
 
 
 def emulate(
@@ -41,6 +88,7 @@ def emulate(
     late: bool,
     backward: bool,
     conflicts: bool = False,
+    maps: Mapping[str, TensorMap] | None = None,
 ) -> None:
     """Run all blocks, one after the other.
 
@@ -53,13 +101,21 @@ def emulate(
         late: whether copies arrive as late as waiting for them allows, or at once.
         backward: whether a thread runs before its predecessor, or after it.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
+        maps: name of a parameter -> its descriptor; for kernels of warpgroups.
     """
     assert COMPILER is not None
     text = kernel.source[kernel.source.index('extern "C" __global__') :]
-    for pattern, replacement in _HELPERS:
+    for pattern, replacement in (*_HELPERS, *(() if maps is None else _HOPPER_HELPERS)):
         text = re.sub(pattern, replacement, text)
-    signature = re.findall(r"(\w+)\* __restrict__ (\w+)_ptr", text.partition(";")[0])
-    casts = ", ".join(f"({kind}*)given[{i}]" for i, (kind, _) in enumerate(signature))
+    signature = re.findall(
+        r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
+        text.partition(";")[0].partition("_kernel(")[2],
+    )
+    casts = ", ".join(
+        f"*({kind}*)given[{i}]" if kind == "CUtensorMap" else f"({kind}*)given[{i}]"
+        for i, (kind, _) in enumerate(signature)
+    )
+    header = "warp_emulator.h" if maps is None else "warpgroup_emulator.h"
     sizes = "\n".join(
         f"#define cp_async_{n}(into, from, size) cp_async(into, from, {n}, size)\n"
         f"#define cp_async_whole_{n}(into, from) cp_async(into, from, {n}, {n})"
@@ -67,13 +123,18 @@ def emulate(
     )
     source, library = folder / "kernel.cpp", folder / f"kernel{late:d}{backward:d}.so"
     source.write_text(
-        f'#include "warp_emulator.h"\n{sizes}\n{text}\n'
+        f'#include "{header}"\n{sizes}\n{text}\n'
         f"static void kernel(void** given) {{ {kernel.name}({casts}); }}\n"
     )
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
     options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
     subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)
     pointers = (ctypes.c_void_p * len(signature))(
-        *(arrays[name].ctypes.data for _, name in signature)
+        *(
+            ctypes.addressof(maps[name])
+            if maps is not None and kind == "CUtensorMap"
+            else arrays[name.removesuffix("_ptr")].ctypes.data
+            for kind, name in signature
+        )
     )
     ctypes.CDLL(str(library)).launch(grid, block, pointers)

@@ -28,6 +28,7 @@ from tvm_tile.passes import (
     ChannelsLast,
     FirstChoices,
     FuseTiles,
+    InlineConstants,
     KeepGraphResults,
     LiftWorkspaces,
     MarkReductions,
@@ -379,6 +380,7 @@ def _welding(
         relax.transform.AnnotateTIROpPattern(),
         MarkSpreads(),
         relax.transform.FoldConstant(),
+        InlineConstants(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         # Once more, for what feeds reductions.

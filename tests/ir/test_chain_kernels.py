@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from chain_cases import CHAIN_CASES, attention
+from chain_cases import CHAIN_CASES, attention, band, constant, kept, masked
 from cubin import registers_and_stack
-from kernels import Case, Input, prim_functions, rules_of
+from kernels import Case, Input, prim_functions, relative_difference, rules_of
+from test_mma_kernels import arguments, guarded
 from test_wgmma_kernels import TENSOR_MAP, box_bytes
 from tvm import IRModule, relax
 from tvm.relax import op
+from warp_emulator import COMPILER, emulate, tensor_maps
 
 from tvm_tile.build import Builder, Program
 from tvm_tile.device import find_device
@@ -21,11 +25,29 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.chain import schedule_chain
+from tvm_tile.schedule.chain.weights import Weights
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.tile.band import EVERYWHERE, Band
+from tvm_tile.tile.chain import Chain
 
 H200 = find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in CHAIN_CASES}
 SAMPLES = 3
-BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden")
+BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden", "causal_wide")
+# Whose text is run on the CPU: with every kind of edge, rows without a key, two turns of blocks.
+EMULATED = {
+    "masked": 0,
+    "rows_hidden": 1,
+    "causal": -1,
+    "causal_longer": 1,
+    "causal_no_key": 0,
+    "causal_added": 1,
+    "causal_lowest_no_key": 1,
+    "causal_turns": 0,
+    "window_steep": 1,
+    "window_around": -1,
+    "causal_padded": 0,
+}
 SIZE = (2, 3, 96, 64)
 HALVES = tuple(Input(SIZE, "float16") for _ in range(3))
 
@@ -83,6 +105,93 @@ def test_tiles_become_machine_code_that_spills_nothing(name: str) -> None:
         assert registers * choice.block <= 65536, choice.tile
         body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
         assert body.count("cta_sync()") == 1
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
+    """Copies arrive, and products end, as late as the kernel allows."""
+    (func,) = prim_functions(BY_NAME[name], H200).values()
+    of = arguments(func)
+    choice = choices(BY_NAME[name])[EMULATED[name]]
+    memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
+    arrays = {n: inside for n, (_, inside) in memory.items()}
+    program = Builder(H200).build_functions({"t": choice.func})["t"]
+    assert isinstance(program, Program), str(program)
+    (kernel,) = program.kernels
+    maps = tensor_maps(choice.func.script(), arrays)
+    grid, block = choice.grid, choice.block
+    emulate(kernel, grid, block, arrays, tmp_path, late=True, backward=False, maps=maps)
+    for n in of.outputs:
+        assert relative_difference(arrays[n].reshape(of.wanted[n].shape), of.wanted[n]) < 4e-3
+        whole = memory[n][0]
+        assert np.isnan(np.concatenate([whole[:256], whole[-256:]])).all()
+
+
+BANDS = {
+    "causal": Band(None, 0),
+    "causal_longer": Band(None, 80),
+    "causal_prefix": Band(None, 15),
+    "causal_no_key": Band(None, -60),
+    "causal_added": Band(None, 0),
+    "causal_lowest": Band(None, 0),
+    "causal_padded": Band(None, 0),
+    "anti_causal": Band(0, None),
+    "window": Band(-20, 0),
+    "window_around": Band(-40, 40),
+    # All keys of a row that has none weigh the same.
+    "causal_lowest_no_key": EVERYWHERE,
+    "all_but_a_band": EVERYWHERE,
+    "masked": EVERYWHERE,
+    "biased": EVERYWHERE,
+    "rows_hidden": EVERYWHERE,
+}
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_bands_of_keys_are_found(name: str) -> None:
+    chain, weights, _ = found_in(BY_NAME[name])
+    assert chain.band == BANDS[name]
+    if chain.band is not EVERYWHERE and name != "causal_padded":
+        assert weights.slope is not None  # what is left is a score times a constant
+
+
+def found_in(entry: Case) -> tuple[Chain, Weights, Epilogue]:
+    (func,) = prim_functions(entry, H200).values()
+    graph = extract(func)
+    assert graph is not None
+    choice, *_ = schedule_chain(Task(func, graph, H200), 1)
+    assert isinstance(choice, partial)
+    return choice.args[:3]
+
+
+def of_two_masks(sizes: tuple[int, int], fill: float, *, is_bias: bool) -> Callable[..., Any]:
+    """A band, at a number, and another mask or bias that is an input."""
+    keep = relax.const(band(sizes, 0, None))
+
+    def after(scores: Any, dtype: str, other: Any) -> Any:
+        scores = op.add(scores, other) if is_bias else masked(scores, dtype, other)
+        return op.where(keep, scores, constant(fill, dtype))
+
+    return after
+
+
+@pytest.mark.parametrize("is_bias", [False, True])
+@pytest.mark.parametrize(("fill", "is_found"), [(-np.inf, True), (-65504, False), (-100, False)])
+def test_numbers_hide_only_what_nothing_else_may_hide(
+    fill: float, *, is_bias: bool, is_found: bool
+) -> None:
+    """Where another mask hides all keys of a row's band, those outside would weigh as much."""
+    body = attention(0.125, of_two_masks((96, 96), fill, is_bias=is_bias))
+    other = Input((2, 1, 96, 96), "float16" if is_bias else "bool")
+    chain, _, _ = found_in(Case("", "chain", body, (*HALVES, other)))
+    assert chain.band == (Band(None, 0) if is_found else EVERYWHERE)
+
+
+def test_a_number_that_other_scores_may_have_is_no_mask() -> None:
+    body = attention(0.125, kept((96, 96), fill=-100))
+    chain, _, _ = found_in(Case("", "chain", body, HALVES))
+    assert chain.band == EVERYWHERE
 
 
 def softmax_by_hand(

@@ -12,6 +12,7 @@ from operators import access, axes, einsum, index, letters
 from tvm_tile.device import find_device, with_tf32
 from tvm_tile.device.device import MemoryLevel
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
+from tvm_tile.tile.band import EVERYWHERE, Band
 from tvm_tile.tile.chain import (
     Chain,
     ChainTile,
@@ -153,7 +154,7 @@ class TestLinks:
         chain = chain_of(first, behind(first, "ij", "jn", "in"))
         assert chain.first.batches == 1
         (tile,) = construct_chain(chain, H200, 1)
-        assert tile.items == -(-200 // tile.rows)
+        assert tile.rounds.items == -(-200 // tile.rows)
 
     def test_keys_that_all_heads_share(self) -> None:
         """One head of keys: what has no key of its own is rows."""
@@ -281,8 +282,8 @@ class TestRefusals:
 def check(chain: Chain, tile: ChainTile) -> None:
     """What a multiprocessor needs of a tile, and what must be covered."""
     rows, keys = chain.first.left.extent, chain.keys.extent
-    assert tile.items == chain.first.batches * -(-rows // tile.rows)
-    assert 1 <= tile.grid <= min(tile.items, H200.multi_processor_count)
+    assert tile.rounds.items == chain.first.batches * -(-rows // tile.rows)
+    assert 1 <= tile.grid <= min(tile.rounds.items, H200.multi_processor_count)
     assert tile.rows == 64 * tile.consumers
     assert tile.rows < rows + 64  # no warpgroup without a row
     assert tile.depth >= chain.first.depth.extent
@@ -334,6 +335,37 @@ def test_more_work_takes_longer() -> None:
     base = {"b": 8, "h": 16, "q": 1024, "k": 1024, "d": 64}
     for name in ("b", "q", "k", "d"):
         assert seconds(**base | {name: 2 * base[name]}) > seconds(**base)
+
+
+class TestBands:
+    """Causal attention and the like: some keys of a row only."""
+
+    LONG = attention(columns=128, b=4, h=16, q=4096, k=4096, d=128)
+
+    def test_half_the_work_takes_about_half_the_time(self) -> None:
+        (whole,) = construct_chain(self.LONG, H200, 1)
+        causal = construct_chain(replace(self.LONG, band=Band(None, 0)), H200, 1000)
+        assert 0.5 < causal[0].seconds / whole.seconds < 0.6
+        for tile in causal:
+            tiles = -(-4096 // tile.keys)
+            assert max(tile.rounds.lengths) == tiles
+            assert sum(tile.rounds.lengths) < 0.6 * tiles * len(tile.rounds.lengths)
+
+    def test_a_window_takes_as_many_steps_as_it_is_wide(self) -> None:
+        for tile in construct_chain(replace(self.LONG, band=Band(-255, 0)), H200, 1000):
+            assert max(tile.rounds.lengths) <= (256 + tile.rows - 2) // tile.keys + 2
+
+    def test_heads_that_share_the_cache(self) -> None:
+        """Keys and values of a head are 2 MiB."""
+        for tile in construct_chain(replace(self.LONG, band=Band(None, 0)), H200, 1000):
+            assert tile.rounds.together <= 12
+            steps = sum(tile.rounds.lengths) * 64 / tile.grid
+            assert steps <= tile.rounds.longest < 1.2 * steps
+
+    def test_a_band_that_hides_nothing_changes_nothing(self) -> None:
+        assert self.LONG.band == EVERYWHERE
+        everything = replace(self.LONG, band=Band(-4095, 4095))
+        assert construct_chain(everything, H200, 9) == construct_chain(self.LONG, H200, 9)
 
 
 def test_few_keys_take_one_step() -> None:

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.build.packed import pack_halves
+from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 
 # The one place where the options of every kernel are chosen. Division, square root, exp and

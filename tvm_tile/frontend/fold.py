@@ -45,10 +45,14 @@ _BINARY: dict[str, Evaluate] = {
     "greater_equal": np.greater_equal,
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
 }
 # TVM's modes of "take" -> NumPy's.
 _PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
 _ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
+
+_TRIANGLES: dict[str, Evaluate] = {"relax.tril": np.tril, "relax.triu": np.triu}
 
 
 def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
@@ -80,10 +84,10 @@ class _Fold(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         operands = [self._constant(argument) for argument in call.args]
         name = getattr(call.op, "name", "")
-        shape = _static_shape(ty)
+        shape = static_shape(ty)
         if shape is None or not operands:
             return call
-        result = _evaluate(name, call, operands, shape, str(ty.dtype))
+        result = evaluate(name, call, operands, shape, str(ty.dtype))
         allowed = max(_SMALL_BYTES, sum(o.nbytes for o in operands if o is not None))
         if result is None or result.shape != shape:
             return call
@@ -139,14 +143,22 @@ class _Fold(relax.PyExprMutator):
         return array
 
 
-def _evaluate(
+def evaluate(
     name: str,
     call: relax.Call,
     operands: list[np.ndarray | None],
     shape: tuple[int, ...],
     dtype: str,
 ) -> np.ndarray | None:
-    """The result of one operator; ``None`` where it is not known here or not constant."""
+    """The result of one operator; ``None`` where it is not known here or not constant.
+
+    Args:
+        name: of the operator, ``relax.add``.
+        call: of it.
+        operands: arguments that are constants; ``None`` of any other.
+        shape: of the result.
+        dtype: of the result.
+    """
     if name == "relax.full" and operands[1] is not None:
         return np.full(shape, operands[1])
     if name == "relax.shape_to_tensor":
@@ -160,6 +172,8 @@ def _evaluate(
     if name == "relax.astype":
         return first.astype(np.dtype(dtype)) if _numpy_knows(dtype) else None
     moved = _moved(name, call, first, shape)
+    if name in _TRIANGLES:
+        return _TRIANGLES[name](first, int(call.args[1]))
     known = [operand for operand in operands if operand is not None]
     if moved is not None or len(known) < len(operands):
         return moved
@@ -240,7 +254,8 @@ def _is_call(value: Any, *names: str) -> bool:
     return isinstance(value, relax.Call) and getattr(value.op, "name", "") in names
 
 
-def _static_shape(ty: Any) -> tuple[int, ...] | None:
+def static_shape(ty: Any) -> tuple[int, ...] | None:
+    """Extents of a tensor type; ``None`` of any other, and where one is open."""
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         return None
     if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape):

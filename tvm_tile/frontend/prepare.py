@@ -6,6 +6,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile.frontend.fold import fold_constants
+from tvm_tile.frontend.masks import fold_masks
 from tvm_tile.frontend.precision import accumulate_in_float32
 
 
@@ -19,7 +20,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
         The module with the same ``main`` from outside: inputs, outputs, shapes, element types.
     """
     # In this order: casts of weights to float32 would keep the folds from seeing constants.
-    return accumulate_in_float32(bound_indices(fold_constants(mod)))
+    return accumulate_in_float32(bound_indices(fold_masks(fold_constants(mod))))
 
 
 def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:

@@ -128,7 +128,7 @@ def _access(buffer: Any, indices: Any, names: Names) -> Access | None:
 class Names:
     """Axis names of a block's variables, with their ranges for the simplifier."""
 
-    def __init__(self, axes: dict[Any, str], domains: tuple[tuple[Any, Any], ...]) -> None:
+    def __init__(self, axes: dict[Any, str], domains: tuple[tuple[Any, Any], ...] = ()) -> None:
         self.axes = axes
         self._domains = domains
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices, content_of
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record, is_joined
+from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -30,6 +31,7 @@ __all__ = [
     "ChannelsLast",
     "FirstChoices",
     "FuseTiles",
+    "InlineConstants",
     "KeepGraphResults",
     "LiftWorkspaces",
     "MarkReductions",

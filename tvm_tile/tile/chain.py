@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
+from tvm_tile.tile.band import EVERYWHERE, Band
 from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.rounds import Rounds, balanced
 from tvm_tile.tile.warpgroup import (
     BARRIER_BYTES,
     CORNER_PITCH,
@@ -47,10 +49,12 @@ class Chain:
     Attributes:
         first: rows times keys.
         second: rows times columns, summed over the keys; its left operand is made on chip.
+        band: the rows' keys outside of it weigh nothing.
     """
 
     first: Product
     second: Product
+    band: Band = EVERYWHERE
 
     @property
     def keys(self) -> Axis:
@@ -89,7 +93,7 @@ class ChainTile:
         columns: of the second product, in eights.
         stages: tiles of keys that the ring holds, and of values.
         grid: blocks, each of which takes items until none is left.
-        items: tiles of rows, of all batches.
+        rounds: which tile of rows, of which batch, a block takes when.
         shared_bytes: of a block.
         registers: of a consumer thread, as the model reckons.
         seconds: predicted time.
@@ -102,7 +106,7 @@ class ChainTile:
     columns: int
     stages: int
     grid: int
-    items: int
+    rounds: Rounds
     shared_bytes: int
     registers: int
     seconds: float
@@ -273,11 +277,10 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
     stage = step * (depth * element + lines)
     fixed = rows * depth * element + _CORNER_BYTES * consumers + BARRIER_BYTES
     capacity = device.memory(MemoryLevel.SHARED).capacity
-    steps = -(-chain.keys.extent // step)
     stages = min(_MOST_STAGES, (capacity - fixed) // stage)
     if stages < 2:
         return None
-    items = chain.first.batches * -(-chain.first.left.extent // rows)
+    rounds = _rounds(chain, device, rows, step)
     tile = ChainTile(
         rows=rows,
         keys=step,
@@ -285,13 +288,23 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
         depth=depth,
         columns=columns,
         stages=stages,
-        grid=min(items, device.multi_processor_count),
-        items=items,
+        grid=rounds.grid,
+        rounds=rounds,
         shared_bytes=fixed + stages * stage,
         registers=registers,
         seconds=0.0,
     )
-    return replace(tile, seconds=_seconds(chain, device, tile, steps))
+    return replace(tile, seconds=_seconds(chain, device, tile))
+
+
+def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
+    """Blocks' turns: what keys and values of a few batches need is half of the cache."""
+    extents = chain.first.left.extent, chain.keys.extent
+    lengths = chain.band.kept_tiles(extents, (rows, keys))
+    batches = chain.first.batches
+    rounds = Rounds(lengths, batches, min(len(lengths) * batches, device.multi_processor_count))
+    shared = (chain.first.right.size + chain.second.right.size) // batches
+    return balanced(rounds, shared, device.l2_capacity // 2)
 
 
 # Fitted to 70 tiles of six attentions, measured on an H200: the first choice is 1 % slower than the
@@ -304,13 +317,13 @@ _POWER = 1.35  # how well products and weights overlap
 _STREAM = 0.8
 
 
-def _seconds(chain: Chain, device: Device, tile: ChainTile, steps: int) -> float:
+def _seconds(chain: Chain, device: Device, tile: ChainTile) -> float:
     """The time of the busiest multiprocessor, and of the memory."""
     units = device.multi_processor_count
     rate = matrix_rate(device, chain.first.left.tensor.dtype) / units
     multiply = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / rate
     weigh = tile.rows * tile.keys * _ELEMENT_CYCLES / device.clock
     step = _STEP_SECONDS + (multiply**_POWER + weigh**_POWER) ** (1 / _POWER)
-    turns = -(-tile.items // tile.grid)
+    turns, steps = -(-tile.rounds.items // tile.grid), tile.rounds.longest
     stream = chain.traffic / (device.read_bandwidth * _STREAM)
-    return _FIXED_SECONDS + max(turns * (_ITEM_SECONDS + steps * step), stream)
+    return _FIXED_SECONDS + max(turns * _ITEM_SECONDS + steps * step, stream)

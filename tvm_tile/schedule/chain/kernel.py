@@ -13,6 +13,10 @@ The loops that :func:`write_chain` writes, for each of a block's items (rows of 
                                                sums += weights @ values[last]
                                                store epilogue(sums / a row's sum of weights)
 
+The tiles of keys are those with an element in the mask's band for any of the item's rows: all of
+them, where nothing is masked. Under a causal mask later rows have more; the longest items come
+first (:class:`tvm_tile.tile.rounds.Rounds`), and only tiles at the band's edge compare indices.
+
 While tensor cores add up one tile's values, other lanes weigh the next tile's scores. The weights'
 registers are written behind the wait for the product that reads them.
 
@@ -73,11 +77,6 @@ class _Kernel:
         return self.tile.depth // self.left.chunk
 
     @property
-    def steps(self) -> int:
-        """Tiles of keys."""
-        return -(-self.chain.keys.extent // self.tile.keys)
-
-    @property
     def stage_bytes(self) -> int:
         """Of a tile of keys, and of values."""
         return self.keys_bytes + self.values.size
@@ -92,19 +91,34 @@ class _Kernel:
         keys = self.lines * self.tile.rows * LINE
         return (0, keys, keys + self.keys_bytes)[which]
 
+    def tiles_of(self, origin: Place) -> tuple[Any, Any]:
+        """The first tile of keys for an item's rows, and how many from there on, one at least.
+
+        Producer and consumers ask here, each for itself, with the origin of an item that they count
+        by the block's number alone: so both find the same numbers, and whatever is copied is waited
+        for and given back.
+        """
+        (rows,), extent = self.chain.first.left.free, self.chain.keys.extent
+        size = self.tile.rows, extent, self.tile.keys
+        first, end = self.chain.band.tiles(origin[rows.name], *size, ib.min, ib.max)
+        return bound(first), bound(end - first)
+
     def for_items(self, body: Callable[[Place], None]) -> None:
         """Run ``body`` for each of the block's items, given the place of its first row."""
         rows = self.chain.first.left.free[0]
-        tiles = -(-rows.extent // self.tile.rows)
-        with ib.serial(
-            (self.tile.items - self.block + self.tile.grid - 1) // self.tile.grid
-        ) as turn:
-            item = ib.Bind(self.block + turn * self.tile.grid)
+        rounds = self.tile.rounds
+        with ib.serial(rounds.turns(self.block)) as turn:
+            number, tile = rounds.place(ib.Bind(rounds.item(turn, self.block)))
             batch = self.chain.first.batch
-            place = dict(digits(ib.Bind(item // tiles), batch, [axis.extent for axis in batch]))
+            place = dict(digits(ib.Bind(number), batch, [axis.extent for axis in batch]))
             place = {name: ib.Bind(value) for name, value in place.items()}
-            place[rows.name] = ib.Bind(item % tiles * self.tile.rows)
+            place[rows.name] = ib.Bind(tile * self.tile.rows)
             body(place | {axis.name: tirx.const(0) for axis in self.chain.second.right.free})
+
+
+def bound(value: Any) -> Any:
+    """A name for an expression; a number as it is."""
+    return value if isinstance(value, int) else ib.Bind(value)
 
 
 def write_chain(
@@ -175,8 +189,9 @@ class _Producer:
         """Everything that an item needs."""
         kernel = self._kernel
         self._fill_lines(_LEFT, kernel.left, kernel.tile.rows, origin)
-        with ib.serial(kernel.steps) as step:
-            place = {**origin, kernel.chain.keys.name: step * kernel.tile.keys}
+        first, count = kernel.tiles_of(origin)
+        with ib.serial(count) as step:
+            place = {**origin, kernel.chain.keys.name: (first + step) * kernel.tile.keys}
             self._fill_lines(_KEYS, kernel.keys, kernel.tile.keys, place)
             full = self._begin(_VALUES, kernel.values.size)
             kernel.values.copy(self._maps[_VALUES], self._stage(_VALUES, 0), full, place)
@@ -308,6 +323,7 @@ def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[s
     rows = own.rows
 
     def item(origin: Place) -> None:
+        begin, count = kernel.tiles_of(origin)
         rows.start()
         own.wait(_LEFT)
         own.wait(_KEYS)
@@ -315,9 +331,9 @@ def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[s
         own.wait_for_products(0)
         fence(rows.scores, tile.keys // 2)
         own.release(_KEYS)
-        rows.weigh(origin, tirx.const(0))
+        rows.weigh(origin, tirx.const(0) + begin * tile.keys)
         rows.pack(own.packed)
-        with ib.serial(kernel.steps - 1) as step:
+        with ib.serial(count - 1) as step:
             own.wait(_KEYS)
             own.score()
             own.wait(_VALUES)
@@ -325,7 +341,7 @@ def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[s
             own.wait_for_products(1)
             fence(rows.scores, tile.keys // 2)
             own.release(_KEYS)
-            rows.weigh(origin, (step + 1) * tile.keys)
+            rows.weigh(origin, (step + 1 + begin) * tile.keys)
             own.wait_for_products(0)
             fence(own.sums, tile.columns // 2)
             own.release(_VALUES)
@@ -333,7 +349,7 @@ def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[s
             rows.pack(own.packed)
         own.release(_LEFT)
         own.wait(_VALUES)
-        own.add(tirx.const(kernel.steps == 1, "bool"))
+        own.add(tirx.const(1) == count)
         own.wait_for_products(0)
         fence(own.sums, tile.columns // 2)
         own.release(_VALUES)

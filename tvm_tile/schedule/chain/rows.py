@@ -6,6 +6,7 @@ its warp holds; four threads share a row.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.tile.chain import Chain, ChainTile
 
 _ROW_THREADS = 4
+_WARP_ROWS = 16
 _LOG2_E = 1 / math.log(2)
 
 
@@ -45,13 +47,16 @@ class Rows:
         # With these scores the exponent is one multiplication and one addition.
         self._slope = weights.slope
         warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
-        self._row = ib.Bind(warp * 16 + lane // _ROW_THREADS)
+        self._warp_row = warp * _WARP_ROWS
+        self._row = ib.Bind(warp * _WARP_ROWS + lane // _ROW_THREADS)
         self._key = ib.Bind(lane % _ROW_THREADS * 2)
 
     def start(self) -> None:
         """No keys so far."""
+        # The first tile may have no key for a row: its maximum, times the slope, is a number yet.
+        lowest = self._weights.lowest / max(1.0, _LOG2_E * (self._slope or 0.0))
         for half in range(2):
-            ib.buffer_store(self._most, tirx.const(self._weights.lowest, "float32"), [half])
+            ib.buffer_store(self._most, tirx.const(lowest, "float32"), [half])
             ib.buffer_store(self._total, tirx.const(0.0, "float32"), [half])
 
     def weigh(self, origin: Place, first: Any) -> None:
@@ -82,18 +87,33 @@ class Rows:
                 place = self._place(origin, half, first + key)
                 value = self._weights.at(place, self.scores[i], self._buffers)
                 ib.buffer_store(self.scores, value, [i])
-        extent = self._chain.keys.extent
-        if extent % self._tile.keys:
-            # Less than the lowest number, which is all that a masked row may have.
-            outside = tirx.const(-math.inf, "float32")
-            with ib.If(first > extent - self._tile.keys), ib.Then():
-                for i, _, key in self._elements():
-                    value = tirx.Select(first + key < extent, self.scores[i], outside)
-                    ib.buffer_store(self.scores, value, [i])
+        self._hide(origin, first)
         for half in range(2):
             ib.buffer_store(self._next, self._most[half], [half])
         for i, half, _ in self._elements():
             ib.buffer_store(self._next, ib.max(self._next[half], self.scores[i]), [half])
+
+    def _hide(self, origin: Place, first: Any) -> None:
+        """No weight for keys behind the last one, and outside of the band.
+
+        Most tiles have no such key for any of a warp's rows.
+        """
+        extent, keys, band = self._chain.keys.extent, self._tile.keys, self._chain.band
+        (axis,) = self._chain.first.left.free
+        diagonal = first - (origin[axis.name] + self._warp_row)  # of the warp's first row and key
+        reached = [first > extent - keys] if extent % keys else []
+        reached += band.crosses(diagonal, _WARP_ROWS, keys)
+        if not reached:
+            return
+        # Less than the lowest number, which is all that a masked row may have.
+        outside = tirx.const(-math.inf, "float32")
+        with ib.If(functools.reduce(tirx.Or, reached)), ib.Then():
+            for i, half, key in self._elements():
+                own = diagonal + key - (self._row - self._warp_row + half * 8)
+                kept = [first + key < extent] if extent % keys else []
+                kept += band.holds(own)
+                value = tirx.Select(functools.reduce(tirx.And, kept), self.scores[i], outside)
+                ib.buffer_store(self.scores, value, [i])
 
     def _elements(self) -> Iterator[tuple[Any, int, Any]]:
         """Register, row and key of each of the thread's elements, within an unrolled loop."""

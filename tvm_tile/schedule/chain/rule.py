@@ -23,6 +23,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.chain.kernel import write_chain
+from tvm_tile.schedule.chain.mask import find_mask
 from tvm_tile.schedule.chain.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
@@ -92,7 +93,14 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
         return None
     weights = read_weights(blocks[1:-1], weight, blocks[0].body.buffer, first)
     epilogue = epilogue_of(sch, form, blocks[-1], second)
-    return None if weights is None or epilogue is None else (chain, weights, epilogue)
+    if weights is None or epilogue is None:
+        return None
+    mask = find_mask(chain, weights)
+    if mask is not None:
+        band, value = mask
+        chain = dataclasses.replace(chain, band=band)
+        weights = dataclasses.replace(weights, value=value)
+    return chain, weights, epilogue
 
 
 def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> bool:

@@ -79,13 +79,10 @@ class Weights:
         def load(node: ir.TensorLoad) -> Any:
             if node.source.same_as(self.scores):
                 return score
-            indices = [
-                tvm_ffi.structural_map(i, [(tirx.Var, variable)], order="post")
-                for i in node.indices
-            ]
-            return tirx.BufferLoad(buffers[str(node.source.name)], indices)
+            return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
 
-        return _in_float32(self.value, load)
+        placed = tvm_ffi.structural_map(self.value, [(tirx.Var, variable)], order="post")
+        return _in_float32(placed, load)
 
 
 def read_weights(

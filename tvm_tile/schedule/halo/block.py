@@ -110,9 +110,7 @@ class Block:
             holds += [place[name] < extents[name]] if last >= extents[name] else []
         return place, holds
 
-    def window(
-        self, digits: Sequence[Any], *, clamp: bool = False
-    ) -> tuple[list[Any], list[Any]]:
+    def window(self, digits: Sequence[Any], *, clamp: bool = False) -> tuple[list[Any], list[Any]]:
         """Place of one of the box's windows, and what must hold for it to be one.
 
         With ``clamp``, places behind the last one are that.

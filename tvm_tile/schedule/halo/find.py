@@ -15,8 +15,7 @@ before the output, may read several channels.
 from __future__ import annotations
 
 import math
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -222,7 +221,12 @@ def _window(operator: Operator, inner: Step) -> Window | None:
         own = [name for name in terms if name in summed]
         places = [name for name in terms if name not in summed]
         known = [name for name, _ in written.terms if extents[name] > 1]
-        if len(own) > 1 or places not in ([], known) or index.offset or min(terms.values(), default=1) < 1:
+        if (
+            len(own) > 1
+            or places not in ([], known)
+            or index.offset
+            or min(terms.values(), default=1) < 1
+        ):
             return None
         row = Row(math.prod(extents[name] for name in known))
         row = replace(row, step=terms[places[0]]) if places else row

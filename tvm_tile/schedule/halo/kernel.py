@@ -115,7 +115,10 @@ def _store(block: Block, totals: Sums) -> None:
     box = tuple(boxes[axis.name] for axis in second.left.free)
     (column,) = second.right.free
     origin[column.name] = tirx.const(0)
-    sides = (Boxed(second.left, box, tile.windows), Boxed(second.right, (column.extent,), tile.width))
+    sides = (
+        Boxed(second.left, box, tile.windows),
+        Boxed(second.right, (column.extent,), tile.width),
+    )
     shape = tile.corners
     memory = ib.decl_buffer(shape, "float32", data=block.memory.data, scope="shared.dyn")
     views = {name: block.buffers[name] for name in sorted(epilogue.tensors)}

@@ -60,9 +60,7 @@ class Step:
             dtype = str(var.ty.dtype)
             return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
-        value = tvm_ffi.structural_map(
-            self.epilogue.value, [(ir.TensorLoad, load)], order="post"
-        )
+        value = tvm_ffi.structural_map(self.epilogue.value, [(ir.TensorLoad, load)], order="post")
         return tvm_ffi.structural_map(value, [(tirx.Var, variable)], order="post")
 
     def _part(self, load: Any) -> int:

@@ -1,0 +1,166 @@
+// What Hopper adds to a block of emulated threads: boxes of tensors that arrive at barriers, and
+// products of warpgroups. LATE: a box arrives when all threads wait, a product is added up when its
+// registers are waited for; otherwise both happen at once.
+#include "warp_emulator.h"
+#include <type_traits>
+
+#define CUDART_INF_F INFINITY
+#define __grid_constant__
+struct CUtensorMap { uchar *data; int64_t rank, extents[5], strides[5], box[5]; };
+struct Barrier { short count, missing; int bytes : 31; unsigned phase : 1; };
+struct Box { CUtensorMap map; uint32_t into; int at[5]; uint32_t barrier; };
+struct Product { float *sums[128]; const uint32_t *left[4]; uint64_t a, b; int count, adds, turned; };
+
+static std::vector<Box> boxes;
+static std::vector<std::vector<Product>> groups[1024];  // the last one is not committed yet
+static Meeting warpgroups[8];
+static int idle;
+static float passed[1024];
+
+static uchar *memory(uint32_t address) { return shared + (int32_t)address; }
+static void mbarrier_init(uint32_t at, uint count) {
+  static_assert(sizeof(Barrier) == 8);
+  Barrier fresh{(short)count, (short)count, 0, 0};
+  memcpy(memory(at), &fresh, 8);
+}
+static void settle(Barrier *at) {
+  if (at->missing || at->bytes) return;
+  at->missing = at->count, at->phase ^= 1, idle = 0;
+}
+static void mbarrier_arrive(uint32_t at, uint) {
+  Barrier *barrier = (Barrier *)memory(at);
+  if (--barrier->missing < 0) __builtin_trap();
+  settle(barrier);
+}
+static void mbarrier_expect(uint32_t at, uint bytes) {
+  ((Barrier *)memory(at))->bytes += bytes;
+  mbarrier_arrive(at, 1);
+}
+
+// Lines of 128 bytes, whose sixteenths change places by the number of the line.
+static uint32_t swizzled(uint32_t at) { return at ^ (at >> 7 & 7) << 4; }
+
+static void bring(const Box &b) {
+  const CUtensorMap &map = b.map;
+  int64_t total = 1;
+  for (int i = 0; i < map.rank; i++) total *= map.box[i];
+  for (int64_t n = 0; n < total; n++) {
+    int64_t rest = n, offset = 0;
+    bool inside = true;
+    for (int i = 0; i < map.rank; i++) {
+      int64_t place = b.at[i] + rest % map.box[i];
+      rest /= map.box[i];
+      inside &= place >= 0 && place < map.extents[i];
+      offset += place * map.strides[i];
+    }
+    ushort value = 0;
+    if (inside) memcpy(&value, map.data + offset, 2);
+    memcpy(shared + swizzled(b.into + n * 2), &value, 2);
+  }
+  Barrier *barrier = (Barrier *)memory(b.barrier);
+  barrier->bytes -= total * 2;
+  settle(barrier);
+}
+template <class... Rest> static void copy_box(uint32_t into, void *map, Rest... rest) {
+  int64_t numbers[] = {(int64_t)rest...};  // coordinates, then the barrier
+  Box box{*(CUtensorMap *)map, into, {}, (uint32_t)numbers[sizeof...(rest) - 1]};
+  if (into % 1024 || sizeof...(rest) - 1 != box.map.rank) __builtin_trap();
+  for (int i = 0; i < box.map.rank; i++) box.at[i] = numbers[i];
+  if (LATE) boxes.push_back(box); else bring(box);
+}
+static void mbarrier_wait(void *at, int parity) {
+  while ((int)((Barrier *)at)->phase == parity) {
+    if (++idle > 4 * threads) {  // all wait: something must arrive
+      if (boxes.empty()) __builtin_trap();
+      bring(boxes.front());
+      boxes.erase(boxes.begin()), idle = 0;
+    }
+    next();
+  }
+  idle = 0;
+}
+
+// Bytes from a descriptor's start: lines hold 64 numbers of depth, or of columns if turned.
+static float element(uint64_t descriptor, int row, int k, int turned) {
+  uint32_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
+  uint32_t stride = (descriptor >> 32 & 0x3fff) << 4, line = turned ? k : row;
+  uint32_t at = start + line / 8 * stride + line % 8 * 128;
+  at += turned ? row / 64 * leading + row % 64 * 2 : k * 2;
+  half value;
+  memcpy(&value, shared + swizzled(at), 2);
+  return (float)value;
+}
+static void add_up(const Product *const threads_of[128]) {
+  const Product &one = *threads_of[0];
+  std::vector<float> right(one.count * 16);
+  for (int j = 0; j < one.count; j++)
+    for (int k = 0; k < 16; k++) right[j * 16 + k] = element(one.b, j, k, one.turned);
+  for (int i = 0; i < 64; i++) {
+    float left[16];
+    for (int k = 0; k < 16; k++) {
+      const Product &own = *threads_of[i / 16 * 32 + i % 8 * 4 + k % 8 / 2];
+      const uint32_t *word = own.left[i % 16 / 8 + k / 8 * 2];
+      left[k] = word ? number(*word, k % 2) : element(one.a, i, k, 0);
+    }
+    for (int j = 0; j < one.count; j++) {
+      const Product &own = *threads_of[i / 16 * 32 + i % 8 * 4 + j % 8 / 2];
+      float &sum = *own.sums[j / 8 * 4 + i % 16 / 8 * 2 + j % 2];
+      float total = one.adds ? sum : 0;
+      for (int k = 0; k < 16; k++) total += left[k] * right[j * 16 + k];
+      sum = total;
+    }
+  }
+}
+static void wait_products(int running) {
+  int first = current / 128 * 128;
+  meet(warpgroups[first / 128], 128, [=] {
+    while ((int)groups[first].size() - 1 > running) {
+      for (size_t n = 0; n < groups[first][0].size(); n++) {
+        const Product *own[128];
+        for (int t = 0; t < 128; t++) own[t] = &groups[first + t][0][n];
+        add_up(own);
+      }
+      for (int t = 0; t < 128; t++) groups[first + t].erase(groups[first + t].begin());
+    }
+  });
+}
+static void commit_products() {
+  groups[current].emplace_back();
+  if (!LATE) wait_products(0);
+}
+
+struct Taking { Product product{}; int sums = 0, words = 0, descriptors = 0; };
+static void take(Taking &t, float &value) { t.product.sums[t.sums++] = &value; }
+static void take(Taking &t, uint32_t &value) { t.product.left[t.words++] = &value; }
+static void take(Taking &t, uint64_t value) {
+  if (t.descriptors++) t.product.a = t.product.b;
+  t.product.b = value;
+}
+static void take(Taking &t, uint32_t &&adds) { t.product.adds = adds; }
+static void take(Taking &t, int &&adds) { t.product.adds = adds; }
+template <int COUNT, int TURNED, class... All> static void multiply(All &&...all) {
+  Taking taking;
+  (take(taking, std::forward<All>(all)), ...);
+  taking.product.count = COUNT, taking.product.turned = TURNED;
+  if (taking.sums != COUNT / 2 || taking.words + taking.descriptors * 4 - 4 > 4) __builtin_trap();
+  if (groups[current].empty()) groups[current].emplace_back();
+  groups[current].back().push_back(taking.product);
+}
+
+static void exponential(float &into, float power) { into = exp2f(power); }
+static void pack_halves(uint32_t &into, float high, float low) {
+  half pair[] = {(half)low, (half)high};
+  memcpy(&into, pair, 4);
+}
+static void keep_f(float &) {}
+static void keep_r(uint &) {}
+template <class Combine> static float reduce_four(float value, Combine combine) {
+  passed[current] = value;
+  warp_sync();
+  for (int i = 0; i < 4; i++) if (i != current % 4) value = combine(value, passed[current / 4 * 4 + i]);
+  warp_sync();
+  return value;
+}
+static float most_of_four(float value) { return reduce_four(value, [](float a, float b) { return max(a, b); }); }
+static float sum_of_four(float value) { return reduce_four(value, [](float a, float b) { return a + b; }); }
+static void nothing(...) {}

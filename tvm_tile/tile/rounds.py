@@ -1,0 +1,99 @@
+"""Which item a persistent block takes when, so that all blocks end at about the same time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Items, tiles of batches, that blocks take in turns.
+
+    Tiles that are equally long are taken one after the other, batch by batch. Where they are not,
+    as under a causal mask, the longest come first, so that the last ones, at whose end blocks wait
+    for each other, are short; and every other turn goes through the blocks backwards: who had the
+    longest of one turn has the shortest of the next.
+
+    Attributes:
+        lengths: of each tile of a batch, in steps.
+        batches: that all have these tiles.
+        grid: blocks.
+        together: neighbouring batches, a divisor of all, that are walked through together, one tile
+            of each and then the next: what they read is in the second-level cache meanwhile.
+    """
+
+    lengths: tuple[int, ...]
+    batches: int
+    grid: int
+    together: int = 1
+
+    @property
+    def items(self) -> int:
+        """Of all batches."""
+        return len(self.lengths) * self.batches
+
+    @property
+    def is_level(self) -> bool:
+        """Whether all tiles are equally long."""
+        return min(self.lengths) == max(self.lengths)
+
+    def turns(self, block: Any) -> Any:
+        """How many items a block takes.
+
+        Args:
+            block: its number, or an expression of integers.
+        """
+        last = self._position(self.items // self.grid, block)
+        return (self.items - last + self.grid - 1) // self.grid
+
+    def item(self, turn: Any, block: Any) -> Any:
+        """The number of the item that a block takes in a turn."""
+        return self._position(turn, block) + turn * self.grid
+
+    def place(self, item: Any) -> tuple[Any, Any]:
+        """Batch and tile of an item."""
+        tiles = len(self.lengths)
+        if self.together == 1:
+            batch, place = item // tiles, item % tiles
+        else:
+            group, within = item // (tiles * self.together), item % (tiles * self.together)
+            batch, place = group * self.together + within % self.together, within // self.together
+        return batch, tiles - 1 - place if self._grow else place
+
+    @property
+    def longest(self) -> int:
+        """Steps of the block that has the most of them."""
+        number = np.arange(self.items)
+        _, tile = self.place(number)
+        steps = np.zeros(-(-self.items // self.grid) * self.grid, int)
+        steps[: self.items] = np.array(self.lengths)[tile]
+        by_turn = steps.reshape(-1, self.grid)
+        if not self.is_level:
+            by_turn[1::2] = by_turn[1::2, ::-1].copy()
+        return int(by_turn.sum(axis=0).max())
+
+    @property
+    def _grow(self) -> bool:
+        return self.lengths[-1] > self.lengths[0]
+
+    def _position(self, turn: Any, block: Any) -> Any:
+        """Of a block in a turn."""
+        return block if self.is_level else block + turn % 2 * (self.grid - 1 - 2 * block)
+
+
+def balanced(rounds: Rounds, size: int, capacity: int) -> Rounds:
+    """With so many batches together, of those that fit into a cache, that no block has too much.
+
+    Args:
+        rounds: of one batch after the other.
+        size: bytes that the blocks of a batch share.
+        capacity: bytes of the cache that are theirs.
+    """
+    if rounds.is_level:
+        return rounds
+    most = max(1, min(rounds.batches, capacity // size))
+    counts = (n for n in range(1, most + 1) if rounds.batches % n == 0)
+    return min((replace(rounds, together=n) for n in counts), key=lambda r: r.longest)
