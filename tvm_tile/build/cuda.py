@@ -18,9 +18,10 @@ from typing import Any
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 
-# The one place where the options of every kernel are chosen. Division, square root, exp and
-# denormals stay accurate (no --use_fast_math, which TVM itself turns on); products and sums
-# contract to fused multiply-adds where the caller allows it, which only removes a rounding.
+# The one place where the options of every kernel are chosen. Square root, exp and denormals stay
+# accurate (no --use_fast_math, which TVM itself turns on), and so does division unless the caller
+# allows two units in the last place; products and sums contract to fused multiply-adds where the
+# caller allows it, which only removes a rounding.
 # Optimisation level 3 is the default of NVRTC's and nvcc's assembler.
 _NVRTC_OPTIONS = ("-default-device", "--device-int128", "-w")
 _NVCC_OPTIONS = ("-O3", "--expt-relaxed-constexpr", "-w")
@@ -82,13 +83,17 @@ struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
 """
 
 
-def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
+def compile_cuda(
+    source: str, arch: str, *, contract: bool = True, exact_quotients: bool = True
+) -> bytes:
     """Compile one CUDA text to a cubin.
 
     Args:
         source: CUDA C++ with one or more ``extern "C" __global__`` functions.
         arch: the real architecture, such as ``"sm_90a"``.
         contract: whether products may be fused into sums.
+        exact_quotients: whether those of float32 must be rounded correctly, not only to within two
+            units in the last place.
 
     Returns:
         The bytes of the cubin.
@@ -98,7 +103,10 @@ def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
         BuildError: the compiler rejected the text.
     """
     _check_static_shared_memory(source)
-    options = (f"-fmad={str(contract).lower()}",)
+    options = (
+        f"-fmad={str(contract).lower()}",
+        f"-prec-div={str(exact_quotients).lower()}",
+    )
     if _digits(arch) in nvrtc_architectures():
         return _compile_with_nvrtc(source, arch, (*options, *_NVRTC_OPTIONS))
     nvcc = shutil.which("nvcc")
