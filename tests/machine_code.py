@@ -6,7 +6,8 @@ import struct
 from dataclasses import dataclass
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_FRAME_SIZE = b"\x04\x11\x08\x00"  # of .nv.info: kernel, bytes of stack
+# Of .nv.info, each with a kernel and a number.
+_FRAME_SIZE, _REGISTERS = b"\x04\x11\x08\x00", b"\x04\x2f\x08\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,13 @@ def resources_of(cubin: bytes) -> Resources:
     headers = [_SECTION.unpack_from(cubin, start + size * i) for i in range(count)]
     (texts,) = (header[4] for header in headers[names : names + 1])
     sections = {cubin[texts + h[0] : cubin.index(b"\0", texts + h[0])].decode(): h for h in headers}
-    (text,) = (header for name, header in sections.items() if name.startswith(".text."))
     notes = cubin[sections[".nv.info"][4] :][: sections[".nv.info"][5]]
-    (stack,) = struct.unpack_from("<4xI", notes, notes.index(_FRAME_SIZE) + len(_FRAME_SIZE))
+    registers, stack = (_largest_behind(notes, mark) for mark in (_REGISTERS, _FRAME_SIZE))
     shared = sum(header[5] for name, header in sections.items() if name.startswith(".nv.shared."))
-    return Resources(registers=text[7] >> 24, stack=stack, shared=shared)
+    return Resources(registers, stack, shared)
+
+
+def _largest_behind(notes: bytes, mark: bytes) -> int:
+    """Functions that a kernel calls have notes of their own."""
+    starts = [at for at in range(0, len(notes), 4) if notes.startswith(mark, at)]
+    return max(int(struct.unpack_from("<4xI", notes, at + len(mark))[0]) for at in starts)

@@ -22,7 +22,10 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule import Scheduled, schedule
 from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.tensor_cores.found import find_in
+from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma import schedule_wgmma
+from tvm_tile.tile.store_work import StoreWork
 from tvm_tile.tile.warpgroup import WarpgroupTile
 
 H200 = find_device("nvidia/h200")
@@ -145,6 +148,22 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
     # All threads of a block meet once, when the barriers are there: then the roles part.
     body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
     assert body.count("cta_sync()") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bias_residual_relu", StoreWork(operations=3)),
+        ("shallow_silu", StoreWork(operations=19)),
+        ("shallow_odd", StoreWork(is_wide=False)),
+        ("NN_264x520x1032_float16", StoreWork()),
+    ],
+)
+def test_work_for_each_sum(name: str, expected: StoreWork) -> None:
+    (func,) = prim_functions(BY_NAME[name], H200).values()
+    found = find_in(Task(func, extract(func), H200), {"float16"})
+    assert found is not None
+    assert store_work(found.epilogue, found.product) == expected
 
 
 @pytest.mark.parametrize("name", ["shallow_silu", "shallow_stem"])

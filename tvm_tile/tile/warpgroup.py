@@ -22,6 +22,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstructio
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
+from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
 
 LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
 WARPGROUP = 128  # threads
@@ -136,11 +137,20 @@ class WarpgroupTile:
         return f"block {rows} by {columns}, {ring}, {self.consumers} warpgroups{split}{shared}"
 
 
-def construct_warpgroup(product: Product, device: Device, count: int) -> tuple[WarpgroupTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the copies refuse."""
+def construct_warpgroup(
+    product: Product, device: Device, count: int, work: StoreWork = BARE
+) -> tuple[WarpgroupTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the copies refuse.
+
+    ``work`` is what becomes of the sums.
+    """
     if not _can_be_multiplied(product, device) or not _can_be_copied(product):
         return ()
-    tiles = sorted(_tiles(product, device), key=lambda tile: tile.seconds)
+    timed = (
+        replace(tile, seconds=_seconds(product, device, tile, work))
+        for tile in _tiles(product, device)
+    )
+    tiles = sorted(timed, key=lambda tile: tile.seconds)
     near = [tile for tile in tiles if tile.seconds <= tiles[0].seconds * _NEAR_TIE]
     # Of equals the one that waits for nobody, then the one that asks the cache for least.
     near.sort(key=_preference)
@@ -310,8 +320,7 @@ def _tile(
     own = launched if division is None else division[1]
     if own < tile.registers or launched < width // 2 + _OPERAND_REGISTERS:
         return None
-    tile = replace(tile, division=division)
-    return replace(tile, seconds=_seconds(product, device, tile))
+    return replace(tile, division=division)
 
 
 def _can_split(product: Product, device: Device, tiles: int, splits: int) -> bool:
@@ -344,13 +353,16 @@ _STREAM = 1.32  # of the memory's
 _RING_SECONDS = 1.2e-6  # from asking for a chunk to its products' end
 _FIXED_SECONDS = 6.4e-6  # a launch from a cold start, the first chunk, the last stores
 _SPLIT_SECONDS = 0.55e-6  # two waits of a cluster, and adding its parts, for each doubling
-_STEP_POWER, _TOTAL_POWER = 4.0, 1.65
+_STEP_POWER, _TILE_POWER, _TOTAL_POWER = 4.0, 4.0, 1.65
 _NEAR_TIE = 1.01
 _NARROWEST = 64  # columns for which an instruction takes the time
 
 
-def _seconds(product: Product, device: Device, tile: WarpgroupTile) -> float:
-    """The time of the busiest multiprocessor and of the memory."""
+def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> float:
+    """The time of the busiest multiprocessor and of the memory.
+
+    Blocks that share a multiprocessor share its rates, but each waits on its own.
+    """
     units = device.multi_processor_count
     element = product.left.tensor.element_size
     products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
@@ -361,7 +373,11 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile) -> float:
         _STEP_POWER, tile.blocks * multiply, tile.blocks * fill, _RING_SECONDS / tile.stages
     )
     turns = -(-tile.tiles * tile.splits // tile.grid)
-    busy = turns * chunks_each(product, tile.splits) * step
+    multiplied = chunks_each(product, tile.splits) * step
+    sums = tile.instructions * tile.width // 2
+    warps = tile.consumers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
+    stored = store_seconds(work, device, sums // tile.splits, warps)
+    busy = turns * _norm(_TILE_POWER, multiplied, stored)
     busy += _SPLIT_SECONDS * math.log2(tile.splits)
     stream = product.traffic / (device.read_bandwidth * _STREAM)
     return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, stream)
