@@ -155,11 +155,18 @@ def _shallow() -> list[Case]:
 
         return activated
 
+    def shuffled(x: Any, w: Any) -> Any:
+        """Four neighbouring channels become two by two pixels, channels first."""
+        total = wide(conv(**nhwc))(x, w)
+        pixels = op.reshape(total, (3, 120, 120, 6, 2, 2))
+        return op.reshape(op.permute_dims(pixels, [0, 3, 1, 4, 2, 5]), (3, 6, 240, 240))
+
     stem = silu(wide(conv(**nhwc, padding=1, strides=2)))
     return [
         _case("shallow_silu", silu(product("NT")), (42_300, 24), (40, 24), (40,)),
         _case("shallow_odd", product("NT"), (42_300, 40), (27, 40)),
         _case("shallow_heads", product("NT"), (800, 49, 32), (800, 49, 32)),
+        _case("shallow_shuffle", shuffled, (3, 120, 120, 32), (24, 1, 1, 32)),
         _case("shallow_stem", stem, (4, 208, 210, 8), (16, 3, 3, 8), (16,)),
     ]
 

@@ -116,6 +116,7 @@ def box_bytes(match: re.Match[str]) -> int:
     [
         ("masked", "half4"),
         ("bias_gelu", "half4"),
+        ("shallow_shuffle", "half2"),
         ("bias_residual_relu", "half4"),
         ("float32_output", "float4"),
         ("int8_requantized", "int"),  # four bytes
@@ -156,6 +157,7 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
         ("bias_residual_relu", StoreWork(operations=3)),
         ("shallow_silu", StoreWork(operations=19)),
         ("shallow_odd", StoreWork(is_wide=False)),
+        ("shallow_shuffle", StoreWork(is_wide=False)),
         ("NN_264x520x1032_float16", StoreWork()),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ class Epilogue:
         value: what, with the sum as a load of ``sums``.
         sums: the reduction's output.
         axes: iteration variable -> what it is of the reduction's axes; others are 0.
+        together: neighbours along the sums' contiguous axis that lie side by side, four or two.
     """
 
     buffer: Any
@@ -32,6 +34,7 @@ class Epilogue:
     value: Any
     sums: Any
     axes: Mapping[Any, AffineIndex]
+    together: int = 4
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -154,7 +157,9 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
         return None
     epilogue = Epilogue(store.buffer, tuple(store.indices), store.value, sums, axes)
     column = operator.write.contiguous_axis
-    return epilogue if column is None or epilogue.keeps_together(column, 2) else None
+    if column is None or epilogue.keeps_together(column, epilogue.together):
+        return epilogue
+    return dataclasses.replace(epilogue, together=2) if epilogue.keeps_together(column, 2) else None
 
 
 def _whole(terms: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> int | None:

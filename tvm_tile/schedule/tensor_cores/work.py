@@ -30,6 +30,5 @@ def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
     simple = [(kind, count(1)) for kind in _SIMPLE]
     tvm_ffi.structural_walk(epilogue.value, [*kinds, *simple], order="pre")
     columns = product.right.free
-    is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0
-    is_wide = is_wide and epilogue.keeps_together(columns[0].name, QUAD)
+    is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
     return StoreWork(operations=sum(weights), is_wide=is_wide)
