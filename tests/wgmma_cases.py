@@ -144,6 +144,33 @@ def _convolutions() -> list[Case]:
     ]
 
 
+def _shallow() -> list[Case]:
+    """So many tiles of so little depth that several blocks share a multiprocessor."""
+    nhwc = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
+
+    def silu(body: Body) -> Body:
+        def activated(x: Any, w: Any, b: Any) -> Any:
+            total = op.astype(op.add(body(x, w), b), "float32")
+            return op.astype(op.nn.silu(total), "float16")
+
+        return activated
+
+    def shuffled(x: Any, w: Any) -> Any:
+        """Four neighbouring channels become two by two pixels, channels first."""
+        total = wide(conv(**nhwc))(x, w)
+        pixels = op.reshape(total, (3, 120, 120, 6, 2, 2))
+        return op.reshape(op.permute_dims(pixels, [0, 3, 1, 4, 2, 5]), (3, 6, 240, 240))
+
+    stem = silu(wide(conv(**nhwc, padding=1, strides=2)))
+    return [
+        _case("shallow_silu", silu(product("NT")), (42_300, 24), (40, 24), (40,)),
+        _case("shallow_odd", product("NT"), (42_300, 40), (27, 40)),
+        _case("shallow_heads", product("NT"), (800, 49, 32), (800, 49, 32)),
+        _case("shallow_shuffle", shuffled, (3, 120, 120, 32), (24, 1, 1, 32)),
+        _case("shallow_stem", stem, (4, 208, 210, 8), (16, 3, 3, 8), (16,)),
+    ]
+
+
 def _bytes() -> list[Case]:
     """8-bit floats, whose depth must be contiguous in both operands."""
     body = mm("NT", out_dtype="float32")
@@ -229,6 +256,7 @@ def _rounded() -> list[Case]:
     ]
 
 
+SHALLOW_CASES = tuple(_shallow())
 TF32_CASES = tuple(_rounded())  # for devices that may: see with_tf32
 WGMMA_CASES = (
     *_bytes(),
@@ -238,4 +266,5 @@ WGMMA_CASES = (
     *_fused(),
     *_batched(),
     *_convolutions(),
+    *SHALLOW_CASES,
 )

@@ -93,7 +93,7 @@ class TestProgram:
     def test_nothing_compiles_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
         compiled: list[str] = []
 
-        def count(source: str, arch: str, *, contract: bool) -> bytes:
+        def count(source: str, arch: str, **_: bool) -> bytes:
             compiled.append(arch)
             return b"machine code"
 

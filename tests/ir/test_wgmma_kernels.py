@@ -11,21 +11,29 @@ import pytest
 import torch
 from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
+from machine_code import resources_of
 from tvm import te, tirx
 from wgmma_cases import TF32_CASES, WGMMA_CASES, conv_case, product_case
 
 import tvm_tile
 from tvm_tile.build import Builder, Program
 from tvm_tile.device import find_device, with_tf32
+from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule import Scheduled, schedule
+from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.tensor_cores.found import find_in
+from tvm_tile.schedule.tensor_cores.work import store_work
+from tvm_tile.schedule.wgmma import schedule_wgmma
+from tvm_tile.tile.store_work import StoreWork
+from tvm_tile.tile.warpgroup import WarpgroupTile
 
 H200 = find_device("nvidia/h200")
 ROUNDING = with_tf32(H200)
 BY_NAME = {entry.name: entry for entry in (*WGMMA_CASES, *TF32_CASES)}
 # Some have so few rows, or columns, that the rule for matrix-vector products comes first.
 MATVEC = {"NT_1x1000x512", "NT_257x1x128", "fp8_1x50x1024"}
-CANDIDATES = 8
+CANDIDATES, EVERY = 8, 1000
 DOUBLE = replace(product_case("NT", 64, 64, 64), name="double", body=mm("NT", out_dtype="float64"))
 NAMES = (
     "NN_264x520x1032_float16",
@@ -108,6 +116,7 @@ def box_bytes(match: re.Match[str]) -> int:
     [
         ("masked", "half4"),
         ("bias_gelu", "half4"),
+        ("shallow_shuffle", "half2"),
         ("bias_residual_relu", "half4"),
         ("float32_output", "float4"),
         ("int8_requantized", "int"),  # four bytes
@@ -140,6 +149,51 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
     # All threads of a block meet once, when the barriers are there: then the roles part.
     body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
     assert body.count("cta_sync()") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bias_residual_relu", StoreWork(operations=3)),
+        ("shallow_silu", StoreWork(operations=19)),
+        ("shallow_odd", StoreWork(is_wide=False)),
+        ("shallow_shuffle", StoreWork(is_wide=False)),
+        ("NN_264x520x1032_float16", StoreWork()),
+    ],
+)
+def test_work_for_each_sum(name: str, expected: StoreWork) -> None:
+    (func,) = prim_functions(BY_NAME[name], H200).values()
+    found = find_in(Task(func, extract(func), H200), {"float16"})
+    assert found is not None
+    assert store_work(found.epilogue, found.product) == expected
+
+
+@pytest.mark.parametrize("name", ["shallow_silu", "shallow_stem"])
+def test_as_many_blocks_fit_as_the_tile_says(name: str) -> None:
+    """One tile for each number of blocks a multiprocessor, the widest, as machine code."""
+    (func,) = prim_functions(BY_NAME[name], H200).values()
+    found: dict[int, tuple[WarpgroupTile, Any]] = {}
+    for choice in schedule_wgmma(Task(func, extract(func), H200), EVERY):
+        tile: WarpgroupTile = choice.args[-1]
+        if tile.blocks not in found or tile.registers > found[tile.blocks][0].registers:
+            found[tile.blocks] = (tile, choice)
+    assert set(found) == {1, 2, 3, 4, 5, 6}
+    built = Builder(H200).build_functions({f"at{n}": c().func for n, (_, c) in found.items()})
+    for blocks, (tile, _) in found.items():
+        program = built[f"at{blocks}"]
+        assert isinstance(program, Program), str(program)
+        (kernel,) = program.kernels
+        resources = resources_of(kernel.binary)
+        threads = blocks * tile.block_size
+        assert resources.registers >= tile.width // 2
+        assert resources.registers * threads <= H200.registers_per_multi_processor
+        assert resources.stack == 0  # nothing is spilled
+        ring = tile.stages * tile.stage_bytes
+        assert resources.shared + ring <= tile.shared_bytes + 1024  # which the driver keeps
+        moved = tuple(
+            map(int, re.findall(r"setmaxnreg\.\w+\.sync\.aligned\.u32 (\d+)", kernel.source))
+        )
+        assert sorted(set(moved)) == list(tile.division or ())
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,13 @@ def check(tile: WarpgroupTile, of: Product, device: Device = H200) -> None:
     sums = tile.instructions * tile.width // 2
     assert sums <= 128  # half of what a thread can name
     assert tile.registers > sums
-    assert tile.registers * tile.block_size <= device.registers_per_multi_processor
+    check_sharing(tile, device)
     assert tile.block_size == WARPGROUP * (tile.consumers + 1)
     assert tile.depth * of.left.tensor.element_size == LINE
     assert tile.width % 8 == 0
     assert tile.width <= 256
-    assert 1 <= tile.grid == min(tile.tiles * tile.splits, device.multi_processor_count)
+    units = device.multi_processor_count
+    assert 1 <= tile.grid == min(tile.tiles * tile.splits, tile.blocks * units)
     assert tile.raster >= 1
     assert math.prod(tile.rows) <= tile.block_rows
     assert math.prod(tile.columns) <= tile.width
@@ -87,6 +88,25 @@ def check(tile: WarpgroupTile, of: Product, device: Device = H200) -> None:
     assert tile.tiles == of.batches * rows * columns
     check_copies(of.left, tile.rows)
     check_copies(of.right, tile.columns)
+
+
+def check_sharing(tile: WarpgroupTile, device: Device) -> None:
+    """As many blocks as the tile says run on a multiprocessor at once."""
+    assert tile.blocks == 1 or tile.splits == 1
+    kept = device.shared_memory_per_multi_processor - device.memory(MemoryLevel.SHARED).capacity
+    used = tile.blocks * (tile.shared_bytes + kept)
+    assert used <= device.shared_memory_per_multi_processor
+    assert tile.grid > (tile.blocks - 1) * device.multi_processor_count  # all of them have work
+    threads = tile.blocks * tile.block_size
+    assert threads <= device.max_threads_per_multi_processor
+    launched = min(255, device.registers_per_multi_processor // threads // 8 * 8)
+    assert launched >= tile.width // 2 + 26  # or ptxas refuses the instruction
+    producer, consumer = tile.division or (launched, launched)
+    assert producer % 8 == consumer % 8 == 0 or tile.division is None
+    assert 24 <= producer <= launched <= consumer <= 255
+    assert consumer >= tile.registers
+    # Consumers wait until the producer has given away enough: more than that would never come.
+    assert producer + tile.consumers * consumer <= launched * (tile.consumers + 1)
 
 
 def tiles_along(operand: Operand, box: tuple[int, ...]) -> int:
@@ -281,7 +301,21 @@ def part_of(of: Product, columns: int, depth: int) -> Product:
 
 def test_a_tile_describes_itself() -> None:
     tile = WarpgroupTile(
-        (2, 7, 9), (256,), 64, 4, 2, 1, 256, 1, 16, "float32", 132, 500, 1, 2, 1e-6
+        (2, 7, 9), (256,), 64, 4, 2, 1, 256, 1, 1, 16, "float32", 132, 500, 1, 2, None, 1e-6
     )
-    assert tile.describe() == "block 2x7x9 by 256, depth 64, 4 stages, 2 warpgroups"
+    text = "block 2x7x9 by 256, depth 64, 4 stages, 2 warpgroups"
+    assert tile.describe() == text
     assert (tile.block_rows, tile.block_size) == (128, 384)
+    assert replace(tile, blocks=2).describe() == f"{text}, 2 blocks a multiprocessor"
+
+
+def test_shallow_products_may_share_a_multiprocessor() -> None:
+    tiles = construct_warpgroup(product(1_000_000, 128, 32), H200, EVERY)
+    assert {tile.blocks for tile in tiles} == {1, 2, 3, 4, 5, 6}
+    # Two consumers of 256 by 64 take turns with two more: 64 sums and 40 registers besides.
+    assert any(t.blocks == 2 and t.block_rows == 256 and t.width == 64 for t in tiles)
+
+
+def test_blocks_without_work_are_not_asked_for() -> None:
+    tiles = construct_warpgroup(product(64 * 132, 64, 32), H200, EVERY)
+    assert {tile.blocks for tile in tiles if tile.width >= 64} == {1}

@@ -53,9 +53,9 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append("plan")
         return plan(self, request)
 
-    def note_compile(source: str, arch: str, *, contract: bool) -> bytes:
+    def note_compile(source: str, arch: str, **options: bool) -> bytes:
         done.append("compile")
-        return compile_cuda(source, arch, contract=contract)
+        return compile_cuda(source, arch, **options)
 
     monkeypatch.setattr(PlanFunction, "__call__", note_plan)
     monkeypatch.setattr(tvm_tile.build.lower, "compile_cuda", note_compile)

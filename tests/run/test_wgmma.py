@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import tvm
 from kernels import Case, candidate_errors
-from wgmma_cases import TF32_CASES, WGMMA_CASES
+from wgmma_cases import SHALLOW_CASES, TF32_CASES, WGMMA_CASES
 
 from tvm_tile.device import with_tf32
 from tvm_tile.device.detect import resolve_device
+from tvm_tile.schedule.rule import Choice, Task
 from tvm_tile.schedule.wgmma import schedule_wgmma
 
 # A rounding to the output's dtype, and a few more; 8-bit floats are added up, unrounded, in fewer
@@ -22,7 +25,7 @@ LIMITS = {
     "int8": 0.0,
     "uint8": 0.0,
 }
-CANDIDATES = 8
+CANDIDATES, EVERY = 8, 1000
 CASES = (*WGMMA_CASES, *TF32_CASES)
 
 
@@ -35,4 +38,23 @@ def test_tiles_compute_what_the_cpu_does(entry: Case) -> None:
     found = candidate_errors(entry, device, schedule_wgmma, CANDIDATES)
     assert found
     wrong = [f"{tile}: {error:.1e}" for tile, error in found if not error <= limit]
+    assert not wrong
+
+
+def one_of_each_sharing(task: Task, count: int) -> Sequence[Choice]:
+    """The first choice for each number of blocks that share a multiprocessor, and of consumers."""
+    found: dict[tuple[int, int, int], Choice] = {}
+    for choice in schedule_wgmma(task, count):
+        tile = choice.args[-1]  # type: ignore[attr-defined]
+        found.setdefault((tile.blocks, tile.consumers, tile.instructions), choice)
+    return tuple(found.values())
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("entry", SHALLOW_CASES, ids=[entry.name for entry in SHALLOW_CASES])
+def test_blocks_that_share_a_multiprocessor(entry: Case) -> None:
+    found = candidate_errors(entry, resolve_device("auto"), one_of_each_sharing, EVERY)
+    assert any("blocks a multiprocessor" in tile for tile, _ in found)
+    wrong = [f"{tile}: {error:.1e}" for tile, error in found if not error <= LIMITS["float16"]]
     assert not wrong

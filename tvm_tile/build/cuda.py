@@ -19,9 +19,10 @@ from tvm_tile.build.packed import pack_halves
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 
-# The one place where the options of every kernel are chosen. Division, square root, exp and
-# denormals stay accurate (no --use_fast_math, which TVM itself turns on); products and sums
-# contract to fused multiply-adds where the caller allows it, which only removes a rounding.
+# The one place where the options of every kernel are chosen. Square root, exp and denormals stay
+# accurate (no --use_fast_math, which TVM itself turns on), and so does division unless the caller
+# allows two units in the last place; products and sums contract to fused multiply-adds where the
+# caller allows it, which only removes a rounding.
 # Optimisation level 3 is the default of NVRTC's and nvcc's assembler.
 _NVRTC_OPTIONS = ("-default-device", "--device-int128", "-w")
 _NVCC_OPTIONS = ("-O3", "--expt-relaxed-constexpr", "-w")
@@ -83,23 +84,17 @@ struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
 """
 
 
-# TVM's text compares two half-precision numbers and selects one, four instructions with the moves
-# between halves of registers; there is one that does it. Of a NaN and a number both take the number,
-# but for max(number, NaN), which is NaN in TVM's text.
-_EXTREMUM = re.compile(r"return __h(gt|lt)\((?:__half\()?a\)?, (?:__half\()?b\)?\) \? a : b;")
-
-
-def _with_instruction(comparison: re.Match[str]) -> str:
-    return f"return __h{'max' if comparison[1] == 'gt' else 'min'}(a, b);"
-
-
-def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
+def compile_cuda(
+    source: str, arch: str, *, contract: bool = True, exact_quotients: bool = True
+) -> bytes:
     """Compile one CUDA text to a cubin.
 
     Args:
         source: CUDA C++ with one or more ``extern "C" __global__`` functions.
         arch: the real architecture, such as ``"sm_90a"``.
         contract: whether products may be fused into sums.
+        exact_quotients: whether those of float32 must be rounded correctly, not only to within two
+            units in the last place.
 
     Returns:
         The bytes of the cubin.
@@ -109,8 +104,11 @@ def compile_cuda(source: str, arch: str, *, contract: bool = True) -> bytes:
         BuildError: the compiler rejected the text.
     """
     _check_static_shared_memory(source)
-    source = pack_halves(_EXTREMUM.sub(_with_instruction, source), contract=contract)
-    options = (f"-fmad={str(contract).lower()}",)
+    source = pack_halves(source, contract=contract)
+    options = (
+        f"-fmad={str(contract).lower()}",
+        f"-prec-div={str(exact_quotients).lower()}",
+    )
     if _digits(arch) in nvrtc_architectures():
         return _compile_with_nvrtc(source, arch, (*options, *_NVRTC_OPTIONS))
     nvcc = shutil.which("nvcc")

@@ -7,12 +7,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda, compiler_for
-from tvm_tile.build.numerics import bfloat16_as_bits, rounds_to_integers, widen_halves
+from tvm_tile.build.numerics import (
+    bfloat16_as_bits,
+    may_round_quotients,
+    rounds_to_integers,
+    widen_halves,
+)
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.device import Device
@@ -221,18 +227,22 @@ class Builder:
             source = complete_opencl(source, contract=contract)
             binary = check_opencl(kernel.name, source)
         else:
-            binary = self._cubin(source, contract)
+            binary = self._cubin(source, contract, not may_round_quotients(kernel.module))
         self._compiling.append(time.perf_counter() - start)
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
 
-    def _cubin(self, source: str, contract: bool) -> bytes:
+    def _cubin(self, source: str, contract: bool, exact_quotients: bool) -> bytes:
+        compiled = partial(
+            compile_cuda, source, self._arch, contract=contract, exact_quotients=exact_quotients
+        )
         if self._store is None:
-            return compile_cuda(source, self._arch, contract=contract)
-        parts = ("cubin", compiler_for(self._arch), self._arch, str(contract), source)
+            return compiled()
+        rounding = f"{contract} {exact_quotients}"
+        parts = ("cubin", compiler_for(self._arch), self._arch, rounding, source)
         key = "\0".join(parts).encode()
         binary = self._store.get(key)
         if binary is None:
-            binary = compile_cuda(source, self._arch, contract=contract)
+            binary = compiled()
             self._store.put(key, binary)
         return binary
 

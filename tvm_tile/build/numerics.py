@@ -94,3 +94,28 @@ def rounds_to_integers(kernel: Any) -> bool:
         tvm_ffi.structural_walk(function.body, [(Cast, cast), (tvm.ir.Call, call)]) is not None
         for function in kernel.functions.values()
     )
+
+
+def may_round_quotients(kernel: Any) -> bool:
+    """Whether quotients of a lowered kernel (an IRModule) may be off by two units in float32.
+
+    Correct rounding of every quotient takes a branch each. Where all that a kernel stores to
+    global memory is of 16 bits it is rounded away, unless an integer or a comparison is made of
+    some number on the way: whether that number is a quotient is not asked.
+    """
+    import tvm_ffi
+    from tvm.tirx import EQ, GE, GT, LE, LT, NE, BufferStore
+
+    def store(node: Any) -> Any:
+        is_output = node.buffer.scope() == "global"
+        is_wide = str(node.buffer.ty.dtype) not in _HALVES
+        return tvm_ffi.VisitInterrupt() if is_output and is_wide else None
+
+    def compare(node: Any) -> Any:
+        return tvm_ffi.VisitInterrupt() if "float" in str(node.a.ty.dtype) else None
+
+    found = [(BufferStore, store), *((kind, compare) for kind in (EQ, NE, LT, LE, GT, GE))]
+    return not rounds_to_integers(kernel) and all(
+        tvm_ffi.structural_walk(function.body, found) is None
+        for function in kernel.functions.values()
+    )

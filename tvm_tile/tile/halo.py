@@ -3,8 +3,8 @@
 An inverted bottleneck is a product (1 x 1 convolution), a depthwise convolution, and a product. One
 block makes a tile of the last one's places: for some channels at a time it multiplies all places
 that the windows of its tile reach (the tile and its halo), sums the windows, and multiplies again
-(Welder, section 4: an output tile's regions, propagated to every input; the halo is made twice). The
-window, or the second product, may be missing; a gated block reads several channels of the first.
+(Welder, section 4: an output tile's regions, propagated to every input; halos are made twice).
+The window, or the second product, may be missing; a gate reads several channels of the first.
 """
 
 from __future__ import annotations

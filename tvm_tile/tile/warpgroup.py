@@ -5,6 +5,9 @@ stage, each a box of its tensor; its consumers, a warpgroup for every 64 or 128 
 chunk by chunk and keep the sums in registers. Roller's alignment rules (section 3.1) are here what
 the instructions and the copies ask for: 64 rows, 8 columns, 128 bytes of depth, boxes of at most
 256 elements a dimension, 16-byte strides.
+
+While a block stores its sums, its tensor cores idle. Where depth is shallow that is most of the
+time, so several blocks may share a multiprocessor, each with a part of its memory and registers.
 """
 
 from __future__ import annotations
@@ -15,14 +18,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import (
-    STATIC_SHARED_LIMIT,
-    Device,
-    MatrixInstruction,
-    MemoryLevel,
-)
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
+from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
 
 LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
 WARPGROUP = 128  # threads
@@ -50,9 +50,14 @@ BARRIER_BYTES = 2048  # bytes kept free for the barriers and for aligning the ri
 CORNER_ROWS, CORNER_PITCH = 16, 40
 PARTIAL_PADDING = 8  # floats behind a row of a block's part of a split sum, for the same
 _SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
+_MOST_BLOCKS = 8  # of a multiprocessor's threads each takes an eighth, or more
+# Blocks of a sum, and of a multiprocessor: clusters have theirs for themselves.
+_SHARES = (*((splits, 1) for splits in _SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
 _PAIR, _IN_CLUSTERS = 2, 0.85  # share of the multiprocessors that larger clusters than pairs reach
 _LEAST_CHUNKS = 2  # of each block that shares a sum
 _FEWEST_STAGES, _MOST_STAGES = 2, 8
+_OTHER_REGISTERS = 40  # of a consumer thread, besides its sums
+_OPERAND_REGISTERS = 26  # besides an instruction's sums: ptxas asks for them at the launch
 LONGEST_STEP = 8  # elements that a copy may step over
 
 
@@ -69,12 +74,14 @@ class WarpgroupTile:
         instructions: rows of a warpgroup, in instructions of 64.
         width: columns of an instruction.
         splits: blocks, a cluster, that share the sum of a tile.
+        blocks: that share a multiprocessor.
         raster: tiles of rows that are walked before the next tile of columns.
         sum_dtype: of the sums, four bytes each.
         grid: blocks, each of which takes tiles until none is left.
         tiles: of the whole output.
         shared_bytes: of a block.
         registers: of a consumer thread, as the model reckons.
+        division: of registers, what producer's and consumers' threads have; None as launched.
         seconds: predicted time.
     """
 
@@ -86,12 +93,14 @@ class WarpgroupTile:
     instructions: int
     width: int
     splits: int
+    blocks: int
     raster: int
     sum_dtype: str
     grid: int
     tiles: int
     shared_bytes: int
     registers: int
+    division: tuple[int, int] | None
     seconds: float
 
     @property
@@ -124,14 +133,24 @@ class WarpgroupTile:
         rows, columns = ("x".join(map(str, box)) for box in (self.rows, self.columns))
         ring = f"depth {self.depth}, {self.stages} stages"
         split = f", {self.splits} blocks a sum" if self.splits > 1 else ""
-        return f"block {rows} by {columns}, {ring}, {self.consumers} warpgroups{split}"
+        shared = f", {self.blocks} blocks a multiprocessor" if self.blocks > 1 else ""
+        return f"block {rows} by {columns}, {ring}, {self.consumers} warpgroups{split}{shared}"
 
 
-def construct_warpgroup(product: Product, device: Device, count: int) -> tuple[WarpgroupTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the copies refuse."""
+def construct_warpgroup(
+    product: Product, device: Device, count: int, work: StoreWork = BARE
+) -> tuple[WarpgroupTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the copies refuse.
+
+    ``work`` is what becomes of the sums.
+    """
     if not _can_be_multiplied(product, device) or not _can_be_copied(product):
         return ()
-    tiles = sorted(_tiles(product, device), key=lambda tile: tile.seconds)
+    timed = (
+        replace(tile, seconds=_seconds(product, device, tile, work))
+        for tile in _tiles(product, device)
+    )
+    tiles = sorted(timed, key=lambda tile: tile.seconds)
     near = [tile for tile in tiles if tile.seconds <= tiles[0].seconds * _NEAR_TIE]
     # Of equals the one that waits for nobody, then the one that asks the cache for least.
     near.sort(key=_preference)
@@ -207,9 +226,9 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
         columns = _box(product.right, width, LINE // element)
         if rows is None or columns is None:
             continue
-        for splits in _SPLITS:
-            shape = (consumers, instructions, width, splits)
-            tile = _tile(product, device, rows, columns, shape)
+        shape = (consumers, instructions, width)
+        for splits, blocks in _SHARES:
+            tile = _tile(product, device, rows, columns, (*shape, splits, blocks))
             if tile is not None:
                 yield tile
 
@@ -260,13 +279,15 @@ def _tile(
     device: Device,
     rows: tuple[int, ...],
     columns: tuple[int, ...],
-    shape: tuple[int, int, int, int],
+    shape: tuple[int, int, int, int, int],
 ) -> WarpgroupTile | None:
-    consumers, instructions, width, splits = shape
+    consumers, instructions, width, splits, blocks = shape
     row_tiles = math.prod(counts(product.left.free, rows))
     tiles = product.batches * row_tiles * math.prod(counts(product.right.free, columns))
     if splits > 1 and not _can_split(product, device, tiles, splits):
         return None
+    if tiles <= (blocks - 1) * device.multi_processor_count:
+        return None  # fewer blocks have as much to do each
     sum_dtype = _instructions(device)[_DTYPES[product.left.tensor.dtype]].acc_dtype
     if width > _WIDEST.get(sum_dtype, width):
         return None
@@ -280,20 +301,26 @@ def _tile(
         width=width,
         raster=min(row_tiles, max(1, 2048 // (ROWS * consumers * instructions))),
         splits=splits,
+        blocks=blocks,
         sum_dtype=sum_dtype,
-        grid=min(tiles * splits, device.multi_processor_count),
+        grid=min(tiles * splits, blocks * device.multi_processor_count),
         tiles=tiles,
         shared_bytes=0,
-        registers=width * instructions // 2 + 40,
+        registers=width * instructions // 2 + _OTHER_REGISTERS,
+        division=None,
         seconds=0.0,
     )
     fixed = math.prod(tile.store_shape) * 4 + BARRIER_BYTES
-    capacity = device.memory(MemoryLevel.SHARED).capacity
-    stages = min(_MOST_STAGES, (capacity - fixed) // tile.stage_bytes)
+    stages = min(_MOST_STAGES, (shared_capacity(device, blocks) - fixed) // tile.stage_bytes)
     if stages < _FEWEST_STAGES or fixed > STATIC_SHARED_LIMIT:
         return None
     tile = replace(tile, stages=stages, shared_bytes=stages * tile.stage_bytes + fixed)
-    return replace(tile, seconds=_seconds(product, device, tile))
+    launched = launched_registers(device, blocks, tile.block_size)
+    division = divide_registers(launched, blocks, consumers)
+    own = launched if division is None else division[1]
+    if own < tile.registers or launched < width // 2 + _OPERAND_REGISTERS:
+        return None
+    return replace(tile, division=division)
 
 
 def _can_split(product: Product, device: Device, tiles: int, splits: int) -> bool:
@@ -326,22 +353,31 @@ _STREAM = 1.32  # of the memory's
 _RING_SECONDS = 1.2e-6  # from asking for a chunk to its products' end
 _FIXED_SECONDS = 6.4e-6  # a launch from a cold start, the first chunk, the last stores
 _SPLIT_SECONDS = 0.55e-6  # two waits of a cluster, and adding its parts, for each doubling
-_STEP_POWER, _TOTAL_POWER = 4.0, 1.65
+_STEP_POWER, _TILE_POWER, _TOTAL_POWER = 4.0, 4.0, 1.65
 _NEAR_TIE = 1.01
 _NARROWEST = 64  # columns for which an instruction takes the time
 
 
-def _seconds(product: Product, device: Device, tile: WarpgroupTile) -> float:
-    """The time of the busiest multiprocessor and of the memory."""
+def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> float:
+    """The time of the busiest multiprocessor and of the memory.
+
+    Blocks that share a multiprocessor share its rates, but each waits on its own.
+    """
     units = device.multi_processor_count
     element = product.left.tensor.element_size
     products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
     rate = matrix_rate(device, product.left.tensor.dtype)
     multiply = 2 * products / (rate / units)
     fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * _FILL / units)
-    step = _norm(_STEP_POWER, multiply, fill, _RING_SECONDS / tile.stages)
+    step = _norm(
+        _STEP_POWER, tile.blocks * multiply, tile.blocks * fill, _RING_SECONDS / tile.stages
+    )
     turns = -(-tile.tiles * tile.splits // tile.grid)
-    busy = turns * chunks_each(product, tile.splits) * step
+    multiplied = chunks_each(product, tile.splits) * step
+    sums = tile.instructions * tile.width // 2
+    warps = tile.consumers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
+    stored = store_seconds(work, device, sums // tile.splits, warps)
+    busy = turns * _norm(_TILE_POWER, multiplied, stored)
     busy += _SPLIT_SECONDS * math.log2(tile.splits)
     stream = product.traffic / (device.read_bandwidth * _STREAM)
     return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, stream)

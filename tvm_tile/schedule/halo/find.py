@@ -126,11 +126,7 @@ class _Finder:
     def _step(self, number: int) -> Step | None:
         """What a block does with the sums of reduction ``number``."""
         made = self.reductions[number]
-        readers = [
-            block
-            for block in self.spatial
-            if any(l.source.same_as(made.body.buffer) for l in loads_in(block.body.value))
-        ]
+        readers = [block for block in self.spatial if _reads(block, made.body.buffer)]
         return read_step(readers[0], made) if len(readers) == 1 else None
 
     def _is_plain(self, product: Product, given: int) -> bool:
@@ -190,6 +186,10 @@ class _Finder:
         if not self.has_output:
             return plain_epilogue(block, last)
         return fused_epilogue(block, last, self.spatial[-1])
+
+
+def _reads(block: SBlock, buffer: Any) -> bool:
+    return any(load.source.same_as(buffer) for load in loads_in(block.body.value))
 
 
 def _sources(operator: Operator, product: Product, inner: Step) -> tuple[str | None, ...] | None:

@@ -106,7 +106,8 @@ def _store(block: Block, totals: Sums) -> None:
     """What becomes of the second product's sums, to the output."""
     found, tile = block.found, block.tile
     second, epilogue = found.halo.second, found.epilogue
-    assert second is not None and epilogue is not None, "there are totals"
+    assert second is not None, "there are totals"
+    assert epilogue is not None, "of the second product"
     boxes: dict[str, int] = {}
     origin: dict[str, Any] = {}
     for name, own, size in zip(found.places, block.origin, tile.box, strict=True):

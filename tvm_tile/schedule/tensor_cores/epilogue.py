@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ class Epilogue:
         value: what, with the sum as a load of ``sums``.
         sums: the reduction's output.
         axes: iteration variable -> what it is of the reduction's axes; others are 0.
+        together: neighbours along the sums' contiguous axis that lie side by side, four or two.
     """
 
     buffer: Any
@@ -32,6 +34,7 @@ class Epilogue:
     value: Any
     sums: Any
     axes: Mapping[Any, AffineIndex]
+    together: int = 4
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -56,6 +59,24 @@ class Epilogue:
         """Of parameters."""
         found = (load for expr in (self.value, *self.indices) for load in loads_in(expr))
         return [load for load in found if not load.source.same_as(self.sums)]
+
+    def keeps_together(self, column: str, count: int) -> bool:
+        """Whether the first so many sums along an axis are stored side by side."""
+        moved = {var: index.coefficient(column) for var, index in self.axes.items()}
+        first, last = (self._offset(moved, number) for number in (0, count - 1))
+        is_single = not any(moved.values())
+        return is_single or bool(sym.Analyzer().can_prove_equal(first + count - 1, last))
+
+    def _offset(self, moved: Mapping[Any, int], number: int) -> Any:
+        """Where in memory the sum goes that is so many along an axis, the others' values 0."""
+        values = {var: tirx.const(number * step) for var, step in moved.items()}
+        offset: Any = tirx.const(0, "int64")
+        for index, extent in zip(self.indices, self.buffer.ty.shape, strict=True):
+            at = tvm_ffi.structural_map(
+                index, [(tirx.Var, lambda v, known=values: _value(v, known))], order="post"
+            )
+            offset = offset * extent + at
+        return offset
 
     def at(
         self, place: Mapping[str, Any], total: Any, buffers: Mapping[str, Any]
@@ -132,10 +153,13 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
         if dimension.offset or extents.get(index) != _whole(terms, sizes):
             return None
         axes[index] = AffineIndex(terms)
-    is_whole = all(var in axes or extent == 1 for var, extent in extents.items())
-    if not is_whole or not _keeps_neighbours(store, axes, operator.write.contiguous_axis):
+    if not all(var in axes or extent == 1 for var, extent in extents.items()):
         return None
-    return Epilogue(store.buffer, tuple(store.indices), store.value, sums, axes)
+    epilogue = Epilogue(store.buffer, tuple(store.indices), store.value, sums, axes)
+    column = operator.write.contiguous_axis
+    if column is None or epilogue.keeps_together(column, epilogue.together):
+        return epilogue
+    return dataclasses.replace(epilogue, together=2) if epilogue.keeps_together(column, 2) else None
 
 
 def _whole(terms: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> int | None:
@@ -146,25 +170,6 @@ def _whole(terms: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> int | 
             return None
         count *= sizes[name]
     return count
-
-
-def _keeps_neighbours(
-    store: tirx.BufferStore, axes: Mapping[Any, AffineIndex], column: str | None
-) -> bool:
-    """Whether the first two sums of a row are stored side by side."""
-    moved = {var: index.coefficient(column) for var, index in axes.items() if column}
-    places = []
-    for first in range(2):
-        values = {var: tirx.const(first * moved.get(var, 0)) for var in axes}
-        place: Any = tirx.const(0, "int64")
-        for index, extent in zip(store.indices, store.buffer.ty.shape, strict=True):
-            at = tvm_ffi.structural_map(
-                index, [(tirx.Var, lambda v, known=values: _value(v, known))], order="post"
-            )
-            place = place * extent + at
-        places.append(place)
-    is_single = not any(moved.values())
-    return is_single or bool(sym.Analyzer().can_prove_equal(places[0] + 1, places[1]))
 
 
 def _value(var: Any, known: Mapping[Any, Any]) -> Any:

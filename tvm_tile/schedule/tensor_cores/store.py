@@ -140,19 +140,22 @@ class Store:
                 ib.buffer_store(self._output, value, indices)
 
     def _store_aligned(self, total: Callable[[Any], Any], column: Any, place: Place) -> None:
-        """One wide store; computed with wide loads, too, where TVM writes them."""
+        """Wide stores; computed with wide loads, too, where TVM writes them."""
+        together = self.epilogue.together
         if self.epilogue.is_vectorizable:
-            with ib.vectorized(QUAD) as v:
-                value, indices = self._value(total(v), column + v, place)
-                ib.buffer_store(self._output, value, indices)
+            for first in range(0, QUAD, together):
+                with ib.vectorized(together) as v:
+                    value, indices = self._value(total(first + v), column + first + v, place)
+                    ib.buffer_store(self._output, value, indices)
             return
         values = ib.alloc_buffer((QUAD,), str(self._output.ty.dtype), scope="local")
         for v in range(QUAD):
             value, _ = self._value(total(v), column + v, place)
             ib.buffer_store(values, value, [v])
-        with ib.vectorized(QUAD) as v:
-            _, indices = self._value(total(v), column + v, place)
-            ib.buffer_store(self._output, values[v], indices)
+        for first in range(0, QUAD, together):
+            with ib.vectorized(together) as v:
+                _, indices = self._value(total(first + v), column + first + v, place)
+                ib.buffer_store(self._output, values[first + v], indices)
 
     @property
     def _output(self) -> Any:

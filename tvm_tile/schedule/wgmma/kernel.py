@@ -52,7 +52,7 @@ _PTX_NAMES = {
 }
 # Sums' dtype -> its name, and the dtype by which TVM knows such registers.
 _PTX_SUMS = {"float32": ("f32", "float32"), "int32": ("s32", "uint32")}
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 40, 232
+_LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
 _INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
 
 
@@ -113,7 +113,7 @@ def write_kernel(
         rows = Boxed(product.left, tile.rows, tile.block_rows)
         columns = Boxed(product.right, tile.columns, tile.width)
         store = Store(rows, columns, epilogue, views, memory)
-        with ib.If(thread < WARPGROUP):
+        with ib.attr({_LEAST_BLOCKS: tile.blocks}), ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
             with ib.Else():
@@ -124,8 +124,8 @@ def write_kernel(
 def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
     product, tile, ring = kernel.product, kernel.tile, kernel.ring
     arriving = T.uint32(sum(side.size for side in kernel.sides))
-    if tile.consumers > 1:  # one has enough registers from the launch
-        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](_PRODUCER_REGISTERS))
+    if tile.division is not None:
+        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](tile.division[0]))
     with ib.If(kernel.thread == 0), ib.Then():
         turn = Turn(tile.stages)
 
@@ -152,8 +152,8 @@ def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
 
 def _consume(kernel: _Kernel, store: Store) -> None:
     product, tile, ring = kernel.product, kernel.tile, kernel.ring
-    if tile.consumers > 1:
-        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](_CONSUMER_REGISTERS))
+    if tile.division is not None:
+        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
     shape = (tile.instructions * tile.width // 2,)
     registers = ib.alloc_buffer(shape, _PTX_SUMS[tile.sum_dtype][1], scope="local")
     sums = ib.decl_buffer(shape, tile.sum_dtype, data=registers.data, scope="local")

@@ -14,6 +14,7 @@ from functools import partial
 
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.tensor_cores.found import Found, find_in
+from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
 from tvm_tile.tile.product import fold_window, spread_steps
 from tvm_tile.tile.warpgroup import (
@@ -32,9 +33,10 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
         return ()
     folded = fold_window(found.product, LINE // found.product.left.tensor.element_size)
     product = spread_steps(folded, LONGEST_STEP)
+    work = store_work(found.epilogue, product)
     return tuple(
         partial(_written, replace(found, product=product), tile)
-        for tile in construct_warpgroup(product, task.device, count)
+        for tile in construct_warpgroup(product, task.device, count, work)
     )
 
 

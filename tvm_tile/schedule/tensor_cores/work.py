@@ -1,0 +1,34 @@
+"""How much is to be done for each sum, as the model of tiles counts it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.store import QUAD
+from tvm_tile.tile.product import Product
+from tvm_tile.tile.store_work import StoreWork
+
+_CALL, _QUOTIENT = 16, 5  # instructions of a function, such as sigmoid's, and of a division
+_SIMPLE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)
+
+
+def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
+    """What an epilogue does with a sum of a product.
+
+    Rounding is not counted, nor is what finds a place.
+    """
+    weights: list[int] = []
+
+    def count(weight: int) -> Any:
+        return lambda node: weights.append(weight) if "float" in str(node.ty.dtype) else None
+
+    kinds = [(ir.Call, count(_CALL)), (tirx.Div, count(_QUOTIENT))]
+    simple = [(kind, count(1)) for kind in _SIMPLE]
+    tvm_ffi.structural_walk(epilogue.value, [*kinds, *simple], order="pre")
+    columns = product.right.free
+    is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
+    return StoreWork(operations=sum(weights), is_wide=is_wide)
