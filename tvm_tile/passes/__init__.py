@@ -23,6 +23,7 @@ from tvm_tile.passes.plan_function import (
 from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.schedule_tiles import ScheduleTiles, schedule_module, with_blocks_only
 from tvm_tile.passes.stored_plans import StoredPlans
+from tvm_tile.passes.widen_late import WidenLate
 
 __all__ = [
     "DLIGHT",
@@ -44,6 +45,7 @@ __all__ = [
     "Remembered",
     "ScheduleTiles",
     "StoredPlans",
+    "WidenLate",
     "given_name",
     "schedule_module",
     "take_first",
