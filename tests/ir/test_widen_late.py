@@ -12,9 +12,10 @@ from scheduled import relax_module
 from tvm import relax
 from tvm.relax import op
 
+from tvm_tile.build.lower import check_kernel
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes import WidenLate
+from tvm_tile.passes import WidenLate, schedule_module
 
 H200 = find_device("nvidia/h200")
 
@@ -81,7 +82,12 @@ def test_a_gated_unit_reads_half_precision() -> None:
         body,
         (Input((256, 64), "float16"), Input((64, 256), "float16"), Input((256,), "float16")),
     )
-    graphs = [extract(func) for func in prim_functions(case, H200).values()]
+    functions = prim_functions(case, H200)
+    graphs = [extract(func) for func in functions.values()]
     assert len(graphs) == 2
     dtypes = {t.dtype for g in graphs if g for t in (*g.inputs, *g.outputs)}
     assert dtypes == {"float16"}
+    scheduled, reports = schedule_module(tvm.IRModule(functions), H200)
+    (gate,) = (report.name for report in reports if report.rule == "elementwise")
+    # TVM writes no constants in vectors of eight float32.
+    check_kernel(scheduled[gate], H200)
