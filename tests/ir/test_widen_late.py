@@ -88,6 +88,7 @@ def test_a_gated_unit_reads_half_precision() -> None:
     dtypes = {t.dtype for g in graphs if g for t in (*g.inputs, *g.outputs)}
     assert dtypes == {"float16"}
     scheduled, reports = schedule_module(tvm.IRModule(functions), H200)
-    (gate,) = (report.name for report in reports if report.rule == "elementwise")
+    (gate,) = (report for report in reports if report.rule == "elementwise")
     # TVM writes no constants in vectors of eight float32.
-    check_kernel(scheduled[gate], H200)
+    assert gate.tile.endswith("thread 4")
+    check_kernel(scheduled[gate.name], H200)
