@@ -80,7 +80,7 @@ def test_a_gated_unit_reads_half_precision() -> None:
         "gate",
         "elementwise wgmma",
         body,
-        (Input((256, 64), "float16"), Input((64, 256), "float16"), Input((256,), "float16")),
+        (Input((4096, 64), "float16"), Input((64, 1024), "float16"), Input((1024,), "float16")),
     )
     functions = prim_functions(case, H200)
     graphs = [extract(func) for func in functions.values()]
