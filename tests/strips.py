@@ -1,5 +1,7 @@
 """Runs a kernel of strips in NumPy: all threads at once, and every place they touch is checked.
 
+Places of a vector must be neighbours in memory, the first at a multiple of their number.
+
 Such a kernel has no shared memory and no barriers, so threads may go in step.
 """
 
@@ -42,6 +44,7 @@ class Threads:
         self.registers: list[tuple[Any, np.ndarray]] = []
         self.variables: list[tuple[Any, Any]] = []
         self.count = 1
+        self.lane: tuple[int, int] | None = None
         self.run(func.body, np.ones(1, bool))
 
     def run(self, node: Any, active: np.ndarray) -> None:
@@ -59,10 +62,14 @@ class Threads:
         elif isinstance(node, tirx.For):
             for value in range(int(node.extent)):
                 self.variables.append((node.loop_var, value))
+                if node.kind == tirx.ForKind.VECTORIZED:
+                    self.lane = value, int(node.extent)
                 self.run(node.body, active)
                 self.variables.pop()
+            self.lane = None
         elif isinstance(node, tirx.IfThenElse):
-            self.run(node.then_case, active & self.value(node.condition, active))
+            holds = np.asarray(self.value(node.condition, active), bool)
+            self.run(node.then_case, active & holds)
         else:
             self._store(node, active)
 
@@ -95,7 +102,11 @@ class Threads:
         for own, array in self.registers:
             if own.same_as(buffer):
                 return array, (np.flatnonzero(active), *places)
-        return next(array for param, array in self.memory if param.same_as(buffer)), tuple(places)
+        array = next(array for param, array in self.memory if param.same_as(buffer))
+        if self.lane is not None and active.any():
+            place, count = self.lane
+            assert (np.ravel_multi_index(tuple(places), array.shape) % count == place).all(), buffer
+        return array, tuple(places)
 
     def value(self, expr: Any, active: np.ndarray) -> Any:
         """An expression in all threads; what inactive ones have is arbitrary."""
@@ -114,5 +125,8 @@ class Threads:
             condition = np.broadcast_to(self.value(expr.args[0], active), active.shape)
             one = self.value(expr.args[1], active & condition)
             return np.where(condition, one, self.value(expr.args[2], active & ~condition))
+        if isinstance(expr, ir.Call):
+            assert expr.op.name == "tirx.sigmoid", expr
+            return 1 / (1 + np.exp(-self.value(expr.args[0], active)))
         operate = _OPERATORS[type(expr)]
         return operate(self.value(expr.a, active), self.value(expr.b, active))

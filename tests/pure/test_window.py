@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 from tvm_tile.tile.strips import construct_strips
+from tvm_tile.tile.vectors import ONE_BY_ONE, vectors_of
 from tvm_tile.tile.window import WindowTile, window_of
 
 H200 = find_device("nvidia/h200")
@@ -155,3 +158,58 @@ def test_the_contiguous_axis_is_taken_where_no_other_slides() -> None:
     assert window is not None
     assert (window.axis, window.tap, window.column) == ("x", "r", "")
     assert math.prod((window.size, window.stride, window.dilation)) == 4
+
+
+def accesses(
+    axes: str, data: tuple[int, ...], window: int, offset: int, dtype: str
+) -> tuple[Operator, Access]:
+    """A depthwise sum over channels last (``xc``) or first (``cx``), and what lies in memory."""
+    extents = {"x": 64, "c": 16}
+    spatial = tuple(Axis(name, extents[name]) for name in axes)
+    at = {"x": index(x=1, r=1), "c": index(c=1)}
+    padded = Tensor(
+        "pad",
+        tuple(e + window - 1 if n == "x" else e for n, e in zip(axes, data, strict=True)),
+        "float16",
+    )
+    read = Access(padded, tuple(at[name] for name in axes), is_computed=True)
+    write = Access(
+        Tensor("out", tuple(extents[n] for n in axes), dtype), tuple(index(**{n: 1}) for n in axes)
+    )
+    operator = Operator("sum", (*spatial, Axis("r", window, True)), (read,), write, 2)
+    moved = tuple(replace(at[n], offset=offset) if n == "x" else at[n] for n in axes)
+    return operator, Access(Tensor("data", data, "float16"), moved)
+
+
+@pytest.mark.parametrize(
+    ("axes", "data", "offset", "dtype", "expected"),
+    [
+        ("cx", (16, 64), -15, "float16", [("x", 8, 1), ("x", 4, 1), ("x", 2, 1)]),
+        ("cx", (16, 64), -3, "float32", [("x", 4, 1), ("x", 2, 1)]),
+        ("cx", (16, 62), -2, "float16", [("x", 2, 0)]),  # rows begin at even places only
+        ("cx", (16, 61), -2, "float16", []),
+        ("xc", (64, 16), -3, "float16", [("c", 8, 0), ("c", 4, 0), ("c", 2, 0)]),
+        ("xc", (64, 10), -3, "float16", [("c", 2, 0)]),
+    ],
+)
+def test_vectors_lie_in_rows_as_a_whole(
+    axes: str, data: tuple[int, ...], offset: int, dtype: str, expected: list[tuple[str, int, int]]
+) -> None:
+    operator, source = accesses(axes, data, 1 - 2 * offset, offset, dtype)
+    first, *found = vectors_of(operator, "x", 1, (source,))
+    assert first == ONE_BY_ONE
+    assert [(v.axis, v.count, v.lead) for v in found] == expected
+    assert list(vectors_of(operator, "x", 1, (None,))) == [ONE_BY_ONE]
+
+
+def test_half_precision_is_moved_in_vectors() -> None:
+    operator, source = accesses("cx", (16, 64), 31, -15, "float16")
+    tiles = construct_strips(operator, H200, operator.traffic, sources=(source,))
+    alone = construct_strips(operator, H200, operator.traffic)
+    assert tiles[0].vectors.axis == "x"
+    assert tiles[0].strip % tiles[0].vectors.count == 0
+    assert tiles[0].seconds < alone[0].seconds
+    # Rows of one vector are read together, whatever comes before the first.
+    held = [tiles[0].place_in_vector(row) for row in range(tiles[0].rows)]
+    assert held[0] == tiles[0].vectors.lead
+    assert all((b - a) % tiles[0].vectors.count == 1 for a, b in itertools.pairwise(held))

@@ -24,6 +24,7 @@ from tvm_tile.passes.plan_function import (
 from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.schedule_tiles import ScheduleTiles, schedule_module, with_blocks_only
 from tvm_tile.passes.stored_plans import StoredPlans
+from tvm_tile.passes.widen_late import WidenLate
 
 __all__ = [
     "DLIGHT",
@@ -46,6 +47,7 @@ __all__ = [
     "Remembered",
     "ScheduleTiles",
     "StoredPlans",
+    "WidenLate",
     "content_of",
     "given_name",
     "is_joined",

@@ -16,12 +16,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import tvm_ffi
+from tvm import tirx
 from tvm.s_tir import Schedule
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
@@ -47,7 +51,9 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
 def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
     block = sch.get(sch.get_sblock(name))
     operator = extract_operator(block)
-    tiles = construct_plain(operator, device) if operator else (_opaque(sch, name, device),)
+    tiles: tuple[PlainTile, ...] = (_opaque(sch, name, device),)
+    if operator is not None:
+        tiles = construct_plain(operator, device, between=_widest_between(block.body.value))
     output = read_output(block)
     if output is None:
         return tiles
@@ -57,6 +63,14 @@ def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
         for vector in {tile.vector for tile in tiles}
     }
     return tuple(replace(tile, seconds=max(tile.seconds, flat[tile.vector])) for tile in tiles)
+
+
+def _widest_between(value: Any) -> int:
+    """Bytes of the widest floating-point number that an expression casts to."""
+    casts: list[tirx.Cast] = []
+    tvm_ffi.structural_walk(value, (tirx.Cast, casts.append), order="pre")
+    dtypes = [str(cast.ty.dtype) for cast in casts]
+    return max((element_size(dtype) for dtype in dtypes if "float" in dtype), default=1)
 
 
 def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -80,6 +81,26 @@ def _clamped(value: Any) -> Any:
     if not implies(functools.reduce(tirx.all, implied), condition):
         inside = tirx.all(inside, condition)
     return tirx.Select(inside, clamped, outer)
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """What a block that only pads stores: ``load`` if ``condition`` holds, else ``outside``."""
+
+    condition: Any
+    load: Any
+    outside: Any
+
+
+def padding_of(block: SBlock) -> Padding | None:
+    """``None`` if a block does anything else."""
+    value = block.body.value
+    if not (isinstance(value, ir.Call) and value.op.same_as(_IF)):
+        return None
+    condition, load, outside = value.args
+    if not isinstance(load, ir.TensorLoad) or not isinstance(outside, _CONSTANTS):
+        return None
+    return Padding(condition, load, outside)
 
 
 def implies(premise: Any, conclusion: Any) -> bool:

@@ -6,6 +6,7 @@ compiler know of each which outputs it is added to, and whether it can lie outsi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,9 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.extract import loads_in
-from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.guards import substituted
-from tvm_tile.schedule.padding import implies
+from tvm_tile.schedule.padding import implies, padding_of
+from tvm_tile.schedule.window_blocks import Blocks
 from tvm_tile.tile.window import Line, WindowTile
 
 Values = Mapping[str, Any]
@@ -29,22 +30,19 @@ _IF = ir.Op.get("prim.if_then_else")
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """The parts of a function that sums windows.
+class Held:
+    """What a thread has of an access that slides.
 
     Attributes:
-        func: the whole.
-        operator: the sum.
-        main: its block.
-        producers: blocks that pad what slides.
-        after: the block that takes each sum to the output, if that is more than a copy.
+        line: the row.
+        buffer: registers for a row, as the sum takes its elements.
+        vectors: registers for what is read at once, as it lies in memory; ``None`` where each
+            element is read by itself.
     """
 
-    func: tirx.PrimFunc
-    operator: Operator
-    main: SBlock
-    producers: tuple[SBlock, ...]
-    after: SBlock | None
+    line: Line
+    buffer: Any
+    vectors: Any
 
 
 def write_strips(blocks: Blocks, tile: WindowTile) -> tirx.PrimFunc:
@@ -62,10 +60,26 @@ class _Writer:
         self.summed = blocks.main.writes[0].source
         own = [tile.own(axis.name) for axis in self.spatial]
         self.sums = _registers("sums", own, str(self.summed.ty.dtype))
-        self.lines = [
-            (line, _registers(f"line_{i}", line.extents, self.line_type(line)))
-            for i, line in enumerate(tile.lines)
-        ]
+        self.lines = [self.held(line, f"line_{i}") for i, line in enumerate(tile.lines)]
+        # What is stored at once, in the output's type.
+        self.stored = _registers("stored", [tile.vectors.count], str(self.output.ty.dtype))
+
+    @property
+    def output(self) -> Any:
+        """The tensor that the kernel writes."""
+        after = self.blocks.after
+        return self.summed if after is None else after.body.buffer
+
+    def held(self, line: Line, name: str) -> Held:
+        """Registers for the rows of an access."""
+        buffer = _registers(name, line.extents, self.line_type(line))
+        if self.tile.vectors.count == 1:
+            return Held(line, buffer, None)
+        extents = list(line.extents)
+        extents[line.lane] = self.tile.vectors.count
+        producer = self.blocks.producer_of(line.read.tensor.name)
+        source = loads_in(producer.body.value)[0] if producer else self.load_of(line)
+        return Held(line, buffer, _registers(f"{name}_vectors", extents, str(source.ty.dtype)))
 
     def line_type(self, line: Line) -> str:
         """What registers hold: the element as the sum takes it, widened once for all outputs."""
@@ -95,7 +109,9 @@ class _Writer:
             axis = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
             bounds = (self.number(0), self.number(extent))
             body = tirx.For(var, *bounds, tirx.ForKind.THREAD_BINDING, body, axis)
-        registers = [self.sums, *(buffer for _, buffer in self.lines)]
+        registers = [self.sums, *(held.buffer for held in self.lines)]
+        if tile.vectors.count > 1:
+            registers += [self.stored, *(held.vectors for held in self.lines)]
         return SBlockRealize([], True, SBlock([], [], [], "root", body, None, registers))
 
     def origin(self, flat: Any) -> tuple[dict[str, Any], Any]:
@@ -123,40 +139,92 @@ class _Writer:
             taps = tile.taps(row)
             if not taps:
                 continue
-            for line, buffer in self.lines:
-                yield self.read(line, buffer, origin, row)
+            for line in self.lines:
+                yield from self.read(line, origin, row)
             yield self.add(origin, row, taps)
             if taps[-1] == tile.window.size - 1 and not tile.stores_late:
-                yield self.store(origin, (row - taps[-1]) // tile.step)
+                yield from self.store(origin, (row - taps[-1]) // tile.step)
         if tile.stores_late:
-            yield from (self.store(origin, finished) for finished in range(tile.strip))
+            for finished in range(tile.strip):
+                yield from self.store(origin, finished)
 
-    def read(self, line: Line, buffer: Any, origin: Values, row: int) -> Any:
+    def read(self, held: Held, origin: Values, row: int) -> Iterator[Any]:
         """One row of what slides, into registers."""
-        loops = [(self.var(f"at_{d}"), extent) for d, extent in enumerate(line.extents)]
+        loops = self.loops_over(held.line.extents)
+        at = [var for var, _ in loops]
+        if held.vectors is None:
+            value = self.element(held.line, at, origin, row)
+        else:
+            element = self.tile.place_in_vector(row)
+            if row == 0 or element == 0:
+                yield self.read_vectors(held, origin, row - element)
+            places = list(at)
+            if self.tile.are_rows_neighbours:
+                places[held.line.dimension] = self.number(element)
+            value = tirx.BufferLoad(held.vectors, places)
+        if str(held.buffer.ty.dtype) != str(value.ty.dtype):
+            value = tirx.Cast(held.buffer.ty.dtype, value)
+        yield self.nest(loops, tirx.BufferStore(held.buffer, value, at))
+
+    def element(self, line: Line, at: Sequence[Any], origin: Values, row: int) -> Any:
+        """One element of a row, or of its padding."""
+        places, guards = self.places_of(line, at, origin, row)
+        load = self.load_of(line)
+        value: Any = tirx.BufferLoad(load.source, places)
+        producer = self.blocks.producer_of(line.read.tensor.name)
+        if producer:
+            value = substituted(producer.body.value, self.pairs(producer, places))
+        for guard in guards:
+            value = tirx.if_then_else(guard, value, tirx.const(0, load.ty.dtype))
+        return value
+
+    def read_vectors(self, held: Held, origin: Values, row: int) -> Any:
+        """A row, or as many as a vector holds from ``row`` on, a vector at a time.
+
+        A vector lies within the tensor or without as a whole: its first element tells.
+        """
+        line, vectors = held.line, held.vectors
+        loops = self.loops_over(vectors.ty.shape)
+        at = [var for var, _ in loops]
+        lane, _ = loops.pop(line.lane)
+        first = [self.number(0) if var is lane else var for var in at]
+        places, _ = self.places_of(line, at, origin, row)
+        tested, guards = self.places_of(line, first, origin, row)
+        value: Any = tirx.BufferLoad(self.load_of(line).source, places)
+        outside = tirx.const(0, vectors.ty.dtype)
+        producer = self.blocks.producer_of(line.read.tensor.name)
+        if producer and (padding := padding_of(producer)):
+            value = substituted(padding.load, self.pairs(producer, places))
+            outside = padding.outside
+            guards.append(substituted(padding.condition, self.pairs(producer, tested)))
+
+        def stored(what: Any) -> Any:
+            return self.vector(lane, tirx.BufferStore(vectors, what, at))
+
+        body = stored(value)
+        if guards:
+            inside = functools.reduce(tirx.all, guards)
+            body = tirx.SeqStmt([stored(outside), tirx.IfThenElse(inside, body, None)])
+        return self.nest(loops, body)
+
+    def places_of(
+        self, line: Line, at: Sequence[Any], origin: Values, row: int
+    ) -> tuple[list[Any], list[Any]]:
+        """Where the tensor has an element of a row, and what must hold for it to be there."""
         load, start = self.load_of(line), self.values(origin)
-        producer = next(
-            (p for p in self.blocks.producers if p.writes[0].source.same_as(load.source)), None
-        )
+        producer = self.blocks.producer_of(line.read.tensor.name)
         places, guards = [], []
-        for dimension, (own, _) in enumerate(loops):
+        for dimension, own in enumerate(at):
             offset = own * line.scales[dimension]
             if dimension == line.dimension:
                 offset = self.number(row * self.tile.spacing)
+                offset = offset + own if self.tile.are_rows_neighbours else offset
             place = substituted(load.indices[dimension], start) + offset
             places.append(place)
             safe, extent = line.safe[dimension], line.read.tensor.shape[dimension]
             if safe is not None and not (producer and _pads(producer, dimension, extent)):
                 guards.append(tirx.any(offset < self.number(safe), place < self.number(extent)))
-        value: Any = tirx.BufferLoad(load.source, places)
-        if producer:
-            pairs = [(v.var, p) for v, p in zip(producer.iter_vars, places, strict=True)]
-            value = substituted(producer.body.value, pairs)
-        for guard in guards:
-            value = tirx.if_then_else(guard, value, tirx.const(0, load.ty.dtype))
-        if str(buffer.ty.dtype) != str(load.ty.dtype):
-            value = tirx.Cast(buffer.ty.dtype, value)
-        return self.nest(loops, tirx.BufferStore(buffer, value, [var for var, _ in loops]))
+        return places, guards
 
     def add(self, origin: Values, row: int, taps: Sequence[int]) -> Any:
         """Add a row to each output whose window holds it, as one of its ``taps``."""
@@ -177,9 +245,9 @@ class _Writer:
         def visit(load: ir.TensorLoad) -> Any:
             if load.source.same_as(self.summed):
                 return tirx.BufferLoad(self.sums, places)
-            for line, buffer in self.lines:
-                if str(load.source.name) == line.read.tensor.name:
-                    return tirx.BufferLoad(buffer, self.within(line, local))
+            for held in self.lines:
+                if str(load.source.name) == held.line.read.tensor.name:
+                    return tirx.BufferLoad(held.buffer, self.within(held.line, local))
             return load
 
         value = tvm_ffi.structural_map(main.body.value, (ir.TensorLoad, visit), order="post")
@@ -197,34 +265,60 @@ class _Writer:
             places.append(place)
         return places
 
-    def store(self, origin: Values, finished: int) -> Any:
-        """Take a finished output of the strip, in all columns, to global memory."""
-        axis = self.tile.window.axis
-        places, loops = self.own_places({axis})
-        places[[a.name for a in self.spatial].index(axis)] = self.number(finished)
-        whole = [origin[a.name] + p for a, p in zip(self.spatial, places, strict=True)]
-        overhanging = [
-            place < a.extent
-            for a, place in zip(self.spatial, whole, strict=True)
-            if a.extent % self.tile.own(a.name)
-        ]
+    def store(self, origin: Values, finished: int) -> Iterator[Any]:
+        """Take a finished output of the strip, in all columns, to global memory.
+
+        Where vectors lie along the strip, the last output of one takes the others along.
+        """
+        tile, axis = self.tile, self.tile.window.axis
+        lane, count = tile.vectors.axis, tile.vectors.count
+        if tile.are_rows_neighbours and (finished + 1) % count:
+            return
+        places, loops = self.own_places({axis, lane})
+        names = [a.name for a in self.spatial]
+        places[names.index(axis)] = self.number(finished)
+        if count == 1:
+            body = self.store_at(origin, places, self.finished(origin, places))
+            yield self.nest(loops, self.guarded(origin, places, body))
+            return
+        at = names.index(lane)
+        places[at] = self.number(finished + 1 - count if lane == axis else 0)
+        each, together = self.var("each"), self.var("together")
+        one, all_ = ([*places[:at], places[at] + v, *places[at + 1 :]] for v in (each, together))
+        rounded = tirx.BufferStore(self.stored, self.finished(origin, one), [each])
+        store = self.store_at(origin, all_, tirx.BufferLoad(self.stored, [together]))
+        body = tirx.SeqStmt([self.nest([(each, count)], rounded), self.vector(together, store)])
+        yield self.nest(loops, self.guarded(origin, places, body))
+
+    def finished(self, origin: Values, places: Sequence[Any]) -> Any:
+        """The output that a finished sum becomes."""
         value: Any = tirx.BufferLoad(self.sums, places)
         after = self.blocks.after
         if after is None:
-            body: Any = tirx.BufferStore(self.summed, value, whole)
-        else:
-            sums = value
-            value = tvm_ffi.structural_map(
-                after.body.value,
-                (ir.TensorLoad, lambda load: sums if load.source.same_as(self.summed) else load),
-                order="post",
-            )
-            pairs = [(v.var, p) for v, p in zip(after.iter_vars, whole, strict=True)]
-            indices = [substituted(index, pairs) for index in after.body.indices]
-            body = tirx.BufferStore(after.body.buffer, substituted(value, pairs), indices)
-        for test in overhanging:
-            body = tirx.IfThenElse(test, body, None)
-        return self.nest(loops, body)
+            return value
+        whole = [origin[a.name] + p for a, p in zip(self.spatial, places, strict=True)]
+        result = tvm_ffi.structural_map(
+            after.body.value,
+            (ir.TensorLoad, lambda load: value if load.source.same_as(self.summed) else load),
+            order="post",
+        )
+        return substituted(result, self.pairs(after, whole))
+
+    def store_at(self, origin: Values, places: Sequence[Any], value: Any) -> Any:
+        """The store of the output whose sum is at ``places``."""
+        whole = [origin[a.name] + p for a, p in zip(self.spatial, places, strict=True)]
+        after = self.blocks.after
+        if after is not None:
+            pairs = self.pairs(after, whole)
+            whole = [substituted(index, pairs) for index in after.body.indices]
+        return tirx.BufferStore(self.output, value, whole)
+
+    def guarded(self, origin: Values, places: Sequence[Any], body: Any) -> Any:
+        """``body`` for outputs that are not behind the tensor's end."""
+        for axis, place in zip(self.spatial, places, strict=True):
+            if axis.extent % self.tile.own(axis.name):
+                body = tirx.IfThenElse(origin[axis.name] + place < axis.extent, body, None)
+        return body
 
     def own_places(
         self, without: frozenset[str] | set[str] = frozenset()
@@ -245,12 +339,25 @@ class _Writer:
         axes = zip(self.blocks.main.iter_vars, self.blocks.operator.axes, strict=True)
         return [(v.var, values.get(axis.name, self.number(0))) for v, axis in axes]
 
+    def pairs(self, block: SBlock, places: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """The variables of a block, and where it is."""
+        return [(v.var, place) for v, place in zip(block.iter_vars, places, strict=True)]
+
+    def loops_over(self, extents: Sequence[Any]) -> Loops:
+        """A loop for each dimension of registers."""
+        return [(self.var(f"at_{d}"), int(extent)) for d, extent in enumerate(extents)]
+
     def nest(self, loops: Loops, body: Any) -> Any:
         """Unrolled loops around ``body``."""
         for var, extent in reversed(loops):
             bounds = (self.number(0), self.number(extent))
             body = tirx.For(var, *bounds, tirx.ForKind.UNROLLED, body)
         return body
+
+    def vector(self, var: Any, body: Any) -> Any:
+        """``body`` for all elements of a vector at once."""
+        bounds = (self.number(0), self.number(self.tile.vectors.count))
+        return tirx.For(var, *bounds, tirx.ForKind.VECTORIZED, body)
 
     def var(self, name: str) -> Any:
         return tirx.Var(name, self.index_type)

@@ -52,10 +52,19 @@ class PlainTile:
         return cls(points, threads, vector, seconds + device.launch_latency)
 
 
-def construct_plain(operator: Operator, device: Device) -> tuple[PlainTile, ...]:
-    """Tiles of an element-wise operator, best first; the others vary its vector and its block."""
+def construct_plain(
+    operator: Operator, device: Device, *, between: int = 1
+) -> tuple[PlainTile, ...]:
+    """Tiles of an element-wise operator, best first; the others vary its vector and its block.
+
+    Args:
+        operator: what to compute.
+        device: what the tiles are for.
+        between: bytes of the widest number that it computes with on the way.
+    """
     points = math.prod(axis.extent for axis in operator.spatial_axes)
-    widest = flat_vector_elements(operator)
+    # TVM computes in vectors, too, and has no constants in longer ones.
+    widest = math.gcd(flat_vector_elements(operator), VECTOR_BYTES // between)
     vector = widest
     while vector > 1 and points < vector * _THREADS[-1] * device.multi_processor_count:
         vector //= 2

@@ -16,6 +16,7 @@ import numpy as np
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, occupancy, sectors_touched
+from tvm_tile.tile.vectors import Vectors, vectors_of
 from tvm_tile.tile.window import Window, WindowTile, window_of
 
 _MAX_UNROLLED = 1400  # operations of a thread: its code should stay in the instruction cache
@@ -47,45 +48,57 @@ _OVERLAP = 2.8  # exponent with which what bounds a kernel adds up
 
 
 def construct_strips(
-    operator: Operator, device: Device, traffic: int, *, divides: bool = False
+    operator: Operator,
+    device: Device,
+    traffic: int,
+    *,
+    divides: bool = False,
+    sources: tuple[Access | None, ...] = (),
 ) -> tuple[WindowTile, ...]:
     """Tiles, best first; empty if nothing slides.
 
     Args:
-        operator: the sum. The element types of its reads are those in memory.
+        operator: the sum. The element types of its reads are those in memory; its write is there.
         device: what the tiles are for.
         traffic: bytes that cross global memory at least.
         divides: whether sums are divided, or treated so, before they are stored. A division
             branches, where it meets denormals, and the compiler reads no row ahead of a branch.
+        sources: what slides as it lies in memory, as :func:`vectors_of` takes it; without, each
+            element is read and stored by itself.
     """
     window = window_of(operator)
     if window is None:
         return ()
     tiles = (
         _with_cost(replace(tile, stores_late=divides), device, traffic)
-        for tile in _tiles(operator, window, device)
+        for vectors in vectors_of(operator, window.axis, window.stride, sources)
+        for tile in _tiles(operator, window, vectors, device)
     )
     fitting = (tile for tile in tiles if math.isfinite(tile.seconds))
     ranked = sorted(fitting, key=lambda tile: tile.seconds)
     near = sum(tile.seconds <= (1 + _NEAR_TIE) * ranked[0].seconds for tile in ranked)
     # Of near ties the one with most threads: what the model leaves out punishes long strips.
-    ranked[:near] = sorted(ranked[:near], key=lambda tile: tile.strip * tile.columns)
+    ranked[:near] = sorted(ranked[:near], key=lambda tile: tile.outputs)
     return tuple(ranked)
 
 
-def _tiles(operator: Operator, window: Window, device: Device) -> Iterator[WindowTile]:
+def _tiles(
+    operator: Operator, window: Window, vectors: Vectors, device: Device
+) -> Iterator[WindowTile]:
     extents = {axis.name: axis.extent for axis in operator.spatial_axes}
     depth = math.prod(axis.extent for axis in operator.reduce_axes)
     along = extents[window.axis]
     # About equal shares of the axis. Windows with gaps share no rows with their neighbours.
     strips = {-(-along // count) for count in range(1, along + 1)} if window.dilation == 1 else {1}
+    if vectors.axis == window.axis:
+        whole = {-(-strip // vectors.count) * vectors.count for strip in strips}
+        strips = whole if window.dilation == 1 else set()
     for strip in sorted(strips):
         for columns in _COLUMNS if window.column else (1,):
-            outputs = strip * columns
-            is_long = outputs > 1 and outputs * depth > _MAX_UNROLLED
+            tile = WindowTile(operator, window, strip, columns, _FEW_THREADS, vectors)
+            is_long = tile.outputs > 1 and tile.outputs * depth > _MAX_UNROLLED
             if is_long or columns > extents.get(window.column, 1):
                 continue
-            tile = WindowTile(operator, window, strip, columns, _FEW_THREADS)
             yield from _blocks(tile, device)
 
 
@@ -99,7 +112,7 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     """The slowest of memory, the caches, issue and latency counts most."""
     operator = tile.operator
     depth = math.prod(axis.extent for axis in operator.reduce_axes)
-    outputs = tile.strip * tile.columns
+    outputs, vector = tile.outputs, tile.vectors.count
     others = [read for read in operator.reads if read not in tile.window.reads]
     fixed = _loads(tile, others)
     moving = _loads(tile, tile.window.reads)
@@ -109,16 +122,18 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     if not resident:
         return replace(tile, registers=registers)
 
-    loads = sum(count for _, count in (*moving, *fixed))
+    loads = sum(count for _, count in moving) / vector + sum(count for _, count in fixed)
     widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
-    tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile)
-    slots = outputs * (depth + _STORE_SLOTS) + loads * _LOAD_SLOTS + _START_SLOTS
+    tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile) / vector
+    slots = outputs * (depth + _STORE_SLOTS / vector) + loads * _LOAD_SLOTS + _START_SLOTS
     slots += outputs * _DIVISION_SLOTS if tile.stores_late else 0
     slots += tested * _TEST_SLOTS + widened * _CONVERT_SLOTS
-    sectors = sum(count * (_REQUEST + _sectors(tile, r)) for r, count in (*moving, *fixed))
-    sectors += outputs * (_REQUEST + _sectors(tile, operator.write))
+    sectors = sum(count * (_REQUEST + _sectors(tile, r, 1)) for r, count in fixed)
+    sectors += sum(count / vector * (_REQUEST + _sectors(tile, r, vector)) for r, count in moving)
+    sectors += outputs / vector * (_REQUEST + _sectors(tile, operator.write, vector))
     warps = tile.grid * tile.threads / device.warp_size / device.multi_processor_count
-    batches = tile.rows / _ROWS_IN_FLIGHT
+    together = vector if tile.are_rows_neighbours else 1
+    batches = tile.rows / together / _ROWS_IN_FLIGHT
     alone = _BLOCK_LATENCY + batches * _ROW_LATENCY + slots
     waves = tile.grid / (resident * device.multi_processor_count)
     rate = clock(device)
@@ -155,14 +170,14 @@ def _tested_rows(tile: WindowTile) -> int:
 
 def _registers(tile: WindowTile, fixed: int) -> int:
     kept = tile.strip if tile.stores_late else -(-tile.window.size // tile.step)
-    unfinished = kept * tile.columns
+    unfinished = kept * tile.outputs // tile.strip
     lines = sum(math.prod(line.extents) for line in tile.lines)
     needed = _REGISTERS_BESIDES + fixed + unfinished + lines
     return min(255, max(_LEAST_REGISTERS, -(-needed // 8) * 8))
 
 
-def _sectors(tile: WindowTile, access: Access) -> float:
-    """Sectors that a warp touches when its threads each move one element."""
+def _sectors(tile: WindowTile, access: Access, vector: int) -> float:
+    """Sectors that a warp touches when its threads each move one vector."""
     size = access.tensor.element_size
     strides = access.strides
     rest = np.arange(32)
@@ -172,7 +187,7 @@ def _sectors(tile: WindowTile, access: Access) -> float:
         threads = -(-axis.extent // own)
         address += rest % threads * own * strides.get(axis.name, 0) * size
         rest //= threads
-    return float(sectors_touched(np.sort(address), size))
+    return float(sectors_touched(np.sort(address), size * vector))
 
 
 def _cached(tile: WindowTile, traffic: int) -> float:
@@ -187,5 +202,6 @@ def _cached(tile: WindowTile, traffic: int) -> float:
     once = traffic - tile.operator.write.tensor.size
     read = once + again * sum(min(read.tensor.size, traffic) for read in tile.window.reads)
     outputs = math.prod(axis.extent for axis in axes)
-    stored = outputs / 32 * _sectors(tile, tile.operator.write) * SECTOR
+    vector = tile.vectors.count
+    stored = outputs / vector / 32 * _sectors(tile, tile.operator.write, vector) * SECTOR
     return read / _CACHE_SHARE + stored / _STORE_SHARE

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
+from tvm_tile.tile.vectors import ONE_BY_ONE, Vectors
 
 _MAX_WINDOW = 128  # points of a sum that one thread adds up alone
 
@@ -45,6 +46,7 @@ class Line:
         dimension: the dimension of the tensor in which row follows row.
         extents: places in each dimension of the tensor; one in ``dimension``.
         scales: elements of the tensor from one place to the next.
+        lane: the dimension along which the elements of a vector lie.
         safe: in each dimension, the offset from which on a strip that overhangs the output may
             read behind the tensor's end; ``None`` where no strip does.
     """
@@ -53,6 +55,7 @@ class Line:
     dimension: int
     extents: tuple[int, ...]
     scales: tuple[int, ...]
+    lane: int
     safe: tuple[int | None, ...]
 
 
@@ -66,6 +69,7 @@ class WindowTile:
         strip: neighbouring outputs of a thread along the window's axis.
         columns: the same along its column.
         threads: of a block.
+        vectors: of how many elements, and along which axis, a thread's reads and stores are.
         stores_late: whether a thread stores when all its sums are finished, not each by itself.
         seconds: predicted time.
         registers: of a thread, predicted.
@@ -76,6 +80,7 @@ class WindowTile:
     strip: int
     columns: int
     threads: int
+    vectors: Vectors = ONE_BY_ONE
     stores_late: bool = False
     seconds: float = math.inf
     registers: int = 0
@@ -84,7 +89,14 @@ class WindowTile:
         """Outputs of a thread along an axis."""
         if axis == self.window.axis:
             return self.strip
-        return self.columns if axis == self.window.column else 1
+        if axis == self.window.column:
+            return self.columns
+        return self.vectors.count if axis == self.vectors.axis else 1
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of a thread."""
+        return math.prod(self.own(axis.name) for axis in self.operator.spatial_axes)
 
     @property
     def workers(self) -> int:
@@ -127,13 +139,26 @@ class WindowTile:
 
     def is_local(self, axis: str) -> bool:
         """Whether a thread goes along an axis within one row."""
-        return axis == self.window.column or (
-            axis != self.window.tap and any(axis == r.name for r in self.operator.reduce_axes)
-        )
+        if axis in (self.window.axis, self.window.tap):
+            return False
+        reduce = {summed.name for summed in self.operator.reduce_axes}
+        return axis in reduce or axis in (self.window.column, self.vectors.axis)
+
+    @property
+    def are_rows_neighbours(self) -> bool:
+        """Whether vectors lie along the strip, so that one holds several rows."""
+        return self.vectors.axis == self.window.axis
+
+    def place_in_vector(self, row: int) -> int:
+        """Which element a row is of the vector that holds it."""
+        if not self.are_rows_neighbours:
+            return 0
+        return (row + self.vectors.lead) % self.vectors.count
 
     def describe(self) -> str:
         """One line for people."""
-        return f"strip {self.strip} x {self.columns}"
+        strip = f"strip {self.strip} x {self.columns}"
+        return strip if self.vectors.count == 1 else f"{strip}, vectors of {self.vectors.count}"
 
 
 def window_of(operator: Operator) -> Window | None:
@@ -206,6 +231,8 @@ def _along(axis: Axis, column: str, operator: Operator, reads: tuple[Access, ...
 def _line(tile: WindowTile, read: Access) -> Line:
     reach = {axis.name: axis.extent for axis in tile.operator.reduce_axes}
     reach[tile.window.column] = tile.columns
+    lane = tile.vectors.axis
+    reach[lane] = tile.own(lane)
     last = {
         axis.name: (axis.extent - 1) // tile.own(axis.name) * tile.own(axis.name)
         for axis in tile.operator.spatial_axes
@@ -226,4 +253,5 @@ def _line(tile: WindowTile, read: Access) -> Line:
         extents.append(extent)
         scales.append(scale)
         safe.append(None if furthest < room else room)
-    return Line(read, dimension, tuple(extents), tuple(scales), tuple(safe))
+    at = next((d for d, index in enumerate(read.indices) if index.coefficient(lane)), 0)
+    return Line(read, dimension, tuple(extents), tuple(scales), at, tuple(safe))

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir import SBlock
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.halo.step import Step, read_step
@@ -80,7 +81,7 @@ def find_halo(task: Task) -> Found | None:
     sums = task.graph.reductions
     if len(sums) not in (2, 3) or not is_contraction(sums[0]):
         return None
-    sch = Schedule(task.func)
+    sch = start_schedule(task.func)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.outputs) > 1 or len(form.reductions) != len(sums):
         return None
