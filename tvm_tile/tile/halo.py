@@ -252,7 +252,7 @@ def _tiles(halo: Halo, device: Device) -> Iterator[HaloTile]:
 
 def _boxes(halo: Halo) -> Iterator[tuple[int, ...]]:
     """Windows of a tile, more than one only along the last two dimensions."""
-    sides = [(1,) for _ in halo.rows[:-2]]
+    sides: list[tuple[int, ...]] = [(1,) for _ in halo.rows[:-2]]
     for row in halo.rows[-2:]:
         whole = {row.extent} if row.extent <= _LONGEST_SIDE else set()
         sides.append(tuple(sorted({n for n in _EXTENTS if n <= row.extent} | whole)))

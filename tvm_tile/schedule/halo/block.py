@@ -147,6 +147,11 @@ def join(digits: Sequence[Any], extents: Sequence[int]) -> Any:
     return total
 
 
+def behind(first: Any, number: Any) -> list[Any]:
+    """Index of a neighbour in a buffer of one dimension."""
+    return [first + number]
+
+
 def put(
     target: Any, at: Callable[[Any], list[Any]], value: Callable[[Any], Any], width: int, wide: int
 ) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, SUMS, VALUES, Block, put
+from tvm_tile.schedule.halo.block import (
+    FIRST_WEIGHTS,
+    SECOND_WEIGHTS,
+    SUMS,
+    VALUES,
+    Block,
+    behind,
+    put,
+)
 from tvm_tile.tile.halo import WARPS
 from tvm_tile.tile.slab import FRAGMENT, UNIT
 
@@ -114,7 +123,7 @@ def _keep(
 
         first = tile.start(VALUES) + octet * _COLUMNS
         row = ib.Bind(position * tile.kept_pitch + first + pair)
-        put(block.elements, lambda v, row=row: [row + v], value, _PAIR, wide)
+        put(block.elements, partial(behind, row), value, _PAIR, wide)
 
 
 def add_products(block: Block, sums: Sums, turn: Any) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.halo.block import SUMS, TAPS, VALUES, Block, join, put, split
+from tvm_tile.schedule.halo.block import SUMS, TAPS, VALUES, Block, behind, join, put, split
 from tvm_tile.schedule.halo.step import Step
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.halo import WARP
@@ -145,7 +146,7 @@ class Windows:
             at = ib.Bind(tile.start(SUMS) + within * tile.chunk_pitch + pair + octet * UNIT)
             # Warps have whole numbers of fragments, which may be more than there are.
             with when([within < tile.windows] if tile.has_spare_fragments else []):
-                put(block.elements, lambda v, at=at: [at + v], value, _PAIR, wide)
+                put(block.elements, partial(behind, at), value, _PAIR, wide)
 
 
 def store_windows(block: Block, outer: Step, turn: Any) -> None:
