@@ -25,8 +25,8 @@ WARPS = 8
 _CHUNKS = (16, 32, 48, 64, 96, 128)  # channels at a time
 _EXTENTS = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128)  # of a tile along an axis
 _LONGEST_SIDE = 64  # that a tile has as a whole
-_MOST_PLACES, _FEWEST_PLACES = 128, 16
-_MOST_HALO = 512  # places, of which a block keeps all channels of the first product's operand
+_MOST_PLACES, _FEWEST_PLACES = 256, 16
+_MOST_HALO = 640  # places, of which a block keeps all channels of the first product's operand
 _COLUMNS = 8  # of a product of a warp
 _NARROWEST = 2  # elements of an asynchronous copy
 
