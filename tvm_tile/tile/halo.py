@@ -64,8 +64,8 @@ class Halo:
             product; more than one where a value gates another.
         has_window: whether windows are summed.
         second: takes the windows' sums; ``None`` where they are the output.
-        inner_flops: operations of one value of the first product, behind it.
-        outer_flops: of one value behind the windows.
+        inner_operations: operations of one value of the first product, behind it.
+        outer_operations: of one value behind the windows.
         traffic: bytes that cross global memory at least.
     """
 
@@ -75,8 +75,8 @@ class Halo:
     parts: tuple[int, ...]
     has_window: bool
     second: Product | None
-    inner_flops: int
-    outer_flops: int
+    inner_operations: int
+    outer_operations: int
     traffic: int
 
     @property
@@ -298,19 +298,20 @@ def _registers(halo: Halo, tile: HaloTile) -> int:
     return sums + max(tile.columns, window) + _OTHER_REGISTERS
 
 
-# Fitted to 592 tiles of 44 functions of five models, measured on an H200: the first choice is 4 %
-# slower than the fastest tile measured, 30 % at most. Slots are issue slots of a warp.
+# Fitted to 592 tiles of 44 functions of five models, measured on an H200: the first choice is 3 %
+# slower than the fastest tile measured, 21 % at most. Slots are issue slots of a warp.
 _OTHER_REGISTERS, _MOST_REGISTERS = 56, 232
-_COPY_SLOTS, _TAP_COPY_SLOTS = 17.0, 5.0  # for a unit of 16 bytes, and for a window's weight
-_FRAGMENT_SLOTS, _VALUE_SLOTS, _FLOP_SLOTS = 63.0, 1.0, 1.8  # of the first product's values
-_PRODUCT_SLOTS = 12.0  # of 16 rows by 16 columns by a depth of 16, with its loads
+_COPY_SLOTS, _TAP_COPY_SLOTS = 26.0, 5.0  # for a unit of 16 bytes, and for a window's weight
+_FRAGMENT_SLOTS, _VALUE_SLOTS, _OPERATION_SLOTS = 70.0, 1.0, 1.05  # of the first product's values
+_PRODUCT_SLOTS = 9.7  # of 16 rows by 16 columns by a depth of 16, with its loads
 _SUMMED_SLOTS, _WEIGHT_SLOTS = 0.9, 5.0  # of a tap of a fragment, and its share of weights
-_SUM_SLOTS, _SUM_FLOP_SLOTS = 1.0, 1.05  # of a window's sum
-_STORE_SLOTS = 5.0  # of a unit of the output
-_CLOCKS = 4.0  # from one slot of a warp to its next, alone
-_ISSUED = 0.45  # of a scheduler's slots, where nothing waits
+_SUM_SLOTS, _SUM_OPERATION_SLOTS = 5.1, 0.41  # of a window's sum
+_STORE_SLOTS = 38.0  # of a unit of the output
+_TOTAL_SLOTS = 3.0  # of a value of the second product
+_CLOCKS = 4.2  # from one slot of a warp to its next, alone
+_ISSUED = 0.55  # of a scheduler's slots, where nothing waits
 _SCHEDULERS = 4
-_TURN_SECONDS, _BLOCK_SECONDS, _FIXED_SECONDS = 0.54e-6, 0.42e-6, 6.0e-6
+_TURN_SECONDS, _BLOCK_SECONDS, _FIXED_SECONDS = 0.57e-6, 0.46e-6, 6.0e-6
 _RESERVED = 1024  # bytes of shared memory that each block costs besides its own
 _BLOCK_POWER, _TOTAL_POWER = 4.0, 1.2
 
@@ -350,7 +351,7 @@ def _slots(halo: Halo, tile: HaloTile) -> tuple[float, float]:
     """Issue slots of the busiest warp of a block, and of all its warps."""
     fragments = tile.places // FRAGMENT
     values, held = tile.columns / 2, tile.kept / 2  # of a thread, in a fragment
-    make = _FRAGMENT_SLOTS + held * (_VALUE_SLOTS + _FLOP_SLOTS * halo.inner_flops)
+    make = _FRAGMENT_SLOTS + held * (_VALUE_SLOTS + _OPERATION_SLOTS * halo.inner_operations)
     make += values / _COLUMNS * tile.depth / FRAGMENT * _PRODUCT_SLOTS
     summed = _sum_slots(halo, tile)
     busy = min(WARPS, tile.channel_warps * (WARPS // tile.channel_warps))
@@ -361,7 +362,7 @@ def _slots(halo: Halo, tile: HaloTile) -> tuple[float, float]:
     turn = (copies + outputs) / tile.block_size + parts * _PRODUCT_SLOTS
     start = tile.places * tile.depth / UNIT * _COPY_SLOTS
     start += tile.taps * tile.kept * tile.turns * _TAP_COPY_SLOTS
-    block = (start + tile.windows * tile.width * _STORE_SLOTS / 2) / tile.block_size
+    block = (start + tile.windows * tile.width * _TOTAL_SLOTS) / tile.block_size
     longest = turn + -(-fragments // WARPS) * make + summed
     everything = WARPS * turn + fragments * make + busy * summed
     return block + tile.turns * longest, WARPS * block + tile.turns * everything
@@ -372,6 +373,6 @@ def _sum_slots(halo: Halo, tile: HaloTile) -> float:
     if not tile.taps:
         return 0.0
     taps = len(halo.parts) * tile.taps
-    value = _SUM_SLOTS + _SUM_FLOP_SLOTS * halo.outer_flops
+    value = _SUM_SLOTS + _SUM_OPERATION_SLOTS * halo.outer_operations
     sums = tile.fragments * (taps * _SUMMED_SLOTS + _COLUMNS * value)
     return sums + (taps + 1) * _WEIGHT_SLOTS
