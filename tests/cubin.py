@@ -23,6 +23,11 @@ def registers_and_stack(cubin: bytes) -> tuple[int, int]:
     return found[_REGISTERS], found[_FRAME]
 
 
+def instructions(cubin: bytes) -> int:
+    """Of the only kernel, whose name is ``kernel``; with those behind its end, up to seven."""
+    return len(_section(cubin, b".text.kernel")) // 16
+
+
 def _section(elf: bytes, wanted: bytes) -> bytes:
     """A section of a 64-bit ELF file, by its name."""
     (table,) = struct.unpack_from("<Q", elf, 0x28)

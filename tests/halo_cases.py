@@ -34,8 +34,8 @@ def only_halo(device: Device) -> Callable[..., Scheduled]:
     return predict
 
 
-def joined_function(case: Case, device: Device) -> tirx.PrimFunc:
-    """The only function that a case becomes, whatever it would cost."""
+def joined_functions(case: Case, device: Device) -> list[tirx.PrimFunc]:
+    """What a case becomes where all is joined that the rule takes, whatever it would cost."""
     builder = relax.BlockBuilder()
     inputs = [
         relax.Var(f"x{n}", relax.TensorType(entry.shape, entry.dtype))
@@ -43,12 +43,18 @@ def joined_function(case: Case, device: Device) -> tirx.PrimFunc:
     ]
     with builder.function("main", inputs):
         with builder.dataflow():
-            output = builder.emit_output(case.body(*inputs))
+            result = case.body(*inputs)
+            output = builder.emit_output(relax.Tuple(result) if type(result) is tuple else result)
         builder.emit_func_output(output)
     predict: Any = only_halo(device)
     fused = fuse(builder.get(), device, first=predict)
-    found = [func for func in fused.functions.values() if isinstance(func, tirx.PrimFunc)]
-    assert len(found) == 1, [str(var.name_hint) for var in fused.functions]
+    return [func for func in fused.functions.values() if isinstance(func, tirx.PrimFunc)]
+
+
+def joined_function(case: Case, device: Device) -> tirx.PrimFunc:
+    """The only function that a case becomes."""
+    found = joined_functions(case, device)
+    assert len(found) == 1, [func.script() for func in found]
     return found[0]
 
 
@@ -57,15 +63,19 @@ class Layer:
     """A convolution of an inverted bottleneck, and what follows it.
 
     Attributes:
-        window: its height and width; 1 by 1 of all channels, others of a channel each.
+        window: its height and width.
         channels: that it makes.
         after: what follows its bias.
+        is_dense: whether a sum is of all channels, or of one.
+        layout: of its weights.
         options: of the convolution.
     """
 
     window: tuple[int, int]
     channels: int
     after: Body
+    is_dense: bool
+    layout: str = "OHWI"
     options: tuple[tuple[str, Any], ...] = ()
 
 
@@ -91,15 +101,15 @@ def plain(x: Any, _: str) -> Any:
     return x
 
 
-def pointwise(channels: int, after: Body = relu) -> Layer:
-    return Layer((1, 1), channels, after)
+def pointwise(channels: int, after: Body = relu, layout: str = "OHWI") -> Layer:
+    return Layer((1, 1), channels, after, is_dense=True, layout=layout)
 
 
 def depthwise(
     channels: int, size: int | tuple[int, int] = 3, after: Body = relu, **options: Any
 ) -> Layer:
     window = (size, size) if isinstance(size, int) else size
-    return Layer(window, channels, after, tuple(options.items()))
+    return Layer(window, channels, after, is_dense=False, options=tuple(options.items()))
 
 
 def stacked(
@@ -107,22 +117,23 @@ def stacked(
 ) -> Case:
     """Layers one behind the other, channels last; ``add`` is for the input added in the end."""
     shapes: list[tuple[int, ...]] = [image]
+    groups = []
     channels = image[-1]
     for layer in layers:
-        is_wide = layer.window == (1, 1)
-        shapes.append((layer.channels, *layer.window, channels if is_wide else 1))
+        sizes = dict(zip("OHW", (layer.channels, *layer.window), strict=True))
+        sizes["I"] = channels if layer.is_dense else 1
+        shapes.append(tuple(sizes[letter] for letter in layer.layout))
         shapes.append((1, 1, 1, layer.channels))
+        groups.append(1 if layer.is_dense else channels)
         channels = layer.channels // (2 if layer.after is gate else 1)
 
     def body(x: Any, *weights: Any) -> Any:
         value = x
         for number, layer in enumerate(layers):
             kernel, bias = weights[2 * number : 2 * number + 2]
-            groups = 1 if layer.window == (1, 1) else layer.channels
-            options = {"data_layout": "NHWC", "kernel_layout": "OHWI", "groups": groups}
-            wide = op.nn.conv2d(
-                value, kernel, out_dtype="float32", **options, **dict(layer.options)
-            )
+            options = {"data_layout": "NHWC", "kernel_layout": layer.layout}
+            options |= {"groups": groups[number], "out_dtype": "float32"}
+            wide = op.nn.conv2d(value, kernel, **options, **dict(layer.options))
             value = layer.after(op.add(op.astype(wide, dtype), bias), dtype)
         return op.add(value, x) if add else value
 

@@ -29,6 +29,12 @@ static float2 make_float2(float x, float y) { return {x, y}; }
 static half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static half __float2half_rn(float x) { return (half)x; }
+static half2 __floats2half2_rn(float x, float y) { return {(half)x, (half)y}; }
+static half2 __hadd2(half2 a, half2 b) { return {a.x + b.x, a.y + b.y}; }
+static half2 __hsub2(half2 a, half2 b) { return {a.x - b.x, a.y - b.y}; }
+static half2 __hmul2(half2 a, half2 b) { return {a.x * b.x, a.y * b.y}; }
+static half2 __hmax2(half2 a, half2 b) { return {max(a.x, b.x), max(a.y, b.y)}; }
+static half2 __hmin2(half2 a, half2 b) { return {min(a.x, b.x), min(a.y, b.y)}; }
 
 struct Index { int x; };
 struct Group { uchar *into; const void *from; int size, brought; };

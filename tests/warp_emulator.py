@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tvm_tile.build.packed import pack_halves
 from tvm_tile.build.program import Kernel
 
 COMPILER = shutil.which("g++")
@@ -104,7 +105,8 @@ def emulate(
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
     """
     assert COMPILER is not None
-    text = kernel.source[kernel.source.index('extern "C" __global__') :]
+    text = pack_halves(kernel.source, contract=True)
+    text = text[text.index('extern "C" __global__') :]
     for pattern, replacement in (*_HELPERS, *(() if maps is None else _HOPPER_HELPERS)):
         text = re.sub(pattern, replacement, text)
     signature = re.findall(

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tvm
-import tvm_ffi
-from kernels import Case, prim_functions, relative_difference, rules_of
+from emulated import arguments, built, emulated_error
+from kernels import Case, prim_functions, rules_of
 from mma_cases import MMA_CASES, ONLY_MMA
-from tvm import tirx
-from warp_emulator import COMPILER, emulate
+from warp_emulator import COMPILER
 from wgmma_cases import product_case
 
-from tvm_tile.build import Builder, Program
-from tvm_tile.build.program import Kernel
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes.schedule_tiles import with_blocks_only
-from tvm_tile.schedule import Scheduled, Task
+from tvm_tile.schedule import Task
 from tvm_tile.schedule.mma import schedule_mma
 
 A100, RTX3090, RTX4090, H200 = DEVICES = [
@@ -56,13 +50,6 @@ def choices(entry: Case, device: Device) -> list[Any]:
     graph = extract(func)
     assert graph is not None
     return list(schedule_mma(Task(func, graph, device), 1000))
-
-
-def built(scheduled: Scheduled, device: Device) -> Kernel:
-    program = Builder(device).build_functions({"product": scheduled.func})["product"]
-    assert isinstance(program, Program), str(program)
-    (kernel,) = program.kernels
-    return kernel
 
 
 @pytest.mark.parametrize("device", [A100, RTX4090], ids=lambda device: device.name)
@@ -115,43 +102,6 @@ def test_the_first_choice_becomes_machine_code(name: str, copy: str, device: Dev
     assert loads == (turned if layout else {""})
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """A function's parameters, before and after it ran on the CPU."""
-
-    given: dict[str, np.ndarray]
-    wanted: dict[str, np.ndarray]
-    outputs: frozenset[str]
-
-
-def arguments(func: tirx.PrimFunc) -> Arguments:
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
-    rng = np.random.default_rng(0)
-    given = {}
-    for param in func.params:
-        shape, dtype = tuple(int(e) for e in param.ty.shape), str(param.ty.dtype)
-        drawn = rng.integers(0, 2, shape) if dtype == "bool" else rng.standard_normal(shape)
-        given[str(param.name)] = drawn.astype(dtype)
-    tensors = [tvm.runtime.tensor(array) for array in given.values()]
-    reference = tvm.compile(func.with_attr("global_symbol", "reference"), target="llvm")
-    reference["reference"](*tensors)
-    wanted = {name: tensor.numpy() for name, tensor in zip(given, tensors, strict=True)}
-    outputs = {str(p.name) for p in func.params if any(p.same_as(s.buffer) for s in stores)}
-    return Arguments(given, wanted, frozenset(outputs))
-
-
-def guarded(array: np.ndarray, *, is_output: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Memory with what must be neither read nor written around it, and the array in it."""
-    end = 256
-    poison = np.nan if array.dtype.kind == "f" else 1
-    memory = np.full(array.size + 2 * end, poison, array.dtype)
-    inside = memory[end : end + array.size]
-    if not is_output:
-        inside[:] = array.ravel()
-    return memory, inside
-
-
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("late", [False, True], ids=["copies at once", "copies late"])
 @pytest.mark.parametrize("name", EMULATED)
@@ -161,11 +111,4 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path, *, late:
     found = choices(BY_NAME[name], A100)
     # The first choice, and one far from it.
     choice = found[len(found) // 2 if late else 0]()
-    memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
-    arrays = {n: inside for n, (_, inside) in memory.items()}
-    kernel = built(choice, A100)
-    emulate(kernel, choice.grid, choice.block, arrays, tmp_path, late=late, backward=not late)
-    for n in of.outputs:
-        assert relative_difference(arrays[n].reshape(of.wanted[n].shape), of.wanted[n]) < 2e-3
-        whole = memory[n][0]
-        assert np.isnan(np.concatenate([whole[:256], whole[-256:]])).all()
+    assert emulated_error(choice, of, A100, tmp_path, late=late) < 2e-3

@@ -130,7 +130,8 @@ def _copy(
             line, element = ib.Bind(item // each), ib.Bind(item % each * width)
             place, holds = place_of(line)
             at = first + element
-            holds = [*holds, *([at < depth.extent] if length % depth.extent else [])]
+            # Lines are a depth in whole fragments, or a turn's part of one.
+            holds = [*holds, *([at < depth.extent] if length > depth.extent else [])]
             offset: Any = tirx.const(0, "int32")
             for index, stride in zip(operand.indices, operand.strides, strict=True):
                 offset = offset + value_of(index, {**place, depth.name: at}) * (stride // ELEMENT)

@@ -31,7 +31,7 @@ from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, pl
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.halo import Halo, Row
-from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.product import Operand, Product, find_product
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,8 @@ class _Finder:
         window, outer = _window(middle[0], inner), self._step(1)
         if window is None or outer is None or inner.parts != (0,) or any(outer.shifts):
             return None
+        if not self._are_given(window.weights):
+            return None
         last = operators[-1] if with_second else None
         return self._ended(first, sources, inner, window, outer, last)
 
@@ -135,11 +137,13 @@ class _Finder:
 
         Its right operand, and its left one where ``given`` is 2, must be parameters.
         """
-        names = {str(param.name) for param in self.params}
-        operands = (product.right, product.left)[:given]
-        is_given = all(operand.tensor.name in names for operand in operands)
         is_simple = len(product.right.free) == 1 and not product.batch and not product.steps
-        return is_given and is_simple
+        return is_simple and self._are_given(*(product.right, product.left)[:given])
+
+    def _are_given(self, *operands: Operand | Access) -> bool:
+        """Whether they are parameters."""
+        names = {str(param.name) for param in self.params}
+        return all(operand.tensor.name in names for operand in operands)
 
     def _ended(
         self,
@@ -212,7 +216,7 @@ def _window(operator: Operator, inner: Step) -> Window | None:
     made = str(inner.epilogue.buffer.name)
     values = [read for read in operator.reads if read.tensor.name == made]
     weights = [read for read in operator.reads if read.tensor.name != made]
-    if len(values) != 1 or len(weights) != 1 or not weights[0].is_exact:
+    if len(values) != 1 or len(weights) != 1 or not all(read.is_exact for read in operator.reads):
         return None
     extents = {axis.name: axis.extent for axis in operator.axes}
     summed = {axis.name for axis in operator.reduce_axes if axis.extent > 1}

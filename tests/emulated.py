@@ -1,0 +1,105 @@
+"""A kernel's text, run on the CPU, next to TVM's CPU build of its unscheduled function."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tvm
+import tvm_ffi
+from kernels import relative_difference
+from tvm import tirx
+from tvm.target.codegen import llvm_get_system_cpu
+from warp_emulator import emulate
+
+from tvm_tile.build import Builder, Program
+from tvm_tile.build.program import Kernel
+from tvm_tile.device import Device
+from tvm_tile.schedule import Scheduled
+
+_GUARD = 256  # elements
+
+
+def built(scheduled: Scheduled, device: Device) -> Kernel:
+    """A schedule's only kernel."""
+    program = Builder(device).build_functions({"product": scheduled.func})["product"]
+    assert isinstance(program, Program), str(program)
+    (kernel,) = program.kernels
+    return kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A function's parameters, before and after it ran on the CPU."""
+
+    given: dict[str, np.ndarray]
+    wanted: dict[str, np.ndarray]
+    outputs: frozenset[str]
+
+
+def arguments(func: tirx.PrimFunc) -> Arguments:
+    """Drawn at random for an unscheduled function, and what it makes of them."""
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
+    rng = np.random.default_rng(0)
+    given = {}
+    for param in func.params:
+        shape, dtype = tuple(int(e) for e in param.ty.shape), str(param.ty.dtype)
+        drawn = rng.integers(0, 2, shape) if dtype == "bool" else rng.standard_normal(shape)
+        given[str(param.name)] = drawn.astype(dtype)
+    tensors = [tvm.runtime.tensor(array) for array in given.values()]
+    # Of any CPU, LLVM would convert halves by calls of functions.
+    target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu()})
+    reference = tvm.compile(func.with_attr("global_symbol", "reference"), target=target)
+    reference["reference"](*tensors)
+    wanted = {name: tensor.numpy() for name, tensor in zip(given, tensors, strict=True)}
+    outputs = {str(p.name) for p in func.params if any(p.same_as(s.buffer) for s in stores)}
+    return Arguments(given, wanted, frozenset(outputs))
+
+
+def guarded(array: np.ndarray, *, is_output: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Memory with what must be neither read nor written around it, and the array in it."""
+    poison = np.nan if array.dtype.kind == "f" else 1
+    memory = np.full(array.size + 2 * _GUARD, poison, array.dtype)
+    inside = memory[_GUARD : _GUARD + array.size]
+    if not is_output:
+        inside[:] = array.ravel()
+    return memory, inside
+
+
+def is_intact(memory: np.ndarray) -> bool:
+    """Whether nothing was written around an array of floats."""
+    return bool(np.isnan(np.concatenate([memory[:_GUARD], memory[-_GUARD:]])).all())
+
+
+def emulated_error(
+    scheduled: Scheduled,
+    of: Arguments,
+    device: Device,
+    folder: Path,
+    *,
+    late: bool,
+    conflicts: bool = False,
+) -> float:
+    """The largest error of a kernel for mma; infinite where it wrote around its outputs.
+
+    Args:
+        scheduled: one kernel, whose text is run.
+        of: its function's.
+        device: that the kernel is for.
+        folder: for what is compiled.
+        late: whether copies arrive as late as the kernel allows, threads in their order; else at
+            once, the last thread first.
+        conflicts: whether ldmatrix may load rows that lie on the same banks.
+    """
+    memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
+    arrays = {n: inside for n, (_, inside) in memory.items()}
+    kernel = built(scheduled, device)
+    order = {"late": late, "backward": not late, "conflicts": conflicts}
+    emulate(kernel, scheduled.grid, scheduled.block, arrays, folder, **order)
+    if not all(is_intact(memory[n][0]) for n in of.outputs):
+        return math.inf
+    found = {n: arrays[n].reshape(of.wanted[n].shape) for n in of.outputs}
+    return max(relative_difference(found[n], of.wanted[n]) for n in found)
