@@ -164,6 +164,8 @@ def test_tiles_of_matrix_products(
 
 @settings(max_examples=60)
 @example(1, 1, 2048, 64, 64, 1, 8)  # a single axis of rows, stepped over
+@example(128, 224, 13, 8, 1, 1, 1)  # fewer tiles where none has neighbouring columns
+@example(1, 2, 112, 8, 1, 1, 8)  # boxes that step over columns have few
 @given(
     images=st.sampled_from([1, 2, 7, 128]),
     height=st.sampled_from([1, 2, 7, 14, 17, 56, 224]),

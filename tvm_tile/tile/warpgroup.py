@@ -224,8 +224,8 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
         if instructions * width > _WIDTHS[-1]:
             continue  # more than half of a thread's registers would hold sums
         rows = _box(product.left, ROWS * consumers * instructions, LINE // element)
-        columns = _box(product.right, width, LINE // element)
-        if rows is None or columns is None or not _are_neighbours(product.right, columns):
+        columns = _box(product.right, width, LINE // element, _LEAST_NEIGHBOURS)
+        if rows is None or columns is None:
             continue
         shape = (consumers, instructions, width)
         for splits, blocks in _SHARES:
@@ -234,17 +234,13 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
                 yield tile
 
 
-def _are_neighbours(operand: Operand, columns: tuple[int, ...]) -> bool:
-    """Whether columns of a tile lie side by side where they are stored, most of them."""
-    return len(columns) < 2 or columns[-1] >= min(operand.free[-1].extent, _LEAST_NEIGHBOURS)
-
-
 @functools.cache
-def _box(operand: Operand, size: int, line: int) -> tuple[int, ...] | None:
+def _box(operand: Operand, size: int, line: int, least: int = 1) -> tuple[int, ...] | None:
     """Extents of the free axes in a tile of ``size``: as few tiles as possible, rows unbroken.
 
     With the depth contiguous, a box is rows of it. Otherwise the last axis is contiguous, and whole
-    lines of it are copied.
+    lines of it are copied. Of several axes, the last one has ``least`` in a box, or as many as a
+    box can have: ``None`` where these exceed ``size``.
     """
     axes = operand.free
     if not axes:
@@ -257,12 +253,15 @@ def _box(operand: Operand, size: int, line: int) -> tuple[int, ...] | None:
         return (min(size, -(-axes[0].extent // tiles // 8) * 8),)
     steps = [_step_of(operand, axis) for axis in axes]
     choices = [_extents(axis, size, step) for axis, step in zip(axes, steps, strict=True)]
+    if len(axes) > 1:
+        least = min(least, _extents(axes[-1], _BOX, steps[-1])[-1])
+        choices[-1] = [extent for extent in choices[-1] if extent >= least]
     fitting = (box for box in itertools.product(*choices) if math.prod(box) <= size)
 
     def waste(box: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         return math.prod(counts(axes, box)), tuple(-extent for extent in reversed(box))
 
-    return min(fitting, key=waste)
+    return min(fitting, key=waste, default=None)
 
 
 def _extents(axis: Axis, size: int, step: int) -> list[int]:
