@@ -6,7 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -105,10 +105,7 @@ def emulate(
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
     """
     assert COMPILER is not None
-    text = pack_halves(kernel.source, contract=True)
-    text = text[text.index('extern "C" __global__') :]
-    for pattern, replacement in (*_HELPERS, *(() if maps is None else _HOPPER_HELPERS)):
-        text = re.sub(pattern, replacement, text)
+    text = _text_of(kernel, _HELPERS if maps is None else (*_HELPERS, *_HOPPER_HELPERS))
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
         text.partition(";")[0].partition("_kernel(")[2],
@@ -140,3 +137,12 @@ def emulate(
         )
     )
     ctypes.CDLL(str(library)).launch(grid, block, pointers)
+
+
+def _text_of(kernel: Kernel, helpers: Sequence[tuple[str, str]]) -> str:
+    """What is compiled for the GPU, with calls of the emulator's functions."""
+    text = pack_halves(kernel.source, contract=True)
+    text = text[text.index('extern "C" __global__') :]
+    for pattern, replacement in helpers:
+        text = re.sub(pattern, replacement, text)
+    return text
