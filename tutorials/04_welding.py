@@ -174,11 +174,14 @@ for place, found in order:
 assert [found for _, found in order] == list(STEPS)[: len(order)]
 assert len(order) == len(STEPS) - 1  # all but the rounding, at which the text was cut
 
-# 8. Left apart were the two layers behind the attention. The rule for chains keeps the sums of
-#    whole rows in registers, at most 256 of them, and here a row has 768. There may be other ways
-#    to keep on chip what is between the layers; no rule of ours writes one, as the report says.
+# 8. Two groups were left apart. The projection behind the attention adds up all heads of a token,
+#    and a block of the chain has one. Of the two layers behind it the second has 768 channels: the
+#    rule for chains keeps the sums of whole rows in registers, at most 256 of them. There may be
+#    other ways to keep on chip what is between them; no rule of ours writes one.
 
-(layers,) = left
+projection, layers = left
+assert set(projection.functions) & {name for decision in joined for name in decision.functions}
+assert {decision.reason for decision in left} == {"no rule writes them as one kernel"}
 assert layers.saved_bytes == 2 * BATCH * TOKENS * 4 * WIDTH * 2
 
 # 9. Run it, where there is a GPU of that kind.

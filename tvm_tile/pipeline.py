@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.target import Target
 
 from tvm_tile import compat
@@ -25,42 +25,34 @@ from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
-    ChannelsLast,
     FirstChoices,
-    FuseTiles,
-    InlineConstants,
-    KeepGraphResults,
     LiftWorkspaces,
-    MarkReductions,
-    MarkSpreads,
     MeasureCandidates,
-    MultiplyPowers,
-    NarrowProducts,
     Plan,
     PlanFunction,
-    ReadTransposed,
     Record,
     Remembered,
     ScheduleTiles,
     StoredPlans,
-    WidenLate,
     content_of,
     given_name,
     is_joined,
     schedule_module,
     with_blocks_only,
 )
+from tvm_tile.passes.sequence import (
+    Refused,
+    fusion_passes,
+    lowering_passes,
+    stock_fusion,
+    welding,
+)
 from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
-from tvm_tile.tile.mma import mma_dtypes
-from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
 Progress = Callable[[str, int, int], None]
-Refused = dict[Any, str]
-"""``content_of`` a function -> why it is made of no others, or scheduled by no rule of ours."""
-
 _IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 
@@ -148,13 +140,11 @@ def compile(
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
     watch.lap("import")
     decisions: list[Decision] = []
-    first = FirstChoices(record)
+    first, mod, weld = FirstChoices(record), imported.mod, options.weld
 
     def fuse_without(refused: Refused) -> tvm.IRModule:
         decisions.clear()
-        return fuse(
-            imported.mod, record, decisions.append, first, weld=options.weld, refused=refused
-        )
+        return fuse(mod, record, decisions.append, first, weld=weld, refused=refused)
 
     fused = fuse_without({})
     watch.lap("fuse")
@@ -204,8 +194,8 @@ def relax_pipeline() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         device = with_blocks_only(device_for_target(Target.current()))
         scheduling = [ScheduleTiles(device), LiftWorkspaces()]
-        fusion = _fusion_passes(device, _welding(device))
-        stages = [*fusion, *scheduling, *_lowering_passes(device)]
+        fusion = fusion_passes(device, welding(device))
+        stages = [*fusion, *scheduling, *lowering_passes(device)]
         return tvm.transform.Sequential(stages)(mod)
 
     return run
@@ -246,8 +236,8 @@ def fuse(
         weld: as in :class:`Options`.
         refused: why functions must not be made of others, by their contents.
     """
-    welding = _welding(device, record, first, refused)
-    passes = _fusion_passes(device, welding if weld else _stock_fusion())
+    fusion = welding(device, record, first, refused) if weld else stock_fusion()
+    passes = fusion_passes(device, fusion)
     with compat.make_target(device):
         return rename_by_content(tvm.transform.Sequential(passes)(mod))
 
@@ -335,89 +325,4 @@ def _contents(mod: tvm.IRModule) -> dict[str, Any]:
 def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
     config = {"relax.backend.use_cuda_graph": options.cuda_graph and device.supports_graphs}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
-        return tvm.transform.Sequential(_lowering_passes(device))(mod)
-
-
-def _fusion_passes(
-    device: Device, fusion: Sequence[tvm.transform.Pass]
-) -> list[tvm.transform.Pass]:
-    """Operators to loops, these to groups; views instead of copies for plain reshapes."""
-    return [
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
-        relax.transform.ConvertToDataflow(),
-        NarrowProducts(),
-        ReadTransposed(dtypes_by_depth(device)),
-        relax.transform.DecomposeOpsForInference(),
-        relax.transform.CanonicalizeBindings(),
-        ChannelsLast(warpgroup_dtypes(device) | mma_dtypes(device)),
-        WidenLate(),
-        relax.transform.EliminateCommonSubexpr(),
-        relax.transform.LegalizeOps(),
-        MultiplyPowers(),
-        *fusion,
-        relax.transform.RewriteDataflowReshape(),
-        relax.transform.DeadCodeElimination(),
-    ]
-
-
-def _stock_fusion() -> list[tvm.transform.Pass]:
-    """What TVM fuses by itself."""
-    return [
-        relax.transform.AnnotateTIROpPattern(),
-        relax.transform.FoldConstant(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-    ]
-
-
-def _welding(
-    device: Device,
-    record: Record | None = None,
-    first: FirstChoices | None = None,
-    refused: Refused | None = None,
-) -> list[tvm.transform.Pass]:
-    """Stock fusion, told more about reductions, and again; then products behind products."""
-    return [
-        relax.transform.AnnotateTIROpPattern(),
-        MarkSpreads(),
-        relax.transform.FoldConstant(),
-        InlineConstants(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        # Once more, for what feeds reductions.
-        MarkReductions(),
-        relax.transform.AnnotateTIROpPattern(),
-        MarkSpreads(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        # And for what follows them: a mean's division, the rounding of a sum to half precision.
-        MarkReductions(with_followers=True),
-        relax.transform.AnnotateTIROpPattern(),
-        MarkSpreads(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        FuseTiles(device, record, first, refused),
-    ]
-
-
-def _lowering_passes(device: Device) -> list[tvm.transform.Pass]:
-    """Calls and memory to the virtual machine's terms."""
-    capture = [relax.transform.RewriteCUDAGraph(), KeepGraphResults()]
-    graph = capture if device.supports_graphs else []
-    return [
-        relax.transform.ToNonDataflow(),
-        relax.transform.RemovePurityChecking(),
-        relax.transform.CallTIRRewrite(),
-        # Outputs without the tuples that they came in, which would hold their memory.
-        relax.transform.CanonicalizeBindings(),
-        relax.transform.DeadCodeElimination(),
-        relax.transform.StaticPlanBlockMemory(),
-        *graph,
-        relax.transform.LowerAllocTensor(),
-        relax.transform.KillAfterLastUse(),
-        relax.transform.LowerRuntimeBuiltin(),
-        relax.transform.ComputePrimValue(),
-        relax.transform.VMShapeLower(),
-        relax.transform.AttachGlobalSymbol(),
-    ]
+        return tvm.transform.Sequential(lowering_passes(device))(mod)

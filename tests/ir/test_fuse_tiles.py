@@ -18,7 +18,8 @@ from tvm_ffi import StructuralKey
 from tvm_tile.device import Device, find_device
 from tvm_tile.passes import FuseTiles, schedule_module, with_blocks_only
 from tvm_tile.passes.fuse_tiles import _joined
-from tvm_tile.pipeline import _fusion_passes, fuse
+from tvm_tile.passes.sequence import fusion_passes, welding
+from tvm_tile.pipeline import fuse
 from tvm_tile.schedule import Scheduled
 
 Body = Callable[..., Any]
@@ -43,9 +44,8 @@ def module(body: Body, *shapes: Shape, dtype: str = "float16") -> IRModule:
 
 def unjoined(mod: IRModule, device: Device) -> IRModule:
     """A module as ``FuseTiles`` finds it."""
-    stages = itertools.takewhile(
-        lambda stage: not isinstance(stage, FuseTiles), _fusion_passes(device)
-    )
+    passes = fusion_passes(device, welding(device))
+    stages = itertools.takewhile(lambda stage: not isinstance(stage, FuseTiles), passes)
     with tvm.target.Target("llvm"):
         return tvm.transform.Sequential(list(stages))(mod)
 

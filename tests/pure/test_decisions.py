@@ -66,6 +66,20 @@ def test_what_saves_nothing_is_left_apart(together: float, reason: str) -> None:
     assert found[1] == replace(answers[1], reason=reason)
 
 
+def test_of_groups_that_share_a_function_the_one_that_saves_most_is_joined() -> None:
+    """The middle product can end a kernel, or begin one."""
+    row = (
+        Call("a", (), Kind.PRODUCT),
+        Call("b", ("a",), Kind.PRODUCT),
+        Call("c", ("b",), Kind.PRODUCT),
+    )
+    asked = {(0, 1): answer((0, 1), 19.0), (1, 2): answer((1, 2), 12.0)}
+    joined = connect_calls(row, frozenset({"c"}), lambda group: asked[group].gain)
+    assert joined == ((1, 2),)
+    reason = "another group that shares a function with it saves no less"
+    assert decide(asked, joined) == (replace(asked[0, 1], reason=reason), asked[1, 2])
+
+
 def test_a_group_without_a_kernel_saves_nothing() -> None:
     assert answer(CHAIN, 12.0).gain == 18.0
     assert answer(CHAIN, 12.0, UNWRITTEN).gain is None

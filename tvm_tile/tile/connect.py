@@ -130,7 +130,8 @@ def decide(asked: Mapping[Group, Decision], joined: Collection[Group]) -> tuple[
             options = tuple(_option(answer, within) for within in inner if not within.reason)
             decisions.append(replace(answer, options=options))
         elif not any(set(group) < set(other) for other in joined):
-            decisions.append(replace(answer, reason=answer.reason or _slower(answer)))
+            is_grown = any(set(other) < set(group) for other in joined)
+            decisions.append(replace(answer, reason=answer.reason or _slower(answer, is_grown)))
     return tuple(decisions)
 
 
@@ -138,10 +139,13 @@ def _option(whole: Decision, part: Decision) -> Option:
     return Option(part.functions, part.together + whole.apart - part.apart)
 
 
-def _slower(answer: Decision) -> str:
+def _slower(answer: Decision, is_grown: bool) -> str:
+    """Why a group that could be one kernel is none; ``is_grown`` from one that is."""
     if answer.together >= answer.apart:
         return "one kernel takes no less time"
-    return "a smaller group takes no more time"
+    if is_grown:
+        return "a smaller group takes no more time"
+    return "another group that shares a function with it saves no less"
 
 
 def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) -> tuple[Group, ...]:

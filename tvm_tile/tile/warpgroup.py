@@ -43,6 +43,7 @@ _DTYPES = {
 TRANSPOSABLE = 2  # bytes of an element, of which the rows may be contiguous
 _STRIDE_ALIGNMENT = 16
 _BOX = 256
+_LEAST_NEIGHBOURS = 32  # columns of the last axis, where a tile has several
 _RANK = 5
 BARRIER_BYTES = 2048  # bytes kept free for the barriers and for aligning the ring
 # The corner of shared memory in which a consumer warp turns its sums: rows, and floats of a row, of
@@ -224,13 +225,18 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
             continue  # more than half of a thread's registers would hold sums
         rows = _box(product.left, ROWS * consumers * instructions, LINE // element)
         columns = _box(product.right, width, LINE // element)
-        if rows is None or columns is None:
+        if rows is None or columns is None or not _are_neighbours(product.right, columns):
             continue
         shape = (consumers, instructions, width)
         for splits, blocks in _SHARES:
             tile = _tile(product, device, rows, columns, (*shape, splits, blocks))
             if tile is not None:
                 yield tile
+
+
+def _are_neighbours(operand: Operand, columns: tuple[int, ...]) -> bool:
+    """Whether columns of a tile lie side by side where they are stored, most of them."""
+    return len(columns) < 2 or columns[-1] >= min(operand.free[-1].extent, _LEAST_NEIGHBOURS)
 
 
 @functools.cache
@@ -353,7 +359,8 @@ _STREAM = 1.32  # of the memory's
 _RING_SECONDS = 1.2e-6  # from asking for a chunk to its products' end
 _FIXED_SECONDS = 6.4e-6  # a launch from a cold start, the first chunk, the last stores
 _SPLIT_SECONDS = 0.55e-6  # two waits of a cluster, and adding its parts, for each doubling
-_STEP_POWER, _TILE_POWER, _TOTAL_POWER = 4.0, 4.0, 1.65
+_TILE_SECONDS = 0.5e-6  # from the end of a tile to the next one's first product
+_STEP_POWER, _TOTAL_POWER = 4.0, 1.65
 _NEAR_TIE = 1.01
 _NARROWEST = 64  # columns for which an instruction takes the time
 
@@ -377,7 +384,7 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreW
     sums = tile.instructions * tile.width // 2
     warps = tile.consumers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
     stored = store_seconds(work, device, sums // tile.splits, warps)
-    busy = turns * _norm(_TILE_POWER, multiplied, stored)
+    busy = turns * (multiplied + stored) + (turns - 1) * _TILE_SECONDS
     busy += _SPLIT_SECONDS * math.log2(tile.splits)
     stream = product.traffic / (device.read_bandwidth * _STREAM)
     return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, stream)

@@ -16,6 +16,8 @@ from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.slab import ELEMENT, UNIT, vector_width
 
+_UNROLLED = 16  # rounds of loads
+
 
 def copy_places(block: Block) -> None:
     """The first product's left operand, of all places that the tile's windows reach."""
@@ -64,7 +66,9 @@ def copy_taps(block: Block) -> None:
         (weights.tensor.size // ELEMENT,), "uint16", data=block.buffers[weights.tensor.name].data
     )
     count = tile.turns * tile.taps * tile.kept
-    with ib.serial(-(-count // tile.block_size)) as round_:
+    rounds = -(-count // tile.block_size)
+    # Unrolled, many loads are on their way at once.
+    with (ib.unroll if rounds <= _UNROLLED else ib.serial)(rounds) as round_:
         item = ib.Bind(block.thread + round_ * tile.block_size)
         with when([item < count]):
             column, tap = ib.Bind(item % tile.kept), ib.Bind(item // tile.kept % tile.taps)

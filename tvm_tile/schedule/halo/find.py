@@ -179,8 +179,8 @@ class _Finder:
             parts=end.parts,
             has_window=window is not None,
             second=second,
-            inner_flops=inner.flops,
-            outer_flops=outer.flops if outer else 0,
+            inner_operations=inner.operations,
+            outer_operations=outer.operations if outer else 0,
             traffic=self.task.graph.traffic,
         )
         return Found(halo, sources, inner, window, outer, places, epilogue, self.params)

@@ -12,6 +12,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.work import operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +24,14 @@ class Step:
         variables: of its dimensions.
         shifts: of the sums' dimensions against its own, but for the channels.
         parts: first channels of the sums that it reads.
-        flops: operations of a value.
+        operations: of arithmetic, for a value.
     """
 
     epilogue: Epilogue
     variables: tuple[Any, ...]
     shifts: tuple[int, ...]
     parts: tuple[int, ...]
-    flops: int
+    operations: int
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,8 +75,7 @@ def read_step(block: SBlock, made: SBlock) -> Step | None:
     """What ``block`` does with the sums of ``made``; ``None`` where it moves them around."""
     sums, store = made.body.buffer, block.body
     variables = tuple(v.var for v in block.iter_vars)
-    operator = extract_operator(block)
-    if operator is None or not _are_in_order(store, variables):
+    if extract_operator(block) is None or not _are_in_order(store, variables):
         return None
     loads = [load for load in loads_in(store.value) if load.source.same_as(sums)]
     if not loads or len(loads[0].indices) != len(variables):
@@ -92,7 +92,7 @@ def read_step(block: SBlock, made: SBlock) -> Step | None:
         return None
     parts = tuple(sorted({own[-1] for own in known}))
     epilogue = Epilogue(store.buffer, tuple(store.indices), store.value, sums, {})
-    return Step(epilogue, variables, tuple(known[0][:-1]), parts, operator.flops)
+    return Step(epilogue, variables, tuple(known[0][:-1]), parts, operations(store.value))
 
 
 def _are_in_order(store: Any, variables: Sequence[Any]) -> bool:

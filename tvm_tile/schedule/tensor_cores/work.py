@@ -17,18 +17,27 @@ _SIMPLE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)
 
 
 def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
-    """What an epilogue does with a sum of a product.
+    """What an epilogue does with a sum of a product."""
+    columns = product.right.free
+    is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
+    return StoreWork(operations=operations(epilogue.value), is_wide=is_wide)
 
-    Rounding is not counted, nor is what finds a place.
+
+def operations(value: Any) -> int:
+    """Instructions of floating-point arithmetic, about.
+
+    Rounding is not counted, nor is what finds a place, or whether there is one.
     """
     weights: list[int] = []
 
     def count(weight: int) -> Any:
         return lambda node: weights.append(weight) if "float" in str(node.ty.dtype) else None
 
-    kinds = [(ir.Call, count(_CALL)), (tirx.Div, count(_QUOTIENT))]
+    def call(node: ir.Call) -> None:
+        if getattr(node.op, "name", "") != "prim.if_then_else":
+            count(_CALL)(node)
+
+    kinds = [(ir.Call, call), (tirx.Div, count(_QUOTIENT))]
     simple = [(kind, count(1)) for kind in _SIMPLE]
-    tvm_ffi.structural_walk(epilogue.value, [*kinds, *simple], order="pre")
-    columns = product.right.free
-    is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
-    return StoreWork(operations=sum(weights), is_wide=is_wide)
+    tvm_ffi.structural_walk(value, [*kinds, *simple], order="pre")
+    return sum(weights)

@@ -20,6 +20,7 @@ and the producer's first wait is for the round before the first, which counts as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
@@ -39,7 +41,13 @@ from tvm_tile.schedule.wgmma.split import keep_sums, store_totals, wait_for_clus
 from tvm_tile.schedule.wgmma.sums import store_sums
 from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import LINE, TRANSPOSABLE, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.warpgroup import (
+    BARRIER_BYTES,
+    LINE,
+    TRANSPOSABLE,
+    WARPGROUP,
+    WarpgroupTile,
+)
 
 _PTX_NAMES = {
     "float16": "f16",
@@ -104,12 +112,17 @@ def write_kernel(
             name: ib.decl_buffer(shapes[name], str(buffers[name].ty.dtype), data=buffers[name].data)
             for name in sorted(epilogue.tensors)
         }
-        size = (tile.stages * tile.stage_bytes,)
-        data = ib.alloc_buffer(size, "uint8", scope="shared.dyn", align=1024)
+        data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
         ring = make_ring(tile.stages, tile.consumers, thread)
         ib.evaluate(T.cuda.cta_sync())
         kernel = _Kernel(product, tile, sides, data, ring, block, rank, thread)
-        memory = ib.alloc_buffer(tile.store_shape, tile.sum_dtype, scope="shared")
+        memory = ib.decl_buffer(
+            tile.store_shape,
+            tile.sum_dtype,
+            data=data.data,
+            elem_offset=tile.stages * tile.stage_bytes // 4,
+            scope="shared.dyn",
+        )
         rows = Boxed(product.left, tile.rows, tile.block_rows)
         columns = Boxed(product.right, tile.columns, tile.width)
         store = Store(rows, columns, epilogue, views, memory)
@@ -119,6 +132,17 @@ def write_kernel(
             with ib.Else():
                 _consume(kernel, store)
     return builder.get()
+
+
+def _dynamic_bytes(tile: WarpgroupTile) -> int:
+    """The stages, and behind them what sums go out through.
+
+    Launches ask for more than the static limit only where this exceeds it alone, whatever the
+    barriers take besides.
+    """
+    size = tile.stages * tile.stage_bytes + math.prod(tile.store_shape) * 4
+    is_near = STATIC_SHARED_LIMIT - BARRIER_BYTES < size <= STATIC_SHARED_LIMIT
+    return STATIC_SHARED_LIMIT + 1 if is_near else size
 
 
 def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:

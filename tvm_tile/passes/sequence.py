@@ -1,0 +1,110 @@
+"""The order of passes: from operators to functions, and on to the virtual machine's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tvm_tile.device import Device
+from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.inline_constants import InlineConstants
+from tvm_tile.passes.keep_graph_results import KeepGraphResults
+from tvm_tile.passes.mark_reductions import MarkReductions
+from tvm_tile.passes.mark_spreads import MarkSpreads
+from tvm_tile.passes.multiply_powers import MultiplyPowers
+from tvm_tile.passes.narrow_products import NarrowProducts
+from tvm_tile.passes.read_transposed import ReadTransposed
+from tvm_tile.passes.widen_late import WidenLate
+from tvm_tile.tile.mma import mma_dtypes
+from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
+
+Refused = dict[Any, str]
+"""``content_of`` a function -> why it is made of no others, or scheduled by no rule of ours."""
+
+
+def fusion_passes(device: Device, fusion: Sequence[tvm.transform.Pass]) -> list[tvm.transform.Pass]:
+    """Operators to loops, these to groups; views instead of copies for plain reshapes."""
+    return [
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        relax.transform.ConvertToDataflow(),
+        NarrowProducts(),
+        ReadTransposed(dtypes_by_depth(device)),
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+        ChannelsLast(warpgroup_dtypes(device) | mma_dtypes(device)),
+        WidenLate(),
+        relax.transform.EliminateCommonSubexpr(),
+        relax.transform.LegalizeOps(),
+        MultiplyPowers(),
+        *fusion,
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.DeadCodeElimination(),
+    ]
+
+
+def stock_fusion() -> list[tvm.transform.Pass]:
+    """What TVM fuses by itself."""
+    return [
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+
+
+def welding(
+    device: Device,
+    record: Record | None = None,
+    first: FirstChoices | None = None,
+    refused: Refused | None = None,
+) -> list[tvm.transform.Pass]:
+    """Stock fusion, told more about reductions, and again; then products behind products."""
+    return [
+        relax.transform.AnnotateTIROpPattern(),
+        MarkSpreads(),
+        relax.transform.FoldConstant(),
+        InlineConstants(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        # Once more, for what feeds reductions.
+        MarkReductions(),
+        relax.transform.AnnotateTIROpPattern(),
+        MarkSpreads(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        # And for what follows them: a mean's division, the rounding of a sum to half precision.
+        MarkReductions(with_followers=True),
+        relax.transform.AnnotateTIROpPattern(),
+        MarkSpreads(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        FuseTiles(device, record, first, refused),
+    ]
+
+
+def lowering_passes(device: Device) -> list[tvm.transform.Pass]:
+    """Calls and memory to the virtual machine's terms."""
+    capture = [relax.transform.RewriteCUDAGraph(), KeepGraphResults()]
+    graph = capture if device.supports_graphs else []
+    return [
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+        # Outputs without the tuples that they came in, which would hold their memory.
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
+        relax.transform.StaticPlanBlockMemory(),
+        *graph,
+        relax.transform.LowerAllocTensor(),
+        relax.transform.KillAfterLastUse(),
+        relax.transform.LowerRuntimeBuiltin(),
+        relax.transform.ComputePrimValue(),
+        relax.transform.VMShapeLower(),
+        relax.transform.AttachGlobalSymbol(),
+    ]
