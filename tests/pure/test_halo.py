@@ -50,8 +50,8 @@ def halo_of(
         parts=tuple(channels * part for part in range(parts)),
         has_window=any(row.taps > 1 for row in rows),
         second=None if columns is None else product(windows, columns, channels, dtype),
-        inner_flops=2,
-        outer_flops=2,
+        inner_operations=2,
+        outer_operations=2,
         traffic=2 * reached * depth + 2 * windows * (columns or channels),
     )
 
