@@ -121,10 +121,8 @@ def emulate(
         for n in (4, 8, 16)
     )
     source, library = folder / "kernel.cpp", folder / f"kernel{late:d}{backward:d}.so"
-    source.write_text(
-        f'#include "{header}"\n{sizes}\n{text}\n'
-        f"static void kernel(void** given) {{ {kernel.name}({casts}); }}\n"
-    )
+    launch = f"static void kernel(void** given) {{ {kernel.name}({casts}); }}"
+    source.write_text(f'#include "{header}"\n{sizes}\n{text}\n{launch}\n')
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
     options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
     subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)

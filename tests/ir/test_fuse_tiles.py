@@ -16,11 +16,14 @@ from tvm.relax import op
 from tvm_ffi import StructuralKey
 
 from tvm_tile.device import Device, find_device
+from tvm_tile.graph.extract import extract
 from tvm_tile.passes import FuseTiles, schedule_module, with_blocks_only
 from tvm_tile.passes.fuse_tiles import _joined
 from tvm_tile.passes.sequence import fusion_passes, welding
 from tvm_tile.pipeline import fuse
-from tvm_tile.schedule import Scheduled
+from tvm_tile.schedule import Scheduled, Task
+from tvm_tile.schedule.halo import schedule_halo
+from tvm_tile.tile.connect import Decision
 
 Body = Callable[..., Any]
 Shape = tuple[int, ...]
@@ -120,6 +123,68 @@ class TestJoined:
             return sliced(sliced(x, w, out), w, out)
 
         assert len(rules(twice, TOKENS, (WIDTH, 3 * WIDTH), WEIGHT)) == 3
+
+
+def bottleneck(dtype: str = "float16") -> IRModule:
+    """An inverted one, channels last, as ``FuseTiles`` finds it."""
+
+    def layer(x: Any, w: Any, **options: Any) -> Any:
+        layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+        wide = op.nn.conv2d(x, w, out_dtype="float32", **layouts, **options)
+        return op.astype(wide, dtype)
+
+    def body(x: Any, a: Any, w: Any, b: Any) -> Any:
+        y = op.nn.relu(layer(x, a))
+        return op.add(layer(op.nn.relu(layer(y, w, padding=1, groups=32)), b), x)
+
+    return unjoined(module(body, *BOTTLENECK, dtype=dtype), H200)
+
+
+BOTTLENECK = ((1, 9, 7, 16), (32, 1, 1, 16), (32, 3, 3, 1), (16, 1, 1, 32))
+
+
+def halo_taking(seconds: float) -> Callable[..., Scheduled]:
+    """What to predict for functions: ``seconds`` for the rule's, one for each of the others."""
+
+    def predict(func: tirx.PrimFunc, _: Any) -> Scheduled:
+        graph = extract(func)
+        choices = schedule_halo(Task(func, graph, H200), 1) if graph else ()
+        rule, own = ("halo", seconds) if choices else ("other", 1.0)
+        return Scheduled(func, rule, "", grid=1, block=1, seconds=own)
+
+    return predict
+
+
+def joined_for(before: IRModule, seconds: float) -> tuple[IRModule, tuple[Decision, ...]]:
+    return _joined(before, before.get_global_var("main"), before["main"], halo_taking(seconds), {})
+
+
+class TestBottlenecks:
+    """A product, windows over its values, and a product of their sums."""
+
+    @pytest.mark.parametrize(("seconds", "left"), [(1.5, 1), (2.5, 1), (3.0, 3), (4.0, 3)])
+    def test_one_function_where_that_takes_less_time(self, seconds: float, left: int) -> None:
+        """Half of it as one would take as long as all of it."""
+        before = bottleneck()
+        after, decisions = joined_for(before, seconds)
+        assert relax.analysis.check_well_formed(after)
+        assert (calls(before), calls(after)) == (3, left)
+        (found,) = [decision for decision in decisions if len(decision.functions) == 3]
+        assert (found.rule, found.apart, found.together) == ("halo", 3.0, seconds)
+        assert found.reason == ("" if left == 1 else "one kernel takes no less time")
+
+    def test_it_computes_what_its_layers_did(self) -> None:
+        before = bottleneck()
+        after, _ = joined_for(before, 1.0)
+        rng = np.random.default_rng(0)
+        inputs = [rng.standard_normal(shape).astype("float16") for shape in BOTTLENECK]
+        (got,), (want,) = outputs(after, inputs), outputs(before, inputs)
+        assert relative_difference(got, want) < 1e-5
+
+    def test_no_other_dtype(self) -> None:
+        before = bottleneck("float32")
+        after, _ = joined_for(before, 0.5)
+        tvm.ir.assert_structural_equal(after, before, map_free_vars=True)
 
 
 def test_groups_that_compute_the_same_are_asked_about_once() -> None:

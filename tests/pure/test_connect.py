@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tvm_tile.tile.connect import Call, Gain, Group, Kind, connect_calls
 
-PRODUCT, VIEW, SPATIAL, OTHER = Kind.PRODUCT, Kind.VIEW, Kind.SPATIAL, Kind.OTHER
+PRODUCT, WINDOW, VIEW, SPATIAL, OTHER = Kind
 NONE: frozenset[str] = frozenset()
 
 
@@ -74,6 +74,67 @@ class TestChains:
         assert connect_calls(three, NONE, only((1, 2))) == ((1, 2),)
 
 
+# An inverted bottleneck: a product, windows over its values, and a product of their sums.
+BOTTLENECK = calls((PRODUCT, ""), (WINDOW, "a"), (PRODUCT, "b"))
+
+
+class TestWindows:
+    def test_a_chain_goes_on_to_the_next_product(self) -> None:
+        assert connect_calls(BOTTLENECK, NONE, by_size) == ((0, 1, 2),)
+
+    def test_or_ends_at_a_window(self) -> None:
+        assert connect_calls(BOTTLENECK, NONE, only((0, 1))) == ((0, 1),)
+        assert connect_calls(BOTTLENECK[:2], NONE, by_size) == ((0, 1),)
+
+    def test_whichever_saves_more(self) -> None:
+        for most in ((0, 1), (0, 1, 2)):
+            saved = {(0, 1): 1.0, (0, 1, 2): 1.0} | {most: 2.0}
+            assert connect_calls(BOTTLENECK, NONE, saved.get) == (most,)
+
+    def test_no_chain_begins_at_one(self) -> None:
+        for followers in ((PRODUCT,), (WINDOW,), (WINDOW, PRODUCT), (SPATIAL,)):
+            row = [(WINDOW, ""), *((kind, "ab"[n]) for n, kind in enumerate(followers))]
+            assert connect_calls(calls(*row), NONE, by_size) == ()
+
+    def test_what_lies_between_is_in_it(self) -> None:
+        """Padding before a window, a gate behind it."""
+        apart = calls((PRODUCT, ""), (SPATIAL, "a"), (WINDOW, "b"), (SPATIAL, "c"), (PRODUCT, "d"))
+        assert connect_calls(apart, NONE, by_size) == ((0, 1, 2, 3, 4),)
+        assert connect_calls(apart, NONE, only((0, 1, 2))) == ((0, 1, 2),)
+
+    def test_not_if_something_between_is_used_elsewhere(self) -> None:
+        assert connect_calls(BOTTLENECK, frozenset("a"), by_size) == ()
+        # A window's sums may be the last value of a group.
+        assert connect_calls(BOTTLENECK, frozenset("b"), by_size) == ((0, 1),)
+        assert connect_calls(BOTTLENECK, frozenset("c"), by_size) == ((0, 1, 2),)
+
+    def test_nor_if_a_second_window_takes_the_products_values(self) -> None:
+        forked = calls((PRODUCT, ""), (WINDOW, "a"), (WINDOW, "a"))
+        assert connect_calls(forked, NONE, only((0, 1), (0, 2))) == ()
+
+    def test_the_views_on_either_side_of_one(self) -> None:
+        row = calls((VIEW, ""), (PRODUCT, "a"), (WINDOW, "b"), (VIEW, "c"), (SPATIAL, "d"))
+        assert connect_calls(row, NONE, by_size) == ((0, 1, 2, 3, 4),)
+
+
+class TestSavings:
+    THREE = calls((PRODUCT, ""), (PRODUCT, "a"), (PRODUCT, "b"))
+
+    def test_the_group_that_saves_most_is_taken_first(self) -> None:
+        assert connect_calls(self.THREE, NONE, {(0, 1): 1.0, (1, 2): 2.0}.get) == ((1, 2),)
+        assert connect_calls(self.THREE, NONE, {(0, 1): 2.0, (1, 2): 1.0}.get) == ((0, 1),)
+
+    def test_the_first_of_those_that_save_as_much(self) -> None:
+        assert connect_calls(self.THREE, NONE, {(0, 1): 1.0, (1, 2): 1.0}.get) == ((0, 1),)
+
+    def test_others_that_share_no_call_with_it_are_taken_too(self) -> None:
+        """Bottlenecks: their last product with the next one's first saves less than the rest."""
+        kinds = (PRODUCT, WINDOW, PRODUCT, PRODUCT, WINDOW, PRODUCT)
+        row = calls(*zip(kinds, ("", *"abcde"), strict=True))
+        saved = {(0, 1, 2): 3.0, (2, 3): 4.0, (3, 4): 3.5, (3, 4, 5): 5.0}
+        assert connect_calls(row, NONE, saved.get) == ((0, 1, 2), (3, 4, 5))
+
+
 class TestNeighbours:
     def test_one_by_one_while_each_saves_more(self) -> None:
         row = calls((VIEW, ""), (VIEW, "a"), (PRODUCT, "b"), (SPATIAL, "c"), (VIEW, "d"))
@@ -129,7 +190,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Call], frozenset[str]]:
     """Calls in order, each of some earlier ones' values, and the values used elsewhere."""
     found: list[Call] = []
     for number in range(draw(st.integers(1, 12))):
-        kind = draw(st.sampled_from([PRODUCT, PRODUCT, VIEW, VIEW, SPATIAL, OTHER]))
+        kind = draw(st.sampled_from([PRODUCT, PRODUCT, WINDOW, VIEW, VIEW, SPATIAL, OTHER]))
         near = [call.output for call in found[-4:]]
         inputs = draw(st.lists(st.sampled_from(near), unique=True, max_size=2)) if near else []
         found.append(Call(f"v{number}", tuple(inputs), kind))
