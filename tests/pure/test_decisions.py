@@ -91,9 +91,11 @@ def test_each_value_is_written_once_and_read_once_by_every_taker() -> None:
     assert decision.saved_bytes == (100 + 2 * 100) + (30 + 30)
 
 
-def test_values_are_handed_over_in_registers_and_views_not_at_all() -> None:
+def test_values_are_handed_over_on_chip_and_views_not_at_all() -> None:
     value, view = Edge(0, 1, 4), Edge(0, 1, 4, is_view=True)
     joined = Decision(("a", "b"), (value, view))
     assert [joined.level(edge) for edge in joined.edges] == ["register", "in place"]
+    halo = replace(joined, rule="halo")
+    assert [halo.level(edge) for edge in halo.edges] == ["shared", "in place"]
     apart = replace(joined, reason=UNWRITTEN)
     assert [apart.level(edge) for edge in apart.edges] == ["global", "global"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from tvm_tile.plan.drawing import draw
@@ -34,6 +35,7 @@ def test_every_function_is_a_box_and_every_value_an_arrow() -> None:
     assert "0.50 MB, register" in texts(drawing)
     assert "1.00 MB, in place" in texts(drawing)
     assert "0.25 MB, global" in texts(drawing)
+    assert "0.50 MB, shared" in texts(draw((replace(JOINED, rule="halo"),)))
 
 
 def test_equal_groups_are_drawn_once() -> None:

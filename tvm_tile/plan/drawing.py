@@ -16,7 +16,12 @@ _LABEL_WIDTH = 180
 _TITLE = 22
 _LONGEST = 60  # letters of a name that a box holds
 
-_COLOURS = {"global": "#b3261e", "register": "#1a6b3c", "in place": "#8a8a8a"}
+_COLOURS = {
+    "global": "#b3261e",
+    "shared": "#1f5fa8",
+    "register": "#1a6b3c",
+    "in place": "#8a8a8a",
+}
 _HEAD = """<style>
   text { font: 12px sans-serif; dominant-baseline: middle }
   .box { fill: #f4f4f4; stroke: #444 }
@@ -31,7 +36,7 @@ def draw(decisions: Sequence[Decision]) -> str:
     """A column of frames, one for each different group; dashed where its functions stayed apart.
 
     Each function is a box; each arrow a value that one hands to another, with its bytes and where
-    it is handed over: through global memory, in registers, or in place.
+    it is handed over: through global or shared memory, in registers, or in place.
 
     Returns:
         The text of an SVG file.

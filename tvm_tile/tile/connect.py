@@ -42,6 +42,9 @@ Gain = Callable[[Group], float | None]
 """Seconds that a group saves as one kernel; ``None`` where no kernel can do it."""
 
 _LONGEST = 5
+_LEVELS = {
+    "halo": "shared"
+}  # rule -> where its kernels keep what they hand on, if not in registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +113,13 @@ class Decision:
         return sum(written.values()) + sum(edge.size for edge in self.edges)
 
     def level(self, edge: Edge) -> str:
-        """Where the value of an edge is handed over: ``global``, ``register``, or ``in place``."""
+        """Where the value of an edge is handed over.
+
+        ``global``, ``shared`` (memory), ``register``, or ``in place``.
+        """
         if self.reason:
             return "global"
-        return "in place" if edge.is_view else "register"
+        return "in place" if edge.is_view else _LEVELS.get(self.rule, "register")
 
 
 def decide(asked: Mapping[Group, Decision], joined: Collection[Group]) -> tuple[Decision, ...]:
