@@ -1,41 +1,59 @@
-"""What machine code for NVIDIA's GPUs says of itself, without the toolkit's programs."""
+"""What machine code for NVIDIA's GPUs, an ELF file, says of its only kernel."""
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
-_REGISTERS, _FRAME = 0x2F, 0x11  # attributes EIATTR_REGCOUNT and EIATTR_FRAME_SIZE
-_PAIR = 0x04  # an attribute with a length; here, a symbol and a number
+_HEADER = struct.Struct("<IIQQQQ")
+# Attributes of .nv.info, each with a function and a number.
+_FRAME_SIZE, _REGISTERS = b"\x04\x11\x08\x00", b"\x04\x2f\x08\x00"
+_INSTRUCTION = 16  # bytes
 
 
-def registers_and_stack(cubin: bytes) -> tuple[int, int]:
-    """Of the only kernel: registers of a thread, and its bytes of local memory, spills included."""
-    info = _section(cubin, b".nv.info")
-    found: dict[int, int] = {}
-    place = 0
-    while place < len(info):
-        kind, attribute, size = struct.unpack_from("<BBH", info, place)
-        place += 4
-        if kind == _PAIR:
-            if attribute in (_REGISTERS, _FRAME):
-                found[attribute] = struct.unpack_from("<II", info, place)[1]
-            place += size
-    return found[_REGISTERS], found[_FRAME]
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Of a kernel.
+
+    Attributes:
+        registers: that a thread is launched with.
+        stack: bytes of a thread's, where spilled registers lie, too.
+        shared: bytes of a block, those declared with the kernel.
+    """
+
+    registers: int
+    stack: int
+    shared: int
+
+
+def resources_of(cubin: bytes) -> Resources:
+    """Read them from the sections' headers and the compiler's notes."""
+    sections = _sections(cubin)
+    start, length = sections[".nv.info"]
+    notes = cubin[start : start + length]
+    registers, stack = (_largest_behind(notes, mark) for mark in (_REGISTERS, _FRAME_SIZE))
+    shared = sum(size for name, (_, size) in sections.items() if name.startswith(".nv.shared."))
+    return Resources(registers, stack, shared)
 
 
 def instructions(cubin: bytes) -> int:
-    """Of the only kernel, whose name is ``kernel``; with those behind its end, up to seven."""
-    return len(_section(cubin, b".text.kernel")) // 16
+    """Of a kernel whose name is ``kernel``; with those behind its end, up to seven."""
+    return _sections(cubin)[".text.kernel"][1] // _INSTRUCTION
 
 
-def _section(elf: bytes, wanted: bytes) -> bytes:
-    """A section of a 64-bit ELF file, by its name."""
+def _sections(elf: bytes) -> dict[str, tuple[int, int]]:
+    """Name of each section -> where it begins, and its bytes."""
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
-    start = headers[names][4]
-    for name, _, _, _, offset, length in headers:
-        begin = start + name
-        if elf[begin : elf.index(b"\0", begin)] == wanted:
-            return elf[offset : offset + length]
-    raise KeyError(wanted)
+    headers = [_HEADER.unpack_from(elf, table + size * number) for number in range(count)]
+    texts = headers[names][4]
+    return {
+        elf[texts + name : elf.index(b"\0", texts + name)].decode(): (offset, length)
+        for name, _, _, _, offset, length in headers
+    }
+
+
+def _largest_behind(notes: bytes, mark: bytes) -> int:
+    """Functions that a kernel calls have notes of their own."""
+    starts = [at for at in range(0, len(notes), 4) if notes.startswith(mark, at)]
+    return max(int(struct.unpack_from("<4xI", notes, at + len(mark))[0]) for at in starts)

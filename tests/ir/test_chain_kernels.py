@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chain_cases import CHAIN_CASES, attention, band, constant, kept, masked
-from cubin import registers_and_stack
+from cubin import resources_of
 from emulated import arguments, guarded, is_intact
 from kernels import Case, Input, prim_functions, relative_difference, rules_of
 from test_wgmma_kernels import TENSOR_MAP, box_bytes
@@ -99,10 +99,10 @@ def test_tiles_become_machine_code_that_spills_nothing(name: str) -> None:
         assert sorted(left.startswith("{") for _, _, left in products) == [False, True]
         for columns, sums, _ in products:
             assert sums.count("%") == int(columns) // 2
-        registers, stack = registers_and_stack(kernel.binary)
-        assert stack == 0, choice.tile
+        taken = resources_of(kernel.binary)
+        assert taken.stack == 0, choice.tile
         # What a thread may have at launch; then the roles share them out.
-        assert registers * choice.block <= 65536, choice.tile
+        assert taken.registers * choice.block <= 65536, choice.tile
         body = kernel.source.rsplit("__launch_bounds__", 1)[-1]
         assert body.count("cta_sync()") == 1
 

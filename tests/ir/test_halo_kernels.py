@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cubin import registers_and_stack
+from cubin import resources_of
 from emulated import arguments, built, emulated_error
 from halo_cases import (
     HALO_CASES,
@@ -112,9 +112,9 @@ def test_the_first_choice_becomes_machine_code_that_spills_nothing(
     entry = BY_NAME[name]
     choice = choices(joined_function(entry, device), device)[0]()
     kernel = built(choice, device)
-    registers, stack = registers_and_stack(kernel.binary)
-    assert stack == 0, choice.tile
-    assert registers * choice.block <= device.registers_per_multi_processor
+    taken = resources_of(kernel.binary)
+    assert taken.stack == 0, choice.tile
+    assert taken.registers * choice.block <= device.registers_per_multi_processor
     dtype = {"float16": "f16", "bfloat16": "bf16"}[entry.inputs[0].dtype]
     # The shallow ones sum windows.
     found = [

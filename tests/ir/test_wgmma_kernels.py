@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from cubin import resources_of
 from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
-from machine_code import resources_of
 from tvm import te, tirx
 from wgmma_cases import TF32_CASES, WGMMA_CASES, conv_case, product_case
 
