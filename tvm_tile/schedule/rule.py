@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tvm import tirx
 
@@ -43,6 +44,47 @@ class Task:
     func: tirx.PrimFunc
     graph: TileGraph
     device: Device
+
+
+class WrittenTile(Protocol):
+    """A tile of a kernel that is written instruction by instruction."""
+
+    @property
+    def grid(self) -> int:
+        """Blocks."""
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time."""
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block."""
+
+    @property
+    def registers(self) -> int:
+        """Of a thread."""
+
+    def describe(self) -> str:
+        """One line for people."""
+
+
+def as_written(func: tirx.PrimFunc, rule: str, tile: WrittenTile) -> Scheduled:
+    """``func``, which a rule wrote as a tile says."""
+    return Scheduled(
+        func,
+        rule,
+        tile.describe(),
+        tile.grid,
+        tile.block_size,
+        tile.seconds,
+        tile.shared_bytes,
+        tile.registers,
+    )
 
 
 Choice = Callable[[], Scheduled | None]

@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.tile.limits import norm
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.product import Product
+from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, vector_width
 from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
 
@@ -312,7 +314,6 @@ _CLOCKS = 4.2  # from one slot of a warp to its next, alone
 _ISSUED = 0.55  # of a scheduler's slots, where nothing waits
 _SCHEDULERS = 4
 _TURN_SECONDS, _BLOCK_SECONDS, _FIXED_SECONDS = 0.57e-6, 0.46e-6, 6.0e-6
-_RESERVED = 1024  # bytes of shared memory that each block costs besides its own
 _BLOCK_POWER, _TOTAL_POWER = 4.0, 1.2
 
 
@@ -328,23 +329,15 @@ def _reckoned(halo: Halo, device: Device, tile: HaloTile) -> HaloTile | None:
 def _seconds(halo: Halo, device: Device, tile: HaloTile) -> float:
     """The time of the busiest multiprocessor and of the memory."""
     blocks = -(-tile.grid // device.multi_processor_count)
-    resident = min(
-        device.shared_memory_per_multi_processor // (tile.shared_bytes + _RESERVED),
-        device.registers_per_multi_processor // (tile.registers * tile.block_size),
-        device.max_threads_per_multi_processor // tile.block_size,
-        blocks,
-    )
+    most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
+    resident = min(most, blocks)
     slots, issued = _slots(halo, tile)
     waiting = _BLOCK_SECONDS + tile.turns * _TURN_SECONDS
     alone = waiting + slots * _CLOCKS / device.clock
     shared = issued / (_SCHEDULERS * _ISSUED) / device.clock
-    each = _norm(_BLOCK_POWER, alone / max(1, resident), shared)
+    each = norm(_BLOCK_POWER, alone / resident, shared)
     busy = max(alone, blocks * each)
-    return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, halo.traffic / device.read_bandwidth)
-
-
-def _norm(power: float, *values: float) -> float:
-    return float(sum(value**power for value in values) ** (1 / power))
+    return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, halo.traffic / device.read_bandwidth)
 
 
 def _slots(halo: Halo, tile: HaloTile) -> tuple[float, float]:

@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, Slab, vector_width
 from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
 
@@ -187,34 +189,22 @@ _STEP_SECONDS = 0.03e-6  # fragments and products of a depth of 16, one after th
 _TILE_SECONDS = 1.5e-6  # the first chunk, the last stores
 _FIXED_SECONDS = 3e-6  # a launch from a cold start
 _BY_ELEMENT = 4  # times a copy by cp.async: a load of lanes that lie apart, packed and stored
-_RESERVED = 1024  # bytes of shared memory that each block costs besides its own
 _STEP_POWER, _TOTAL_POWER = 4.0, 2.0
-
-
-def _resident(device: Device, tile: MmaTile) -> int:
-    """Blocks of a multiprocessor at a time."""
-    return max(
-        1,
-        min(
-            device.shared_memory_per_multi_processor // (tile.shared_bytes + _RESERVED),
-            device.registers_per_multi_processor // (tile.registers * tile.block_size),
-            device.max_threads_per_multi_processor // tile.block_size,
-        ),
-    )
 
 
 def _seconds(product: Product, device: Device, tile: MmaTile) -> float:
     """The time of the busiest multiprocessor and of the memory."""
     units = device.multi_processor_count
     turns = -(-tile.grid // units)
-    resident = min(_resident(device, tile), turns)
+    most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
+    resident = min(most, turns)
     chunk = _chunk_seconds(product, device, tile)
     waiting = _WAIT_SECONDS + _STEP_SECONDS * tile.depth / FRAGMENT
     alone = max(_CHUNK_SECONDS / (tile.stages - 1), waiting) / resident
-    step = _norm(_STEP_POWER, *chunk, alone)
+    step = norm(_STEP_POWER, *chunk, alone)
     chunks = math.prod(chunk_counts(product, tile.depth))
     busy = turns * (chunks * step + _TILE_SECONDS / resident)
-    return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, product.traffic / device.read_bandwidth)
+    return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, product.traffic / device.read_bandwidth)
 
 
 def _chunk_seconds(
@@ -237,7 +227,3 @@ def _chunk_seconds(
         for slab in tile.slabs(product)
     )
     return multiply, passed, fill, asked / WARP / device.clock
-
-
-def _norm(power: float, *values: float) -> float:
-    return float(sum(value**power for value in values) ** (1 / power))

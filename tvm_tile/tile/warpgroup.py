@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
+from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
@@ -375,7 +376,7 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreW
     rate = matrix_rate(device, product.left.tensor.dtype)
     multiply = 2 * products / (rate / units)
     fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * _FILL / units)
-    step = _norm(
+    step = norm(
         _STEP_POWER, tile.blocks * multiply, tile.blocks * fill, _RING_SECONDS / tile.stages
     )
     turns = -(-tile.tiles * tile.splits // tile.grid)
@@ -386,13 +387,9 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreW
     busy = turns * (multiplied + stored) + (turns - 1) * _TILE_SECONDS
     busy += _SPLIT_SECONDS * math.log2(tile.splits)
     stream = product.traffic / (device.read_bandwidth * _STREAM)
-    return _FIXED_SECONDS + _norm(_TOTAL_POWER, busy, stream)
+    return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, stream)
 
 
 def matrix_rate(device: Device, dtype: str) -> float:
     """Operations a second that the tensor cores reach with operands of a dtype."""
     return dict(device.matrix_flops)[_DTYPES[dtype]] * _RATE
-
-
-def _norm(power: float, *values: float) -> float:
-    return float(sum(value**power for value in values) ** (1 / power))

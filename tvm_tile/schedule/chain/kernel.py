@@ -42,6 +42,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.chain.rows import Rows
 from tvm_tile.schedule.chain.weights import Weights
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
 from tvm_tile.schedule.tensor_cores.store import Store
@@ -50,7 +51,6 @@ from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.tile.chain import Chain, ChainTile
 from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS, LINE, WARPGROUP
 
-_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
 _REGISTERS = {2: (40, 232), 3: (32, 160)}  # consumers -> the producer's, the consumers'
 _DEPTH = 16  # of an instruction
 _LINE_STEPS = 4  # instructions along a line
@@ -258,7 +258,7 @@ class _Consumer:
     def score(self) -> None:
         """Scores of the tile of keys whose turn it is, a group of instructions of their own."""
         kernel, tile = self.kernel, self.tile
-        dtype = _PTX_NAMES[kernel.chain.first.left.tensor.dtype]
+        dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
         name = f"wgmma.mma_async.sync.aligned.m64n{tile.keys}k{_DEPTH}.f32.{dtype}.{dtype}"
         keys = ib.Bind(self.keys + self._moved(_KEYS))
         registers = [self.rows.scores[i] for i in range(tile.keys // 2)]
@@ -278,7 +278,7 @@ class _Consumer:
     def add(self, is_first: Any) -> None:
         """Weights times values of the tile whose turn it is, a group of their own."""
         kernel, tile = self.kernel, self.tile
-        dtype = _PTX_NAMES[kernel.chain.first.left.tensor.dtype]
+        dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
         name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{_DEPTH}.f32.{dtype}.{dtype}"
         values = ib.Bind(self.values + self._moved(_VALUES))
         registers = [self.sums[i] for i in range(tile.columns // 2)]

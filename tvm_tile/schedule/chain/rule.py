@@ -26,7 +26,7 @@ from tvm_tile.schedule.chain.kernel import write_chain
 from tvm_tile.schedule.chain.mask import find_mask
 from tvm_tile.schedule.chain.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products
 from tvm_tile.tile.chain import (
@@ -66,16 +66,7 @@ def _written(
     chain: Chain, weights: Weights, epilogue: Epilogue, params: Sequence[Any], tile: ChainTile
 ) -> Scheduled:
     func = write_chain(chain, tile, params, weights, epilogue)
-    return Scheduled(
-        func,
-        "chain",
-        tile.describe(),
-        tile.grid,
-        tile.block_size,
-        tile.seconds,
-        tile.shared_bytes,
-        tile.registers,
-    )
+    return as_written(func, "chain", tile)
 
 
 def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | None:

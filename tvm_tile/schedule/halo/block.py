@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.halo.find import Found
-from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.tensor_cores.place import Place, split
 from tvm_tile.tile.halo import WARP, HaloTile
 
 VALUES, SUMS, FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS = range(1, 6)  # parts of shared memory, behind X
@@ -128,17 +128,6 @@ class Block:
         return places, holds
 
 
-def split(position: Any, extents: Sequence[int]) -> list[Any]:
-    """A number as one digit an extent, the last one the fastest; the first has no end."""
-    digits: list[Any] = []
-    below = 1
-    for number, extent in enumerate(reversed(extents)):
-        digit = position if below == 1 else position // below
-        digits.append(digit if number == len(extents) - 1 else digit % extent)
-        below *= extent
-    return digits[::-1]
-
-
 def join(digits: Sequence[Any], extents: Sequence[int]) -> Any:
     """The number whose digits these are."""
     total: Any = tirx.const(0, "int32")
@@ -153,7 +142,12 @@ def behind(first: Any, number: Any) -> list[Any]:
 
 
 def put(
-    target: Any, at: Callable[[Any], list[Any]], value: Callable[[Any], Any], width: int, wide: int
+    target: Any,
+    at: Callable[[Any], list[Any]],
+    value: Callable[[Any], Any],
+    width: int,
+    *,
+    together: bool,
 ) -> None:
     """Store neighbours at once.
 
@@ -162,18 +156,14 @@ def put(
         at: number of a neighbour -> indices.
         value: number of a neighbour -> what to store.
         width: neighbours.
-        wide: of them that are computed at once: what TVM has vectors for.
+        together: whether they are computed at once, too: what TVM has vectors for.
     """
-    if wide == width:
+    if together:
         with ib.vectorized(width) as v:
             ib.buffer_store(target, value(v), at(v))
         return
     held = ib.alloc_buffer((width,), str(target.ty.dtype), scope="local")
-    for first in range(0, width, wide):
-        if wide == 1:
-            ib.buffer_store(held, value(first), [first])
-            continue
-        with ib.vectorized(wide) as v:
-            ib.buffer_store(held, value(first + v), [first + v])
+    for number in range(width):
+        ib.buffer_store(held, value(number), [number])
     with ib.vectorized(width) as v:
         ib.buffer_store(target, held[v], at(v))

@@ -10,8 +10,8 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import Axis
-from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS, Block, join, split
-from tvm_tile.schedule.tensor_cores.place import Place, value_of
+from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS, Block, join
+from tvm_tile.schedule.tensor_cores.place import Place, linear, split, value_of
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.slab import ELEMENT, UNIT, vector_width
@@ -132,9 +132,8 @@ def _copy(
             at = first + element
             # Lines are a depth in whole fragments, or a turn's part of one.
             holds = [*holds, *([at < depth.extent] if length > depth.extent else [])]
-            offset: Any = tirx.const(0, "int32")
-            for index, stride in zip(operand.indices, operand.strides, strict=True):
-                offset = offset + value_of(index, {**place, depth.name: at}) * (stride // ELEMENT)
+            place = {**place, depth.name: at}
+            offset = linear(operand, [value_of(index, place) for index in operand.indices])
             into = block.pointer(start + line * pitch + element)
             asked: list[Any] = []
             for condition in holds:

@@ -24,7 +24,6 @@ go out through shared memory when all have met once more.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tvm import tirx
@@ -32,15 +31,15 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.halo.block import Block, split
+from tvm_tile.schedule.halo.block import Block
 from tvm_tile.schedule.halo.copies import copy_places, copy_taps, copy_weights
 from tvm_tile.schedule.halo.find import Found
 from tvm_tile.schedule.halo.multiply import Sums, add_products, make_values, second_part
 from tvm_tile.schedule.halo.windows import Windows, store_windows
 from tvm_tile.schedule.tensor_cores.parameters import declare
-from tvm_tile.schedule.tensor_cores.place import Boxed
+from tvm_tile.schedule.tensor_cores.place import Boxed, split
 from tvm_tile.schedule.tensor_cores.store import Store, when
-from tvm_tile.tile.halo import HaloTile
+from tvm_tile.tile.halo import WARP, HaloTile
 from tvm_tile.tile.slab import FRAGMENT
 
 
@@ -120,13 +119,11 @@ def _store(block: Block, totals: Sums) -> None:
         Boxed(second.left, box, tile.windows),
         Boxed(second.right, (column.extent,), tile.width),
     )
-    shape = tile.corners
-    memory = ib.decl_buffer(shape, "float32", data=block.memory.data, scope="shared.dyn")
-    views = {name: block.buffers[name] for name in sorted(epilogue.tensors)}
-    store = Store(*sides, epilogue, views, memory)
+    memory = ib.decl_buffer(tile.corners, "float32", data=block.memory.data, scope="shared.dyn")
+    store = Store(*sides, epilogue, block.buffers, memory)
     first, start = second_part(block)
     rows, columns = (n // w for n, w in zip((tile.windows, tile.width), tile.warps, strict=True))
-    each = math.prod((FRAGMENT, columns)) // 32
+    each = FRAGMENT * columns // WARP
     for strip in range(rows // FRAGMENT):
         row = ib.Bind(first + strip * FRAGMENT)
         store.write(totals.registers, strip * each, row, (start, columns), block.thread, origin)

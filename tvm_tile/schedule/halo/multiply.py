@@ -18,11 +18,10 @@ from tvm_tile.schedule.halo.block import (
     behind,
     put,
 )
+from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
 from tvm_tile.tile.halo import WARPS
 from tvm_tile.tile.slab import FRAGMENT, UNIT
 
-_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
-_LOAD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 _REGISTERS = 4  # of a fragment, and of two products' sums of 16 rows each
 _COLUMNS = 8  # of a product
 _PAIR = 2  # neighbours that a thread has
@@ -59,21 +58,21 @@ class Sums:
         rows = ib.Bind(first + lane % FRAGMENT * pitch + lane // FRAGMENT * UNIT)
         across = lane % UNIT + lane // FRAGMENT * UNIT
         columns = ib.Bind(second + across * other + lane // UNIT % 2 * UNIT)
+        load = load_matrices()
         for step in range(0, depth, FRAGMENT):
             for row in range(self._rows):
                 at = rows + (row * FRAGMENT * pitch + step)
-                ib.evaluate(T.ptx[_LOAD](*self._of(self._left, row), self._block.pointer(at)))
+                ib.evaluate(T.ptx[load](*self._of(self._left, row), self._block.pointer(at)))
             for column in range(self._columns):
                 at = columns + (column * FRAGMENT * other + step)
-                ib.evaluate(T.ptx[_LOAD](*self._of(self._right, column), self._block.pointer(at)))
+                ib.evaluate(T.ptx[load](*self._of(self._right, column), self._block.pointer(at)))
             self._multiply()
 
     def _of(self, registers: Any, number: int) -> list[Any]:
         return [registers[number * _REGISTERS + i] for i in range(_REGISTERS)]
 
     def _multiply(self) -> None:
-        dtype = _PTX_NAMES[self._block.dtype]
-        name = f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32"
+        name = multiply_add(self._block.dtype, FRAGMENT)
         for row in range(self._rows):
             for octet in range(2 * self._columns):
                 own = self._of(self.registers, row * 2 * self._columns + octet)
@@ -108,7 +107,7 @@ def _keep(
     found, tile = block.found, block.tile
     inner, halo = found.inner, found.halo
     octets = tile.chunk // _COLUMNS
-    wide = _PAIR if inner.epilogue.is_vectorizable else 1
+    together = inner.epilogue.is_vectorizable
     pair = ib.Bind(block.lane % 4 * _PAIR)
     for octet in range(tile.kept // _COLUMNS):
         # Windows read all parts; else a value is made of all of them, and this thread has them.
@@ -123,7 +122,7 @@ def _keep(
 
         first = tile.start(VALUES) + octet * _COLUMNS
         row = ib.Bind(position * tile.kept_pitch + first + pair)
-        put(block.elements, partial(behind, row), value, _PAIR, wide)
+        put(block.elements, partial(behind, row), value, _PAIR, together=together)
 
 
 def add_products(block: Block, sums: Sums, turn: Any) -> None:

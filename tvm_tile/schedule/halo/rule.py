@@ -7,7 +7,7 @@ from functools import partial
 
 from tvm_tile.schedule.halo.find import Found, find_halo
 from tvm_tile.schedule.halo.kernel import write_halo
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.tile.halo import HaloTile, construct_halo
 
 
@@ -21,13 +21,4 @@ def schedule_halo(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _written(found: Found, tile: HaloTile) -> Scheduled:
-    return Scheduled(
-        write_halo(found, tile),
-        "halo",
-        tile.describe(),
-        tile.grid,
-        tile.block_size,
-        tile.seconds,
-        tile.shared_bytes,
-        tile.registers,
-    )
+    return as_written(write_halo(found, tile), "halo", tile)

@@ -18,14 +18,14 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.halo.block import SUMS, TAPS, VALUES, Block, behind, join, put, split
+from tvm_tile.schedule.halo.block import SUMS, TAPS, VALUES, Block, behind, join, put
 from tvm_tile.schedule.halo.step import Step
+from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
+from tvm_tile.schedule.tensor_cores.place import split
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.halo import WARP
 from tvm_tile.tile.slab import FRAGMENT, UNIT
 
-_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
-_LOAD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 _OCTETS = 2  # of channels, that a warp has
 _HELD = 4  # sums of a thread, of 16 places by eight channels
 _PAIR = 2  # neighbours among them
@@ -109,13 +109,12 @@ class Windows:
         line = [tap * row.spread for tap, row in zip(taps, rows, strict=True)]
         moved = join([*line, tirx.const(0)], tile.halo) * tile.kept_pitch + part * tile.chunk
         moved = ib.Bind(moved)
-        dtype = _PTX_NAMES[self._block.dtype]
-        name = f"mma.sync.aligned.m16n8k8.row.col.f32.{dtype}.{dtype}.f32"
+        name = multiply_add(self._block.dtype, UNIT)
         values = [self._values[i] for i in range(_OCTETS * _PAIR)]
         for number, start in enumerate(self._starts):
             for tap in range(self._row.taps):
                 at = start + moved + tap * self._row.spread * tile.kept_pitch
-                ib.evaluate(T.ptx[_LOAD](*values, self._block.pointer(at)))
+                ib.evaluate(T.ptx[load_matrices()](*values, self._block.pointer(at)))
                 for octet in range(_OCTETS):
                     first = self._held(part, number, octet)
                     own = [self._sums[first + i] for i in range(_HELD)]
@@ -133,7 +132,7 @@ class Windows:
         row = self._lane // 4 + half * UNIT
         places, _ = block.window(split(ib.Bind(self._window(number, row)), tile.box), clamp=True)
         pair = ib.Bind(self._channel + self._lane % 4 * _PAIR)
-        wide = _PAIR if self._outer.epilogue.is_vectorizable else 1
+        together = self._outer.epilogue.is_vectorizable
         within = ib.Bind((self._first + number) * FRAGMENT + row)
         for octet in range(_OCTETS):
             own = [self._held(p, number, octet) + half * _PAIR for p in range(self._parts)]
@@ -146,7 +145,7 @@ class Windows:
             at = ib.Bind(tile.start(SUMS) + within * tile.chunk_pitch + pair + octet * UNIT)
             # Warps have whole numbers of fragments, which may be more than there are.
             with when([within < tile.windows] if tile.has_spare_fragments else []):
-                put(block.elements, partial(behind, at), value, _PAIR, wide)
+                put(block.elements, partial(behind, at), value, _PAIR, together=together)
 
 
 def store_windows(block: Block, outer: Step, turn: Any) -> None:

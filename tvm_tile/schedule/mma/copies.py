@@ -16,7 +16,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex
-from tvm_tile.schedule.tensor_cores.place import Place, Side, value_of
+from tvm_tile.schedule.tensor_cores.place import Place, Side, linear, value_of
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.slab import ELEMENT, UNIT, Slab, leaves
@@ -82,7 +82,7 @@ class Copies:
         changing = _changing(self.product)
         indices = self.operand.indices
         moved = [ib.Bind(value_of(_part(index, changing), place)) for index in indices]
-        far = ib.Bind(_linear(self.operand, moved))
+        far = ib.Bind(linear(self.operand, moved))
         for number, unit in enumerate(self.units):
             with ib.unroll(UNIT // self.slab.width) as copy:
                 element = self.slab.element(self.thread, copy)
@@ -175,7 +175,7 @@ def begin_copies(
         ]
         is_own = [own < count] if (turn + 1) * threads > count else []
         into = ib.Bind(slab.offset(line, unit))
-        offset = ib.Bind(_linear(operand, indices))
+        offset = ib.Bind(linear(operand, indices))
         units.append(_Unit(is_own, into, position, depth, indices, offset))
     held = None
     if slab.is_by_element:
@@ -191,11 +191,3 @@ def _changing(product: Product) -> set[str]:
 def _part(index: AffineIndex, names: Container[str]) -> AffineIndex:
     """The terms of some axes."""
     return AffineIndex(tuple(term for term in index.terms if term[0] in names))
-
-
-def _linear(operand: Operand, indices: Sequence[Any]) -> Any:
-    """Elements from the start of the tensor."""
-    total: Any = tirx.const(0, "int32")
-    for index, stride in zip(indices, operand.strides, strict=True):
-        total = total + index * (stride // ELEMENT)
-    return total

@@ -8,10 +8,10 @@ from typing import Any
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
 from tvm_tile.tile.mma import MmaTile
 from tvm_tile.tile.slab import FRAGMENT, Slab
 
-_PTX_NAMES = {"float16": "f16", "bfloat16": "bf16"}
 _REGISTERS = 4  # of a fragment of either operand, and of two products' sums of 16 rows each
 _COLUMNS = 8  # of a product
 
@@ -40,8 +40,7 @@ class Fragments:
             first: of the stage's.
             step: the even and the odd ones have registers of their own.
         """
-        turned = ".trans" if self.slab.is_transposed else ""
-        name = f"ldmatrix.sync.aligned.m8n8.x4{turned}.shared.b16"
+        name = load_matrices(turned=self.slab.is_transposed)
         for number in range(self.count):
             at = self.slab.moved(self.start, number * FRAGMENT, step * FRAGMENT)
             pointer = ring.ptr_to([first + at])
@@ -75,7 +74,7 @@ def multiply(
 
     Sums are those of 16 rows by 8 columns one after the other, columns first.
     """
-    name = f"mma.sync.aligned.m16n8k16.row.col.f32.{_PTX_NAMES[dtype]}.{_PTX_NAMES[dtype]}.f32"
+    name = multiply_add(dtype, FRAGMENT)
     left, right = sides
     for row in range(left.count):
         for column in range(tile.warp_columns // _COLUMNS):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from tvm_tile.schedule.mma.kernel import write_kernel
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.tensor_cores.found import Found, find_in
 from tvm_tile.tile.mma import LEAST_DEPTH, MmaTile, construct_mma, mma_dtypes
 from tvm_tile.tile.product import fold_window
@@ -29,13 +29,4 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _written(found: Found, tile: MmaTile) -> Scheduled:
-    return Scheduled(
-        write_kernel(found, tile),
-        "mma",
-        tile.describe(),
-        tile.grid,
-        tile.block_size,
-        tile.seconds,
-        tile.shared_bytes,
-        tile.registers,
-    )
+    return as_written(write_kernel(found, tile), "mma", tile)

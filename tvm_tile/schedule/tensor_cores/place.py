@@ -102,14 +102,28 @@ def raster_place(index: Any, rows: int, columns: int, group: int) -> tuple[Any, 
 
 def digits(value: Any, axes: Sequence[Axis], extents: Sequence[int]) -> list[tuple[str, Any]]:
     """``value`` as one digit an axis, the last one the fastest."""
-    found: list[tuple[str, Any]] = []
+    names = (axis.name for axis in axes)
+    return list(zip(names, split(value, extents), strict=True))
+
+
+def split(value: Any, extents: Sequence[int]) -> list[Any]:
+    """A number as one digit an extent, the last one the fastest; the first has no end."""
+    found: list[Any] = []
     below = 1
-    for axis, count in reversed(list(zip(axes, extents, strict=True))):
+    for count in reversed(extents):
         digit = value if below == 1 else value // below
-        is_first = len(found) == len(axes) - 1
-        found.append((axis.name, digit if is_first else digit % count))
+        is_first = len(found) == len(extents) - 1
+        found.append(digit if is_first else digit % count)
         below *= count
     return found[::-1]
+
+
+def linear(operand: Operand, indices: Sequence[Any]) -> Any:
+    """Elements from the start of an operand's tensor."""
+    total: Any = tirx.const(0, "int32")
+    for index, stride in zip(indices, operand.strides, strict=True):
+        total = total + index * (stride // operand.tensor.element_size)
+    return total
 
 
 def value_of(index: AffineIndex, place: Place) -> Any:

@@ -32,6 +32,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import Store
@@ -49,15 +50,6 @@ from tvm_tile.tile.warpgroup import (
     WarpgroupTile,
 )
 
-_PTX_NAMES = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "tf32",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-    "int8": "s8",
-    "uint8": "u8",
-}
 # Sums' dtype -> its name, and the dtype by which TVM knows such registers.
 _PTX_SUMS = {"float32": ("f32", "float32"), "int32": ("s32", "uint32")}
 _LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
@@ -223,7 +215,7 @@ def _multiply(
 ) -> None:
     """The instructions of one chunk."""
     tile, (left, right) = kernel.tile, kernel.sides
-    dtypes = ".".join(_PTX_NAMES[side.operand.tensor.dtype] for side in kernel.sides)
+    dtypes = ".".join(PTX_NAMES[side.operand.tensor.dtype] for side in kernel.sides)
     shape = f"m64n{tile.width}k{tile.depth // _INSTRUCTION_DEPTHS}"
     name = f"wgmma.mma_async.sync.aligned.{shape}.{_PTX_SUMS[tile.sum_dtype][0]}.{dtypes}"
     moved = tirx.Cast("uint64", stage * (tile.stage_bytes // 16))

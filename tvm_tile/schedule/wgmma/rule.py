@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from tvm_tile.device.device import Device
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.tensor_cores.found import Found, find_in
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
@@ -57,13 +57,4 @@ def _has_short_lines(product: Product, device: Device) -> bool:
 
 def _written(found: Found, tile: WarpgroupTile) -> Scheduled:
     func = write_kernel(found.product, tile, found.params, found.shapes, found.epilogue)
-    return Scheduled(
-        func,
-        "wgmma",
-        tile.describe(),
-        tile.grid,
-        tile.block_size,
-        tile.seconds,
-        tile.shared_bytes,
-        tile.registers,
-    )
+    return as_written(func, "wgmma", tile)
