@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from bench.lines import line_of, rewrite
 
 Key = tuple[str, str, str, int, str, str]
 
@@ -119,7 +120,7 @@ def append(path: Path, records: Iterable[Record]) -> None:
         file.seek(max(0, file.tell() - 1))
         if file.read() not in ("", "\n"):
             file.write("\n")  # a killed run left half a line: ours must not be its other half
-        file.writelines(_line(record) for record in records)
+        file.writelines(map(line_of, records))
 
 
 def tidy(path: Path) -> None:
@@ -127,10 +128,4 @@ def tidy(path: Path) -> None:
     records = read(path)
     if not records:
         return
-    beside = path.with_suffix(".tmp")
-    beside.write_text("".join(_line(records[key]) for key in sorted(records)), encoding="utf-8")
-    os.replace(beside, path)
-
-
-def _line(record: Record) -> str:
-    return json.dumps(asdict(record)) + "\n"
+    rewrite(path, (records[key] for key in sorted(records)))

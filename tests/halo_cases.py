@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels import Case, Input
+from kernels import Case, Input, prim_functions
 from tvm import relax, tirx
 from tvm.relax import op
 
 from tvm_tile.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.pipeline import fuse
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.halo import schedule_halo
 
@@ -36,19 +35,7 @@ def only_halo(device: Device) -> Callable[..., Scheduled]:
 
 def joined_functions(case: Case, device: Device) -> list[tirx.PrimFunc]:
     """What a case becomes where all is joined that the rule takes, whatever it would cost."""
-    builder = relax.BlockBuilder()
-    inputs = [
-        relax.Var(f"x{n}", relax.TensorType(entry.shape, entry.dtype))
-        for n, entry in enumerate(case.inputs)
-    ]
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            result = case.body(*inputs)
-            output = builder.emit_output(relax.Tuple(result) if type(result) is tuple else result)
-        builder.emit_func_output(output)
-    predict: Any = only_halo(device)
-    fused = fuse(builder.get(), device, first=predict)
-    return [func for func in fused.functions.values() if isinstance(func, tirx.PrimFunc)]
+    return list(prim_functions(case, device, only_halo(device)).values())
 
 
 def joined_function(case: Case, device: Device) -> tirx.PrimFunc:

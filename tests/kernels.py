@@ -43,8 +43,8 @@ class Case:
     inputs: tuple[Input, ...]
 
 
-def prim_functions(case: Case, device: Device) -> dict[str, tirx.PrimFunc]:
-    """The fused, unscheduled functions of a case, by name."""
+def prim_functions(case: Case, device: Device, first: Any = None) -> dict[str, tirx.PrimFunc]:
+    """The fused, unscheduled functions of a case, by name; ``first`` predicts what they take."""
     builder = relax.BlockBuilder()
     inputs = [
         relax.Var(f"x{position}", relax.TensorType(entry.shape, entry.dtype))
@@ -55,7 +55,7 @@ def prim_functions(case: Case, device: Device) -> dict[str, tirx.PrimFunc]:
             result = case.body(*inputs)
             output = builder.emit_output(relax.Tuple(result) if type(result) is tuple else result)
         builder.emit_func_output(output)
-    fused = fuse(builder.get(), device)
+    fused = fuse(builder.get(), device, first=first)
     functions = ((str(var.name_hint), func) for var, func in fused.functions.items())
     return {name: func for name, func in functions if isinstance(func, tirx.PrimFunc)}
 

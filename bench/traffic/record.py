@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.lines import rewrite
 from bench.traffic.ncu import Launch
 
 if TYPE_CHECKING:
@@ -184,10 +184,7 @@ def store(path: Path, record: Traffic) -> None:
     """Add a record to a file, in place of one with its key; all or nothing."""
     records = read(path) | {record.key: record}
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".tmp")
-    lines = (json.dumps(asdict(records[key])) + "\n" for key in sorted(records))
-    beside.write_text("".join(lines), encoding="utf-8")
-    os.replace(beside, path)
+    rewrite(path, (records[key] for key in sorted(records)))
 
 
 def _record(fields: dict[str, Any]) -> Traffic:

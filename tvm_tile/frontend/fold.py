@@ -13,6 +13,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tvm_tile.frontend.rewrite import rewritten
+
 # What is made of nothing or spread is kept as an operator above this, if it is larger than its
 # operands: a kernel needs not read it.
 _SMALL_BYTES = 1 << 16
@@ -69,12 +71,13 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
     Returns:
         The module without these operators and without unused ones.
     """
-    mutator = _Fold(mod)
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mutator.builder_.update_func(global_var, mutator.visit_expr(function))
+    return folded(mod, _Fold(mod))
+
+
+def folded(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
+    """``mod`` with its Relax functions rewritten by a mutator of it, and without unused values."""
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
-    return tvm.transform.Sequential(passes)(mutator.builder_.get())
+    return tvm.transform.Sequential(passes)(rewritten(mod, mutator))
 
 
 @relax.expr_functor.mutator

@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.frontend.fold import evaluate, static_shape
+from tvm_tile.frontend.fold import evaluate, folded, static_shape
 from tvm_tile.tile.band import find_banded
 
 _MASKS = frozenset(
@@ -40,12 +40,7 @@ def fold_masks(mod: tvm.IRModule) -> tvm.IRModule:
     Returns:
         The module without these operators and without unused ones.
     """
-    mutator = _FoldMasks(mod)
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mutator.builder_.update_func(global_var, mutator.visit_expr(function))
-    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
-    return tvm.transform.Sequential(passes)(mutator.builder_.get())
+    return folded(mod, _FoldMasks(mod))
 
 
 @relax.expr_functor.mutator

@@ -16,6 +16,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_tile.frontend.rewrite import rewritten
+
 HALF_DTYPES = frozenset({"float16", "bfloat16"})
 
 _CONVOLUTION_ATTRS = ("strides", "padding", "dilation", "groups", "data_layout", "kernel_layout")
@@ -56,11 +58,7 @@ def accumulate_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
     Returns:
         The rewritten module; one without float16 or bfloat16 comes back as it was.
     """
-    mutator = _Accumulate(mod)
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mutator.builder_.update_func(global_var, mutator.visit_expr(function))
-    return mutator.builder_.get()
+    return rewritten(mod, _Accumulate(mod))
 
 
 @relax.expr_functor.mutator

@@ -8,6 +8,7 @@ from tvm import relax, tirx
 from tvm_tile.frontend.fold import fold_constants
 from tvm_tile.frontend.masks import fold_masks
 from tvm_tile.frontend.precision import accumulate_in_float32
+from tvm_tile.frontend.rewrite import rewritten
 
 
 def prepare(mod: tvm.IRModule) -> tvm.IRModule:
@@ -31,11 +32,7 @@ def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:
 
         take(x, 1, axis=0)   =>   squeeze(strided_slice(x, [0], [1], [2]), [0])
     """
-    mutator = _BoundIndices(mod)
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mutator.builder_.update_func(global_var, mutator.visit_expr(function))
-    return mutator.builder_.get()
+    return rewritten(mod, _BoundIndices(mod))
 
 
 @relax.expr_functor.mutator

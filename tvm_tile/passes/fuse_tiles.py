@@ -16,6 +16,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
+from tvm_tile.passes.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.schedule import JOINING, Scheduled
 from tvm_tile.tile.classify import is_contraction, is_window
@@ -29,7 +30,6 @@ Record = Callable[[Decision], None]
 # Of the rules that join these store sums wherever they belong, neighbours side by side.
 _RULES = ("chain", "halo", "wgmma", "mma")
 _PREFIX = "joined_"
-_OPAQUE = 8  # of TVM's OpPatternKind
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseTiles")
@@ -253,7 +253,8 @@ def _as_one(mod: tvm.IRModule, members: Sequence[_Site]) -> tirx.PrimFunc:
             output = builder.emit_output(relax.Call(joined, params))
         builder.emit_func_output(output)
     merged = relax.transform.FuseTIR()(builder.get())["joined"]
-    return _with_own_names(merged.without_attr("global_symbol")).with_attr("op_pattern", _OPAQUE)
+    named = _with_own_names(merged.without_attr("global_symbol"))
+    return with_pattern(named, OpPattern.OPAQUE)
 
 
 def _with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:

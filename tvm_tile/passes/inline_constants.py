@@ -12,10 +12,9 @@ from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import mutator
 from tvm.s_tir import SBlock
 
+from tvm_tile.passes.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.tile.band import Banded, find_banded
-
-_INJECTIVE = 2  # of TVM's OpPatternKind; what is below computes each element from others alike
 
 
 @tvm.transform.module_pass(opt_level=0, name="InlineConstants")
@@ -70,9 +69,9 @@ class _Rewriter(ModuleRewriter):
 
 
 def _is_injective(func: Any) -> bool:
-    if not isinstance(func, tirx.PrimFunc) or "op_pattern" not in (func.attrs or {}):
-        return False
-    return int(func.attrs["op_pattern"]) <= _INJECTIVE
+    """Whether it computes each element from others alike."""
+    pattern = pattern_of(func)
+    return pattern is not None and pattern <= OpPattern.INJECTIVE
 
 
 def _without(func: tirx.PrimFunc, values: Mapping[Any, Banded | float]) -> tirx.PrimFunc:

@@ -6,10 +6,8 @@ import tvm
 from tvm import tirx
 
 from tvm_tile.graph.extract import extract
+from tvm_tile.passes.op_pattern import OpPattern, with_pattern
 from tvm_tile.tile.classify import is_contraction
-
-# Of TVM's OpPatternKind: a sum, fused with what feeds it; a convolution, with what follows it.
-_COMM_REDUCE, _OUT_ELEMENT_WISE_FUSABLE = 3, 4
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkReductions")
@@ -29,14 +27,15 @@ class MarkReductions:
     """
 
     def __init__(self, *, with_followers: bool = False) -> None:
-        self.pattern = _OUT_ELEMENT_WISE_FUSABLE if with_followers else _COMM_REDUCE
+        own = OpPattern.OUT_ELEMENT_WISE_FUSABLE if with_followers else OpPattern.COMM_REDUCE
+        self.pattern = own
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         marked = mod.clone()
         for var, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc) and _is_reduction(func):
-                marked[var] = func.with_attr("op_pattern", self.pattern)
+                marked[var] = with_pattern(func, self.pattern)
         return marked
 
 

@@ -10,10 +10,9 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile.graph.extract import extract
+from tvm_tile.passes.op_pattern import OpPattern, pattern_of, with_pattern
 from tvm_tile.passes.rewriter import is_call_tir
 
-# Of TVM's OpPatternKind: element-wise, with broadcasts, at any one place.
-_ELEMENT_WISE, _BROADCAST, _INJECTIVE = range(3)
 _SPREAD = 8  # times as large
 
 
@@ -35,7 +34,7 @@ class MarkSpreads:
         for func in mod.functions.values():
             if isinstance(func, relax.Function):
                 for var in _spreading(mod, func):
-                    marked[var] = mod[var].with_attr("op_pattern", _INJECTIVE)
+                    marked[var] = with_pattern(mod[var], OpPattern.INJECTIVE)
         return marked
 
 
@@ -44,7 +43,7 @@ def _spreading(mod: tvm.IRModule, func: relax.Function) -> Iterator[Any]:
     for block in func.body.blocks:
         bound = {binding.var: binding.value for binding in block.bindings}
         for value in bound.values():
-            if _pattern(mod, value) not in (_ELEMENT_WISE, _BROADCAST):
+            if _pattern(mod, value) not in (OpPattern.ELEMENT_WISE, OpPattern.BROADCAST):
                 continue
             size = _size(value)
             for argument in value.args[1].fields:
@@ -58,7 +57,7 @@ def _is_of_product(mod: tvm.IRModule, value: Any, bound: dict[Any, Any]) -> bool
     pattern = None if call is None else _pattern(mod, call)
     if call is None or pattern is None:
         return False
-    if pattern > _INJECTIVE:
+    if pattern > OpPattern.INJECTIVE:
         return _sums_products(mod[call.args[0]])
     alike = [a for a in call.args[1].fields if _size(a) == _size(value)]
     return any(_is_of_product(mod, argument, bound) for argument in alike)
@@ -74,13 +73,9 @@ def _sums_products(func: tirx.PrimFunc) -> bool:
     return False
 
 
-def _pattern(mod: tvm.IRModule, value: Any) -> int | None:
-    """Of the function that ``call_tir`` calls, as TVM annotated it."""
-    if not is_call_tir(value):
-        return None
-    func = mod[value.args[0]]
-    has_pattern = isinstance(func, tirx.PrimFunc) and "op_pattern" in (func.attrs or {})
-    return int(func.attrs["op_pattern"]) if has_pattern else None
+def _pattern(mod: tvm.IRModule, value: Any) -> OpPattern | None:
+    """Of the function that ``call_tir`` calls."""
+    return pattern_of(mod[value.args[0]]) if is_call_tir(value) else None
 
 
 def _size(value: Any) -> int:
