@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cubin import resources_of
+from tvm_tile.build.cubin import resources_of
 from emulated import arguments, built, emulated_error
 from halo_cases import (
     HALO_CASES,

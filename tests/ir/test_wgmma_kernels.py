@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from cubin import resources_of
+from tvm_tile.build.cubin import resources_of
 from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
 from tvm import te, tirx

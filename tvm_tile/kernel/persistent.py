@@ -1,0 +1,118 @@
+"""From an execution plan to the persistent kernel and the tables that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvm_tile.kernel.assemble import Layout, Parameter, Part, assemble
+from tvm_tile.kernel.body import Body
+from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
+from tvm_tile.plan.records import Table, Task, make_table
+
+_LEAST_SHARED = 16  # bytes: a pool is never empty
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A way to run a rOperator.
+
+    Attributes:
+        body: what a rTask does.
+        load: what fills its resident part, where it has one.
+        load_arguments: of its arguments, the positions of those that ``load`` is given.
+        run_arguments: the positions of those that ``body`` is given.
+    """
+
+    body: Body
+    run_arguments: tuple[int, ...]
+    load: Body | None = None
+    load_arguments: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A rOperator with its arguments.
+
+    Attributes:
+        kernels: one for each of its choices.
+        arguments: each as (tensor of the persistent kernel, bytes from its start).
+    """
+
+    kernels: tuple[Kernel, ...]
+    arguments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """A persistent kernel.
+
+    Attributes:
+        func: its parameters are those of :func:`~tvm_tile.kernel.assemble.assemble`.
+        table: its records and queues.
+    """
+
+    func: tirx.PrimFunc
+    table: Table
+
+
+def make_persistent(
+    name: str,
+    operators: tuple[ROperator, ...],
+    plan: ExecutionPlan,
+    bound: Sequence[Bound],
+    inputs: tuple[Parameter, ...],
+    outputs: tuple[Parameter, ...],
+) -> Persistent:
+    """Write the kernel of a plan.
+
+    Args:
+        name: of the function.
+        operators: what was planned.
+        plan: for them.
+        bound: of each operator, its kernels and arguments.
+        inputs: tensors that the kernel reads; arguments count them first.
+        outputs: tensors that it writes, the workspace last.
+    """
+    parts: list[Part] = []
+    numbers: dict[tuple[int, int, int, bool], int] = {}
+
+    def number(operator: int, *, loads: bool) -> int:
+        choice, copies = plan.chosen[operator], plan.copies[operator]
+        key = (operators[operator].body, choice, copies, loads)
+        if key not in numbers:
+            kernel = bound[operator].kernels[choice]
+            body = kernel.load if loads else kernel.body
+            assert body is not None
+            numbers[key] = len(parts)
+            parts.append(Part(body, copies))
+        return numbers[key]
+
+    tasks = []
+    for operator, own in enumerate(bound):
+        kernel = own.kernels[plan.chosen[operator]]
+        stays = plan.residents[operator]
+        tasks.append(
+            Task(
+                number(operator, loads=False),
+                number(operator, loads=True) if stays else None,
+                tuple(own.arguments[n] for n in kernel.run_arguments),
+                tuple(own.arguments[n] for n in kernel.load_arguments) if stays else (),
+            )
+        )
+    table = make_table(operators, plan, tasks)
+    layout = Layout(
+        plan.num_veus,
+        plan.block_size,
+        plan.veus_per_processor,
+        inputs,
+        outputs,
+        table.words.shape[1],
+        table.words.shape[0],
+        table.counters,
+        max(_LEAST_SHARED, plan.shared_bytes),
+    )
+    return Persistent(assemble(name, parts, layout), table)
+

@@ -1,0 +1,84 @@
+"""What co-scheduling asks about the functions of a module that has been scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+from tvm import tirx
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
+from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.passes.coschedule_tasks import Facts, Variant
+from tvm_tile.passes.task_graph import contiguous_parts
+from tvm_tile.plan.report import KernelReport
+from tvm_tile.schedule import Task, candidates
+from tvm_tile.schedule.statements import find_obstacle
+
+_VARIANTS = 1
+
+
+class KernelFacts:
+    """Facts about each function, found when they are first asked for.
+
+    Args:
+        device: that the module is scheduled for.
+        fused: the module before it was scheduled.
+        scheduled: the module, with workspaces lifted.
+        reports: of its kernels.
+        registers: name of a function -> registers of a thread, of each of its kernels, where they
+            are known.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        fused: tvm.IRModule,
+        scheduled: tvm.IRModule,
+        reports: Sequence[KernelReport],
+        registers: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        self._device = device
+        self._fused = fused
+        self._scheduled = scheduled
+        self._reports = {report.name: report for report in reports}
+        self._registers = registers
+        self._known: dict[str, Facts | None] = {}
+
+    def __call__(self, name: str) -> Facts | None:
+        """Its type is :data:`~tvm_tile.passes.coschedule_tasks.FactsOf`."""
+        if name not in self._known:
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    def _find(self, name: str) -> Facts | None:
+        original = self._fused[name] if name in self._reports else None
+        graph = None if original is None or find_obstacle(original) else extract(original)
+        if graph is None:
+            return None
+        slices = _slices(graph, original)
+        return Facts(self._variants(name, original, graph), graph.flops, graph.traffic, slices)
+
+    def _variants(
+        self, name: str, original: tirx.PrimFunc, graph: TileGraph
+    ) -> tuple[Variant, ...]:
+        report, registers = self._reports[name], self._registers.get(name, ())
+        # Of what no rule of ours wrote, the time is not known.
+        if report.fallback or report.rank or len(registers) != 1:
+            return ()
+        own = Variant(self._scheduled[name], report.seconds, registers)
+        return (own, *self._others(original, graph))
+
+    def _others(self, original: tirx.PrimFunc, graph: TileGraph) -> tuple[Variant, ...]:
+        """Other schedules of one kernel."""
+        task = Task(original.without_attr("global_symbol"), graph, self._device)
+        found = candidates(task, _VARIANTS)[1:] if _VARIANTS > 1 else ()
+        return tuple(Variant(s.func, s.seconds, (s.registers,), s.resident) for s in found)
+
+
+def _slices(graph: TileGraph, func: tirx.PrimFunc) -> tuple[tuple[int, int] | None, ...]:
+    written = {operator.write.tensor.name for operator in graph.operators}
+    names = [str(param.name) for param in func.params]
+    inputs = [name for name in names if name not in written]
+    return contiguous_parts(graph, inputs, names[len(inputs) :])
