@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,7 @@ from tvm_tile.tile.connect import Decision
 Progress = Callable[[str, int, int], None]
 _IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
+_APART = "coschedule is off: each kernel is launched by itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,9 @@ class Options:
         weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
             them, products with what takes their values. False keeps the groups of one stock
             FuseOps, which shows what joining is worth; all else is the same.
+        coschedule: put kernels that are too small to fill the device into persistent kernels
+            (Rammer) where the model predicts less time. False launches each kernel by itself,
+            which shows what that is worth; all else is the same.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
@@ -90,6 +94,7 @@ class Options:
     exclusive: AbstractContextManager[Any] | None = None
     tf32: bool = False
     weld: bool = True
+    coschedule: bool = True
     cache: bool | str | os.PathLike[str] = True
 
     def __post_init__(self) -> None:
@@ -158,7 +163,7 @@ def compile(
     if measure.seconds:
         inner["measure"] = measure.seconds
     watch.lap("schedule and lower", inner)
-    notes = (*([] if options.weld else [_UNWELDED]), *measure.notes)
+    notes = (*_switched_off(options), *measure.notes)
     report = Report(record.name, kernels, notes, tuple(watch.stages), tuple(decisions))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
@@ -199,6 +204,14 @@ def relax_pipeline() -> tvm.transform.Pass:
         return tvm.transform.Sequential(stages)(mod)
 
     return run
+
+
+def _switched_off(options: Options) -> Iterator[str]:
+    """Notes on what compiles less well than it could, as asked."""
+    if not options.weld:
+        yield _UNWELDED
+    if not options.coschedule:
+        yield _APART
 
 
 class _Stopwatch:

@@ -10,7 +10,7 @@ import tvm_ffi
 from kernel_bodies import case
 from kernel_cases import CASES
 from kernels import prim_functions
-from tvm import te, tirx
+from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
 from tvm_tile.device import find_device
@@ -96,6 +96,16 @@ def test_equal_functions_are_scheduled_once(calls: list[Any]) -> None:
     assert [str(result[name].attrs["global_symbol"]) for name in "abc"] == ["a", "b", "c"]
     bodies = [result[name].without_attr("global_symbol") for name in "abc"]
     assert all(tvm_ffi.structural_equal(bodies[0], body) for body in bodies)
+
+
+def test_calls_are_those_of_the_program() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64, 64), "float32"))
+    with builder.function("main", [x]):
+        y = builder.emit_te(topi.tanh, builder.emit_te(topi.tanh, x))
+        builder.emit_func_output(builder.emit_te(topi.exp, y))
+    _, reports = schedule_module(builder.get(), H200)
+    assert {report.name: report.calls for report in reports} == {"tanh": 2, "exp": 1}
 
 
 def test_what_no_rule_takes_goes_to_dlight_and_the_report_says_why() -> None:

@@ -80,6 +80,12 @@ def test_people_see_every_kernel_and_every_reason() -> None:
     assert "compiled in 1.75 s: import 0.25, machine code 1.50" in text
 
 
+def test_a_run_is_all_launches() -> None:
+    report = replace(REPORT, kernels=(replace(OWN, calls=3), FALLBACK))
+    assert report.predicted_seconds == 3 * OWN.seconds
+    assert "one run: 4 launches, 37.5 us predicted" in report.render()
+
+
 def test_equal_decisions_are_told_once() -> None:
     lines = REPORT.render().splitlines()
     start = lines.index("joined:")

@@ -161,6 +161,10 @@ class _Importer(ExportedProgramImporter):
     The original writes float32 as the result type of products and convolutions of any type.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._transposed: dict[relax.Expr, relax.Var] = {}
+
     def create_convert_map(self) -> dict[str, Callable[[fx.Node], Any]]:
         converters = super().create_convert_map()
         for name in ("mm.default", "bmm.default", "matmul.default"):
@@ -173,8 +177,10 @@ class _Importer(ExportedProgramImporter):
 
     def _linear(self, node: fx.Node) -> relax.Var:
         data, weight, *bias = self.retrieve_args(node)
-        transposed = self.block_builder.emit(relax.op.permute_dims(weight))
-        product = self.block_builder.emit(relax.op.matmul(data, transposed))
+        # Once each: folding makes a constant of it, and an unrolled loop takes the same again.
+        if weight not in self._transposed:
+            self._transposed[weight] = self.block_builder.emit(relax.op.permute_dims(weight))
+        product = self.block_builder.emit(relax.op.matmul(data, self._transposed[weight]))
         if not bias or self._is_no_bias(bias[0]):
             return product
         return self.block_builder.emit(relax.op.add(product, bias[0]))

@@ -5,16 +5,18 @@ What no rule takes goes to dlight; what dlight does not take, statement by state
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.passes.measure_candidates import candidate_name
 from tvm_tile.passes.plan_function import Plan, PlanFunction, Remembered, Request
+from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.plan.report import KernelReport
 
 
@@ -69,6 +71,7 @@ def schedule_module(
         :func:`~tvm_tile.passes.measure_candidates.candidate_name`.
     """
     plan = plan or Remembered(PlanFunction(device))
+    calls = _calls(mod)
     result = mod.clone()
     reports = []
     functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
@@ -89,7 +92,21 @@ def schedule_module(
         if "global_symbol" in (func.attrs or {}) or chosen != name:
             attrs["global_symbol"] = chosen
         result[var] = planned.func.with_attrs(attrs)
-        reports.append(replace(planned.report, name=chosen))
+        reports.append(replace(planned.report, name=chosen, calls=calls[name]))
     if any(report.rank for report in reports):
         result = NormalizeGlobalVar()(result)
     return result, tuple(reports)
+
+
+def _calls(mod: tvm.IRModule) -> Counter[str]:
+    """How often each function of a module is called by its Relax functions."""
+    counts: Counter[str] = Counter()
+
+    def count(expr: relax.Expr) -> None:
+        if is_call_tir(expr):
+            counts[str(expr.args[0].name_hint)] += 1
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, count)
+    return counts

@@ -30,6 +30,7 @@ class KernelReport:
         rank: which of them was kept, in the model's order; 0 is its first choice.
         measured_seconds: that one's time; 0 where nothing was measured.
         written: of ``traffic``, the bytes to global memory.
+        calls: how often the program launches it.
     """
 
     name: str
@@ -45,6 +46,7 @@ class KernelReport:
     rank: int = 0
     measured_seconds: float = 0.0
     written: float = 0.0
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,11 @@ class Report:
         """Functions that no rule of ours took, or whose kernel did not build."""
         return tuple(kernel for kernel in self.kernels if kernel.fallback)
 
+    @property
+    def predicted_seconds(self) -> float:
+        """Of one run, launches included; fallbacks count as nothing, for they have no model."""
+        return sum(kernel.calls * kernel.seconds for kernel in self.kernels)
+
     def render(self) -> str:
         """Lines for people: a table of kernels, what fell back, what was joined, totals."""
         # Names last: fused kernels have long ones.
@@ -103,12 +110,16 @@ class Report:
             f"each launched once: {seconds * 1e6:.1f} us predicted (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
         )
+        calls = sum(kernel.calls for kernel in self.kernels)
+        run = f"one run: {calls} launches, {self.predicted_seconds * 1e6:.1f} us predicted"
         reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]
         spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
         total = sum(stage.seconds for stage in self.stages)
         compiled = [f"compiled in {total:.2f} s: {spent}"] if self.stages else []
         groups = _decided(self.decisions)
-        return "\n".join([*table, *reasons, *groups, totals, predicted, *compiled, *self.notes])
+        return "\n".join(
+            [*table, *reasons, *groups, totals, predicted, run, *compiled, *self.notes]
+        )
 
     def draw(self) -> str:
         """The text of an SVG file that shows what was joined; see :mod:`tvm_tile.plan.drawing`."""
