@@ -22,6 +22,7 @@ from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import OptionError
 from tvm_tile.frontend import Imported, import_model
+from tvm_tile.coscheduling import coschedule_what_builds
 from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
@@ -157,7 +158,9 @@ def compile(
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    scheduled, kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan)
+    fused, scheduled, kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan)
+    if options.coschedule:
+        scheduled, kernels = coschedule_what_builds(fused, scheduled, kernels, record, builder)
     program = builder.build(_lower(scheduled, record, options))
     inner = {"machine code": builder.compiler_seconds}
     if measure.seconds:
@@ -290,7 +293,7 @@ def _schedule_what_builds(
     device: Device,
     builder: Builder,
     plan: Plan,
-) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
+) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
     """Schedule; what does not build is made of fewer functions, if it was joined, else scheduled by
     dlight instead, then by statements."""
     refused: Refused = {}
@@ -313,7 +316,7 @@ def _schedule_what_builds(
             k: n for k, n in found.items() if is_joined(n) and k.fallback and n not in reasons
         }
         if not failed and not unwritten:
-            return scheduled, kernels
+            return fused, scheduled, kernels
         beyond_dlight |= {
             contents[name] for kernel, name in failed.items() if kernel.rule == DLIGHT
         }

@@ -3,7 +3,6 @@
 Rammer, section 4: a thread block that stays on its multiprocessor is a vEU; it takes rTasks from a
 queue that was filled at compile time. What this writes::
 
-    zero the counters; wait for all vEUs
     for number in queue of this vEU:
         record = records[number]                     # asked for one rTask ahead
         wait until the counters that the record names have reached what it says
@@ -23,7 +22,7 @@ multiprocessor's first-level cache become invalid. All vEUs are resident at once
 is cooperative, and queues are in one order of steps: the first rTask in that order which has not
 run waits for none that is behind it, so that some vEU always goes on. A plan that is not so is
 found by :mod:`tvm_tile.plan.check_plan`. Counters are zero whatever an aborted launch left behind:
-each launch sets them itself, ahead of a barrier of the whole grid.
+another kernel, for all persistent ones of a model, sets them at the start of each run.
 
 Shared memory holds the records of this rTask and the next, where the arguments' memory is, and a
 pool: the scratch memory of whichever body runs, and behind it what stays resident.
@@ -44,6 +43,7 @@ from tvm_tile.kernel.body import Body, with_numbers
 from tvm_tile.plan.records import ARGUMENTS, BLOCK, BODY, RESIDENT_PLACE, SIGNAL, WAITS, WAIT_COUNT
 
 _WARP = 32
+_ZEROING = 256  # threads of a block that sets counters to zero
 _WAIT = """
 __forceinline__ __device__ void tile_wait_for(int* counter, int target) {
   int seen;
@@ -104,7 +104,7 @@ class Layout:
         outputs: tensors that it writes, the workspace last.
         record_words: of a record.
         records: how many.
-        counters: how many.
+        counters: of all persistent kernels, each of which has some of its own.
         shared_bytes: of a vEU, but for what the kernel needs for itself.
     """
 
@@ -123,7 +123,8 @@ def assemble(name: str, parts: Sequence[Part], layout: Layout) -> tirx.PrimFunc:
     """The persistent kernel.
 
     Its parameters: ``inputs``, ``records`` (int32, one record behind the other), ``queues``
-    (int32: first record of a vEU, and how many), ``outputs``, ``counters`` (int32).
+    (int32: first record of a vEU, and how many), ``counters`` (int32, which it counts up), then
+    ``outputs``.
     """
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name(name)
@@ -133,8 +134,8 @@ def assemble(name: str, parts: Sequence[Part], layout: Layout) -> tirx.PrimFunc:
         shape = (layout.records * layout.record_words,)
         records = _declare(Parameter("records", shape, "int32"))
         queues = _declare(Parameter("queues", (2 * layout.num_veus,), "int32"))
-        outputs = [_declare(p) for p in layout.outputs]
         counters = _declare(Parameter("counters", (layout.counters,), "int32"))
+        outputs = [_declare(p) for p in layout.outputs]
         ib.device_entry()
         veu = ib.cta_id([layout.num_veus])
         thread = ib.thread_id([layout.block_size])
@@ -171,8 +172,7 @@ def _write(kernel: _Kernel, tensors: Sequence[Any], parts: Sequence[Part]) -> No
     for number, tensor in enumerate(tensors):
         with ib.If(thread == number), ib.Then():
             ib.buffer_store(places, _address(tensor.data) - _address(base), [number])
-    _zero(kernel)
-    ib.evaluate(T.cuda.grid_sync())
+    ib.evaluate(T.cuda.cta_sync())
     following = ib.alloc_buffer((1,), "int32", scope="local")
     with ib.serial(count) as turn:
         own = ib.Bind(turn % 2 * words)
@@ -192,16 +192,6 @@ def _write(kernel: _Kernel, tensors: Sequence[Any], parts: Sequence[Part]) -> No
         with ib.If(tirx.all(thread == 0, signal >= 0)), ib.Then():
             counter = T.address_of(kernel.counters[signal])
             ib.evaluate(T.cuda.func_call("tile_count_up", counter, source_code=_SIGNAL))
-
-
-def _zero(kernel: _Kernel) -> None:
-    """Set the counters to zero, each by one thread."""
-    layout = kernel.layout
-    threads = layout.num_veus * layout.block_size
-    own = kernel.veu * layout.block_size + kernel.thread
-    with ib.serial(-(-layout.counters // threads)) as turn:
-        with ib.If(turn * threads + own < layout.counters), ib.Then():
-            ib.buffer_store(kernel.counters, 0, [turn * threads + own])
 
 
 def _address(pointer: Any) -> Any:
@@ -294,3 +284,17 @@ def _meeting(record: _Record, part: Part, own: Any) -> Any:
     warps = -(-threads // _WARP)
     call = T.cuda.func_call("tile_meet", own + 1, warps * _WARP, source_code=_MEET)
     return tirx.Evaluate(call)
+
+
+def counters_at_zero(count: int) -> tirx.PrimFunc:
+    """A kernel that sets so many counters to zero."""
+    with IRBuilder() as builder, ib.prim_func():
+        ib.func_name("zero_counters")
+        ib.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
+        counters = _declare(Parameter("counters", (count,), "int32"))
+        ib.device_entry()
+        block = ib.cta_id([-(-count // _ZEROING)])
+        own = block * _ZEROING + ib.thread_id([_ZEROING])
+        with ib.If(own < count), ib.Then():
+            ib.buffer_store(counters, 0, [own])
+    return builder.get()

@@ -46,6 +46,19 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """Those of all persistent kernels lie in one tensor.
+
+    Attributes:
+        first: of this kernel's.
+        total: of all kernels.
+    """
+
+    first: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Persistent:
     """A persistent kernel.
 
@@ -65,6 +78,7 @@ def make_persistent(
     bound: Sequence[Bound],
     inputs: tuple[Parameter, ...],
     outputs: tuple[Parameter, ...],
+    counters: Counters,
 ) -> Persistent:
     """Write the kernel of a plan.
 
@@ -75,6 +89,7 @@ def make_persistent(
         bound: of each operator, its kernels and arguments.
         inputs: tensors that the kernel reads; arguments count them first.
         outputs: tensors that it writes, the workspace last.
+        counters: that it uses.
     """
     parts: list[Part] = []
     numbers: dict[tuple[int, int, int, bool], int] = {}
@@ -102,7 +117,7 @@ def make_persistent(
                 tuple(own.arguments[n] for n in kernel.load_arguments) if stays else (),
             )
         )
-    table = make_table(operators, plan, tasks)
+    table = make_table(operators, plan, tasks, counters.first)
     layout = Layout(
         plan.num_veus,
         plan.block_size,
@@ -111,7 +126,7 @@ def make_persistent(
         outputs,
         table.words.shape[1],
         table.words.shape[0],
-        table.counters,
+        counters.total,
         max(_LEAST_SHARED, plan.shared_bytes),
     )
     return Persistent(assemble(name, parts, layout), table)

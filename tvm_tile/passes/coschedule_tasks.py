@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.kernel.body import Body, lower_body
-from tvm_tile.kernel.persistent import Kernel
+from tvm_tile.kernel.persistent import Counters, Kernel
 from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.task_graph import Node, Place, TaskGraph, read_block
-from tvm_tile.plan.coschedule import partition
+from tvm_tile.plan.groups import partition
 from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
+from tvm_tile.plan.records import count_counters
 from tvm_tile.schedule.rule import Resident
 
 _INEFFICIENCY = 1.5  # what a kernel keeps its multiprocessor busy, over the roofline
@@ -135,16 +137,23 @@ class CoscheduleTasks:
         graph = read_block(block, functions.slices)
         operators = tuple(functions.operator(node, graph) for node in graph.nodes)
         allowed = tuple(bool(operator.choices) for operator in operators)
-        groups = partition(operators, self._device, allowed)
-        merged = []
-        for group in groups:
+        taken = []
+        for group in partition(operators, self._device, allowed):
             name = f"coscheduled_{_digest(graph, group)}"
-            if group.plan is None or name in self._refused:
-                continue
-            merged.append(merge(name, graph, group, operators, functions.kernels))
-            own = tuple(operators[n] for n in group.operators)
-            self._record(Coscheduled(name, own, group.plan, group.apart_seconds))
-        return reordered(block, graph, merged, result) if merged else block
+            if group.plan is not None and name not in self._refused:
+                own = tuple(operators[n] for n in group.operators)
+                taken.append((group, Coscheduled(name, own, group.plan, group.apart_seconds)))
+        if not taken:
+            return block
+        counts = [count_counters(made.operators, made.plan) for _, made in taken]
+        firsts = accumulate(counts, initial=0)
+        merged = [
+            merge(m.name, graph, group, operators, functions.kernels, Counters(first, sum(counts)))
+            for (group, m), first in zip(taken, firsts, strict=False)
+        ]
+        for _, made in taken:
+            self._record(made)
+        return reordered(block, graph, merged, sum(counts), result)
 
 
 class _Functions:
@@ -247,4 +256,4 @@ def _identity(argument: Any) -> Any:
 def _digest(graph: TaskGraph, group: Group) -> str:
     """A name for what a group computes and how, the same in the next compilation."""
     names = [graph.nodes[number].function for number in group.operators]
-    return hashlib.sha256(repr((names, group.plan)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((group.operators, names, group.plan)).encode()).hexdigest()[:16]

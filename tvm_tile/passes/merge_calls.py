@@ -12,7 +12,7 @@ from tvm import relax, tirx
 
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.kernel.assemble import Parameter
-from tvm_tile.kernel.persistent import Bound, Kernel, make_persistent
+from tvm_tile.kernel.persistent import Bound, Counters, Kernel, make_persistent
 from tvm_tile.passes.task_graph import Place, TaskGraph
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
 from tvm_tile.plan.workspace import allocate, lifetimes
@@ -31,7 +31,7 @@ class Merged:
         given: values that it reads.
         constants: what it reads besides.
         outputs: values that it makes for others.
-        kinds: types of what it writes: these values, its workspace, its counters.
+        kinds: types of what it writes: these values and its workspace.
     """
 
     name: str
@@ -49,6 +49,7 @@ def merge(
     group: Group,
     operators: tuple[ROperator, ...],
     kernels: Callable[[str], tuple[Kernel, ...]],
+    counters: Counters,
 ) -> Merged:
     """The persistent kernel of a group that has a plan.
 
@@ -58,6 +59,7 @@ def merge(
         group: numbers of nodes.
         operators: the nodes as they were planned.
         kernels: of a function, one a choice.
+        counters: that it uses.
     """
     plan = group.plan
     assert plan is not None
@@ -92,11 +94,10 @@ def merge(
     inputs += [] if packed is None else [Parameter("constants", packed.shape, "uint8")]
     results = [_parameter(f"out{n}", graph.kinds[value]) for n, value in enumerate(outputs)]
     results.append(Parameter("workspace", (max(total, _ALIGNMENT),), "uint8"))
-    kernel = make_persistent(name, own, plan, bound, tuple(inputs), tuple(results))
+    kernel = make_persistent(name, own, plan, bound, tuple(inputs), tuple(results), counters)
     table = kernel.table
     constants = [] if packed is None else [packed]
     constants += [table.words.reshape(-1), table.queues]
-    written = [*results, Parameter("counters", (table.counters,), "int32")]
     return Merged(
         name,
         kernel.func,
@@ -104,7 +105,7 @@ def merge(
         given,
         tuple(relax.const(array) for array in constants),
         outputs,
-        tuple(relax.TensorType(p.shape, p.dtype) for p in written),
+        tuple(relax.TensorType(p.shape, p.dtype) for p in results),
     )
 
 

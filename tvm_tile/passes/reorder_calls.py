@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_tile.kernel.assemble import counters_at_zero
 from tvm_tile.passes.merge_calls import Merged
 from tvm_tile.passes.task_graph import Node, TaskGraph, View
 
@@ -30,14 +31,19 @@ class _Unit:
 
 
 def reordered(
-    block: relax.DataflowBlock, graph: TaskGraph, merged: Sequence[Merged], mod: tvm.IRModule
+    block: relax.DataflowBlock,
+    graph: TaskGraph,
+    merged: Sequence[Merged],
+    counters: int,
+    mod: tvm.IRModule,
 ) -> relax.DataflowBlock:
     """The block with its groups as calls; their functions go to ``mod``.
 
     What is ready is written in the program's order, so that only that moves which has to. A view
-    that only members of groups read is left out: they know where it is.
+    that only members of groups read is left out: they know where it is. All groups count in one
+    tensor of so many counters, which is set to zero once.
     """
-    return _Writer(block, graph, merged, mod).written()
+    return _Writer(block, graph, merged, counters, mod).written()
 
 
 class _Writer:
@@ -46,8 +52,11 @@ class _Writer:
         block: relax.DataflowBlock,
         graph: TaskGraph,
         merged: Sequence[Merged],
+        counters: int,
         mod: tvm.IRModule,
     ) -> None:
+        self._count = counters
+        self._counters: Any = None
         self._graph = graph
         self._merged = merged
         self._builder = relax.BlockBuilder(mod)
@@ -76,7 +85,6 @@ class _Writer:
         for number, needs in enumerate(waiting):
             for maker in needs:
                 takers[maker].append(number)
-        if __import__("os").environ.get("DBG"): [print(n, type(u.content).__name__, u.needs, u.position, waiting[n]) for n,u in enumerate(units)]
         ready = [(units[n].position, n) for n, needs in enumerate(waiting) if not needs]
         heapq.heapify(ready)
         while ready:
@@ -152,7 +160,8 @@ class _Writer:
         relax.expr._update_type(function, group.func.ty)
         self._mod[function] = group.func
         arguments = [self._holders[value] for value in group.given]
-        call = relax.call_tir(function, [*arguments, *group.constants], list(group.kinds))
+        given = [*arguments, *group.constants, self._zeroed()]
+        call = relax.call_tir(function, given, list(group.kinds))
         self._results[group.name] = relax.DataflowVar(group.name, relax.TupleType(group.kinds))
         self._bind(self._results[group.name], call)
         for number in sorted(group.nodes):
@@ -167,6 +176,19 @@ class _Writer:
                     self._bind(node.binding.var, relax.Tuple(fields))
             elif all(kept):
                 self._bind(node.binding.var, self._item(group, node.outputs[0]))
+
+    def _zeroed(self) -> Any:
+        """The counters of all groups, set to zero ahead of the first one."""
+        if self._counters is None:
+            zeros = counters_at_zero(self._count)
+            name = f"zero_{self._count}_counters"
+            function = tvm.ir.GlobalVar(name)
+            relax.expr._update_type(function, zeros.ty)
+            self._mod[function] = zeros
+            kind = relax.TensorType((self._count,), "int32")
+            self._counters = relax.DataflowVar("counters", kind)
+            self._bind(self._counters, relax.call_tir(function, [], kind))
+        return self._counters
 
     def _item(self, group: Merged, value: int) -> Any:
         return relax.TupleGetItem(self._results[group.name], group.outputs.index(value))

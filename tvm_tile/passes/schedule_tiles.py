@@ -71,7 +71,7 @@ def schedule_module(
         :func:`~tvm_tile.passes.measure_candidates.candidate_name`.
     """
     plan = plan or Remembered(PlanFunction(device))
-    calls = _calls(mod)
+    calls = count_calls(mod)
     result = mod.clone()
     reports = []
     functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
@@ -98,7 +98,7 @@ def schedule_module(
     return result, tuple(reports)
 
 
-def _calls(mod: tvm.IRModule) -> Counter[str]:
+def count_calls(mod: tvm.IRModule) -> Counter[str]:
     """How often each function of a module is called by its Relax functions."""
     counts: Counter[str] = Counter()
 

@@ -52,12 +52,10 @@ class Table:
     Attributes:
         words: int32, one row a record; the last one, which is none, is read but not run.
         queues: int32, of each vEU its first record and how many it has.
-        counters: how many the kernel needs.
     """
 
     words: NDArray[np.int32]
     queues: NDArray[np.int32]
-    counters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ def waits_of_operators(
 
 
 def make_table(
-    operators: tuple[ROperator, ...], plan: ExecutionPlan, tasks: Sequence[Task]
+    operators: tuple[ROperator, ...], plan: ExecutionPlan, tasks: Sequence[Task], counter: int = 0
 ) -> Table:
     """The records of a plan.
 
@@ -107,6 +105,7 @@ def make_table(
         operators: what was planned.
         plan: for them.
         tasks: of each operator, its bodies and arguments.
+        counter: the first that the kernel may use.
     """
     steps, flags = waits_of_steps(plan), ()
     if plan.uses_flags:
@@ -128,18 +127,22 @@ def make_table(
             task, copies = tasks[queued.operator], plan.copies[queued.operator]
             waits = flags[queued.operator] if flags else steps[queued.step]
             *earlier, waits = _batches(waits)
-            rows += [[NOTHING, 0, NOTHING, 0, *_waits(own)] for own in earlier]
-            signal = queued.operator if flags else queued.step
+            rows += [[NOTHING, 0, NOTHING, 0, *_waits(own, counter)] for own in earlier]
+            signal = counter + (queued.operator if flags else queued.step)
             place = places.get((operators[queued.operator].weights, queued.task), 0)
             head = [task.body, queued.task * copies, signal, place]
-            rows.append([*head, *_waits(waits), *chain.from_iterable(task.arguments)])
+            rows.append([*head, *_waits(waits, counter), *chain.from_iterable(task.arguments)])
         queues += [first, len(rows) - first]
     rows.append([NOTHING])
     words = np.zeros((len(rows), width), np.int32)
     for number, row in enumerate(rows):
         words[number, : len(row)] = row
-    counters = len(operators) if flags else len(plan.steps)
-    return Table(words, np.array(queues, np.int32), counters)
+    return Table(words, np.array(queues, np.int32))
+
+
+def count_counters(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> int:
+    """How many counters a plan takes."""
+    return len(operators) if plan.uses_flags else len(plan.steps)
 
 
 def _load(part: ResidentPart, plan: ExecutionPlan, task: Task) -> list[int]:
@@ -147,7 +150,7 @@ def _load(part: ResidentPart, plan: ExecutionPlan, task: Task) -> list[int]:
     assert task.load is not None
     first = part.task * plan.copies[part.operator]
     head = [task.load, first, NOTHING, part.offset]
-    return [*head, *_waits(()), *chain.from_iterable(task.load_arguments)]
+    return [*head, *_waits((), 0), *chain.from_iterable(task.load_arguments)]
 
 
 def _batches(waits: tuple[Wait, ...]) -> list[tuple[Wait, ...]]:
@@ -156,6 +159,6 @@ def _batches(waits: tuple[Wait, ...]) -> list[tuple[Wait, ...]]:
     return [waits[start : start + MOST_WAITS] for start in starts]
 
 
-def _waits(waits: tuple[Wait, ...]) -> list[int]:
-    numbers = [number for wait in waits for number in (wait.counter, wait.target)]
+def _waits(waits: tuple[Wait, ...], first: int) -> list[int]:
+    numbers = [number for wait in waits for number in (first + wait.counter, wait.target)]
     return [len(waits), *numbers, *[0] * (2 * MOST_WAITS - len(numbers))]
