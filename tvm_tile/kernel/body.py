@@ -88,7 +88,7 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
         BuildError: it is none, or has what no part of a kernel can have: tensor maps (copies by
             TMA), clusters, or scalars as parameters.
     """
-    named = _numbered(widen_halves(func)).with_attr("global_symbol", "body")
+    named = with_numbered_params(widen_halves(func)).with_attr("global_symbol", "body")
     lowered = compat.lower_module(tvm.IRModule({"body": named}), compat.make_target(device))
     if len(lowered.kernels) != 1:
         raise _no_body("one kernel", f"{len(lowered.kernels)} kernels")
@@ -106,8 +106,11 @@ def _no_body(requirement: str, found: str) -> BuildError:
     return BuildError(f"a kernel inside a persistent one must have {requirement}", found, remedy)
 
 
-def _numbered(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """``func``, whose parameters are named by their positions: lowering sorts them by name."""
+def with_numbered_params(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func``, whose parameters are named ``a0``, ``a1``, ... by their positions.
+
+    Lowering sorts them by name, and a tensor is known by its name, which several may share.
+    """
     renamed = {p: tirx.Var(f"a{n}", p.ty) for n, p in enumerate(func.params)}
 
     def variable(var: Any) -> Any:

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.kernel.body import with_numbered_params
 from tvm_tile.passes.coschedule_tasks import Facts, Variant
 from tvm_tile.passes.task_graph import contiguous_parts
 from tvm_tile.plan.report import KernelReport
@@ -57,7 +58,7 @@ class KernelFacts:
         graph = None if original is None or find_obstacle(original) else extract(original)
         if graph is None:
             return None
-        slices = _slices(graph, original)
+        slices = _slices(original)
         return Facts(self._variants(name, original, graph), graph.flops, graph.traffic, slices)
 
     def _variants(
@@ -77,8 +78,11 @@ class KernelFacts:
         return tuple(Variant(s.func, s.seconds, (s.registers,), s.resident) for s in found)
 
 
-def _slices(graph: TileGraph, func: tirx.PrimFunc) -> tuple[tuple[int, int] | None, ...]:
+def _slices(func: tirx.PrimFunc) -> tuple[tuple[int, int] | None, ...]:
+    numbered = with_numbered_params(func)
+    graph = extract(numbered)
+    assert graph is not None  # only names differ
     written = {operator.write.tensor.name for operator in graph.operators}
-    names = [str(param.name) for param in func.params]
+    names = [str(param.name) for param in numbered.params]
     inputs = [name for name in names if name not in written]
     return contiguous_parts(graph, inputs, names[len(inputs) :])
