@@ -139,7 +139,7 @@ def _plans(
     """The plans for a shape: with barriers and with flags; none where weights do not fit."""
     barrier = device.grid_barrier_latency or 0.0
     steps = form_steps(estimate.fits, of, before, barrier)
-    chosen = _chosen(operators, of, steps, estimate)
+    chosen = _chosen(of, steps, estimate)
     num_veus = estimate.shape.num_veus(device)
     scratch = max(way.scratch_bytes for way in chosen)
     room = estimate.shape.shared_bytes(device) - scratch
@@ -177,20 +177,30 @@ def _plan(
     )
 
 
-def _chosen(
-    operators: tuple[ROperator, ...], of: Ints, steps: Ints, estimate: Estimate
-) -> tuple[Way, ...]:
+def _chosen(of: Ints, steps: Ints, estimate: Estimate) -> tuple[Way, ...]:
     """How each operator is run: the best for its step, as far as the code does not grow too large.
 
-    Where it does, each kind keeps the one way that most of its operators want.
+    Where it does, each kind keeps the way that most of its operators want, and the kernel those
+    of the others that are wanted most.
     """
-    points = step_points(estimate.fits, of, steps)[steps]
-    best = estimate.fits.best[of, points].tolist()
-    wanted = Counter(zip(of.tolist(), best, strict=True))
-    if len(wanted) > MOST_BODIES:
-        most = {kind: way for (kind, way), _ in reversed(wanted.most_common())}
-        best = [most[kind] for kind in of.tolist()]
-    return tuple(estimate.ways[kind][way] for kind, way in zip(of.tolist(), best, strict=True))
+    wanted = Counter(zip(of.tolist(), _best(estimate.fits, of, steps), strict=True))
+    first = dict(reversed([pair for pair, _ in wanted.most_common()]))
+    kept = set(first.items())
+    others = (pair for pair, _ in wanted.most_common() if pair not in kept)
+    kept |= set(islice(others, max(0, MOST_BODIES - len(kept))))
+    ways = tuple(
+        tuple(way for number, way in enumerate(several) if (kind, number) in kept)
+        for kind, several in enumerate(estimate.ways)
+    )
+    table = fits(ways, np.bincount(of).tolist(), estimate.fits.num_veus)
+    best = _best(table, of, steps)
+    return tuple(ways[kind][way] for kind, way in zip(of.tolist(), best, strict=True))
+
+
+def _best(table: Fits, of: Ints, steps: Ints) -> list[int]:
+    """The number of the way in which each operator takes the fewest vEUs of its step."""
+    points = step_points(table, of, steps)[steps]
+    return list(table.best[of, points].tolist())
 
 
 def _resident_sizes(

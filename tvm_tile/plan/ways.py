@@ -137,6 +137,12 @@ def ways(kinds: Kinds, kind: int, shape: Shape, device: Device) -> tuple[Way, ..
     return resident or found
 
 
+def rtask_seconds(choice: Choice, copies: int, veus_per_processor: int) -> float:
+    """That an rTask of so many blocks takes of its vEU."""
+    busy = copies * veus_per_processor * choice.busy_seconds
+    return max(choice.block_seconds, busy) + RTASK_SECONDS
+
+
 def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterator[Way]:
     """One choice with one, two, four... blocks side by side."""
     if choice.threads > shape.block_size or choice.registers > shape.registers(device):
@@ -149,8 +155,7 @@ def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterat
         resident = _aligned(copies * choice.resident_bytes)
         if scratch + resident > shape.shared_bytes(device):
             return
-        busy = copies * shape.per_processor * choice.busy_seconds
-        seconds = max(choice.block_seconds, busy) + RTASK_SECONDS
+        seconds = rtask_seconds(choice, copies, shape.per_processor)
         yield Way(number, copies, -(-choice.blocks // copies), seconds, scratch, resident)
 
 
