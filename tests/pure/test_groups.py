@@ -25,7 +25,7 @@ def seconds(groups: tuple[Group, ...]) -> float:
 
 
 def checked(operators: tuple[ROperator, ...], allowed: tuple[bool, ...]) -> tuple[Group, ...]:
-    """The groups, each operator in one, each group behind those it reads from: so they are convex."""
+    """The groups: each operator in one, and none before what it reads, so that all are convex."""
     groups = partition(operators, H200, allowed)
     when = {number: place for place, g in enumerate(groups) for number in g.operators}
     assert sorted(n for g in groups for n in g.operators) == list(range(len(operators)))

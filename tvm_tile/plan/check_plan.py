@@ -86,7 +86,7 @@ def _check_order(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
 
 
 def _check_threads(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> None:
-    shape = Shape(plan.block_size, plan.veus_per_processor, residents=True)
+    shape = Shape(plan.block_size, plan.veus_per_processor)
     processors = device.multi_processor_count
     together = plan.block_size * plan.veus_per_processor
     threads = f"{plan.veus_per_processor} vEUs of {plan.block_size} threads a multiprocessor"
@@ -130,7 +130,7 @@ def _check_residents(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> N
 
 
 def _check_shared(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> None:
-    shape = Shape(plan.block_size, plan.veus_per_processor, residents=True)
+    shape = Shape(plan.block_size, plan.veus_per_processor)
     most = shape.shared_bytes(device)
     current = f"{plan.shared_bytes} bytes of shared memory a vEU"
     require(plan.shared_bytes <= most, f"a vEU has at most {most} bytes of shared memory", current)

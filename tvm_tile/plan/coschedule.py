@@ -8,41 +8,24 @@ of all the one that takes the least predicted time is the plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
 
 from tvm_tile.device.device import Device
+from tvm_tile.plan.estimate import Estimate, estimated
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, dependences
 from tvm_tile.plan.fit import Fits, Ints, fits
 from tvm_tile.plan.place import Placed, Placer, homes
 from tvm_tile.plan.waves import form_steps, levels, step_points
-from tvm_tile.plan.ways import Kinds, Shape, Way, shapes, ways
+from tvm_tile.plan.ways import Shape, Way
 
 # What a cooperative launch takes longer than another one.
 COOPERATIVE_SECONDS = 2e-6
 # Different (body, choice, copies) whose code one kernel holds.
 MOST_BODIES = 24
 _PLACED = 3  # estimates, best first, that are placed
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A shape of vEUs, and how long operators take on it by topological levels.
-
-    Attributes:
-        shape: of a vEU.
-        ways: of each kind of operator, how it may be run.
-        fits: what these take.
-        seconds: of all levels, without what the kernel costs by itself.
-    """
-
-    shape: Shape
-    ways: tuple[tuple[Way, ...], ...]
-    fits: Fits
-    seconds: float
 
 
 def kernel_seconds(device: Device) -> float:
@@ -67,79 +50,27 @@ def coschedule(operators: tuple[ROperator, ...], device: Device) -> ExecutionPla
     """
     if not operators or device.grid_barrier_latency is None:
         return None
-    kinds = Kinds.count(operators)
     before = dependences(operators)
-    of = np.array(kinds.of)
     estimates = sorted(
-        estimated(kinds, of, levels(before), device), key=lambda estimate: estimate.seconds
+        estimated(operators, levels(before), device), key=lambda estimate: estimate.seconds
     )
-    tried = (_plans(operators, of, before, estimate, device) for estimate in estimates)
+    tried = (_plans(operators, before, estimate, device) for estimate in estimates)
     # Those without plans, as the weights that should stay are too many, do not count.
     placed = islice((plans for plans in tried if plans), _PLACED)
     plans = (plan for several in placed for plan in several)
     return min(plans, key=lambda plan: plan.seconds, default=None)
 
 
-def estimated(
-    kinds: Kinds, of: Ints, steps: Ints, device: Device, *, partly: bool = False
-) -> Iterator[Estimate]:
-    """Estimates for each shape of vEUs on which all operators can run.
-
-    Args:
-        kinds: the kinds of operators.
-        of: the kind of each, shape (operators,).
-        steps: of each, shape (operators,).
-        device: where they run.
-        partly: whether shapes count on which only some can run; those that cannot have no ways.
-    """
-    for shape in shapes(kinds, device):
-        possible = tuple(ways(kinds, k, shape, device) for k in range(len(kinds.samples)))
-        if not any(possible) or not (partly or all(possible)):
-            continue
-        for pinned in (
-            _pinned(possible, of, steps, shape, device) if shape.residents else [possible]
-        ):
-            yield _estimate(shape, pinned, of, steps, device)
-
-
-def _estimate(
-    shape: Shape, possible: tuple[tuple[Way, ...], ...], of: Ints, steps: Ints, device: Device
-) -> Estimate:
-    table = fits(
-        possible, np.bincount(of, minlength=len(possible)).tolist(), shape.num_veus(device)
-    )
-    taken = table.grid[step_points(table, of, steps)]
-    barriers = (device.grid_barrier_latency or 0.0) * len(taken)
-    return Estimate(shape, possible, table, float(taken.sum()) + barriers)
-
-
-def _pinned(
-    possible: tuple[tuple[Way, ...], ...], of: Ints, steps: Ints, shape: Shape, device: Device
-) -> Iterator[tuple[tuple[Way, ...], ...]]:
-    """Kinds with resident weights have one way, the same in all steps: its best at some time."""
-    held = [number for number, several in enumerate(possible) if several[0].resident_bytes]
-    table = fits(
-        possible, np.bincount(of, minlength=len(possible)).tolist(), shape.num_veus(device)
-    )
-    for best in np.unique(table.best[held], axis=1).T.tolist():
-        pins = dict(zip(held, best, strict=True))
-        yield tuple(
-            (several[pins[number]],) if number in pins else several
-            for number, several in enumerate(possible)
-        )
-
-
 def _plans(
     operators: tuple[ROperator, ...],
-    of: Ints,
     before: Sequence[tuple[int, ...]],
     estimate: Estimate,
     device: Device,
 ) -> tuple[ExecutionPlan, ...]:
     """The plans for a shape: with barriers and with flags; none where weights do not fit."""
     barrier = device.grid_barrier_latency or 0.0
-    steps = form_steps(estimate.fits, of, before, barrier)
-    chosen = _chosen(of, steps, estimate)
+    steps = form_steps(estimate.fits, estimate.rows, before, barrier)
+    chosen = _chosen(estimate, steps)
     num_veus = estimate.shape.num_veus(device)
     scratch = max(way.scratch_bytes for way in chosen)
     room = estimate.shape.shared_bytes(device) - scratch
@@ -177,30 +108,31 @@ def _plan(
     )
 
 
-def _chosen(of: Ints, steps: Ints, estimate: Estimate) -> tuple[Way, ...]:
+def _chosen(estimate: Estimate, steps: Ints) -> tuple[Way, ...]:
     """How each operator is run: the best for its step, as far as the code does not grow too large.
 
     Where it does, each kind keeps the way that most of its operators want, and the kernel those
     of the others that are wanted most.
     """
-    wanted = Counter(zip(of.tolist(), _best(estimate.fits, of, steps), strict=True))
+    rows = estimate.rows.tolist()
+    wanted = Counter(zip(rows, _best(estimate.fits, estimate.rows, steps), strict=True))
     first = dict(reversed([pair for pair, _ in wanted.most_common()]))
     kept = set(first.items())
     others = (pair for pair, _ in wanted.most_common() if pair not in kept)
     kept |= set(islice(others, max(0, MOST_BODIES - len(kept))))
     ways = tuple(
-        tuple(way for number, way in enumerate(several) if (kind, number) in kept)
-        for kind, several in enumerate(estimate.ways)
+        tuple(way for number, way in enumerate(several) if (row, number) in kept)
+        for row, several in enumerate(estimate.ways)
     )
-    table = fits(ways, np.bincount(of).tolist(), estimate.fits.num_veus)
-    best = _best(table, of, steps)
-    return tuple(ways[kind][way] for kind, way in zip(of.tolist(), best, strict=True))
+    table = fits(ways, np.bincount(estimate.rows).tolist(), estimate.fits.num_veus)
+    best = _best(table, estimate.rows, steps)
+    return tuple(ways[row][way] for row, way in zip(rows, best, strict=True))
 
 
-def _best(table: Fits, of: Ints, steps: Ints) -> list[int]:
+def _best(table: Fits, rows: Ints, steps: Ints) -> list[int]:
     """The number of the way in which each operator takes the fewest vEUs of its step."""
-    points = step_points(table, of, steps)[steps]
-    return list(table.best[of, points].tolist())
+    points = step_points(table, rows, steps)[steps]
+    return list(table.best[rows, points].tolist())
 
 
 def _resident_sizes(

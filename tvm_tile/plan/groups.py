@@ -84,7 +84,11 @@ def _shortest_path(
 ) -> list[int]:
     """Of each operator, the shape of its kernel's vEUs, by number, or that it is apart."""
     kinds = Kinds.count(operators)
-    inside = [_shares(kinds, levels(before), shape, device) for shape in shapes(kinds, device)]
+    inside = [
+        _shares(kinds, levels(before), shape, device, held=held)
+        for shape in shapes(kinds, device)
+        for held in {False, any(kinds.weights)}
+    ]
     seconds = np.stack([*inside, np.array([o.alone_seconds for o in operators])])
     seconds[:-1, ~np.array(allowed)] = np.inf
     begin = np.full(len(seconds), kernel_seconds(device))
@@ -104,14 +108,25 @@ def _shortest_path(
     return chosen
 
 
-def _shares(kinds: Kinds, steps: Ints, shape: Shape, device: Device) -> Floats:
+def _shares(kinds: Kinds, steps: Ints, shape: Shape, device: Device, *, held: bool) -> Floats:
     """What each operator adds to a kernel of all: its share, in vEUs, of its step's seconds.
+
+    Args:
+        kinds: of the operators.
+        steps: of each, shape (operators,).
+        shape: of the vEUs.
+        device: where they are.
+        held: whether weights that recur stay, where a choice lets them.
 
     Returns:
         Shape (operators,); infinite for those that cannot run on such vEUs.
     """
     of = np.array(kinds.of)
-    possible = [ways(kinds, number, shape, device) for number in range(len(kinds.samples))]
+    possible = [
+        (held and weights and ways(sample, shape, device, resident=True))
+        or ways(sample, shape, device)
+        for sample, weights in zip(kinds.samples, kinds.weights, strict=True)
+    ]
     able = np.array([bool(several) for several in possible])
     seconds = np.full(len(of), np.inf)
     if not able.any():

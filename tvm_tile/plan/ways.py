@@ -33,12 +33,10 @@ class Shape:
     Attributes:
         block_size: threads of each.
         per_processor: so many on one multiprocessor.
-        residents: whether weights that recur stay in their shared memory.
     """
 
     block_size: int
     per_processor: int
-    residents: bool
 
     def num_veus(self, device: Device) -> int:
         """Of the whole device."""
@@ -83,58 +81,65 @@ class Kinds:
     Attributes:
         of: the kind of each operator.
         samples: one operator of each kind.
-        recurs: of each kind, whether its operators have weights that others read too.
+        weights: of each kind, those that several of its operators read and that may thus stay in
+            shared memory; the most read first. Where operators of several kinds read the same,
+            they are those of the kind that reads them most.
     """
 
     of: tuple[int, ...]
     samples: tuple[ROperator, ...]
-    recurs: tuple[bool, ...]
+    weights: tuple[tuple[int, ...], ...]
 
     @classmethod
     def count(cls, operators: tuple[ROperator, ...]) -> Kinds:
         """The kinds of ``operators``, numbered as they come."""
-        readers = Counter(o.weights for o in operators if o.weights is not None)
-        numbers: dict[tuple[int, tuple[Choice, ...], bool], int] = {}
+        numbers: dict[tuple[int, tuple[Choice, ...]], int] = {}
         samples: list[ROperator] = []
         of: list[int] = []
+        readers: Counter[tuple[int, int]] = Counter()
         for operator in operators:
-            recurs = operator.weights is not None and readers[operator.weights] > 1
-            key = operator.body, operator.choices, recurs
-            number = numbers.setdefault(key, len(numbers))
+            number = numbers.setdefault((operator.body, operator.choices), len(samples))
             if number == len(samples):
                 samples.append(operator)
             of.append(number)
-        return cls(tuple(of), tuple(samples), tuple(recurs for _, _, recurs in numbers))
+            if operator.weights is not None:
+                readers[number, operator.weights] += 1
+        weights: list[list[int]] = [[] for _ in samples]
+        seen: set[int] = set()
+        for (number, name), count in readers.most_common():
+            if count > 1 and name not in seen:
+                weights[number].append(name)
+            seen.add(name)
+        return cls(tuple(of), tuple(samples), tuple(map(tuple, weights)))
 
 
 def shapes(kinds: Kinds, device: Device) -> Iterator[Shape]:
     """The shapes worth a try: usual block sizes and those of the kernels, few vEUs a processor."""
-    threads = {c.threads for sample in kinds.samples for c in sample.choices}
+    threads = {choice.threads for sample in kinds.samples for choice in sample.choices}
     sizes = {_warps(size, device) for size in (*_BLOCK_SIZES, *threads)}
-    held = any(
-        recurs and any(c.resident_bytes for c in sample.choices)
-        for sample, recurs in zip(kinds.samples, kinds.recurs, strict=True)
-    )
     for size in sorted(size for size in sizes if size <= device.max_threads_per_block):
         fitting = device.max_threads_per_multi_processor // size
         for count in range(1, min(fitting, _MOST_VEUS_PER_PROCESSOR) + 1):
-            yield from (Shape(size, count, residents) for residents in {False, held})
+            yield Shape(size, count)
 
 
-def ways(kinds: Kinds, kind: int, shape: Shape, device: Device) -> tuple[Way, ...]:
-    """How operators of a kind can run on vEUs of ``shape``; empty where they cannot.
+def ways(
+    operator: ROperator, shape: Shape, device: Device, *, resident: bool = False
+) -> tuple[Way, ...]:
+    """How an operator can run on vEUs of ``shape``; empty where it cannot.
 
-    Weights that recur stay resident where the shape says so and a choice for it fits.
+    Args:
+        operator: to be run.
+        shape: of the vEUs.
+        device: where they are.
+        resident: whether its weights stay in shared memory.
     """
-    choices = kinds.samples[kind].choices
-    found = tuple(
+    return tuple(
         way
-        for number, choice in enumerate(choices)
-        if not choice.resident_bytes or (shape.residents and kinds.recurs[kind])
+        for number, choice in enumerate(operator.choices)
+        if bool(choice.resident_bytes) == resident
         for way in _copied(choice, number, shape, device)
     )
-    resident = tuple(way for way in found if way.resident_bytes)
-    return resident or found
 
 
 def rtask_seconds(choice: Choice, copies: int, veus_per_processor: int) -> float:
