@@ -26,6 +26,7 @@ COOPERATIVE_SECONDS = 2e-6
 # Different (body, choice, copies) whose code one kernel holds.
 MOST_BODIES = 24
 _PLACED = 3  # estimates, best first, that are placed
+_TRIED = 32  # sets of ways, one a kind, that are tried where the code is too much
 
 
 def kernel_seconds(device: Device) -> float:
@@ -111,22 +112,42 @@ def _plan(
 def _chosen(estimate: Estimate, steps: Ints) -> tuple[Way, ...]:
     """How each operator is run: the best for its step, as far as the code does not grow too large.
 
-    Where it does, each kind keeps the way that most of its operators want, and the kernel those
-    of the others that are wanted most.
+    Where it does, each kind has the one way that is best with those of the others, and the kernel
+    holds those other ways that most operators want.
     """
     rows = estimate.rows.tolist()
     wanted = Counter(zip(rows, _best(estimate.fits, estimate.rows, steps), strict=True))
-    first = dict(reversed([pair for pair, _ in wanted.most_common()]))
-    kept = set(first.items())
-    others = (pair for pair, _ in wanted.most_common() if pair not in kept)
-    kept |= set(islice(others, max(0, MOST_BODIES - len(kept))))
+    kept = set(wanted)
+    if len(kept) > MOST_BODIES:
+        kept = set(enumerate(_one_each(estimate, steps)))
+        others = (pair for pair, _ in wanted.most_common() if pair not in kept)
+        kept |= set(islice(others, max(0, MOST_BODIES - len(kept))))
+    ways, table = _restricted(estimate, kept)
+    best = _best(table, estimate.rows, steps)
+    return tuple(ways[row][way] for row, way in zip(rows, best, strict=True))
+
+
+def _one_each(estimate: Estimate, steps: Ints) -> list[int]:
+    """Of each kind one way: those that are best for the same time, whichever suits the steps."""
+    best = np.unique(estimate.fits.best, axis=1).T
+    tried: list[list[int]] = best[:: -(-len(best) // _TRIED)].tolist()
+
+    def seconds(ways: list[int]) -> float:
+        _, table = _restricted(estimate, set(enumerate(ways)))
+        return float(table.grid[step_points(table, estimate.rows, steps)].sum())
+
+    return min(tried, key=seconds)
+
+
+def _restricted(
+    estimate: Estimate, kept: set[tuple[int, int]]
+) -> tuple[tuple[tuple[Way, ...], ...], Fits]:
+    """The ways in ``kept``, pairs of a row and a way, and what they take."""
     ways = tuple(
         tuple(way for number, way in enumerate(several) if (row, number) in kept)
         for row, several in enumerate(estimate.ways)
     )
-    table = fits(ways, np.bincount(estimate.rows).tolist(), estimate.fits.num_veus)
-    best = _best(table, estimate.rows, steps)
-    return tuple(ways[row][way] for row, way in zip(rows, best, strict=True))
+    return ways, fits(ways, np.bincount(estimate.rows).tolist(), estimate.fits.num_veus)
 
 
 def _best(table: Fits, rows: Ints, steps: Ints) -> list[int]:
