@@ -40,7 +40,7 @@ def workspace(
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 40))
 def test_every_plan_can_run(seed: int, count: int) -> None:
     """With barriers and with flags: budgets, order, counters and workspace."""

@@ -45,7 +45,7 @@ def checked(operators: tuple[ROperator, ...], allowed: tuple[bool, ...]) -> tupl
     return groups
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 60))
 def test_groups_are_convex_and_worth_it(seed: int, count: int) -> None:
     rng = random.Random(seed)
