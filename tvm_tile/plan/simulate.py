@@ -32,8 +32,8 @@ def simulate(
             :func:`~tvm_tile.plan.execution_plan.waits`.
 
     Raises:
-        PlanError: an rTask reads a value that is not completely written or no longer there, it
-            writes over one that is still needed, or no vEU can go on.
+        PlanError: an rTask reads a value that is not completely written, or writes over one that
+            others have yet to read; or no vEU can go on.
     """
     run = _Run(operators, plan, extents, waited or waits(operators))
     active = list(range(plan.num_veus))
@@ -137,7 +137,6 @@ class _Memory:
                     self._unread[value] += tasks[number]
         self._is_read = {value for value, count in self._unread.items() if count}
         self._begun: set[int] = set()
-        self._lost: set[int] = set()
         self._beside: dict[int, list[int]] = {extent.value: [] for extent in extents}
         for one in extents:
             self._beside[one.value] += [
@@ -146,7 +145,7 @@ class _Memory:
 
     def begin(self, task: QueuedTask) -> None:
         for value in self._reads[task.operator]:
-            whole = not self._unwritten.get(value, 0) and value not in self._lost
+            whole = not self._unwritten.get(value, 0)
             require(whole, "an rTask reads values that are there", f"{task} reads value {value}")
         for value in self._writes[task.operator]:
             if value in self._begun:
@@ -160,7 +159,6 @@ class _Memory:
             return
         done = value in self._is_read and not self._unread[value] and not self._unwritten[value]
         require(done, "values are overwritten when all have read them", f"{task} on value {value}")
-        self._lost.add(value)
 
     def end(self, task: QueuedTask) -> None:
         for value in self._writes[task.operator]:
