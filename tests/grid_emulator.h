@@ -44,7 +44,7 @@ struct Block {
   Meeting meetings[16], warps[32];
   uint64_t lanes[1024];
 };
-static const int STATIC = 4096;
+static const int STATIC = 49152;  // bytes that a kernel declares itself, at most
 static std::vector<Block> grid;
 static ucontext_t home;
 static int block_number, thread_number;
