@@ -17,6 +17,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
+from tvm_tile.schedule.gates import schedule_gates
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.schedule.matvec import schedule_matvec
 from tvm_tile.schedule.mma import schedule_mma
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     schedule_chain,
     schedule_halo,
     schedule_rows,
+    schedule_gates,
     schedule_matvec,
     schedule_wgmma,
     schedule_mma,
