@@ -12,13 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import tvm
 from tvm import relax
+from tvm_ffi import StructuralKey
 
 from tvm_tile.frontend.rewrite import rewritten
 
 # What is made of nothing or spread is kept as an operator above this, if it is larger than its
 # operands: a kernel needs not read it.
 _SMALL_BYTES = 1 << 16
-_SPREADING = frozenset({"relax.full", "relax.arange", "relax.broadcast_to"})
+_SPREADING = frozenset({"relax.full", "relax.arange", "relax.broadcast_to", "relax.matmul"})
 
 Evaluate = Callable[..., np.ndarray]
 
@@ -82,9 +83,28 @@ def folded(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
 
 @relax.expr_functor.mutator
 class _Fold(relax.PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._known: dict[Any, relax.Expr] = {}
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         ty = call.ty
         call = self.visit_expr_post_order(call)
+        key = self._key(call)
+        if key not in self._known:
+            self._known[key] = self._folded(call, ty)
+        folded = self._known[key]
+        return call if isinstance(folded, relax.Call) else folded
+
+    def _key(self, call: relax.Call) -> Any:
+        """Equal where the results are: weights that a thousand steps transpose stay one tensor."""
+        values = [self._definition(argument) for argument in call.args]
+        if not all(isinstance(value, tvm.ir.Constant) for value in values):
+            return call
+        return call.op, tuple(values), StructuralKey(call.attrs)
+
+    def _folded(self, call: relax.Call, ty: Any) -> relax.Expr:
+        """The result as a constant, or ``call``."""
         operands = [self._constant(argument) for argument in call.args]
         name = getattr(call.op, "name", "")
         shape = static_shape(ty)
@@ -187,6 +207,8 @@ def evaluate(
     if name == "relax.where":
         condition, yes, no = known
         return np.where(condition, yes, no)
+    if name == "relax.matmul" and all(operand.dtype.kind == "f" for operand in known):
+        return np.matmul(*(operand.astype(np.float64) for operand in known))
     return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
 
 

@@ -33,8 +33,8 @@ from tvm_tile.schedule.window import schedule_window
 RULES: tuple[Rule, ...] = (
     schedule_chain,
     schedule_halo,
-    schedule_rows,
     schedule_gates,
+    schedule_rows,
     schedule_matvec,
     schedule_wgmma,
     schedule_mma,
@@ -47,6 +47,8 @@ RULES: tuple[Rule, ...] = (
 # Up to the last of those that store sums wherever they belong, neighbours side by side. The others'
 # models know of no stores but to where the sums lie: what these take is never joined.
 JOINING = RULES[: RULES.index(schedule_mma) + 1]
+# Up to the one that writes recurrent cells.
+UP_TO_GATES = RULES[: RULES.index(schedule_gates) + 1]
 T = TypeVar("T")
 _SPARE = 3  # further choices, for those that TVM cannot write
 
