@@ -179,7 +179,8 @@ def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
                 is_output = not isinstance(binding.var, relax.DataflowVar)
                 others += [binding.var] if is_output else []
             else:
-                others += relax.analysis.free_vars(value)
+                # Not ``+=``, which TVM's array takes over: it would copy itself each time.
+                others.extend(relax.analysis.free_vars(value))
     return sites, others
 
 
