@@ -50,7 +50,7 @@ def group_gates(nodes: Sequence[Node]) -> tuple[Group, ...]:
     grouping = _Grouping(nodes)
     for number, node in enumerate(nodes):
         if node.role is Role.PRODUCT:
-            grouping.replace([], {number})
+            grouping.make({number})
         elif node.role is not Role.OTHER:
             grouping.follow(number)
     for number in reversed(range(len(nodes))):
@@ -104,31 +104,29 @@ class _Grouping:
         """All, each once."""
         return list({id(group): group for group in self._group_of.values()}.values())
 
-    def replace(self, old: Sequence[set[int]], new: set[int]) -> None:
-        """One group in place of others."""
-        assert all(group <= new for group in old)
-        for number in new:
-            self._group_of[number] = new
+    def make(self, group: set[int]) -> None:
+        """A group, in place of those that it is made of."""
+        for number in group:
+            self._group_of[number] = group
 
     def follow(self, number: int) -> None:
         """Let an operator join the last group whose values it takes, and others join that."""
         found = {id(g): g for g in map(self._group_of.get, self._nodes[number].operands) if g}
         joined: set[int] = {number}
-        old: list[set[int]] = []
         for group in sorted(found.values(), key=max, reverse=True):
             if self._is_convex(joined | group):
                 joined = joined | group
-                old.append(group)
-        if old:
-            self.replace(old, joined)
+        if len(joined) > 1:
+            self.make(joined)
 
     def feed(self, number: int) -> None:
         """Let an operator without a group join the only one that takes its value."""
         groups = [self._group_of.get(user) for user in self._users[number]]
-        if number in self._group_of or not groups or groups[0] is None:
+        group = groups[0] if groups else None
+        if number in self._group_of or group is None or any(g is not group for g in groups):
             return
-        if all(g is groups[0] for g in groups) and self._is_convex(groups[0] | {number}):
-            self.replace(groups[:1], groups[0] | {number})
+        if self._is_convex(group | {number}):
+            self.make(group | {number})
 
     def _is_convex(self, group: set[int]) -> bool:
         """Whether all that it takes is there before it starts, and so are its products' rows."""

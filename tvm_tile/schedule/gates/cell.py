@@ -183,10 +183,10 @@ class _Reader:
             raise _Irregular  # what it guards must not be read elsewhere
         # One after the other: TVM's maps must not be begun within each other.
         for own in loads_in(store.value):
-            places = [
+            at = [
                 tvm_ffi.structural_map(index, [(tirx.Var, variable)], order="post")
                 for index in own.indices
             ]
-            self._value(own.source, places)
+            self._value(own.source, at)
         entries = [(tirx.Var, variable), (ir.TensorLoad, load)]
         return tvm_ffi.structural_map(store.value, entries, order="post")

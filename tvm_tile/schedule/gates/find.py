@@ -153,9 +153,7 @@ def _are_whole(spatial: Sequence[SBlock]) -> bool:
     return True
 
 
-def _gates(
-    products: Sequence[Factors], cell: Cell, shape: tuple[int, int], traffic: int
-) -> Gates:
+def _gates(products: Sequence[Factors], cell: Cell, shape: tuple[int, int], traffic: int) -> Gates:
     """As tiles are chosen for."""
     counts = [sum(own.product == number for own in cell.sums) for number in range(len(products))]
     sizes = {"float32": 4, "float16": 2, "bfloat16": 2}
