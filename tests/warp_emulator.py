@@ -29,7 +29,7 @@ _HELPERS = (
     (r"tvm_builtin_cuda_cvta_generic_to_shared\(", "cvta("),
     (r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync("),
     (r"__shared__ alignas\((\d+)\)", r"alignas(\1) static"),
-    (r"extern __shared__ \S+ uchar (\w+)\[\];", r"uchar* \1 = shared;"),
+    (r"extern __shared__ \S+ (\w+) (\w+)\[\];", r"\1* \2 = (\1*)shared;"),
 )
 _HOPPER_HELPERS = (
     (r"tvm_builtin_ptx_wgmma_f16_ss_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<\1, \2>("),

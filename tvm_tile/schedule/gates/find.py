@@ -82,9 +82,13 @@ def find_gates(task: Task) -> Found | None:
     shape = _shape(spatial, params)
     if len(known) < len(sums) or shape is None or not _are_whole(spatial):
         return None
-    if {int(block.body.buffer.ty.shape[0]) for block in sums} != {shape[0]}:
+    made = [block.body.buffer for block in sums]
+    if {int(buffer.ty.shape[0]) for buffer in made} != {shape[0]}:
         return None
-    places = {block.body.buffer: number for number, block in enumerate(sums)}
+    # Sums stay in shared memory.
+    if any(buffer.same_as(param) for buffer in made for param in params):
+        return None
+    places = {buffer: number for number, buffer in enumerate(made)}
     cell = read_cell(spatial, places, params, shape)
     if cell is None or {own.product for own in cell.sums} != set(places.values()):
         return None
