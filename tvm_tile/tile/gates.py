@@ -28,6 +28,7 @@ _LATENCY = 0.6e-6  # seconds of a load where memory is busy
 _START = 1.0e-6  # seconds of a kernel's first loads and its end
 _OVERLAP = 2.7  # with this exponent bounds add up; one: no overlap, infinity: the longest counts
 _LOOP = 6.0  # instructions of a step besides loads and arithmetic
+_BLOCK_CYCLES = 1000.0  # of a block, from the end of the one before it to its first loads
 _BARRIER_CYCLES = 60.0  # a barrier, a store and a load of shared memory
 _SHUFFLE_CYCLES = 25.0  # one step of a tree of shuffles
 _OPERATION_CYCLES = 4.0  # of an operation that waits for the one before it
@@ -248,7 +249,8 @@ def _wave(
         levels = tile.lanes.bit_length() - 1
         closing = levels * _SHUFFLE_CYCLES / device.clock
         waits = max(waits, tile.turns * (tile.steps * _LATENCY + closing))
-    waits += (_BARRIER_CYCLES + gates.operations * _OPERATION_CYCLES) / device.clock
+    closing_cycles = _BARRIER_CYCLES + gates.operations * _OPERATION_CYCLES
+    waits += (_BLOCK_CYCLES + closing_cycles) / device.clock
     bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
     bounds = (
         (gates.weights + gates.others) * blocks / grid / device.read_bandwidth,
