@@ -27,6 +27,7 @@ from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
     FirstChoices,
+    GroupGates,
     LiftWorkspaces,
     MeasureCandidates,
     Plan,
@@ -253,7 +254,8 @@ def fuse(
         refused: why functions must not be made of others, by their contents.
     """
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
-    passes = fusion_passes(device, fusion)
+    grouping = [GroupGates(device, first, refused)] if weld else []
+    passes = fusion_passes(device, fusion, grouping)
     with compat.make_target(device):
         return rename_by_content(tvm.transform.Sequential(passes)(mod))
 
