@@ -120,3 +120,7 @@ def test_little_to_win_is_left_apart() -> None:
 def test_a_device_without_a_barrier_runs_everything_apart() -> None:
     groups = partition(chain(5, 4), replace(H200, grid_barrier_latency=None), (True,) * 5)
     assert [group.plan for group in groups] == [None] * 5
+
+
+def test_no_operators_are_no_groups() -> None:
+    assert partition((), H200, ()) == ()

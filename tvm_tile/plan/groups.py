@@ -44,7 +44,7 @@ def partition(
     """
     before = dependences(operators)
     forced = [0 if may else _APART for may in allowed]
-    if device.grid_barrier_latency is None:
+    if device.grid_barrier_latency is None or not any(allowed):
         chosen = [_APART] * len(operators)
     else:
         order = [n for part in _parts(before, forced) for n in part]
