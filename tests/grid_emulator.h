@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <ucontext.h>
 #include <vector>
@@ -33,7 +34,7 @@ struct Index { int x; };
 struct Meeting { int arrived = 0, turn = 0; };
 struct Thread {
   ucontext_t context;
-  std::vector<char> stack;
+  std::unique_ptr<char[]> stack;  // memory that is not touched is not there
   const int *watched = nullptr;  // it waits until this has reached `target`
   int target = 0;
   bool done = false;
@@ -44,6 +45,7 @@ struct Block {
   Meeting meetings[16], warps[32];
   uint64_t lanes[1024];
 };
+static const int BYTES = 65536;  // of a thread's stack
 static const int STATIC = 49152;  // bytes that a kernel declares itself, at most
 static std::vector<Block> grid;
 static ucontext_t home;
@@ -119,10 +121,10 @@ static int run_grid(int blocks, int threads, int bytes, int seed) {
     block.threads.resize(threads);
     block.memory.assign(STATIC + bytes + 1024, 0xff);  // NaN, until it is written
     for (Thread &thread : block.threads) {
-      thread.stack.resize(65536);
+      thread.stack.reset(new char[BYTES]);
       getcontext(&thread.context);
-      thread.context.uc_stack.ss_sp = thread.stack.data();
-      thread.context.uc_stack.ss_size = thread.stack.size();
+      thread.context.uc_stack.ss_sp = thread.stack.get();
+      thread.context.uc_stack.ss_size = BYTES;
       makecontext(&thread.context, body, 0);
     }
   }

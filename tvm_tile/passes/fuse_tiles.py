@@ -210,12 +210,10 @@ def _kind(func: Any) -> Kind:
 
 def _moves(operator: Operator) -> bool:
     """Whether each element is one of another tensor, as it is."""
-    if len(operator.reads) != 1 or operator.reads[0].is_computed:
+    if not operator.is_copy or operator.reads[0].is_computed:
         return False
     read = operator.reads[0]
-    return (
-        operator.flops <= 1 and read.is_exact and read.tensor.dtype == operator.write.tensor.dtype
-    )
+    return read.is_exact and read.tensor.dtype == operator.write.tensor.dtype
 
 
 def _outer(members: Sequence[_Site]) -> list[Any]:

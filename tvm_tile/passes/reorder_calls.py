@@ -172,7 +172,10 @@ class _Writer:
                     if value in self._taken:
                         self._bind(self._holders[value], self._item(group, value))
                 if all(kept):
-                    fields = [self._item(group, value) for value in node.outputs]
+                    fields = []
+                    for output, value in enumerate(node.outputs):
+                        fields.append(_holder(node, output, self._graph.kinds[value]))
+                        self._bind(fields[-1], self._item(group, value))
                     self._bind(node.binding.var, relax.Tuple(fields))
             elif all(kept):
                 self._bind(node.binding.var, self._item(group, node.outputs[0]))

@@ -229,7 +229,7 @@ def contiguous_parts(
 def _copied_part(
     operator: Operator, parts: Mapping[str, tuple[int, int] | None]
 ) -> tuple[int, int] | None:
-    if len(operator.reads) != 1 or operator.flops > 1 or operator.reduce_axes:
+    if not operator.is_copy or operator.reduce_axes:
         return None
     (read,), write = operator.reads, operator.write
     part = parts.get(read.tensor.name)
