@@ -75,7 +75,8 @@ class Body:
     @property
     def resident_bytes(self) -> int:
         """Of a block."""
-        return 0 if self.resident is None else _bytes(self.resident)
+        size = 0 if self.resident is None else _bytes(self.resident)
+        return -(-size // _ALIGNMENT) * _ALIGNMENT
 
     def _extents(self, kind: str) -> int:
         return math.prod(n for tag, (_, n) in self.indices.items() if tag.startswith(kind))

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from tvm_tile.device.device import Device
+from tvm_tile.errors import BuildError
 from tvm_tile.kernel.assemble import Layout, Parameter, Part, assemble
-from tvm_tile.kernel.body import Body
+from tvm_tile.kernel.body import Body, lower_body
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.records import Table, Task, make_table
 
@@ -32,16 +34,55 @@ class Kernel:
     load_arguments: tuple[int, ...] = ()
 
 
+class Way:
+    """A way to run a function's kernel, lowered when it is asked for.
+
+    Args:
+        device: to lower for.
+        run: what a rTask does.
+        given: of the function's arguments, the positions of those that ``run`` is given.
+        load: what fills its resident part, where it has one.
+        kept: the positions of those that ``load`` is given.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        run: tirx.PrimFunc,
+        given: tuple[int, ...],
+        load: tirx.PrimFunc | None = None,
+        kept: tuple[int, ...] = (),
+    ) -> None:
+        self._device = device
+        self._run = run
+        self._load = load
+        self._given = given
+        self.kept = kept
+        self._kernel: Kernel | None = None
+
+    def lowered(self) -> Kernel:
+        """Itself, as statements.
+
+        Raises:
+            BuildError: it cannot be part of a persistent kernel.
+        """
+        if self._kernel is None:
+            load = None if self._load is None else lower_body(self._load, self._device)
+            body = lower_body(self._run, self._device)
+            self._kernel = Kernel(body, self._given, load, self.kept)
+        return self._kernel
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A rOperator with its arguments.
 
     Attributes:
-        kernels: one for each of its choices.
+        ways: one for each of its choices.
         arguments: each as (tensor of the persistent kernel, bytes from its start).
     """
 
-    kernels: tuple[Kernel, ...]
+    ways: tuple[Way, ...]
     arguments: tuple[tuple[int, int], ...]
 
 
@@ -98,16 +139,17 @@ def make_persistent(
         choice, copies = plan.chosen[operator], plan.copies[operator]
         key = (operators[operator].body, choice, copies, loads)
         if key not in numbers:
-            kernel = bound[operator].kernels[choice]
+            kernel = bound[operator].ways[choice].lowered()
             body = kernel.load if loads else kernel.body
             assert body is not None
+            _check_shared(body, operators[operator], choice)
             numbers[key] = len(parts)
             parts.append(Part(body, copies))
         return numbers[key]
 
     tasks = []
     for operator, own in enumerate(bound):
-        kernel = own.kernels[plan.chosen[operator]]
+        kernel = own.ways[plan.chosen[operator]].lowered()
         stays = plan.residents[operator]
         tasks.append(
             Task(
@@ -131,3 +173,19 @@ def make_persistent(
     )
     return Persistent(assemble(name, parts, layout), table)
 
+
+
+def _check_shared(body: Body, operator: ROperator, choice: int) -> None:
+    """A body must not need more shared memory than was planned for it.
+
+    Raises:
+        BuildError: it does.
+    """
+    planned = operator.choices[choice]
+    if body.scratch_bytes > planned.shared_bytes or body.resident_bytes > planned.resident_bytes:
+        raise BuildError(
+            f"{operator.name} was planned with {planned.shared_bytes} bytes of shared memory, and "
+            f"{planned.resident_bytes} that stay",
+            f"{body.scratch_bytes} and {body.resident_bytes} bytes",
+            "report it: its rule predicts too little",
+        )

@@ -4,46 +4,47 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from tvm_tile import compat
-from tvm_tile.device.device import Device
+from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.errors import BuildError
-from tvm_tile.kernel.body import Body, lower_body
-from tvm_tile.kernel.persistent import Counters, Kernel
+from tvm_tile.kernel.persistent import Counters, Way
 from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.task_graph import Node, Place, TaskGraph, read_block
 from tvm_tile.plan.groups import partition
 from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
 from tvm_tile.plan.records import count_counters
-from tvm_tile.schedule.rule import Resident
+from tvm_tile.schedule.rule import Scheduled
 
-_INEFFICIENCY = 1.5  # what a kernel keeps its multiprocessor busy, over the roofline
+_INEFFICIENCY = 1.6  # what a kernel keeps its multiprocessor busy, over the roofline
 _USUAL_REGISTERS = 64  # of a thread, where nothing is known
+_ALIGNMENT = 128  # bytes, of what lies in shared memory
+_LAUNCH = 0.9e-6  # seconds of a kernel before its first instruction and behind its last
+_SHORTEST = 0.4e-6  # seconds of a block: a load, a store
+_LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One schedule of a function.
+    """One schedule of a function that is one kernel.
 
     Attributes:
-        func: scheduled; memory between its kernels is a parameter.
-        seconds: predicted, launches included.
-        registers: of a thread, of each of its kernels; ``None`` where not known.
-        resident: the same with weights that stay in shared memory, where the rule wrote it.
+        scheduled: what the rule wrote, memory between its kernels lifted.
+        seconds: predicted amid a model, launch included.
+        registers: of a thread; ``None`` where not known.
     """
 
-    func: tirx.PrimFunc
+    scheduled: Scheduled
     seconds: float
-    registers: tuple[int | None, ...]
-    resident: Resident | None = None
+    registers: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Facts:
     """What is known about a function.
 
     Attributes:
-        variants: ranked; the first is the one that is launched where it stays apart.
+        variants: ranked; the first is the one that is launched where it stays apart. None, where
+            it is several kernels or its time is not known.
         flops: floating-point operations.
         traffic: bytes that it reads and writes.
         slices: of each output, which contiguous part of which argument it is, where it only copies.
@@ -148,7 +150,7 @@ class CoscheduleTasks:
         counts = [count_counters(made.operators, made.plan) for _, made in taken]
         firsts = accumulate(counts, initial=0)
         merged = [
-            merge(m.name, graph, group, operators, functions.kernels, Counters(first, sum(counts)))
+            merge(m.name, graph, group, operators, functions.ways, Counters(first, sum(counts)))
             for (group, m), first in zip(taken, firsts, strict=False)
         ]
         for _, made in taken:
@@ -162,7 +164,7 @@ class _Functions:
     def __init__(self, facts: FactsOf, device: Device) -> None:
         self._device = device
         self._facts = facts
-        self._known: dict[str, tuple[tuple[Kernel, ...], tuple[Choice, ...], float]] = {}
+        self._known: dict[str, tuple[tuple[Way, ...], tuple[Choice, ...], float]] = {}
         self._bodies: dict[Any, int] = {}
 
     def slices(self, name: str) -> tuple[tuple[int, int] | None, ...]:
@@ -175,75 +177,90 @@ class _Functions:
         name = node.function or str(node.binding.var.name)
         if node.function and node.function not in self._known:
             self._known[node.function] = self._find(node.function)
-        kernels, choices, seconds = self._known.get(node.function, ((), (), 0.0))
+        ways, choices, seconds = self._known.get(node.function, ((), (), 0.0))
         body = self._bodies.setdefault(name, len(self._bodies))
         weights = None
-        if any(kernel.load is not None for kernel in kernels):
-            places = next(k.load_arguments for k in kernels if k.load is not None)
-            weights = self._bodies.setdefault(
-                (name, *(_identity(node.arguments[n]) for n in places)), len(self._bodies)
-            )
+        kept = next((way.kept for way in ways if way.kept), ())
+        if kept:
+            key = (name, *(_identity(node.arguments[n]) for n in kept))
+            weights = self._bodies.setdefault(key, len(self._bodies))
         return ROperator(name, choices, node.reads, node.outputs, seconds, weights, body)
 
-    def kernels(self, name: str) -> tuple[Kernel, ...]:
+    def ways(self, name: str) -> tuple[Way, ...]:
         """Those of a function, one a choice."""
         return self._known[name][0]
 
-    def _find(self, name: str) -> tuple[tuple[Kernel, ...], tuple[Choice, ...], float]:
+    def _find(self, name: str) -> tuple[tuple[Way, ...], tuple[Choice, ...], float]:
         facts = self._facts(name)
         if facts is None or not facts.variants:
             return (), (), 0.0
-        ways = [way for v in facts.variants for way in _ways(v, facts, self._device)]
-        kernels, choices = (tuple(each) for each in zip(*ways, strict=True)) if ways else ((), ())
-        return kernels, choices, facts.variants[0].seconds
+        found = [pair for v in facts.variants for pair in _ways(v, facts, self._device)]
+        ways, choices = tuple(way for way, _ in found), tuple(choice for _, choice in found)
+        return ways, choices, facts.variants[0].seconds
 
 
-def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Kernel, Choice]]:
+def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Choice]]:
     """A schedule as something that a vEU can run, without and with its weights in place."""
-    try:
-        body = lower_body(variant.func, device)
-    except (BuildError, *compat.TVM_ERRORS):
-        return []
-    places = tuple(range(len(variant.func.params)))
-    ways = [(Kernel(body, places), _choice(body, variant, facts, device))]
-    resident = variant.resident
-    if resident is not None:
-        run, load = lower_body(resident.run, device), lower_body(resident.load, device)
-        names = [str(p.name) for p in variant.func.params]
-        given = [
-            tuple(names.index(str(p.name)) for p in f.params) for f in (resident.run, resident.load)
-        ]
-        kernel = Kernel(run, given[0], load, given[1])
-        ways.append((kernel, _choice(run, variant, facts, device)))
-    return ways
+    scheduled = variant.scheduled
+    places = tuple(range(len(scheduled.func.params)))
+    way = Way(device, scheduled.func, places)
+    if variant is facts.variants[0]:
+        # The one that is there anyhow is looked at; rules that write others predict them well.
+        try:
+            body = way.lowered().body
+        except (BuildError, *compat.TVM_ERRORS):
+            return []
+        shared, waits = body.scratch_bytes, body.waits
+    else:
+        shared, waits = -(-scheduled.shared_bytes // _ALIGNMENT) * _ALIGNMENT, True
+    choice = Choice(
+        scheduled.grid,
+        scheduled.block,
+        shared,
+        variant.registers or _USUAL_REGISTERS,
+        _block_seconds(variant, shared, device),
+        _busy_seconds(variant, facts, device),
+        0,
+        waits,
+    )
+    resident = scheduled.resident
+    if resident is None:
+        return [(way, choice)]
+    names = [str(p.name) for p in scheduled.func.params]
+    run, kept = (
+        tuple(names.index(str(p.name)) for p in f.params) for f in (resident.run, resident.load)
+    )
+    reading = resident.bytes / (
+        device.memory(MemoryLevel.SHARED).bandwidth / device.multi_processor_count
+    )
+    stays = replace(
+        choice,
+        block_seconds=_LATENCY + reading,
+        busy_seconds=reading,
+        resident_bytes=-(-resident.bytes // _ALIGNMENT) * _ALIGNMENT,
+    )
+    return [(way, choice), (Way(device, resident.run, run, resident.load, kept), stays)]
 
 
-def _choice(body: Body, variant: Variant, facts: Facts, device: Device) -> Choice:
-    """What a block of a kernel takes of a multiprocessor."""
-    processors = device.multi_processor_count
-    work = max(facts.flops / device.flops("float32"), facts.traffic / device.l2_bandwidth)
-    busy = work * _INEFFICIENCY * processors / body.blocks
-    (registers,) = variant.registers or (None,)
-    registers = registers or _USUAL_REGISTERS
-    warps = device.max_threads_per_multi_processor // device.warp_size
+def _block_seconds(variant: Variant, shared: int, device: Device) -> float:
+    """One block, from its first instruction to its last."""
+    scheduled, processors = variant.scheduled, device.multi_processor_count
+    warps = -(-scheduled.block // device.warp_size)
+    registers = variant.registers or _USUAL_REGISTERS
     fits = min(
-        warps // -(-body.threads // device.warp_size),
-        device.registers_per_multi_processor // (registers * body.threads),
-        device.shared_memory_per_multi_processor // max(1, body.scratch_bytes),
+        device.max_threads_per_multi_processor // device.warp_size // warps,
+        device.registers_per_multi_processor // (registers * warps * device.warp_size),
+        device.shared_memory_per_multi_processor // max(1, shared),
     )
-    own = -(-body.blocks // processors)
-    turns = -(-own // max(1, fits))
-    seconds = max(variant.seconds - device.launch_latency, busy) / turns
-    return Choice(
-        body.blocks,
-        body.threads,
-        body.scratch_bytes,
-        registers,
-        seconds,
-        busy,
-        body.resident_bytes,
-        body.waits,
-    )
+    turns = -(-scheduled.grid // (processors * max(1, fits)))
+    return max(_SHORTEST, variant.seconds - _LAUNCH) / turns
+
+
+def _busy_seconds(variant: Variant, facts: Facts, device: Device) -> float:
+    """What a block takes of its multiprocessor's throughput."""
+    work = max(facts.flops / device.flops("float32"), facts.traffic / device.l2_bandwidth)
+    share = device.multi_processor_count / variant.scheduled.grid
+    return min(work * _INEFFICIENCY * share, variant.seconds)
 
 
 def _identity(argument: Any) -> Any:

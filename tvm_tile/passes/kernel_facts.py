@@ -14,10 +14,14 @@ from tvm_tile.kernel.body import with_numbered_params
 from tvm_tile.passes.coschedule_tasks import Facts, Variant
 from tvm_tile.passes.task_graph import contiguous_parts
 from tvm_tile.plan.report import KernelReport
-from tvm_tile.schedule import Task, candidates
+from tvm_tile.plan.warm import warm_seconds
+from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
 
-_VARIANTS = 1
+# Rules whose tiles range from one block for all to a block for each output.
+_ADAPTABLE = ("gates",)
+_EXAMINED = 200  # candidates
+_SIDE_BY_SIDE = 16  # functions, at most, between which the device is shared out
 
 
 class KernelFacts:
@@ -68,14 +72,30 @@ class KernelFacts:
         # Of what no rule of ours wrote, the time is not known.
         if report.fallback or report.rank or len(registers) != 1:
             return ()
-        own = Variant(self._scheduled[name], report.seconds, registers)
-        return (own, *self._others(original, graph))
+        func = self._scheduled[name]
+        first = Scheduled(
+            func, report.rule, report.tile, report.grid, report.block, report.seconds
+        )
+        own = Variant(first, warm_seconds(report.rule, report.seconds), registers[0])
+        return (own, *(self._others(original, graph) if report.rule in _ADAPTABLE else ()))
 
     def _others(self, original: tirx.PrimFunc, graph: TileGraph) -> tuple[Variant, ...]:
-        """Other schedules of one kernel."""
+        """Schedules with fewer blocks: the fastest for each number of functions side by side."""
         task = Task(original.without_attr("global_symbol"), graph, self._device)
-        found = candidates(task, _VARIANTS)[1:] if _VARIANTS > 1 else ()
-        return tuple(Variant(s.func, s.seconds, (s.registers,), s.resident) for s in found)
+        found = candidates(task, _EXAMINED)
+        blocks = sorted({item.grid for item in found})
+        kept = {
+            max((n for n in blocks if n <= self._device.multi_processor_count // count), default=0)
+            for count in range(1, _SIDE_BY_SIDE + 1)
+        }
+        fastest: dict[int, Scheduled] = {}
+        for item in found:
+            if item.grid in kept:
+                fastest.setdefault(item.grid, item)
+        return tuple(
+            Variant(item, warm_seconds(item.rule, item.seconds), item.registers)
+            for item in fastest.values()
+        )
 
 
 def _slices(func: tirx.PrimFunc) -> tuple[tuple[int, int] | None, ...]:

@@ -12,7 +12,7 @@ from tvm import relax, tirx
 
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.kernel.assemble import Parameter
-from tvm_tile.kernel.persistent import Bound, Counters, Kernel, make_persistent
+from tvm_tile.kernel.persistent import Bound, Counters, Way, make_persistent
 from tvm_tile.passes.task_graph import Place, TaskGraph
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
 from tvm_tile.plan.workspace import allocate, lifetimes
@@ -48,7 +48,7 @@ def merge(
     graph: TaskGraph,
     group: Group,
     operators: tuple[ROperator, ...],
-    kernels: Callable[[str], tuple[Kernel, ...]],
+    ways: Callable[[str], tuple[Way, ...]],
     counters: Counters,
 ) -> Merged:
     """The persistent kernel of a group that has a plan.
@@ -58,7 +58,7 @@ def merge(
         graph: of the block.
         group: numbers of nodes.
         operators: the nodes as they were planned.
-        kernels: of a function, one a choice.
+        ways: to run a function, one a choice.
         counters: that it uses.
     """
     plan = group.plan
@@ -85,7 +85,7 @@ def merge(
 
     bound = [
         Bound(
-            kernels(node.function),
+            ways(node.function),
             tuple(place(a) for a in (*node.arguments, *(Place(v, 0) for v in node.outputs))),
         )
         for node in nodes
