@@ -139,7 +139,11 @@ def assemble(name: str, parts: Sequence[Part], layout: Layout) -> tirx.PrimFunc:
         ib.device_entry()
         veu = ib.cta_id([layout.num_veus])
         thread = ib.thread_id([layout.block_size])
-        _write(_Kernel(layout, veu, thread, records, queues, counters), inputs + outputs, parts)
+        # So many blocks a multiprocessor: the compiler spills registers rather than take more.
+        resident = ib.attr(0, "tirx.launch_bounds_min_blocks_per_sm", layout.veus_per_processor)
+        with resident:
+            kernel = _Kernel(layout, veu, thread, records, queues, counters)
+            _write(kernel, inputs + outputs, parts)
     return builder.get()
 
 
