@@ -13,6 +13,7 @@ that stay apart are moved before it or behind it as far as what they read permit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def partition(
         together = chosen[part[0]] != _APART
         for piece in _pieces(operators, before, part) if together else [part]:
             groups += _groups(operators, device, allowed, piece, together)
-    return tuple(groups)
+    return tuple(_merged(groups, operators, device, allowed))
 
 
 def _parts(before: Sequence[tuple[int, ...]], chosen: Sequence[int]) -> list[tuple[int, ...]]:
@@ -190,6 +191,52 @@ def _groups(
     for number in numbers:
         why = reason if allowed[number] else "not one that a persistent kernel can take in"
         yield Group((number,), None, operators[number].alone_seconds, why)
+
+
+def _merged(
+    groups: Sequence[Group],
+    operators: tuple[ROperator, ...],
+    device: Device,
+    allowed: Sequence[bool],
+) -> Iterator[Group]:
+    """Neighbouring groups as one, where that takes less time: what a path decides is rough.
+
+    All between two operators that no kernel can take in are tried as one first, then each with the
+    one before it. A union of neighbours in an order in which groups can run is convex.
+    """
+    for may, several in groupby(groups, lambda g: all(allowed[n] for n in g.operators)):
+        run = list(several)
+        if not may or not any(group.plan for group in run):
+            yield from run
+            continue
+        whole = _union(run, operators, device)
+        if whole is not None:
+            yield whole
+            continue
+        last = run[0]
+        for group in run[1:]:
+            both = _union([last, group], operators, device) if last.plan or group.plan else None
+            if both is None:
+                yield last
+                last = group
+            else:
+                last = both
+        yield last
+
+
+def _union(
+    groups: Sequence[Group], operators: tuple[ROperator, ...], device: Device
+) -> Group | None:
+    """Several groups as one kernel, if it takes less time than they do."""
+    numbers = tuple(sorted(number for group in groups for number in group.operators))
+    own = tuple(operators[number] for number in numbers)
+    if len(groups) < 2 or len(Kinds.count(own).samples) > MOST_BODIES:
+        return None
+    plan = coschedule(own, device)
+    seconds = sum(g.plan.seconds if g.plan else g.apart_seconds for g in groups)
+    if plan is None or plan.seconds >= seconds:
+        return None
+    return Group(numbers, plan, sum(group.apart_seconds for group in groups))
 
 
 def _refusal(plan: ExecutionPlan | None, apart: float, count: int) -> str:
