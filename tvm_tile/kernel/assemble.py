@@ -242,19 +242,31 @@ def _dispatch(record: _Record, parts: Sequence[Part]) -> None:
 
 
 def _run(record: _Record, part: Part) -> None:
-    """A body, for the blocks that the record names; threads without a block do nothing."""
+    """A body, for the blocks that the record names, each on whole warps; others do nothing.
+
+    Where threads wait for one another, all of a warp must: the lanes beyond a block's last thread
+    do what that one does, once more. They then store the same values at the same places.
+    """
     body = part.body
-    own = ib.Bind(record.thread // body.threads) if part.copies > 1 else 0
+    stride = -(-body.threads // _WARP) * _WARP
+    own = ib.Bind(record.thread // stride) if part.copies > 1 else tirx.const(0)
     block = ib.Bind(record.word(BLOCK) + own)
-    busy = part.copies * body.threads < record.layout.block_size
-    inside = [record.thread < part.copies * body.threads] if busy else []
-    inside += [block < body.blocks] if part.copies > 1 else []
+    thread = ib.Bind(record.thread % stride)
+    inside = []
+    if part.copies * stride < record.layout.block_size:
+        inside.append(record.thread < part.copies * stride)
+    if part.copies > 1:
+        inside.append(block < body.blocks)
+    if stride > body.threads and not body.waits:
+        inside.append(thread < body.threads)
     with ib.If(tirx.all(*inside) if inside else tirx.const(True, "bool")), ib.Then():
+        if stride > body.threads and body.waits:
+            thread = ib.Bind(tirx.min(thread, body.threads - 1))
         for position, param in sorted(body.params.items()):
             ib.add_to_parent(tirx.Bind(param, record.pointer(position, param.ty)))
-        numbers = _numbers(body, block, ib.Bind(record.thread % body.threads))
+        numbers = _numbers(body, block, thread)
         shared = _places(record, part, own)
-        ib.add_to_parent(with_numbers(body, numbers, shared, _meeting(record, part, own)))
+        ib.add_to_parent(with_numbers(body, numbers, shared, _meeting(part, own)))
 
 
 def _numbers(body: Body, block: Any, thread: Any) -> Mapping[str, Any]:
@@ -280,12 +292,11 @@ def _places(record: _Record, part: Part, own: Any) -> Mapping[Any, Any]:
     return places
 
 
-def _meeting(record: _Record, part: Part, own: Any) -> Any:
+def _meeting(part: Part, own: Any) -> Any:
     """The threads of a block wait for one another: with a barrier of their own, in whole warps."""
-    threads = part.body.threads
-    if threads <= _WARP and record.layout.block_size % _WARP == 0 and _WARP % threads == 0:
+    warps = -(-part.body.threads // _WARP)
+    if warps == 1:
         return tirx.Evaluate(T.cuda.warp_sync())
-    warps = -(-threads // _WARP)
     call = T.cuda.func_call("tile_meet", own + 1, warps * _WARP, source_code=_MEET)
     return tirx.Evaluate(call)
 

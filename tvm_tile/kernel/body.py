@@ -15,6 +15,7 @@ from tvm_tile import compat
 from tvm_tile.build.numerics import widen_halves
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
+from tvm_tile.graph.extract import loads_in
 
 RESIDENT = "resident"
 """Name of the shared memory that a rTask finds as an earlier one on its vEU left it."""
@@ -99,7 +100,10 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
         raise _no_body("pointers as arguments, no clusters", f"{kernel.arg_types} {tags}")
     (function,) = kernel.module.functions.values()
     params = {_number(param): param for param in function.params}
-    return _found(function.body, params)
+    body = _found(function.body, params)
+    if body.waits and body.threads % device.warp_size and _adds_in_place(body.stmt):
+        raise _no_body("whole warps, or store nothing over what it has read", f"{body.threads}")
+    return body
 
 
 def _no_body(requirement: str, found: str) -> BuildError:
@@ -145,6 +149,20 @@ def _found(stmt: Any, params: Mapping[int, Any]) -> Body:
     visits = [(tirx.AttrStmt, launch), (tirx.AllocBuffer, allocate), (tirx.Evaluate, call)]
     tvm_ffi.structural_walk(stmt, visits)
     return Body(stmt, params, indices, tuple(shared), bool(waits))
+
+
+def _adds_in_place(stmt: Any) -> bool:
+    """Whether a store to shared or global memory depends on what was there."""
+
+    def store(statement: Any) -> Any:
+        buffer = statement.buffer
+        if buffer.scope() == "local":
+            return None
+        loads = loads_in(statement.value)
+        over = any(load.source.same_as(buffer) for load in loads)
+        return tvm_ffi.VisitInterrupt() if over else None
+
+    return tvm_ffi.structural_walk(stmt, (tirx.BufferStore, store)) is not None
 
 
 def is_wait(statement: Any) -> bool:

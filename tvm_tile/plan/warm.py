@@ -27,6 +27,7 @@ class _Line:
 _LINES = {
     "contraction": _Line(6.1e-6, 1.5),
     "window": _Line(0.0, 0.52),
+    "gates": _Line(0.8e-6, 1.0),
 }
 
 

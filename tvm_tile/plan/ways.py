@@ -20,6 +20,8 @@ from tvm_tile.plan.execution_plan import MOST_COPIES, RESIDENT_ALIGNMENT, Choice
 RTASK_SECONDS = 0.35e-6
 # Shared memory that the runtime keeps of each block.
 _RESERVED_SHARED = 1024
+# Of a vEU, that its loop needs: two records, where tensors are.
+_LOOP_SHARED = 2048
 # Registers are given out by so many a thread, and a thread has so many at most.
 _REGISTER_UNIT, _MOST_REGISTERS = 8, 255
 _BLOCK_SIZES = (128, 256, 512, 1024)
@@ -45,7 +47,7 @@ class Shape:
     def shared_bytes(self, device: Device) -> int:
         """The most that a vEU may have."""
         share = device.shared_memory_per_multi_processor // self.per_processor - _RESERVED_SHARED
-        return min(device.memory(MemoryLevel.SHARED).capacity, share)
+        return min(device.memory(MemoryLevel.SHARED).capacity, share) - _LOOP_SHARED
 
     def registers(self, device: Device) -> int:
         """The most that a thread may have."""
