@@ -21,12 +21,15 @@ class Repeated(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.convolution = torch.nn.Conv2d(4, 4, 3, padding=1)
+        self.pointwise = torch.nn.Conv2d(4, 4, 1)
         self.norm = torch.nn.BatchNorm2d(4)
         self.dropout = torch.nn.Dropout()
 
     def forward(self, input: Any) -> Any:
         for _ in range(3):
-            left, right = self.norm(self.convolution(input)).chunk(2, dim=1)
+            # Two of one tensor, which are of two kinds.
+            both = self.convolution(input) + self.pointwise(input)
+            left, right = self.norm(both).chunk(2, dim=1)
             input = torch.cat([right, self.dropout(left)], 1)
         scale = input.new_zeros(4, 1, 1) + 2
         return (input * scale).flatten(1), torch.stack([left, right])

@@ -42,10 +42,11 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
             first.setdefault(_kind(node), node)
     if not first:
         return program
-    parts = _parts(tuple(first.values()), table)
+    mode = next(v.meta["val"] for v in program.graph.nodes if _count(v) is None).fake_mode
+    parts = _parts(tuple(first.values()), table, mode)
     if parts is None:
         return program.run_decompositions(table)
-    return _replaced(program, dict(zip(first, parts, strict=True)), table)
+    return _replaced(program, dict(zip(first, parts, strict=True)), table, mode)
 
 
 def decompositions() -> Table:
@@ -166,7 +167,7 @@ def _tensors(node: fx.Node) -> tuple[fx.Node, ...]:
     return tuple(found)
 
 
-def _parts(nodes: Sequence[fx.Node], table: Table) -> list[_Part] | None:
+def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | None:
     """What each of some operators becomes, in a program that has nothing but them; None where
     PyTorch gives that program more inputs than their tensors, which are constants."""
     graph = fx.Graph()
@@ -184,7 +185,8 @@ def _parts(nodes: Sequence[fx.Node], table: Table) -> list[_Part] | None:
             else [graph.call_function(operator.getitem, (result, i)) for i in range(count)]
         )
     graph.output(tuple(ends))
-    example = tuple(tensor.meta["val"] for tensor in tensors)
+    with mode:  # new ones: of one tensor that two operators take, PyTorch would make one input
+        example = tuple(_like(tensor.meta["val"]) for tensor in tensors)
     program = torch.export.export(fx.GraphModule({}, graph), example).run_decompositions(table)
     if len(program.graph_signature.input_specs) != len(inputs):
         return None
@@ -223,12 +225,14 @@ def _like(value: torch.Tensor) -> torch.Tensor:
 
 
 def _replaced(
-    program: ExportedProgram, parts: Mapping[Any, _Part], table: Table
+    program: ExportedProgram, parts: Mapping[Any, _Part], table: Table, mode: Any
 ) -> ExportedProgram:
-    """The program with each operator of the table replaced by what its kind becomes."""
+    """The program with each operator that is broken down replaced by what its kind becomes.
+
+    ``mode`` is that of the program's tensors without data.
+    """
     graph = fx.Graph()
     places: dict[fx.Node, Any] = {}
-    mode = next(v.meta["val"] for v in program.graph.nodes if _count(v) is None).fake_mode
     for node in program.graph.nodes:
         if _breaks_down(node, table):
             tensors = [places[tensor] for tensor in _tensors(node)]
