@@ -21,7 +21,7 @@ from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, ROperator
 from tvm_tile.plan.gantt import gantt
 
 DEVICE = tvm_tile.find_device("nvidia/h200")
-HIDDEN = 256
+HIDDEN, LAYERS, STEPS = 256, 3, 5
 
 # 1. Rammer's words (Ma et al., OSDI 2020). A vEU, a virtual execution unit, is a thread block that
 #    stays on its multiprocessor while the persistent kernel runs. An rOperator is a kernel as it
@@ -74,8 +74,10 @@ first_step = [set(range(p.first_veu, p.first_veu + p.num_veus)) for p in plan.st
 assert len(set.union(*first_step)) == sum(map(len, first_step))
 
 # 3. The kernels of real models are found, planned and written by `compile`. A cell of an LSTM at
-#    batch 1 has a few kernels; its two products read a megabyte each, which is next to nothing for
-#    4.8 TB/s. And a block as of Inception: four branches, then one tensor of all their channels.
+#    batch 1 is one kernel already (lesson 4 says how functions become one), of three microseconds;
+#    several layers over several steps in time are a graph of such kernels, in which cells on a
+#    diagonal do not depend on one another. And a block as of Inception: four branches, then one
+#    tensor of all their channels.
 
 
 class Cell(nn.Module):
@@ -92,6 +94,25 @@ class Cell(nn.Module):
         enter, keep, new, leave = (self.input(x) + self.state(h)).chunk(4, dim=-1)
         c = torch.sigmoid(keep) * c + torch.sigmoid(enter) * torch.tanh(new)
         return torch.sigmoid(leave) * torch.tanh(c), c
+
+
+class LSTM(nn.Module):
+    """(STEPS, 1, HIDDEN) to the last layer's h behind the last step, (1, HIDDEN)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(Cell() for _ in range(LAYERS))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Unrolled: each step through all layers."""
+        zero = x.new_zeros(1, HIDDEN)
+        states = [(zero, zero)] * LAYERS
+        h = zero
+        for h in x.unbind(0):
+            for layer, cell in enumerate(self.cells):
+                states[layer] = cell(h, *states[layer])
+                h = states[layer][0]
+        return h
 
 
 class Inception(nn.Module):
@@ -117,9 +138,8 @@ class Inception(nn.Module):
 
 
 torch.manual_seed(0)
-vectors = tuple(torch.randn(1, HIDDEN) for _ in range(3))
 CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
-    "cell": (Cell().eval(), vectors),
+    "lstm": (LSTM().eval(), (torch.randn(STEPS, 1, HIDDEN),)),
     "inception": (Inception().eval(), (torch.randn(1, 192, 35, 35),)),
 }
 MODELS = {
@@ -136,22 +156,29 @@ MODELS = {
 }
 
 # 4. What became of them. Where the model of the device predicts less time for a persistent kernel,
-#    there is a plan; `gantt` draws it, vEUs down and time across. Else the kernels stay launches of
-#    their own, and the report says why.
+#    there is a plan, and with it the proof that all vEUs are resident at once: they wait for one
+#    another, so that they must be. `gantt` draws a plan, vEUs down and time across. All else stays
+#    launches of their own, and the report says why.
 
 for name, (launched, together) in MODELS.items():
     assert not launched.report.plans
+    assert together.report.plans
     before, after = (model.report.predicted_seconds * 1e6 for model in (launched, together))
     print(f"\n{name}: {before:.1f} us launched one by one, {after:.1f} us co-scheduled, predicted")
-    assert after <= before
-    for kernel, operators, found in together.report.plans:
-        waits = "flags" if found.uses_flags else "a barrier a step"
-        print(f"  {kernel}: {len(operators)} kernels, {len(found.steps)} steps, {waits}")
-        places(operators, found)
-        drawing = gantt(operators, found, DEVICE)
+    assert after < before
+    for told in together.report.plans:
+        waits = "flags" if told.plan.uses_flags else "a barrier a step"
+        kernels, steps = len(told.operators), len(told.plan.steps)
+        print(f"  {told.name}: {kernels} kernels, {steps} steps, {waits}")
+        print(f"  {told.proof.describe()}")
+        assert told.proof.holds
+        places(told.operators, told.plan)
+        drawing = gantt(told.operators, told.plan, DEVICE)
         assert drawing.startswith("<svg")
         if len(sys.argv) > 1:
-            Path(sys.argv[1], f"{name}_{kernel}.svg").write_text(drawing, encoding="utf-8")
+            Path(sys.argv[1], f"{name}_{told.name}.svg").write_text(drawing, encoding="utf-8")
+    for left in together.report.left_apart:
+        print(f"  {left.calls} launched by themselves: {left.reason}")
 
 # 5. When does it stop paying? When a kernel fills the device by itself: nothing is left to put
 #    beside it, and inside the persistent kernel it has no more registers than its neighbours need.

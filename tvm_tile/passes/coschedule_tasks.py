@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -86,6 +86,19 @@ class Coscheduled:
     apart_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A call that stays a launch of its own.
+
+    Attributes:
+        function: that it calls.
+        reason: why.
+    """
+
+    function: str
+    reason: str
+
+
 @tvm.transform.module_pass(opt_level=0, name="CoscheduleTasks")
 class CoscheduleTasks:
     """Many kernels become the rTasks of a persistent one, where the model predicts less time.
@@ -100,8 +113,8 @@ class CoscheduleTasks:
     Args:
         device: that the kernels are for.
         facts: about the functions of the module.
-        record: is given each persistent kernel.
-        refused: names of persistent kernels that must not be (they did not build, say); their
+        record: is given each persistent kernel, and each call that stays apart.
+        refused: name of a persistent kernel that must not be -> why (it did not build, say); its
             functions stay apart.
     """
 
@@ -109,13 +122,13 @@ class CoscheduleTasks:
         self,
         device: Device,
         facts: FactsOf,
-        record: Callable[[Coscheduled], None] | None = None,
-        refused: frozenset[str] = frozenset(),
+        record: Callable[[Coscheduled | Apart], None] | None = None,
+        refused: Mapping[str, str] | None = None,
     ) -> None:
         self._device = device
         self._facts = facts
         self._record = record or (lambda _: None)
-        self._refused = refused
+        self._refused = refused or {}
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
@@ -142,7 +155,9 @@ class CoscheduleTasks:
         taken = []
         for group in partition(operators, self._device, allowed):
             name = f"coscheduled_{_digest(graph, group)}"
-            if group.plan is not None and name not in self._refused:
+            if group.plan is None or name in self._refused:
+                self._leave(group, graph, self._refused.get(name, group.reason))
+            else:
                 own = tuple(operators[n] for n in group.operators)
                 taken.append((group, Coscheduled(name, own, group.plan, group.apart_seconds)))
         if not taken:
@@ -156,6 +171,12 @@ class CoscheduleTasks:
         for _, made in taken:
             self._record(made)
         return reordered(block, graph, merged, sum(counts), result)
+
+    def _leave(self, group: Group, graph: TaskGraph, reason: str) -> None:
+        """Tell of the calls of a group; what else it has is no kernel."""
+        for number in group.operators:
+            if function := graph.nodes[number].function:
+                self._record(Apart(function, reason))
 
 
 class _Functions:
