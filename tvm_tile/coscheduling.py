@@ -17,7 +17,8 @@ from tvm_tile.passes.kernel_facts import KernelFacts
 from tvm_tile.passes.schedule_tiles import count_calls
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
 
@@ -37,6 +38,17 @@ class Coscheduling:
     kernels: tuple[KernelReport, ...]
     plans: tuple[PersistentReport, ...] = ()
     left_apart: tuple[LeftApart, ...] = ()
+
+    def report(
+        self,
+        device: str,
+        notes: tuple[str, ...],
+        stages: tuple[Stage, ...],
+        decisions: tuple[Decision, ...],
+    ) -> Report:
+        """All about the model; the arguments are fields of the report."""
+        told = self.plans, self.left_apart
+        return Report(device, self.kernels, notes, stages, decisions, *told)
 
 
 def coschedule_what_builds(

@@ -49,7 +49,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
-from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
@@ -79,8 +79,11 @@ class Options:
             them, products with what takes their values. False keeps the groups of one stock
             FuseOps, which shows what joining is worth; all else is the same.
         coschedule: put kernels that are too small to fill the device into persistent kernels
-            (Rammer) where the model predicts less time. False launches each kernel by itself,
-            which shows what that is worth; all else is the same.
+            (Rammer) where the model predicts less time; the report has their plans. On devices
+            whose blocks can all wait for one another, as CUDA's. A persistent kernel needs all
+            its blocks resident at once: its launch fails while another process's kernels keep it
+            from that. False launches each kernel by itself, which shows what co-scheduling is
+            worth; all else is the same.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
@@ -166,15 +169,7 @@ def compile(
     program = builder.build(_lower(done.mod, record, options))
     watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes)
-    report = Report(
-        record.name,
-        done.kernels,
-        notes,
-        watch.stages,
-        tuple(decisions),
-        done.plans,
-        done.left_apart,
-    )
+    report = done.report(record.name, notes, watch.stages, tuple(decisions))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
 

@@ -18,10 +18,12 @@ from tvm_tile.errors import BuildError
 from tvm_tile.kernel.persistent import Counters, Way
 from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
+from tvm_tile.passes.schedule_tiles import PREDICTED
 from tvm_tile.passes.task_graph import Node, Place, TaskGraph, read_block
 from tvm_tile.plan.groups import partition
 from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
 from tvm_tile.plan.records import count_counters
+from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
 
 _INEFFICIENCY = 1.6  # what a kernel keeps its multiprocessor busy, over the roofline
@@ -112,7 +114,8 @@ class CoscheduleTasks:
 
     Args:
         device: that the kernels are for.
-        facts: about the functions of the module.
+        facts: about the functions of the module; by default what ScheduleTiles has left in their
+            attributes, with registers unknown. Workspaces must be lifted (LiftWorkspaces).
         record: is given each persistent kernel, and each call that stays apart.
         refused: name of a persistent kernel that must not be -> why (it did not build, say); its
             functions stay apart.
@@ -121,7 +124,7 @@ class CoscheduleTasks:
     def __init__(
         self,
         device: Device,
-        facts: FactsOf,
+        facts: FactsOf | None = None,
         record: Callable[[Coscheduled | Apart], None] | None = None,
         refused: Mapping[str, str] | None = None,
     ) -> None:
@@ -135,7 +138,8 @@ class CoscheduleTasks:
         if not self._device.supports_grid_barrier:
             return mod
         result = mod.clone()
-        functions = _Functions(self._facts, self._device)
+        facts = self._facts or (lambda name: _predicted(mod[name]))
+        functions = _Functions(facts, self._device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
                 blocks = [self._rewritten(b, functions, result) for b in func.body.blocks]
@@ -177,6 +181,18 @@ class CoscheduleTasks:
         for number in group.operators:
             if function := graph.nodes[number].function:
                 self._record(Apart(function, reason))
+
+
+def _predicted(func: Any) -> Facts | None:
+    """What ScheduleTiles has left with a function, if it was scheduled by a rule of ours."""
+    found = (func.attrs or {}).get(PREDICTED)
+    if found is None:
+        return None
+    rule, seconds = str(found["rule"]), float(found["seconds"])
+    size = int(found["grid"]), int(found["block"])
+    scheduled = Scheduled(func, rule, str(found["tile"]), *size, seconds)
+    variant = Variant(scheduled, warm_seconds(rule, seconds), None)
+    return Facts((variant,), float(found["flops"]), float(found["traffic"]))
 
 
 class _Functions:
