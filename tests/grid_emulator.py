@@ -71,7 +71,9 @@ def _compiled(kernel: Kernel, folder: Path) -> ctypes.CDLL:
     signature = re.search(rf"{kernel.name}\((.*?)\)", text)
     assert signature is not None
     kinds = [parameter.rsplit(None, 1)[0] for parameter in signature[1].split(", ")]
-    given = ", ".join(f"({kind.replace('__restrict__', '')})arguments[{n}]" for n, kind in enumerate(kinds))
+    given = ", ".join(
+        f"({kind.replace('__restrict__', '')})arguments[{n}]" for n, kind in enumerate(kinds)
+    )
     text += f"""
 static void** arguments;
 static void start() {{ {kernel.name}({given}); }}

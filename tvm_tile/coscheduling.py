@@ -53,7 +53,6 @@ def coschedule_what_builds(
         if not failed:
             break
         refused |= failed
-        if __import__("os").environ.get("DBG"): print({k: v[:600] for k, v in failed.items()})
     counts = count_calls(result)
     for var, func in result.functions_items():
         if isinstance(func, tirx.PrimFunc) and not counts[str(var.name_hint)]:

@@ -18,11 +18,11 @@ from tvm.target import Target
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.build import Builder, rename_by_content
+from tvm_tile.coscheduling import coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import OptionError
 from tvm_tile.frontend import Imported, import_model
-from tvm_tile.coscheduling import coschedule_what_builds
 from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
@@ -141,8 +141,7 @@ def compile(
     """
     options = options or Options()
     record = resolve_device(device)
-    if options.tf32:
-        record = with_tf32(record)
+    record = with_tf32(record) if options.tf32 else record
     watch = _Stopwatch()
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
     watch.lap("import")
@@ -164,8 +163,7 @@ def compile(
         scheduled, kernels = coschedule_what_builds(fused, scheduled, kernels, record, builder)
     program = builder.build(_lower(scheduled, record, options))
     inner = {"machine code": builder.compiler_seconds}
-    if measure.seconds:
-        inner["measure"] = measure.seconds
+    inner |= {"measure": measure.seconds} if measure.seconds else {}
     watch.lap("schedule and lower", inner)
     notes = (*_switched_off(options), *measure.notes)
     report = Report(record.name, kernels, notes, tuple(watch.stages), tuple(decisions))

@@ -64,9 +64,7 @@ def residency(plan: ExecutionPlan, registers: int, shared_bytes: int, device: De
     fits &= shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
     resident = min(limits) if fits else 0
     processors = device.multi_processor_count
-    return Residency(
-        registers, shared_bytes, plan.block_size, resident, plan.num_veus, processors
-    )
+    return Residency(registers, shared_bytes, plan.block_size, resident, plan.num_veus, processors)
 
 
 def require_residency(proof: Residency) -> None:
