@@ -129,6 +129,7 @@ class CoscheduleTasks:
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
                 blocks = [self._rewritten(b, functions, result) for b in func.body.blocks]
                 body = relax.SeqExpr(blocks, func.body.body)
+                relax.expr._update_type(body, func.body.ty)
                 result[var] = relax.Function(
                     func.params, body, func.ret_ty, func.is_pure, func.attrs
                 )
