@@ -46,38 +46,55 @@ class Joined:
     device: Device
 
 
-def joined(mod: tvm.IRModule, device: Device, *, uses_flags: bool) -> Joined:
-    """Co-schedule all kernels of a module, whether that pays or not.
+class Kernels:
+    """A module's kernels, each of which fits into a persistent one.
 
     Args:
         mod: of Relax operators.
         device: for which they are scheduled.
-        uses_flags: instead of barriers.
     """
-    fused = fuse(mod, device)
-    scheduled, reports = schedule_module(fused, device)
-    scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
-    facts = KernelFacts(device, fused, scheduled, reports, {r.name: (_REGISTERS,) for r in reports})
-    made: list[Coscheduled] = []
 
-    def all_of_them(
-        operators: tuple[ROperator, ...], device: Device, allowed: Sequence[bool]
-    ) -> tuple[Group, ...]:
-        # All but the outputs' tuple.
-        numbers = tuple(number for number, fits in enumerate(allowed) if fits)
-        own = tuple(operators[number] for number in numbers)
-        plan = coschedule(own, device)
-        assert plan is not None
-        plan = replace(plan, uses_flags=uses_flags)
-        check(own, plan, device)
-        return (Group(numbers, plan, 1.0),)
+    def __init__(self, mod: tvm.IRModule, device: Device) -> None:
+        self._device = device
+        fused = fuse(mod, device)
+        scheduled, reports = schedule_module(fused, device)
+        self._scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
+        registers = {report.name: (_REGISTERS,) for report in reports}
+        self._facts = KernelFacts(device, fused, self._scheduled, reports, registers)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coschedule_tasks, "partition", all_of_them)
-        passes = [CoscheduleTasks(device, facts, made.append)]
-        result = tvm.transform.Sequential(passes)(scheduled)
-    relax.analysis.well_formed(result)  # or raises
-    return Joined(result, tuple(made), device)
+    def joined(self, *, uses_flags: bool) -> Joined:
+        """All of them co-scheduled, whether that pays or not, with flags or with barriers."""
+        made: list[Coscheduled] = []
+
+        def all_of_them(
+            operators: tuple[ROperator, ...], device: Device, allowed: Sequence[bool]
+        ) -> tuple[Group, ...]:
+            # All but the outputs' tuple.
+            numbers = tuple(number for number, fits in enumerate(allowed) if fits)
+            own = tuple(_keeping_weights(operators[number]) for number in numbers)
+            plan = coschedule(own, device)
+            assert plan is not None
+            plan = replace(plan, uses_flags=uses_flags)
+            check(own, plan, device)
+            return (Group(numbers, plan, 1.0),)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(coschedule_tasks, "partition", all_of_them)
+            passes = [CoscheduleTasks(self._device, self._facts, made.append)]
+            result = tvm.transform.Sequential(passes)(self._scheduled)
+        relax.analysis.well_formed(result)  # or raises
+        return Joined(result, tuple(made), self._device)
+
+
+def _keeping_weights(operator: ROperator) -> ROperator:
+    """Its weights stay if they can, which for so small a model would not pay."""
+    if not any(choice.resident_bytes for choice in operator.choices):
+        return operator
+    choices = tuple(
+        choice if choice.resident_bytes else replace(choice, block_seconds=1e-3, busy_seconds=1e-3)
+        for choice in operator.choices
+    )
+    return replace(operator, choices=choices)
 
 
 class Emulation:

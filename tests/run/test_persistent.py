@@ -12,18 +12,20 @@ import pytest
 import tvm
 from grid_emulator import COMPILER, Stuck
 from kernels import relative_difference
-from persistent_runs import Emulation, Joined, joined
+from persistent_runs import Emulation, Joined, Kernels
+from scheduled import relax_module
 from tvm import relax
 from tvm.relax import op
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.frontend import import_model
-from tvm_tile.plan.records import BODY, NOTHING, WAIT_COUNT, WAITS
+from tvm_tile.plan.records import WAIT_COUNT, WAITS
 
 pytestmark = pytest.mark.skipif(not COMPILER, reason="needs g++")
 ROWS, COLUMNS = 8, 32
 IMAGE = (1, 4, 8, 8)  # as many elements
-SEEDS = range(4)  # orders in which blocks go on
+WORDS = 32  # of a record of few arguments
+SEEDS = range(6)  # orders in which blocks go on
 
 
 def device(processors: int) -> Device:
@@ -97,31 +99,94 @@ class RandomModel:
         return op.concat([relax.TupleGetItem(parts, number) for number in (1, 0)], 0)
 
 
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
 def cpu_build(mod: tvm.IRModule, *inputs: np.ndarray) -> list[np.ndarray]:
     machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
     outputs = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
     return [o.numpy() for o in ([outputs] if hasattr(outputs, "numpy") else outputs)]
 
 
-def is_right(model: Joined, x: np.ndarray, wanted: list[np.ndarray], folder: Path) -> None:
+def is_right(found: list[np.ndarray], wanted: list[np.ndarray]) -> bool:
+    pairs = zip(found, wanted, strict=True)
+    return all(relative_difference(own, want) < 1e-5 for own, want in pairs)
+
+
+def check(model: Joined, x: np.ndarray, wanted: list[np.ndarray], folder: Path) -> None:
     """Right, and the same in whatever order blocks go on."""
     run = Emulation(model, folder)
     first, *others = [run(x, seed=seed) for seed in SEEDS]
-    for found, want in zip(first, wanted, strict=True):
-        assert relative_difference(found, want) < 1e-5
+    assert is_right(first, wanted)
     for other in others:
         for found, want in zip(other, first, strict=True):
             np.testing.assert_array_equal(found, want)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_graph_computes_what_the_cpu_does(seed: int, tmp_path: Path) -> None:
+    mod, x = RandomModel(seed, 14).mod, normal(ROWS, COLUMNS)
+    kernels, wanted = Kernels(mod, device(4 + seed)), cpu_build(mod, x)
+    for uses_flags in (False, True):
+        model = kernels.joined(uses_flags=uses_flags)
+        (made,) = model.made
+        assert len(made.operators) > 5
+        check(model, x, wanted, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def chain() -> tuple[Kernels, np.ndarray, list[np.ndarray]]:
+    """Three products, each of several blocks, which read all that those before them wrote."""
+    weights = [relax.const(normal(128, 128) / 10) for _ in range(3)]
+
+    def body(x: Any) -> Any:
+        for own in weights:
+            x = op.nn.softmax(op.matmul(x, own))
+        return x
+
+    mod, x = relax_module(body, ((4, 128),)), normal(4, 128)
+    return Kernels(mod, device(4)), x, cpu_build(mod, x)
+
+
 @pytest.mark.parametrize("uses_flags", [False, True], ids=["barriers", "flags"])
-@pytest.mark.parametrize("seed", range(6))
-def test_a_random_graph_computes_what_the_cpu_does(
-    seed: int, uses_flags: bool, tmp_path: Path
+def test_without_a_wait_some_order_is_found_wrong(
+    chain: Any, uses_flags: bool, tmp_path: Path
 ) -> None:
-    mod = RandomModel(seed, 14).mod
-    x = np.random.default_rng(seed).standard_normal((ROWS, COLUMNS)).astype(np.float32)
-    model = joined(mod, device(4 + seed % 5), uses_flags=uses_flags)
+    kernels, x, wanted = chain
+    model = kernels.joined(uses_flags=uses_flags)
+
+    def without_waits(records: np.ndarray) -> None:
+        records.reshape(-1, WORDS)[:, WAIT_COUNT] = 0
+
+    check(model, x, wanted, tmp_path)
+    run = Emulation(model, tmp_path, without_waits)
+    assert not all(is_right(run(x, seed=seed), wanted) for seed in SEEDS)
+
+
+def test_a_wait_for_more_than_comes_is_found(chain: Any, tmp_path: Path) -> None:
+    kernels, x, _ = chain
+
+    def too_far(records: np.ndarray) -> None:
+        rows = records.reshape(-1, WORDS)
+        rows[rows[:, WAIT_COUNT] > 0, WAITS + 1] += 1
+
+    run = Emulation(kernels.joined(uses_flags=True), tmp_path, too_far)
+    with pytest.raises(Stuck):
+        run(x)
+
+
+@pytest.mark.parametrize("uses_flags", [False, True], ids=["barriers", "flags"])
+def test_an_lstm_keeps_its_weights(uses_flags: bool, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from bench.suites.networks.lstm import LastState, StackedLSTM
+
+    torch.manual_seed(0)
+    net, x = LastState(StackedLSTM(2, 32, 32)).eval(), normal(3, 1, 32)
+    imported = import_model(net, example_inputs=(torch.from_numpy(x),))
+    model = Kernels(imported.mod, device(6)).joined(uses_flags=uses_flags)
     (made,) = model.made
-    assert len(made.operators) > 5 and made.plan.num_veus > 1
-    is_right(model, x, cpu_build(mod, x), tmp_path)
+    assert any(made.plan.residents)
+    with torch.no_grad():
+        wanted = net.double()(torch.from_numpy(x).double()).numpy()
+    check(model, x, [wanted], tmp_path)
