@@ -144,8 +144,7 @@ def compile(
     """
     options = options or Options()
     record = resolve_device(device)
-    if options.tf32:
-        record = with_tf32(record)
+    record = with_tf32(record) if options.tf32 else record
     watch = _Stopwatch()
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
     watch.lap("import")

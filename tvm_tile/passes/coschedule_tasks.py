@@ -20,8 +20,8 @@ from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.schedule_tiles import PREDICTED
 from tvm_tile.passes.task_graph import Node, Place, TaskGraph, read_block
-from tvm_tile.plan.groups import partition
 from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
+from tvm_tile.plan.groups import partition
 from tvm_tile.plan.records import count_counters
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
@@ -32,6 +32,8 @@ _ALIGNMENT = 128  # bytes, of what lies in shared memory
 _LAUNCH = 0.9e-6  # seconds of a kernel before its first instruction and behind its last
 _SHORTEST = 0.4e-6  # seconds of a block: a load, a store
 _LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
+# What lowering raises for a kernel that cannot be part of another.
+_UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class CoscheduleTasks:
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
                 blocks = [self._rewritten(b, functions, result) for b in func.body.blocks]
                 body = relax.SeqExpr(blocks, func.body.body)
+                relax.expr._update_type(body, func.body.ty)
                 result[var] = relax.Function(
                     func.params, body, func.ret_ty, func.is_pure, func.attrs
                 )
@@ -245,7 +248,7 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Cho
         # The one that is there anyhow is looked at; rules that write others predict them well.
         try:
             body = way.lowered().body
-        except (BuildError, *compat.TVM_ERRORS):
+        except _UNFIT:
             return []
         shared, waits = body.scratch_bytes, body.waits
     else:
