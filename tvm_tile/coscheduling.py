@@ -74,10 +74,10 @@ def coschedule_what_builds(
     facts = KernelFacts(device, fused, scheduled, kernels, registers)
     refused: dict[str, str] = {}
     while True:
-        told: list[Coscheduled | Apart] = []
-        merging = CoscheduleTasks(device, facts, told.append, refused)
+        made: list[Coscheduled] = []
+        apart: list[Apart] = []
+        merging = CoscheduleTasks(device, facts, made.append, refused, apart.append)
         mod = tvm.transform.Sequential([merging])(scheduled)
-        made = [each for each in told if isinstance(each, Coscheduled)]
         plans, failed = _proved(mod, made, device, builder)
         if not failed:
             break
@@ -87,8 +87,8 @@ def coschedule_what_builds(
         if isinstance(func, tirx.PrimFunc) and not counts[str(var.name_hint)]:
             del mod[var]
     left = [replace(k, calls=counts[k.name]) for k in kernels if counts[k.name]]
-    apart = _by_reason([each for each in told if isinstance(each, Apart)])
-    return Coscheduling(mod, (*left, *map(_kernel_report, plans)), plans, tuple(apart))
+    reports = (*left, *map(_kernel_report, plans))
+    return Coscheduling(mod, reports, plans, tuple(_by_reason(apart)))
 
 
 def _proved(

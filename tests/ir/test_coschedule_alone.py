@@ -37,7 +37,8 @@ def branches() -> IRModule:
 
 def coscheduled(
     device: tvm_tile.Device,
-    record: list[Coscheduled | Apart],
+    made: list[Coscheduled],
+    apart: list[Apart],
     refused: Mapping[str, str] | None = None,
 ) -> IRModule:
     passes = [
@@ -47,7 +48,7 @@ def coscheduled(
         relax.transform.FuseTIR(),
         ScheduleTiles(device),
         LiftWorkspaces(),
-        CoscheduleTasks(device, record=record.append, refused=refused),
+        CoscheduleTasks(device, None, made.append, refused, apart.append),
     ]
     with compat.make_target(device):
         return tvm.transform.Sequential(passes)(branches())
@@ -65,36 +66,38 @@ def called(mod: IRModule) -> list[str]:
 
 
 def test_small_kernels_become_one_and_what_has_no_prediction_stays_apart() -> None:
-    record: list[Coscheduled | Apart] = []
-    mod = coscheduled(H200, record)
-    (made,) = [each for each in record if isinstance(each, Coscheduled)]
-    apart = [each for each in record if isinstance(each, Apart)]
+    made: list[Coscheduled] = []
+    apart: list[Apart] = []
+    mod = coscheduled(H200, made, apart)
     names = called(mod)
-    assert made.name in names
-    assert made.plan.seconds < made.apart_seconds
-    assert len(made.operators) + len(apart) == 2 * BRANCHES + 1
+    (one,) = made
+    assert one.name in names
+    assert one.plan.seconds < one.apart_seconds
+    assert len(one.operators) + len(apart) == 2 * BRANCHES + 1
     assert {each.function for each in apart} <= set(names)
     assert [a.reason for a in apart if "argmax" in a.function] == [
         "not one that a persistent kernel can take in"
     ]
-    assert relax.analysis.well_formed(mod)
+    relax.analysis.well_formed(mod)  # raises where it is not
 
 
 def test_a_refused_kernel_is_not_made_and_its_calls_say_why() -> None:
-    record: list[Coscheduled | Apart] = []
-    coscheduled(H200, record)
-    (made,) = [each for each in record if isinstance(each, Coscheduled)]
-    again: list[Coscheduled | Apart] = []
-    mod = coscheduled(H200, again, {made.name: "it does not build"})
-    assert made.name not in called(mod)
-    apart = [each for each in again if isinstance(each, Apart)]
+    made: list[Coscheduled] = []
+    coscheduled(H200, made, [])
+    again: list[Coscheduled] = []
+    apart: list[Apart] = []
+    mod = coscheduled(H200, again, apart, {made[0].name: "it does not build"})
+    assert made[0].name not in called(mod)
+    assert again == []
+    assert len(apart) == 2 * BRANCHES + 1
     reasons = [each.reason for each in apart]
-    assert len(apart) == len(again) == 2 * BRANCHES + 1
-    assert reasons.count("it does not build") == len(made.operators)
+    assert reasons.count("it does not build") == len(made[0].operators)
 
 
 def test_a_device_without_a_barrier_has_nothing_to_say() -> None:
-    record: list[Coscheduled | Apart] = []
     without = replace(H200, supports_grid_barrier=False, grid_barrier_latency=None)
-    assert not any("coscheduled" in name for name in called(coscheduled(without, record)))
-    assert record == []
+    made: list[Coscheduled] = []
+    apart: list[Apart] = []
+    mod = coscheduled(without, made, apart)
+    assert not any("coscheduled" in name for name in called(mod))
+    assert made == apart == []

@@ -118,22 +118,25 @@ class CoscheduleTasks:
         device: that the kernels are for.
         facts: about the functions of the module; by default what ScheduleTiles has left in their
             attributes, with registers unknown. Workspaces must be lifted (LiftWorkspaces).
-        record: is given each persistent kernel, and each call that stays apart.
+        record: is given each persistent kernel.
         refused: name of a persistent kernel that must not be -> why (it did not build, say); its
             functions stay apart.
+        left: is given each call that stays apart.
     """
 
     def __init__(
         self,
         device: Device,
         facts: FactsOf | None = None,
-        record: Callable[[Coscheduled | Apart], None] | None = None,
+        record: Callable[[Coscheduled], None] | None = None,
         refused: Mapping[str, str] | None = None,
+        left: Callable[[Apart], None] | None = None,
     ) -> None:
         self._device = device
         self._facts = facts
         self._record = record or (lambda _: None)
         self._refused = refused or {}
+        self._left = left or (lambda _: None)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
@@ -183,7 +186,7 @@ class CoscheduleTasks:
         """Tell of the calls of a group; what else it has is no kernel."""
         for number in group.operators:
             if function := graph.nodes[number].function:
-                self._record(Apart(function, reason))
+                self._left(Apart(function, reason))
 
 
 def _predicted(func: Any) -> Facts | None:

@@ -18,7 +18,7 @@ def revived(kind: Any, data: Any) -> Any:
     Raises:
         TypeError: a field is unknown, or missing and without a default.
     """
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         kinds = _kinds(kind)
         return kind(**{name: revived(kinds.get(name), value) for name, value in data.items()})
     if get_origin(kind) is tuple:
