@@ -158,7 +158,7 @@ MODELS = {
 # 4. What became of them. Where the model of the device predicts less time for a persistent kernel,
 #    there is a plan, and with it the proof that all vEUs are resident at once: they wait for one
 #    another, so that they must be. `gantt` draws a plan, vEUs down and time across. All else stays
-#    launches of their own, and the report says why.
+#    launches of their own, and `explain()` says why.
 
 for name, (launched, together) in MODELS.items():
     assert not launched.report.plans
@@ -166,19 +166,15 @@ for name, (launched, together) in MODELS.items():
     before, after = (model.report.predicted_seconds * 1e6 for model in (launched, together))
     print(f"\n{name}: {before:.1f} us launched one by one, {after:.1f} us co-scheduled, predicted")
     assert after < before
+    text = together.explain()
+    print(text[text.index("co-scheduled:") :])
     for told in together.report.plans:
-        waits = "flags" if told.plan.uses_flags else "a barrier a step"
-        kernels, steps = len(told.operators), len(told.plan.steps)
-        print(f"  {told.name}: {kernels} kernels, {steps} steps, {waits}")
-        print(f"  {told.proof.describe()}")
         assert told.proof.holds
         places(told.operators, told.plan)
         drawing = gantt(told.operators, told.plan, DEVICE)
         assert drawing.startswith("<svg")
         if len(sys.argv) > 1:
             Path(sys.argv[1], f"{name}_{told.name}.svg").write_text(drawing, encoding="utf-8")
-    for left in together.report.left_apart:
-        print(f"  {left.calls} launched by themselves: {left.reason}")
 
 # 5. When does it stop paying? When a kernel fills the device by itself: nothing is left to put
 #    beside it, and inside the persistent kernel it has no more registers than its neighbours need.

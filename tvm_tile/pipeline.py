@@ -79,11 +79,10 @@ class Options:
             them, products with what takes their values. False keeps the groups of one stock
             FuseOps, which shows what joining is worth; all else is the same.
         coschedule: put kernels that are too small to fill the device into persistent kernels
-            (Rammer) where the model predicts less time; the report has their plans. On devices
-            whose blocks can all wait for one another, as CUDA's. A persistent kernel needs all
-            its blocks resident at once: its launch fails while another process's kernels keep it
-            from that. False launches each kernel by itself, which shows what co-scheduling is
-            worth; all else is the same.
+            (Rammer) where the model predicts less time; the report has their plans. On CUDA
+            devices only. All blocks of a persistent kernel are resident at once, so that it runs
+            beside no other cooperative kernel. False launches each kernel by itself, which shows
+            what co-scheduling is worth; all else is the same.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
