@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from tvm_tile.passes.kernel_facts import KernelFacts
 from tvm_tile.pipeline import fuse
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import coschedule
-from tvm_tile.plan.execution_plan import Group, ROperator
+from tvm_tile.plan.execution_plan import Choice, Group, ROperator
 
 Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""
@@ -71,7 +72,7 @@ class Kernels:
         ) -> tuple[Group, ...]:
             # All but the outputs' tuple.
             numbers = tuple(number for number, fits in enumerate(allowed) if fits)
-            own = tuple(_keeping_weights(operators[number]) for number in numbers)
+            own = _keeping_weights(tuple(operators[number] for number in numbers))
             plan = coschedule(own, device)
             assert plan is not None
             plan = replace(plan, uses_flags=uses_flags)
@@ -86,15 +87,19 @@ class Kernels:
         return Joined(result, tuple(made), self._device)
 
 
-def _keeping_weights(operator: ROperator) -> ROperator:
-    """Its weights stay if they can, which for so small a model would not pay."""
-    if not any(choice.resident_bytes for choice in operator.choices):
-        return operator
-    choices = tuple(
-        choice if choice.resident_bytes else replace(choice, block_seconds=1e-3, busy_seconds=1e-3)
-        for choice in operator.choices
+def _keeping_weights(operators: tuple[ROperator, ...]) -> tuple[ROperator, ...]:
+    """Weights of several operators stay, which for so small a model would not pay."""
+    readers = Counter(operator.weights for operator in operators if operator.weights is not None)
+
+    def slow(choice: Choice) -> Choice:
+        return choice if choice.resident_bytes else replace(choice, block_seconds=1e-3)
+
+    return tuple(
+        replace(operator, choices=tuple(map(slow, operator.choices)))
+        if readers[operator.weights] > 1
+        else operator
+        for operator in operators
     )
-    return replace(operator, choices=choices)
 
 
 class Emulation:

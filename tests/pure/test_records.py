@@ -99,9 +99,9 @@ def test_rows_are_whole_warps_and_one_is_behind_the_last() -> None:
 
 def test_more_waits_than_a_record_holds_are_in_records_that_only_wait() -> None:
     makers = 2 * MOST_WAITS + 1
-    operators = tuple(ROperator(f"o{n}", (PLAIN,), (), (n + 1,), 2e-6) for n in range(makers)) + (
-        ROperator("last", (PLAIN,), tuple(range(1, makers + 1)), (0,), 2e-6),
-    )
+    values = tuple(range(1, makers + 1))
+    first = (ROperator(f"o{value}", (PLAIN,), (), (value,), 2e-6) for value in values)
+    operators = (*first, ROperator("last", (PLAIN,), values, (0,), 2e-6))
     every = tuple(Placement(RTasks(n, 0, 3), 0, 3) for n in range(makers))
     last = Step((Placement(RTasks(makers, 0, 3), 0, 3),))
     plan = replace(
@@ -132,22 +132,16 @@ def test_what_stays_is_loaded_first_once_for_all_who_share_it() -> None:
         ROperator("b", (held,), (1,), (2,), 2e-6, weights=7),
         ROperator("c", (held,), (2,), (3,), 2e-6, weights=7),
     )
-    steps = tuple(Step((Placement(RTasks(number, 0, 2), 1, 2),)) for number in (1, 2))
-    plan = replace(
-        PLAN, copies=(2, 1, 1), steps=(PLAN.steps[0], *steps), residents=(False, True, True)
+    steps = (
+        Step((Placement(RTasks(0, 0, 3), 0, 2),)),
+        *(Step((Placement(RTasks(number, 0, 2), 1, 2),)) for number in (1, 2)),
     )
-    steps = (Step((Placement(RTasks(0, 0, 3), 0, 2),)), *steps)
-    plan = replace(plan, steps=steps, shared_bytes=2048 + 384)
+    kept = (False, True, True)
+    plan = replace(PLAN, copies=(2, 1, 1), steps=steps, residents=kept, shared_bytes=2048 + 384)
     tasks = [TASKS[0], *(Task(n, 3, ((n, 0),), ((4, 512),)) for n in (1, 2))]
     table = make_table(operators, plan, tasks)
-    loads, runs, again = (
-        [body, block, signal] for body, block, signal in ((3, 1, -1), (1, 1, 1), (2, 1, 2))
-    )
-    assert [own[:4] for own in records(table, 2)] == [
-        [*loads, 2048],
-        [*runs, 2048],
-        [*again, 2048],
-    ]
+    heads = [own[:4] for own in records(table, 2)]
+    assert heads == [[3, 1, NOTHING, 2048], [1, 1, 1, 2048], [2, 1, 2, 2048]]
     load = records(table, 2)[0]
     assert load[WAIT_COUNT] == 0
     assert load[ARGUMENTS:] == [4, 512, 0, 0]

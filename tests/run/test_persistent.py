@@ -17,6 +17,9 @@ from scheduled import relax_module
 from tvm import relax
 from tvm.relax import op
 
+import tvm_tile
+from tvm_tile import Options
+from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device
 from tvm_tile.frontend import import_model
 from tvm_tile.plan.records import WAIT_COUNT, WAITS
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.skipif(not COMPILER, reason="needs g++")
 ROWS, COLUMNS = 8, 32
 IMAGE = (1, 4, 8, 8)  # as many elements
 WORDS = 32  # of a record of few arguments
+RUNS = 1000  # on a GPU
 SEEDS = range(6)  # orders in which blocks go on
 
 
@@ -176,17 +180,58 @@ def test_a_wait_for_more_than_comes_is_found(chain: Any, tmp_path: Path) -> None
         run(x)
 
 
-@pytest.mark.parametrize("uses_flags", [False, True], ids=["barriers", "flags"])
-def test_an_lstm_keeps_its_weights(uses_flags: bool, tmp_path: Path) -> None:
+def small_lstm(steps: int) -> Any:
     torch = pytest.importorskip("torch")
     from bench.suites.networks.lstm import LastState, StackedLSTM
 
     torch.manual_seed(0)
-    net, x = LastState(StackedLSTM(2, 32, 32)).eval(), normal(3, 1, 32)
-    imported = import_model(net, example_inputs=(torch.from_numpy(x),))
-    model = Kernels(imported.mod, device(6)).joined(uses_flags=uses_flags)
-    (made,) = model.made
-    assert any(made.plan.residents)
-    with torch.no_grad():
-        wanted = net.double()(torch.from_numpy(x).double()).numpy()
-    check(model, x, [wanted], tmp_path)
+    return LastState(StackedLSTM(2, 32, 32)).eval(), torch.from_numpy(normal(steps, 1, 32))
+
+
+def test_an_lstm_keeps_its_weights(tmp_path: Path) -> None:
+    net, x = small_lstm(4)
+    kernels = Kernels(import_model(net, example_inputs=(x,)).mod, device(6))
+    wanted = net.double()(x.double()).detach().numpy()
+    for uses_flags in (False, True):
+        model = kernels.joined(uses_flags=uses_flags)
+        (made,) = model.made
+        # Steps of a layer between its first and its last are calls of one function.
+        assert sum(made.plan.residents) == 4
+        check(model, x.numpy(), [wanted], tmp_path)
+
+
+def inception(x: Any) -> Any:
+    """Four branches of small kernels, joined."""
+    numbers = np.random.default_rng(0)
+
+    def conv(x: Any, channels: int, size: int) -> Any:
+        shape = (channels, int(x.ty.shape[1]), size, size)
+        drawn = numbers.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        weights = relax.const(drawn.astype(np.float32))
+        return op.nn.relu(op.nn.conv2d(x, weights, padding=size // 2))
+
+    pooled = op.nn.max_pool2d(x, (3, 3), padding=1)
+    branches = [conv(x, 16, 1), conv(conv(x, 16, 1), 24, 3), conv(conv(x, 8, 1), 16, 5)]
+    return op.concat([*branches, conv(pooled, 16, 1)], 1)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("coschedule", [False, True], ids=["apart", "coscheduled"])
+@pytest.mark.parametrize("name", ["lstm", "inception"])
+def test_a_thousand_runs_are_right_and_the_same(name: str, coschedule: bool) -> None:
+    options = Options(coschedule=coschedule)
+    if name == "lstm":
+        net, given = small_lstm(16)
+        model = tvm_tile.compile(net, "auto", example_inputs=(given,), options=options)
+        x, wanted = given.numpy(), [net.double()(given.double()).detach().numpy()]
+    else:
+        x = normal(1, 32, 14, 14)
+        mod = relax_module(inception, (x.shape,))
+        model, wanted = tvm_tile.compile(mod, "auto", options=options), cpu_build(mod, x)
+    joins = any(kernel.rule == PERSISTENT for kernel in model.report.kernels)
+    assert joins == coschedule
+    first = model(x)
+    assert is_right([first], wanted)
+    for _ in range(RUNS):
+        np.testing.assert_array_equal(model(x), first)
