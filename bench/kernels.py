@@ -84,9 +84,7 @@ def profile(workload: Workload, device: str, coschedule: bool) -> list[dict[str,
 
     case = load_suite(workload.suite).case(workload)
     options = tvm_tile.Options(coschedule=coschedule)
-    model = tvm_tile.compile(
-        case.module, device, example_inputs=untouched(case), options=options
-    )
+    model = tvm_tile.compile(case.module, device, example_inputs=untouched(case), options=options)
     inputs = draw(case, "cuda", seed=1)
     for _ in range(3):
         model(*inputs)

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <setjmp.h>
 #include <ucontext.h>
 #include <vector>
 
@@ -33,7 +34,9 @@ static float rsqrtf(float x) { return 1 / sqrtf(x); }
 struct Index { int x; };
 struct Meeting { int arrived = 0, turn = 0; };
 struct Thread {
-  ucontext_t context;
+  ucontext_t context;  // that it starts in
+  jmp_buf state;  // where it goes on: to jump there makes no system call, unlike swapcontext
+  bool started = false;
   std::unique_ptr<char[]> stack;  // memory that is not touched is not there
   const int *watched = nullptr;  // it waits until this has reached `target`
   int target = 0;
@@ -48,16 +51,27 @@ struct Block {
 static const int BYTES = 65536;  // of a thread's stack
 static const int STATIC = 49152;  // bytes that a kernel declares itself, at most
 static std::vector<Block> grid;
-static ucontext_t home;
+static jmp_buf home;
 static int block_number, thread_number;
 #define blockIdx (Index{block_number})
 #define threadIdx (Index{thread_number})
+
+static void leave(Thread &own) {
+  if (!_setjmp(own.state)) _longjmp(home, 1);
+}
+
+static void enter(Thread &thread) {
+  if (_setjmp(home)) return;
+  if (thread.started) _longjmp(thread.state, 1);
+  thread.started = true;
+  setcontext(&thread.context);
+}
 
 static void wait_until(const int *watched, int target) {
   if (*watched >= target) return;
   Thread &own = grid[block_number].threads[thread_number];
   own.watched = watched, own.target = target;
-  swapcontext(&own.context, &home);
+  leave(own);
 }
 
 static void meet(Meeting &at, int count) {
@@ -109,7 +123,7 @@ static void start();  // the kernel, with its arguments
 static void body() {
   start();
   here().threads[thread_number].done = true;
-  while (true) swapcontext(&here().threads[thread_number].context, &home);
+  while (true) leave(here().threads[thread_number]);
 }
 
 // Threads that did not end: 0, unless blocks wait for what never comes.
@@ -138,7 +152,7 @@ static int run_grid(int blocks, int threads, int bytes, int seed) {
         Thread &thread = grid[number].threads[i];
         if (thread.done || (thread.watched && *thread.watched < thread.target)) continue;
         block_number = number, thread_number = i, thread.watched = nullptr, moves = true;
-        swapcontext(&home, &thread.context);
+        enter(thread);
       }
     }
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from tvm_tile.build.program import Kernel
 
+COMPILER = shutil.which("g++") or ""
 _FOLDER = Path(__file__).parent
 _SHARED = re.compile(r"__shared__ alignas\((\d+)\) (\w+) (\w+)\[(\d+)\];")
 _DYNAMIC = re.compile(r"extern __shared__ \S+ uchar (\w+)\[\];")
@@ -56,6 +58,19 @@ def run_grid(
     return results
 
 
+def parameters(kernel: Kernel) -> list[str]:
+    """Names of a kernel's arguments, in the order of its text."""
+    return [
+        parameter.split()[-1].lstrip("*").removesuffix("_ptr") for parameter in _parameters(kernel)
+    ]
+
+
+def _parameters(kernel: Kernel) -> list[str]:
+    signature = re.search(rf"{kernel.name}\((.*?)\)", kernel.source.partition('extern "C"')[2])
+    assert signature is not None
+    return signature[1].split(", ")
+
+
 def _compiled(kernel: Kernel, folder: Path) -> ctypes.CDLL:
     text = kernel.source[kernel.source.index('extern "C" __global__') :]
     end = 0
@@ -68,10 +83,10 @@ def _compiled(kernel: Kernel, folder: Path) -> ctypes.CDLL:
 
     text = _DYNAMIC.sub(r"uchar* \1 = shared_memory(STATIC);", _SHARED.sub(place, text))
     text = re.sub(r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync(", text)
-    signature = re.search(rf"{kernel.name}\((.*?)\)", text)
-    assert signature is not None
-    kinds = [parameter.rsplit(None, 1)[0] for parameter in signature[1].split(", ")]
-    given = ", ".join(f"({kind.replace('__restrict__', '')})arguments[{n}]" for n, kind in enumerate(kinds))
+    kinds = [parameter.rsplit(None, 1)[0] for parameter in _parameters(kernel)]
+    given = ", ".join(
+        f"({kind.replace('__restrict__', '')})arguments[{n}]" for n, kind in enumerate(kinds)
+    )
     text += f"""
 static void** arguments;
 static void start() {{ {kernel.name}({given}); }}
@@ -80,11 +95,12 @@ extern "C" int run(void** given, int blocks, int threads, int bytes, int seed) {
   return run_grid(blocks, threads, bytes, seed);
 }}
 """
-    source, library = folder / "grid.cpp", folder / f"{kernel.name}.so"
-    source.write_text('#include "grid_emulator.h"\n' + text)
-    command = ["g++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", f"-I{_FOLDER}"]
-    done = subprocess.run(
-        [*command, "-o", str(library), str(source)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[:4000]
+    source, library = folder / f"{kernel.name}.cpp", folder / f"{kernel.name}.so"
+    if not library.exists():
+        source.write_text('#include "grid_emulator.h"\n' + text)
+        # Checked jumps would refuse those to other stacks.
+        options = ["-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE"]
+        command = [COMPILER, *options, f"-I{_FOLDER}", "-o", str(library), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:4000]
     return ctypes.CDLL(str(library))

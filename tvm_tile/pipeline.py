@@ -18,11 +18,11 @@ from tvm.target import Target
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.build import Builder, rename_by_content
+from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import OptionError
 from tvm_tile.frontend import Imported, import_model
-from tvm_tile.coscheduling import coschedule_what_builds
 from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
@@ -49,7 +49,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
-from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
@@ -79,8 +79,10 @@ class Options:
             them, products with what takes their values. False keeps the groups of one stock
             FuseOps, which shows what joining is worth; all else is the same.
         coschedule: put kernels that are too small to fill the device into persistent kernels
-            (Rammer) where the model predicts less time. False launches each kernel by itself,
-            which shows what that is worth; all else is the same.
+            (Rammer) where the model predicts less time; the report has their plans. On CUDA
+            devices only. All blocks of a persistent kernel are resident at once, so that it runs
+            beside no other cooperative kernel. False launches each kernel by itself, which shows
+            what co-scheduling is worth; all else is the same.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
@@ -141,8 +143,7 @@ def compile(
     """
     options = options or Options()
     record = resolve_device(device)
-    if options.tf32:
-        record = with_tf32(record)
+    record = with_tf32(record) if options.tf32 else record
     watch = _Stopwatch()
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
     watch.lap("import")
@@ -160,15 +161,13 @@ def compile(
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
     fused, scheduled, kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan)
+    done = Coscheduling(scheduled, kernels)
     if options.coschedule:
-        scheduled, kernels = coschedule_what_builds(fused, scheduled, kernels, record, builder)
-    program = builder.build(_lower(scheduled, record, options))
-    inner = {"machine code": builder.compiler_seconds}
-    if measure.seconds:
-        inner["measure"] = measure.seconds
-    watch.lap("schedule and lower", inner)
+        done = coschedule_what_builds(fused, scheduled, kernels, record, builder)
+    program = builder.build(_lower(done.mod, record, options))
+    watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes)
-    report = Report(record.name, kernels, notes, tuple(watch.stages), tuple(decisions))
+    report = done.report(record.name, notes, watch.stages, tuple(decisions))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
 
@@ -218,19 +217,25 @@ def _switched_off(options: Options) -> Iterator[str]:
         yield _APART
 
 
+def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
+    """Seconds of the stages that take place while kernels are scheduled and lowered."""
+    measured = {"measure": measure.seconds} if measure.seconds else {}
+    return {"machine code": builder.compiler_seconds, **measured}
+
+
 class _Stopwatch:
     """Wall-clock time from lap to lap."""
 
     def __init__(self) -> None:
-        self.stages: list[Stage] = []
+        self.stages: tuple[Stage, ...] = ()
         self._last = time.perf_counter()
 
     def lap(self, name: str, inner: Mapping[str, float] | None = None) -> None:
         """A stage ends; ``inner`` are the seconds of stages that took place within it."""
         now = time.perf_counter()
         inner = inner or {}
-        self.stages.append(Stage(name, now - self._last - sum(inner.values())))
-        self.stages += [Stage(within, seconds) for within, seconds in inner.items()]
+        own = Stage(name, now - self._last - sum(inner.values()))
+        self.stages += (own, *(Stage(within, seconds) for within, seconds in inner.items()))
         self._last = now
 
 

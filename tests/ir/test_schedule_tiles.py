@@ -14,7 +14,8 @@ from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
 from tvm_tile.device import find_device
-from tvm_tile.passes import ScheduleTiles, schedule_module
+from tvm_tile.passes import ScheduleTiles, schedule_module, with_blocks_only
+from tvm_tile.passes.schedule_tiles import PREDICTED
 from tvm_tile.schedule import ranking
 
 H200 = find_device("nvidia/h200")
@@ -67,9 +68,19 @@ def test_the_input_module_is_not_changed() -> None:
     assert mod.script() == before
 
 
-def test_the_pass_is_the_function() -> None:
-    mod = module(a="add_row", b="mm_primes")
-    assert tvm_ffi.structural_equal(ScheduleTiles(H200)(mod), schedule_module(mod, H200)[0])
+def test_the_pass_is_the_function_and_leaves_its_predictions() -> None:
+    mod = module(a="add_row", b="mm_primes", c="argmax_last")
+    expected, reports = schedule_module(mod, with_blocks_only(H200))
+    result = ScheduleTiles(H200)(mod)
+    for report in reports:
+        func = result[report.name]
+        found = (func.attrs or {}).get(PREDICTED)
+        assert (found is None) == bool(report.fallback)
+        if found is not None:
+            assert (found["grid"], found["block"]) == (report.grid, report.block)
+            assert (found["rule"], found["seconds"]) == (report.rule, report.seconds)
+            func = func.without_attr(PREDICTED)
+        assert tvm_ffi.structural_equal(func, expected[report.name])
 
 
 def test_scheduled_functions_and_relax_functions_are_left_alone(calls: list[Any]) -> None:

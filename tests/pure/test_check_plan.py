@@ -19,9 +19,10 @@ from tvm_tile.plan.execution_plan import (
     ROperator,
     RTasks,
     Step,
-    waits,
+    dependences,
 )
 from tvm_tile.plan.simulate import simulate
+from tvm_tile.plan.waits import Wait, latest, waits
 from tvm_tile.plan.workspace import Extent, allocate, lifetimes
 
 H200 = tvm_tile.find_device("nvidia/h200")
@@ -66,15 +67,16 @@ def test_a_right_plan_passes() -> None:
 
 def test_without_one_of_its_waits_a_value_is_read_too_early() -> None:
     for number in range(1, 4):
-        waited = [(), (0,), (1,), (2,)]
-        waited[number] = ()
-        with pytest.raises(PlanError, match=f"operator={number}.*reads value {number}"):
-            run(FLAGS, waited=tuple(waited))
+        for plan in (PLAN, FLAGS):
+            waited = list(waits(CHAIN, plan))
+            waited[number] = ()
+            with pytest.raises(PlanError, match=f"operator={number}.*reads value {number}"):
+                run(plan, waited=tuple(waited))
 
 
 def test_a_wait_for_a_later_operator_is_a_deadlock() -> None:
     with pytest.raises(PlanError, match="some vEU can go on"):
-        run(FLAGS, waited=((), (3,), (1,), (2,)))
+        run(FLAGS, waited=((), (Wait(3, 132),), (Wait(1, 132),), (Wait(2, 132),)))
 
 
 def test_steps_in_the_wrong_order() -> None:
@@ -165,9 +167,17 @@ def test_resident_weights_stay_where_they_are() -> None:
 
 def test_waits_are_those_that_no_other_wait_implies() -> None:
     skip = (*CHAIN[:3], replace(CHAIN[3], reads=(1, 2, 3)))
-    assert waits(skip) == ((), (0,), (1,), (2,))
+    assert latest(dependences(skip)) == ((), (0,), (1,), (2,))
     fork = (CHAIN[0], CHAIN[1], replace(CHAIN[2], reads=(1,)), replace(CHAIN[3], reads=(1, 2, 3)))
-    assert waits(fork) == ((), (0,), (0,), (1, 2))
+    assert latest(dependences(fork)) == ((), (0,), (0,), (1, 2))
+    assert waits(fork, FLAGS)[3] == (Wait(1, 132), Wait(2, 132))
+
+
+def test_steps_wait_for_the_last_that_had_any_rtasks() -> None:
+    plan = replace(PLAN, steps=(PLAN.steps[0], Step(()), *PLAN.steps[1:]))
+    first = (Wait(0, 132),)
+    assert waits(CHAIN, plan) == ((), first, first, (Wait(2, 132),), (Wait(3, 132),))
+    run(plan, EXTENTS)
 
 
 def test_lifetimes_and_offsets_of_a_chain() -> None:

@@ -40,7 +40,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.kernel.body import Body, with_numbers
-from tvm_tile.plan.records import ARGUMENTS, BLOCK, BODY, RESIDENT_PLACE, SIGNAL, WAITS, WAIT_COUNT
+from tvm_tile.plan.records import ARGUMENTS, BLOCK, BODY, RESIDENT_PLACE, SIGNAL, WAIT_COUNT, WAITS
 
 _WARP = 32
 _ZEROING = 256  # threads of a block that sets counters to zero

@@ -1,4 +1,4 @@
-"""A scheduled kernel as the body of a rTask: its blocks and threads are numbers that it is given."""
+"""A scheduled kernel as the body of a rTask, which is given the numbers of block and threads."""
 
 from __future__ import annotations
 
@@ -177,7 +177,9 @@ def _bytes(buffer: Any) -> int:
     return math.prod(int(extent) for extent in buffer.ty.shape) * size
 
 
-def with_numbers(body: Body, numbers: Mapping[str, Any], shared: Mapping[Any, Any], wait: Any) -> Any:
+def with_numbers(
+    body: Body, numbers: Mapping[str, Any], shared: Mapping[Any, Any], wait: Any
+) -> Any:
     """The statements of a body for one rTask.
 
     Args:

@@ -174,7 +174,6 @@ def make_persistent(
     return Persistent(assemble(name, parts, layout), table)
 
 
-
 def _check_shared(body: Body, operator: ROperator, choice: int) -> None:
     """A body must not need more shared memory than was planned for it.
 

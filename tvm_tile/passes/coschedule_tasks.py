@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -18,10 +18,12 @@ from tvm_tile.errors import BuildError
 from tvm_tile.kernel.persistent import Counters, Way
 from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
+from tvm_tile.passes.schedule_tiles import PREDICTED
 from tvm_tile.passes.task_graph import Node, Place, TaskGraph, read_block
-from tvm_tile.plan.groups import partition
 from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
+from tvm_tile.plan.groups import partition
 from tvm_tile.plan.records import count_counters
+from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
 
 _INEFFICIENCY = 3.0  # what a kernel keeps its multiprocessor busy, over the roofline
@@ -34,6 +36,8 @@ _SHORTEST = 0.4e-6  # seconds of a block: a load, a store
 _SLOWER = 1.6
 _COLD_START = 0.6e-6  # seconds
 _LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
+# What lowering raises for a kernel that cannot be part of another.
+_UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,19 @@ class Coscheduled:
     apart_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A call that stays a launch of its own.
+
+    Attributes:
+        function: that it calls.
+        reason: why.
+    """
+
+    function: str
+    reason: str
+
+
 @tvm.transform.module_pass(opt_level=0, name="CoscheduleTasks")
 class CoscheduleTasks:
     """Many kernels become the rTasks of a persistent one, where the model predicts less time.
@@ -103,34 +120,40 @@ class CoscheduleTasks:
 
     Args:
         device: that the kernels are for.
-        facts: about the functions of the module.
+        facts: about the functions of the module; by default what ScheduleTiles has left in their
+            attributes, with registers unknown. Workspaces must be lifted (LiftWorkspaces).
         record: is given each persistent kernel.
-        refused: names of persistent kernels that must not be (they did not build, say); their
+        refused: name of a persistent kernel that must not be -> why (it did not build, say); its
             functions stay apart.
+        left: is given each call that stays apart.
     """
 
     def __init__(
         self,
         device: Device,
-        facts: FactsOf,
+        facts: FactsOf | None = None,
         record: Callable[[Coscheduled], None] | None = None,
-        refused: frozenset[str] = frozenset(),
+        refused: Mapping[str, str] | None = None,
+        left: Callable[[Apart], None] | None = None,
     ) -> None:
         self._device = device
         self._facts = facts
         self._record = record or (lambda _: None)
-        self._refused = refused
+        self._refused = refused or {}
+        self._left = left or (lambda _: None)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         if not self._device.supports_grid_barrier:
             return mod
         result = mod.clone()
-        functions = _Functions(self._facts, self._device)
+        facts = self._facts or (lambda name: _predicted(mod[name]))
+        functions = _Functions(facts, self._device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
                 blocks = [self._rewritten(b, functions, result) for b in func.body.blocks]
                 body = relax.SeqExpr(blocks, func.body.body)
+                relax.expr._update_type(body, func.body.ty)
                 result[var] = relax.Function(
                     func.params, body, func.ret_ty, func.is_pure, func.attrs
                 )
@@ -146,7 +169,9 @@ class CoscheduleTasks:
         taken = []
         for group in partition(operators, self._device, allowed):
             name = f"coscheduled_{_digest(graph, group)}"
-            if group.plan is not None and name not in self._refused:
+            if group.plan is None or name in self._refused:
+                self._leave(group, graph, self._refused.get(name, group.reason))
+            else:
                 own = tuple(operators[n] for n in group.operators)
                 taken.append((group, Coscheduled(name, own, group.plan, group.apart_seconds)))
         if not taken:
@@ -160,6 +185,24 @@ class CoscheduleTasks:
         for _, made in taken:
             self._record(made)
         return reordered(block, graph, merged, sum(counts), result)
+
+    def _leave(self, group: Group, graph: TaskGraph, reason: str) -> None:
+        """Tell of the calls of a group; what else it has is no kernel."""
+        for number in group.operators:
+            if function := graph.nodes[number].function:
+                self._left(Apart(function, reason))
+
+
+def _predicted(func: Any) -> Facts | None:
+    """What ScheduleTiles has left with a function, if it was scheduled by a rule of ours."""
+    found = (func.attrs or {}).get(PREDICTED)
+    if found is None:
+        return None
+    rule, seconds = str(found["rule"]), float(found["seconds"])
+    size = int(found["grid"]), int(found["block"])
+    scheduled = Scheduled(func, rule, str(found["tile"]), *size, seconds)
+    variant = Variant(scheduled, warm_seconds(rule, seconds), None)
+    return Facts((variant,), float(found["flops"]), float(found["traffic"]))
 
 
 class _Functions:
@@ -212,7 +255,7 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Cho
         # The one that is there anyhow is looked at; rules that write others predict them well.
         try:
             body = way.lowered().body
-        except (BuildError, *compat.TVM_ERRORS):
+        except _UNFIT:
             return []
         shared, waits = body.scratch_bytes, body.waits
     else:

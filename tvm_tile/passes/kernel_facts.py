@@ -73,9 +73,7 @@ class KernelFacts:
         if report.fallback or report.rank or len(registers) != 1:
             return ()
         func = self._scheduled[name]
-        first = Scheduled(
-            func, report.rule, report.tile, report.grid, report.block, report.seconds
-        )
+        first = Scheduled(func, report.rule, report.tile, report.grid, report.block, report.seconds)
         own = Variant(first, warm_seconds(report.rule, report.seconds), registers[0])
         return (own, *(self._others(original, graph) if report.rule in _ADAPTABLE else ()))
 

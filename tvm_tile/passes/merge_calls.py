@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
+from tvm.ir import GenericConst
 
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.kernel.assemble import Parameter
 from tvm_tile.kernel.persistent import Bound, Counters, Way, make_persistent
-from tvm_tile.passes.task_graph import Place, TaskGraph
+from tvm_tile.passes.task_graph import Node, Place, TaskGraph
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
 from tvm_tile.plan.workspace import allocate, lifetimes
 
 _ALIGNMENT = 256  # bytes, of constants and of what lies in the workspace
+_CONSTANTS = "constants"  # the tensor of all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +74,16 @@ def merge(
     packed, offsets = _pack(a for node in nodes for a in node.arguments)
     spaces, total = _workspace(inner, own, plan, [_size(graph.kinds[v]) for v in inner])
 
-    tensors = [*given, *([] if packed is None else ["constants"])]
-    places = {value: (number, 0) for number, value in enumerate([*tensors, *outputs])}
+    tensors: list[int | str] = [*given, *([] if packed is None else [_CONSTANTS]), *outputs]
+    places: dict[int | str, tuple[int, int]] = {t: (n, 0) for n, t in enumerate(tensors)}
     last = len(places)
     places |= {value: (last, start) for value, start in zip(inner, spaces, strict=True)}
-
-    def place(argument: Any) -> tuple[int, int]:
-        if isinstance(argument, Place):
-            tensor, start = places[argument.value]
-            return tensor, start + argument.offset
-        return places["constants"][0], offsets[_memory(argument)]
-
     bound = [
-        Bound(
-            ways(node.function),
-            tuple(place(a) for a in (*node.arguments, *(Place(v, 0) for v in node.outputs))),
-        )
+        Bound(ways(node.function), tuple(_bind(a, places, offsets) for a in _arguments(node)))
         for node in nodes
     ]
     inputs = [_parameter(f"in{n}", graph.kinds[value]) for n, value in enumerate(given)]
-    inputs += [] if packed is None else [Parameter("constants", packed.shape, "uint8")]
+    inputs += [] if packed is None else [Parameter(_CONSTANTS, packed.shape, "uint8")]
     results = [_parameter(f"out{n}", graph.kinds[value]) for n, value in enumerate(outputs)]
     results.append(Parameter("workspace", (max(total, _ALIGNMENT),), "uint8"))
     kernel = make_persistent(name, own, plan, bound, tuple(inputs), tuple(results), counters)
@@ -107,6 +99,23 @@ def merge(
         outputs,
         tuple(relax.TensorType(p.shape, p.dtype) for p in results),
     )
+
+
+def _arguments(node: Node) -> tuple[Place | GenericConst, ...]:
+    """Those of the node's function: what it is given, then what it writes."""
+    return (*node.arguments, *(Place(value, 0) for value in node.outputs))
+
+
+def _bind(
+    argument: Place | GenericConst,
+    places: Mapping[int | str, tuple[int, int]],
+    offsets: Mapping[Any, int],
+) -> tuple[int, int]:
+    """The tensor of the persistent kernel in which an argument lies, and bytes from its start."""
+    if isinstance(argument, Place):
+        tensor, start = places[argument.value]
+        return tensor, start + argument.offset
+    return places[_CONSTANTS][0], offsets[_memory(argument)]
 
 
 def _parameter(name: str, kind: Any) -> Parameter:
@@ -151,7 +160,10 @@ def _pack(arguments: Any) -> tuple[Any, dict[Any, int]]:
 
 
 def _workspace(
-    inner: Sequence[int], operators: tuple[ROperator, ...], plan: ExecutionPlan, sizes: Sequence[int]
+    inner: Sequence[int],
+    operators: tuple[ROperator, ...],
+    plan: ExecutionPlan,
+    sizes: Sequence[int],
 ) -> tuple[Sequence[int], int]:
     """Where values lie that only the group uses, and bytes in all."""
     lives = {life.value: life for life in lifetimes(operators, plan)}

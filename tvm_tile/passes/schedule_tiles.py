@@ -14,10 +14,15 @@ from tvm import relax, tirx
 from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
 from tvm_tile.passes.measure_candidates import candidate_name
 from tvm_tile.passes.plan_function import Plan, PlanFunction, Remembered, Request
 from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.plan.report import KernelReport
+
+PREDICTED = "tvm_tile.predicted"
+"""Attribute of a scheduled PrimFunc, a map: ``rule``, ``tile``, ``grid`` (blocks), ``block``
+(threads), ``seconds`` with a cold cache, ``flops``, and ``traffic`` (bytes)."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleTiles")
@@ -29,6 +34,9 @@ class ScheduleTiles:
     What TVM builds by itself: blocks of TensorIR, for CUDA cores. Kernels for the tensor cores are
     of its thread-level dialect (TIRx), which its default pipeline does not take.
 
+    Each function that a rule of ours took has what was predicted for it as its attribute
+    :data:`PREDICTED`, for passes behind this one.
+
     Args:
         device: the record of the GPU to schedule for, from :func:`tvm_tile.find_device`.
     """
@@ -38,7 +46,23 @@ class ScheduleTiles:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return schedule_module(mod, self.device)[0]
+        scheduled, reports = schedule_module(mod, self.device)
+        for report in reports:
+            graph = None if report.fallback else extract(mod[report.name])
+            if graph is not None:
+                scheduled[report.name] = scheduled[report.name].with_attr(
+                    PREDICTED,
+                    {
+                        "rule": report.rule,
+                        "tile": report.tile,
+                        "grid": report.grid,
+                        "block": report.block,
+                        "seconds": report.seconds,
+                        "flops": float(graph.flops),
+                        "traffic": float(graph.traffic),
+                    },
+                )
+        return scheduled
 
 
 def with_blocks_only(device: Device) -> Device:

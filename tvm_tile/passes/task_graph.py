@@ -91,9 +91,7 @@ class TaskGraph:
     used_later: frozenset[int]
 
 
-def read_block(
-    block: relax.DataflowBlock, slices: Slices
-) -> TaskGraph:
+def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:
     """The graph of a block.
 
     Args:
@@ -155,9 +153,7 @@ class _Reader:
         fields = list(call.args[1].fields)
         arguments = tuple(f if isinstance(f, GenericConst) else self._of(f)[0] for f in fields)
         parts = self._slices(name)
-        moved = [
-            None if part is None else _part(arguments[part[0]], part[1]) for part in parts
-        ]
+        moved = [None if part is None else _part(arguments[part[0]], part[1]) for part in parts]
         if moved and None not in moved:
             self._places[binding.var] = tuple(place for place in moved if place is not None)
             reads = tuple(dict.fromkeys(place.value for place in moved if place is not None))

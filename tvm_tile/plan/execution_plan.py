@@ -250,22 +250,3 @@ def dependences(operators: tuple[ROperator, ...]) -> tuple[tuple[int, ...], ...]
     return tuple(
         tuple(sorted({writers[value] for value in o.reads if value in writers})) for o in operators
     )
-
-
-def waits(operators: tuple[ROperator, ...]) -> tuple[tuple[int, ...], ...]:
-    """With flags, the operators whose counters an rTask of each waits for.
-
-    Those it reads from, less those that another of them waits for in turn, or through others: who
-    sees the later counter sees what was written before the earlier one.
-    """
-    before = dependences(operators)
-    # Bit n is set where operator n comes before, on any path.
-    ancestors: list[int] = []
-    found = []
-    for direct in before:
-        behind = 0
-        for number in direct:
-            behind |= ancestors[number]
-        found.append(tuple(number for number in direct if not behind >> number & 1))
-        ancestors.append(behind | sum(1 << number for number in direct))
-    return tuple(found)

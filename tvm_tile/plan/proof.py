@@ -42,6 +42,11 @@ class Residency:
         """Whether all blocks of the grid are resident at once."""
         return self.grid <= self.resident * self.processors
 
+    def describe(self) -> str:
+        """How many blocks there are, and how many are resident."""
+        where = f"{self.resident} resident on each of {self.processors} multiprocessors"
+        return f"{self.grid} blocks, {where}"
+
 
 def residency(plan: ExecutionPlan, registers: int, shared_bytes: int, device: Device) -> Residency:
     """What a plan's kernel takes.
@@ -64,9 +69,7 @@ def residency(plan: ExecutionPlan, registers: int, shared_bytes: int, device: De
     fits &= shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
     resident = min(limits) if fits else 0
     processors = device.multi_processor_count
-    return Residency(
-        registers, shared_bytes, plan.block_size, resident, plan.num_veus, processors
-    )
+    return Residency(registers, shared_bytes, plan.block_size, resident, plan.num_veus, processors)
 
 
 def require_residency(proof: Residency) -> None:

@@ -13,7 +13,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from tvm_tile.plan.execution_plan import ExecutionPlan, ResidentPart, ROperator, dependences
+from tvm_tile.plan.execution_plan import ExecutionPlan, ResidentPart, ROperator
+from tvm_tile.plan.waits import Wait, counter_of, waits
 
 BODY = 0  # number of the body; NOTHING where the record only waits
 BLOCK = 1  # the first of its blocks
@@ -58,44 +59,6 @@ class Table:
     queues: NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A counter, and how far it must have come."""
-
-    counter: int
-    target: int
-
-
-def waits_of_steps(plan: ExecutionPlan) -> tuple[tuple[Wait, ...], ...]:
-    """Of each step, what its rTasks wait for where there are no flags: all rTasks before it.
-
-    These have themselves waited for the step before theirs, and so for all earlier ones.
-    """
-    counts = [sum(p.tasks.stop - p.tasks.start for p in step.placements) for step in plan.steps]
-    waits: list[tuple[Wait, ...]] = []
-    last: tuple[Wait, ...] = ()
-    for step, count in enumerate(counts):
-        waits.append(last)
-        if count:
-            last = (Wait(step, count),)
-    return tuple(waits)
-
-
-def waits_of_operators(
-    operators: tuple[ROperator, ...], plan: ExecutionPlan
-) -> tuple[tuple[Wait, ...], ...]:
-    """Of each operator, what its rTasks wait for where there are flags: the makers of what it reads.
-
-    But not for those that another one of them has waited for.
-    """
-    direct = dependences(operators)
-    waits = []
-    for own in direct:
-        implied = {earlier for maker in own for earlier in direct[maker]}
-        waits.append(tuple(Wait(m, plan.tasks(operators, m)) for m in own if m not in implied))
-    return tuple(waits)
-
-
 def make_table(
     operators: tuple[ROperator, ...], plan: ExecutionPlan, tasks: Sequence[Task], counter: int = 0
 ) -> Table:
@@ -107,9 +70,7 @@ def make_table(
         tasks: of each operator, its bodies and arguments.
         counter: the first that the kernel may use.
     """
-    steps, flags = waits_of_steps(plan), ()
-    if plan.uses_flags:
-        flags = waits_of_operators(operators, plan)
+    waited = waits(operators, plan)
     longest = max(len(own) for task in tasks for own in (task.arguments, task.load_arguments))
     width = -(-(ARGUMENTS + 2 * longest) // _WARP) * _WARP
     loads: dict[int, list[ResidentPart]] = {}
@@ -125,13 +86,12 @@ def make_table(
             rows.append(_load(part, plan, tasks[part.operator]))
         for queued in queue:
             task, copies = tasks[queued.operator], plan.copies[queued.operator]
-            waits = flags[queued.operator] if flags else steps[queued.step]
-            *earlier, waits = _batches(waits)
-            rows += [[NOTHING, 0, NOTHING, 0, *_waits(own, counter)] for own in earlier]
-            signal = counter + (queued.operator if flags else queued.step)
+            own = counter_of(plan, queued)
+            *earlier, last = _batches(waited[own])
+            rows += [[NOTHING, 0, NOTHING, 0, *_words(batch, counter)] for batch in earlier]
             place = places.get((operators[queued.operator].weights, queued.task), 0)
-            head = [task.body, queued.task * copies, signal, place]
-            rows.append([*head, *_waits(waits, counter), *chain.from_iterable(task.arguments)])
+            head = [task.body, queued.task * copies, counter + own, place]
+            rows.append([*head, *_words(last, counter), *chain.from_iterable(task.arguments)])
         queues += [first, len(rows) - first]
     rows.append([NOTHING])
     words = np.zeros((len(rows), width), np.int32)
@@ -150,15 +110,15 @@ def _load(part: ResidentPart, plan: ExecutionPlan, task: Task) -> list[int]:
     assert task.load is not None
     first = part.task * plan.copies[part.operator]
     head = [task.load, first, NOTHING, part.offset]
-    return [*head, *_waits((), 0), *chain.from_iterable(task.load_arguments)]
+    return [*head, *_words((), 0), *chain.from_iterable(task.load_arguments)]
 
 
-def _batches(waits: tuple[Wait, ...]) -> list[tuple[Wait, ...]]:
+def _batches(waited: tuple[Wait, ...]) -> list[tuple[Wait, ...]]:
     """As many as a record holds, at least one of them, which may be empty."""
-    starts = range(0, max(1, len(waits)), MOST_WAITS)
-    return [waits[start : start + MOST_WAITS] for start in starts]
+    starts = range(0, max(1, len(waited)), MOST_WAITS)
+    return [waited[start : start + MOST_WAITS] for start in starts]
 
 
-def _waits(waits: tuple[Wait, ...], first: int) -> list[int]:
-    numbers = [number for wait in waits for number in (first + wait.counter, wait.target)]
-    return [len(waits), *numbers, *[0] * (2 * MOST_WAITS - len(numbers))]
+def _words(waited: tuple[Wait, ...], first: int) -> list[int]:
+    numbers = [number for wait in waited for number in (first + wait.counter, wait.target)]
+    return [len(waited), *numbers, *[0] * (2 * MOST_WAITS - len(numbers))]

@@ -10,7 +10,8 @@ import random
 from collections.abc import Sequence
 
 from tvm_tile.plan.check_plan import require
-from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ROperator, waits
+from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ROperator
+from tvm_tile.plan.waits import Wait, Waits, counter_of, waits
 from tvm_tile.plan.workspace import Extent
 
 
@@ -19,7 +20,7 @@ def simulate(
     plan: ExecutionPlan,
     extents: Sequence[Extent],
     rng: random.Random,
-    waited: tuple[tuple[int, ...], ...] | None = None,
+    waited: Waits | None = None,
 ) -> None:
     """Run all queues, each event on a vEU picked at random.
 
@@ -28,14 +29,13 @@ def simulate(
         plan: of them.
         extents: of values in the workspace; the others have memory of their own.
         rng: picks.
-        waited: with flags, the operators that each waits for, where other than
-            :func:`~tvm_tile.plan.execution_plan.waits`.
+        waited: what rTasks wait for, where other than :func:`~tvm_tile.plan.waits.waits`.
 
     Raises:
         PlanError: an rTask reads a value that is not completely written, or writes over one that
             others have yet to read; or no vEU can go on.
     """
-    run = _Run(operators, plan, extents, waited or waits(operators))
+    run = _Run(operators, plan, extents, waited or waits(operators, plan))
     active = list(range(plan.num_veus))
     waiting: list[int] = []
     while active:
@@ -63,60 +63,39 @@ class _Run:
         operators: tuple[ROperator, ...],
         plan: ExecutionPlan,
         extents: Sequence[Extent],
-        waited: tuple[tuple[int, ...], ...],
+        waited: Waits,
     ) -> None:
         self._plan, self._waited = plan, waited
+        self._targets = frozenset(wait for several in waited for wait in several)
         self._memory = _Memory(operators, plan, extents)
-        self._tasks = [plan.tasks(operators, number) for number in range(len(operators))]
         self._queues = plan.queues()
         self._next = [0] * plan.num_veus  # in its queue
-        self._arrived = [0] * plan.num_veus  # at so many barriers
-        self._passed = [0] * plan.num_veus  # so many of them
         self._running = [False] * plan.num_veus
-        self._steps = [0] * len(plan.steps)
-        self._flags = [0] * len(operators)
+        self._counters = [0] * len(waited)
         self.counted = False  # whether a counter reached its target
 
     def advance(self, veu: int) -> str:
         """One event; whether the vEU then "goes on", or "waits", or is at its "end"."""
         queue, position = self._queues[veu], self._next[veu]
-        if self._running[veu]:
-            self._end(veu, queue[position])
-            return "goes on"
-        # Behind its last rTask it still comes to the barriers that are left.
-        step = queue[position].step if position < len(queue) else len(self._steps)
-        if not self._plan.uses_flags and self._passed[veu] < step:
-            return self._pass_barrier(veu)
         if position == len(queue):
             return "end"
         task = queue[position]
-        if self._plan.uses_flags and not self._visible(task.operator):
+        counter = counter_of(self._plan, task)
+        if self._running[veu]:
+            self._end(veu, task, counter)
+        elif all(self._counters[wait.counter] >= wait.target for wait in self._waited[counter]):
+            self._memory.begin(task)
+            self._running[veu] = True
+        else:
             return "waits"
-        self._memory.begin(task)
-        self._running[veu] = True
         return "goes on"
 
-    def _visible(self, operator: int) -> bool:
-        return all(self._flags[n] >= self._tasks[n] for n in self._waited[operator])
-
-    def _pass_barrier(self, veu: int) -> str:
-        """Arrive behind a step, if that was not done yet, and see whether all have."""
-        barrier = self._passed[veu]
-        if self._arrived[veu] == barrier:
-            self._arrived[veu] += 1
-            self._steps[barrier] += 1
-            self.counted |= self._steps[barrier] == self._plan.num_veus
-        if self._steps[barrier] < self._plan.num_veus:
-            return "waits"
-        self._passed[veu] += 1
-        return "goes on"
-
-    def _end(self, veu: int, task: QueuedTask) -> None:
+    def _end(self, veu: int, task: QueuedTask, counter: int) -> None:
         self._memory.end(task)
         self._running[veu] = False
         self._next[veu] += 1
-        self._flags[task.operator] += 1
-        self.counted |= self._flags[task.operator] == self._tasks[task.operator]
+        self._counters[counter] += 1
+        self.counted |= Wait(counter, self._counters[counter]) in self._targets
 
 
 class _Memory:

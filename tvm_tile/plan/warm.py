@@ -1,12 +1,13 @@
 """What a kernel takes amid a model, where what it reads was written a moment ago.
 
-The models of schedules are fitted to operators that run by themselves, which find a cold cache. That
-is right for choosing among tiles, whose start is equally cold, and for large operators. But small
-kernels of a model, one behind the other, find what they read in the second-level cache, and take as
-little as a sixth. Whether joining them pays is a matter of these times.
+The models of schedules are fitted to operators that run by themselves, which find a cold cache.
+That is right for choosing among tiles, whose start is equally cold, and for large operators. But
+small kernels of a model, one behind the other, find what they read in the second-level cache, and
+take as little as a sixth. Whether joining them pays is a matter of these times.
 
 The lines were fitted to 297 kernels of NASNet, ResNeXt-29, Inception v3, ResNet-50 and AlexNet in
-float32, batch 1, on an H200; medians of what is measured over what they say are 0.95 to 1.05 a rule.
+float32, batch 1, on an H200; medians of what is measured over what they say are 0.95 to 1.05 a
+rule.
 """
 
 from __future__ import annotations
