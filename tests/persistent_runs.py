@@ -48,7 +48,7 @@ class Joined:
 
 
 class Kernels:
-    """A module's kernels, each of which fits into a persistent one.
+    """A module's kernels, ``scheduled``, each of which fits into a persistent one.
 
     Args:
         mod: of Relax operators.
@@ -59,9 +59,21 @@ class Kernels:
         self._device = device
         fused = fuse(mod, device)
         scheduled, reports = schedule_module(fused, device)
-        self._scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
+        self.scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
         registers = {report.name: (_REGISTERS,) for report in reports}
-        self._facts = KernelFacts(device, fused, self._scheduled, reports, registers)
+        self._facts = KernelFacts(device, fused, self.scheduled, reports, registers)
+
+    def coscheduled(
+        self,
+        record: Callable[[Coscheduled], None],
+        refused: frozenset[str] = frozenset(),
+        mod: tvm.IRModule | None = None,
+    ) -> tvm.IRModule:
+        """After co-scheduling; of ``mod`` instead, if that is another form of ``scheduled``."""
+        passes = [CoscheduleTasks(self._device, self._facts, record, refused)]
+        result = tvm.transform.Sequential(passes)(mod or self.scheduled)
+        relax.analysis.well_formed(result)  # or raises
+        return result
 
     def joined(self, *, uses_flags: bool) -> Joined:
         """All of them co-scheduled, whether that pays or not, with flags or with barriers."""
@@ -81,9 +93,7 @@ class Kernels:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(coschedule_tasks, "partition", all_of_them)
-            passes = [CoscheduleTasks(self._device, self._facts, made.append)]
-            result = tvm.transform.Sequential(passes)(self._scheduled)
-        relax.analysis.well_formed(result)  # or raises
+            result = self.coscheduled(made.append)
         return Joined(result, tuple(made), self._device)
 
 

@@ -204,15 +204,20 @@ def inception(x: Any) -> Any:
     """Four branches of small kernels, joined."""
     numbers = np.random.default_rng(0)
 
-    def conv(x: Any, channels: int, size: int) -> Any:
-        shape = (channels, int(x.ty.shape[1]), size, size)
+    def conv(x: Any, inputs: int, channels: int, size: int) -> Any:
+        shape = (channels, inputs, size, size)
         drawn = numbers.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
         weights = relax.const(drawn.astype(np.float32))
         return op.nn.relu(op.nn.conv2d(x, weights, padding=size // 2))
 
     pooled = op.nn.max_pool2d(x, (3, 3), padding=1)
-    branches = [conv(x, 16, 1), conv(conv(x, 16, 1), 24, 3), conv(conv(x, 8, 1), 16, 5)]
-    return op.concat([*branches, conv(pooled, 16, 1)], 1)
+    branches = [
+        conv(x, 32, 16, 1),
+        conv(conv(x, 32, 16, 1), 16, 24, 3),
+        conv(conv(x, 32, 8, 1), 8, 16, 5),
+        conv(pooled, 32, 16, 1),
+    ]
+    return op.concat(branches, 1)
 
 
 @pytest.mark.cuda

@@ -262,11 +262,11 @@ def _run(record: _Record, part: Part) -> None:
     with ib.If(tirx.all(*inside) if inside else tirx.const(True, "bool")), ib.Then():
         if stride > body.threads and body.waits:
             thread = ib.Bind(tirx.min(thread, body.threads - 1))
-        for position, param in sorted(body.params.items()):
-            ib.add_to_parent(tirx.Bind(param, record.pointer(position, param.ty)))
+        pointers = {n: record.pointer(n, param.ty) for n, param in body.params.items()}
         numbers = _numbers(body, block, thread)
         shared = _places(record, part, own)
-        ib.add_to_parent(with_numbers(body, numbers, shared, _meeting(part, own)))
+        for stmt in with_numbers(body, numbers, pointers, shared, _meeting(part, own)):
+            ib.add_to_parent(stmt)
 
 
 def _numbers(body: Body, block: Any, thread: Any) -> Mapping[str, Any]:

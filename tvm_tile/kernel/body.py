@@ -178,20 +178,26 @@ def _bytes(buffer: Any) -> int:
 
 
 def with_numbers(
-    body: Body, numbers: Mapping[str, Any], shared: Mapping[Any, Any], wait: Any
-) -> Any:
-    """The statements of a body for one rTask.
+    body: Body,
+    numbers: Mapping[str, Any],
+    pointers: Mapping[int, Any],
+    shared: Mapping[Any, Any],
+    wait: Any,
+) -> list[Any]:
+    """The statements of a body for one rTask; their variables are in no other's.
 
     Args:
         body: a kernel.
         numbers: ``"blockIdx.x"`` and so on -> what it is.
+        pointers: position of a parameter -> where that is.
         shared: a buffer in shared memory -> the pointer to its place.
         wait: the statement that makes the threads of a block wait for one another.
     """
-    replaced = {var: numbers[tag] for tag, (var, _) in body.indices.items()}
+    own = {var: tirx.Var(str(var.name), var.ty) for var in _bound(body)}
+    given = {var: numbers[tag] for tag, (var, _) in body.indices.items()}
 
     def variable(var: Any) -> Any:
-        return replaced.get(var, var)
+        return own.get(var, given.get(var, var))
 
     def launch(attr: Any) -> Any:
         return attr.body if attr.attr_key == "thread_extent" else attr
@@ -208,4 +214,19 @@ def with_numbers(
         [(tirx.AttrStmt, launch), (tirx.AllocBuffer, allocate), (tirx.Evaluate, call)],
         order="post",
     )
-    return tvm_ffi.structural_map(stmt, [(tirx.Var, variable)], order="post")
+    stmt = tvm_ffi.structural_map(stmt, [(tirx.Var, variable)], order="post")
+    binds = [tirx.Bind(own[param], pointers[n]) for n, param in sorted(body.params.items())]
+    return [*binds, stmt]
+
+
+def _bound(body: Body) -> list[Any]:
+    """Variables that a body binds, its parameters among them."""
+    found: list[Any] = list(body.params.values())
+    visits = [
+        (tirx.For, lambda loop: found.append(loop.loop_var)),
+        (tirx.Bind, lambda bind: found.append(bind.var)),
+        (tirx.AllocBuffer, lambda allocation: found.append(allocation.buffer)),
+        (tirx.DeclBuffer, lambda declared: found.append(declared.buffer)),
+    ]
+    tvm_ffi.structural_walk(body.stmt, visits)
+    return found

@@ -151,7 +151,10 @@ class CoscheduleTasks:
         functions = _Functions(facts, self._device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
-                blocks = [self._rewritten(b, functions, result) for b in func.body.blocks]
+                blocks = [
+                    self._rewritten(block, f"{var.name_hint}.{number}", functions, result)
+                    for number, block in enumerate(func.body.blocks)
+                ]
                 body = relax.SeqExpr(blocks, func.body.body)
                 relax.expr._update_type(body, func.body.ty)
                 result[var] = relax.Function(
@@ -159,8 +162,10 @@ class CoscheduleTasks:
                 )
         return result
 
-    def _rewritten(self, block: Any, functions: _Functions, result: tvm.IRModule) -> Any:
-        """A block with its groups merged; their kernels go to ``result``."""
+    def _rewritten(
+        self, block: Any, place: str, functions: _Functions, result: tvm.IRModule
+    ) -> Any:
+        """The block at ``place`` with its groups merged; their kernels go to ``result``."""
         if not isinstance(block, relax.DataflowBlock):
             return block
         graph = read_block(block, functions.slices)
@@ -168,7 +173,7 @@ class CoscheduleTasks:
         allowed = tuple(bool(operator.choices) for operator in operators)
         taken = []
         for group in partition(operators, self._device, allowed):
-            name = f"coscheduled_{_digest(graph, group)}"
+            name = f"coscheduled_{_digest(place, graph, group)}"
             if group.plan is None or name in self._refused:
                 self._leave(group, graph, self._refused.get(name, group.reason))
             else:
@@ -319,7 +324,9 @@ def _identity(argument: Any) -> Any:
     return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
 
 
-def _digest(graph: TaskGraph, group: Group) -> str:
-    """A name for what a group computes and how, the same in the next compilation."""
+def _digest(place: str, graph: TaskGraph, group: Group) -> str:
+    """A name for what a group of a block computes and how, the same in the next compilation."""
     names = [graph.nodes[number].function for number in group.operators]
-    return hashlib.sha256(repr((group.operators, names, group.plan)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((place, group.operators, names, group.plan)).encode()).hexdigest()[
+        :16
+    ]

@@ -183,15 +183,22 @@ class _Writer:
     def _zeroed(self) -> Any:
         """The counters of all groups, set to zero ahead of the first one."""
         if self._counters is None:
-            zeros = counters_at_zero(self._count)
-            name = f"zero_{self._count}_counters"
-            function = tvm.ir.GlobalVar(name)
-            relax.expr._update_type(function, zeros.ty)
-            self._mod[function] = zeros
+            function = self._zeroing()
             kind = relax.TensorType((self._count,), "int32")
             self._counters = relax.DataflowVar("counters", kind)
             self._bind(self._counters, relax.call_tir(function, [], kind))
         return self._counters
+
+    def _zeroing(self) -> Any:
+        """The function that sets so many counters to zero, which blocks share."""
+        name = f"zero_{self._count}_counters"
+        if name in {str(var.name_hint) for var in self._mod.get_global_vars()}:
+            return self._mod.get_global_var(name)
+        zeros = counters_at_zero(self._count)
+        function = tvm.ir.GlobalVar(name)
+        relax.expr._update_type(function, zeros.ty)
+        self._mod[function] = zeros
+        return function
 
     def _item(self, group: Merged, value: int) -> Any:
         return relax.TupleGetItem(self._results[group.name], group.outputs.index(value))
