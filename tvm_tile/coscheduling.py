@@ -12,12 +12,15 @@ from tvm import tirx
 from tvm_tile.build import Builder
 from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceTooSmallError
+from tvm_tile.kernel.assemble import ZEROING
 from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
 from tvm_tile.passes.kernel_facts import KernelFacts
+from tvm_tile.passes.reorder_calls import is_zeroing
 from tvm_tile.passes.schedule_tiles import count_calls
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.warm import LEAST
 from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
@@ -87,8 +90,19 @@ def coschedule_what_builds(
         if isinstance(func, tirx.PrimFunc) and not counts[str(var.name_hint)]:
             del mod[var]
     left = [replace(k, calls=counts[k.name]) for k in kernels if counts[k.name]]
-    reports = (*left, *map(_kernel_report, plans))
+    zeroing = [_zeroing(mod[name], name, n) for name, n in counts.items() if is_zeroing(name)]
+    reports = (*left, *map(_kernel_report, plans), *zeroing)
     return Coscheduling(mod, reports, plans, tuple(_by_reason(apart)))
+
+
+def _zeroing(func: tirx.PrimFunc, name: str, calls: int) -> KernelReport:
+    """The kernel that sets the counters of persistent ones to zero."""
+    size = int(func.params[0].ty.shape[0])
+    blocks = -(-size // ZEROING)
+    tile = f"{size} set to zero"
+    return KernelReport(
+        name, "counters", "counters", blocks, ZEROING, tile, LEAST, 0.0, "", calls=calls
+    )
 
 
 def _proved(

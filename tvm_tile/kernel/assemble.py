@@ -43,7 +43,7 @@ from tvm_tile.kernel.body import Body, with_numbers
 from tvm_tile.plan.records import ARGUMENTS, BLOCK, BODY, RESIDENT_PLACE, SIGNAL, WAIT_COUNT, WAITS
 
 _WARP = 32
-_ZEROING = 256  # threads of a block that sets counters to zero
+ZEROING = 256  # threads of a block that sets counters to zero
 _WAIT = """
 __forceinline__ __device__ void tile_wait_for(int* counter, int target) {
   int seen;
@@ -308,8 +308,8 @@ def counters_at_zero(count: int) -> tirx.PrimFunc:
         ib.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
         counters = _declare(Parameter("counters", (count,), "int32"))
         ib.device_entry()
-        block = ib.cta_id([-(-count // _ZEROING)])
-        own = block * _ZEROING + ib.thread_id([_ZEROING])
+        block = ib.cta_id([-(-count // ZEROING)])
+        own = block * ZEROING + ib.thread_id([ZEROING])
         with ib.If(own < count), ib.Then():
             ib.buffer_store(counters, 0, [own])
     return builder.get()

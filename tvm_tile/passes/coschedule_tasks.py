@@ -183,13 +183,15 @@ class CoscheduleTasks:
             return block
         counts = [count_counters(made.operators, made.plan) for _, made in taken]
         firsts = accumulate(counts, initial=0)
-        merged = [
-            merge(m.name, graph, group, operators, functions.ways, Counters(first, sum(counts)))
-            for (group, m), first in zip(taken, firsts, strict=False)
-        ]
-        for _, made in taken:
-            self._record(made)
-        return reordered(block, graph, merged, sum(counts), result)
+        merged = []
+        for (group, made), first in zip(taken, firsts, strict=False):
+            counters = Counters(first, sum(counts))
+            try:
+                merged.append(merge(made.name, graph, group, operators, functions.ways, counters))
+                self._record(made)
+            except _UNFIT as error:
+                self._leave(group, graph, f"its persistent kernel cannot be written: {error}")
+        return reordered(block, graph, merged, sum(counts), result) if merged else block
 
     def _leave(self, group: Group, graph: TaskGraph, reason: str) -> None:
         """Tell of the calls of a group; what else it has is no kernel."""

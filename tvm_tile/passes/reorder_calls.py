@@ -14,6 +14,13 @@ from tvm_tile.kernel.assemble import counters_at_zero
 from tvm_tile.passes.merge_calls import Merged
 from tvm_tile.passes.task_graph import Node, TaskGraph, View
 
+_ZEROING = "zero_"
+
+
+def is_zeroing(name: str) -> bool:
+    """Whether the function of this name sets counters to zero."""
+    return name.startswith(_ZEROING)
+
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
@@ -191,7 +198,7 @@ class _Writer:
 
     def _zeroing(self) -> Any:
         """The function that sets so many counters to zero, which blocks share."""
-        name = f"zero_{self._count}_counters"
+        name = f"{_ZEROING}{self._count}_counters"
         if name in {str(var.name_hint) for var in self._mod.get_global_vars()}:
             return self._mod.get_global_var(name)
         zeros = counters_at_zero(self._count)
