@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ class Kernels:
     def coscheduled(
         self,
         record: Callable[[Coscheduled], None],
-        refused: frozenset[str] = frozenset(),
+        refused: Mapping[str, str] | None = None,
         mod: tvm.IRModule | None = None,
     ) -> tvm.IRModule:
         """After co-scheduling; of ``mod`` instead, if that is another form of ``scheduled``."""

@@ -76,7 +76,7 @@ assert len(set.union(*first_step)) == sum(map(len, first_step))
 # 3. The kernels of real models are found, planned and written by `compile`. A cell of an LSTM at
 #    batch 1 is one kernel already (lesson 4 says how functions become one), of three microseconds;
 #    several layers over several steps in time are a graph of such kernels, in which cells on a
-#    diagonal do not depend on one another. And a block as of Inception: four branches, then one
+#    diagonal do not depend on one another. And a block as of Inception: nine branches, then one
 #    tensor of all their channels.
 
 
@@ -116,31 +116,30 @@ class LSTM(nn.Module):
 
 
 class Inception(nn.Module):
-    """(1, 192, 35, 35) to (1, 256, 35, 35)."""
+    """(1, 128, 14, 14) to (1, 288, 14, 14)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.one = nn.Conv2d(192, 64, 1)
-        self.three = nn.Sequential(
-            *(nn.Conv2d(192, 48, 1), nn.ReLU(), nn.Conv2d(48, 64, 3, padding=1))
-        )
-        self.five = nn.Sequential(
-            *(nn.Conv2d(192, 64, 1), nn.ReLU(), nn.Conv2d(64, 96, 3, padding=1), nn.ReLU()),
-            nn.Conv2d(96, 96, 3, padding=1),
-        )
-        self.pool = nn.Sequential(nn.AvgPool2d(3, 1, padding=1), nn.Conv2d(192, 32, 1))
+        pool = nn.Sequential(nn.AvgPool2d(3, 1, padding=1), nn.Conv2d(128, 32, 1))
+        self.branches = nn.ModuleList([*map(self.branch, (0, 1, 2, 3, 0, 1, 2, 3)), pool])
+
+    @staticmethod
+    def branch(windows: int) -> nn.Module:
+        """A 1x1 convolution, then so many of 3x3."""
+        layers = [nn.Conv2d(128, 32, 1), nn.ReLU()]
+        for _ in range(windows):
+            layers += [nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()]
+        return nn.Sequential(*layers)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Its branches side by side."""
-        return torch.relu(
-            torch.cat([branch(x) for branch in (self.one, self.three, self.five, self.pool)], 1)
-        )
+        return torch.relu(torch.cat([branch(x) for branch in self.branches], 1))
 
 
 torch.manual_seed(0)
 CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     "lstm": (LSTM().eval(), (torch.randn(STEPS, 1, HIDDEN),)),
-    "inception": (Inception().eval(), (torch.randn(1, 192, 35, 35),)),
+    "inception": (Inception().eval(), (torch.randn(1, 128, 14, 14),)),
 }
 MODELS = {
     name: tuple(

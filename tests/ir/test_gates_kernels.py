@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cubin import resources_of
 from emulated import arguments, built, emulated_error, guarded, is_intact
 from gates_cases import GATES_CASES, constant, lstm, parts, times
 from kernels import Case, Input, prim_functions, relative_difference, rules_of
 from tvm.relax import op
 from warp_emulator import COMPILER, emulate
 
+from tvm_tile.build.cubin import resources_of
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract

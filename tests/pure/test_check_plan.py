@@ -119,7 +119,7 @@ def test_values_needed_at_once_do_not_overlap() -> None:
         (lambda p: replace(p, copies=(3, 2, 2, 2), steps=()), "runs once"),
         (lambda p: replace(p, block_size=128), "copies fit into 128 threads"),
         (lambda p: replace(p, shared_bytes=1024), "need 2048 bytes"),
-        (lambda p: replace(p, shared_bytes=300_000), "at most 232448 bytes"),
+        (lambda p: replace(p, shared_bytes=300_000), "at most 230400 bytes"),
         (lambda p: replace(p, residents=(True,) * 4), "a resident part"),
     ],
 )

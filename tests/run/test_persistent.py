@@ -201,7 +201,7 @@ def test_an_lstm_keeps_its_weights(tmp_path: Path) -> None:
 
 
 def inception(x: Any) -> Any:
-    """Four branches of small kernels, joined."""
+    """Nine branches of small kernels, joined."""
     numbers = np.random.default_rng(0)
 
     def conv(x: Any, inputs: int, channels: int, size: int) -> Any:
@@ -210,13 +210,14 @@ def inception(x: Any) -> Any:
         weights = relax.const(drawn.astype(np.float32))
         return op.nn.relu(op.nn.conv2d(x, weights, padding=size // 2))
 
+    def branch(windows: int) -> Any:
+        last = conv(x, 32, 16, 1)
+        for _ in range(windows):
+            last = conv(last, 16, 16, 3)
+        return last
+
     pooled = op.nn.max_pool2d(x, (3, 3), padding=1)
-    branches = [
-        conv(x, 32, 16, 1),
-        conv(conv(x, 32, 16, 1), 16, 24, 3),
-        conv(conv(x, 32, 8, 1), 8, 16, 5),
-        conv(pooled, 32, 16, 1),
-    ]
+    branches = [*map(branch, (0, 1, 2, 3, 0, 1, 2, 3)), conv(pooled, 32, 16, 1)]
     return op.concat(branches, 1)
 
 

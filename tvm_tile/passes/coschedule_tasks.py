@@ -35,6 +35,7 @@ _SHORTEST = 0.4e-6  # seconds of a block: a load, a store
 # cache, and it shares its multiprocessor. Fitted to eleven persistent kernels of NASNet, ResNeXt.
 _SLOWER = 1.6
 _COLD_START = 0.6e-6  # seconds
+_SUMS = 2.3  # what sums from shared memory take, over the arithmetic's peak
 _LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
 # What lowering raises for a kernel that cannot be part of another.
 _UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
@@ -284,9 +285,10 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Cho
     run, kept = (
         tuple(names.index(str(p.name)) for p in f.params) for f in (resident.run, resident.load)
     )
-    reading = resident.bytes / (
-        device.memory(MemoryLevel.SHARED).bandwidth / device.multi_processor_count
-    )
+    processors = device.multi_processor_count
+    reading = resident.bytes / (device.memory(MemoryLevel.SHARED).bandwidth / processors)
+    adding = _SUMS * facts.flops / scheduled.grid / (device.flops("float32") / processors)
+    reading = max(reading, adding)
     stays = replace(
         choice,
         block_seconds=_LATENCY + reading,
