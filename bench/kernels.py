@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     """Compile, then profile, each in a process of its own."""
     parser = argparse.ArgumentParser(prog="python -m bench.kernels", description=__doc__)
     add_choice(parser)
+    parser.add_argument("--apart", action="store_true", help="no persistent kernels")
     parser.add_argument("--result", type=Path, default=Path("bench/results/kernels.json"))
     arguments = parser.parse_args(argv)
     machine = probe(())
@@ -39,7 +40,9 @@ def main(argv: list[str] | None = None) -> int:
         try:
             # A process of its own: an illegal access in one model must not end the others.
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                records += pool.submit(profile, workload, arguments.device).result()
+                records += pool.submit(
+                    profile, workload, arguments.device, not arguments.apart
+                ).result()
             print(workload, len(records), flush=True)
         except Exception as error:
             print(workload, type(error).__name__, str(error)[-200:])
@@ -72,7 +75,7 @@ def chosen(arguments: argparse.Namespace) -> tuple[Workload, ...]:
     )
 
 
-def profile(workload: Workload, device: str) -> list[dict[str, Any]]:
+def profile(workload: Workload, device: str, coschedule: bool) -> list[dict[str, Any]]:
     """A record for each kernel of one workload."""
     import torch
     from torch.profiler import ProfilerActivity
@@ -80,7 +83,8 @@ def profile(workload: Workload, device: str) -> list[dict[str, Any]]:
     import tvm_tile
 
     case = load_suite(workload.suite).case(workload)
-    model = tvm_tile.compile(case.module, device, example_inputs=untouched(case))
+    options = tvm_tile.Options(coschedule=coschedule)
+    model = tvm_tile.compile(case.module, device, example_inputs=untouched(case), options=options)
     inputs = draw(case, "cuda", seed=1)
     for _ in range(3):
         model(*inputs)

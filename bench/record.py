@@ -40,6 +40,7 @@ class Record:
         floor_ms: the larger of flops over peak_flops and bytes over copy_bandwidth.
         kernels: of the compiled workload, where the system tells.
         fallbacks: how many of them are not the system's own work (ours only).
+        predicted_ms: what the system's model says that a run takes (ours only).
         dram_bytes: measured traffic, where it was measured.
         jobs: workloads compiled at once, which slows ``compile_s``.
         note: what the reader must know, such as a chosen tile.
@@ -73,6 +74,7 @@ class Record:
     floor_ms: float | None = None
     kernels: int | None = None
     fallbacks: int | None = None
+    predicted_ms: float | None = None
     dram_bytes: float | None = None
     jobs: int = 1
     note: str = ""

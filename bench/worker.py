@@ -138,6 +138,7 @@ class _Work:
                 schedule_s=item.schedule_s,
                 kernels=item.kernels,
                 fallbacks=item.fallbacks,
+                predicted_ms=None if item.predicted_s is None else item.predicted_s * 1e3,
                 note=item.note,
                 tolerance=case.tolerance,
                 flops=case.flops,

@@ -69,6 +69,15 @@ template <class Last> static void meet(Meeting &at, int count, Last last) {
 static void cta_sync() { meet(block, threads, [] {}); }
 static void warp_sync() { meet(warps[current / 32], 32, [] {}); }
 static int __shfl_sync(uint, int value, int, int) { return value; }
+// Two meetings: what is given must be taken before more is.
+static float __shfl_xor_sync(uint, float value, int distance, int) {
+  static float given[1024];
+  given[current] = value;
+  warp_sync();
+  float taken = given[current ^ distance];
+  warp_sync();
+  return taken;
+}
 static uint32_t cvta(const void *p) { return (const uchar *)p - shared; }
 
 static void land(const Group &g) {

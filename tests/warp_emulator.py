@@ -28,7 +28,8 @@ _HELPERS = (
     (r"tvm_builtin_ptx_cp_async_c[ag]_\w*_(\d+)\(", r"cp_async_whole_\1("),
     (r"tvm_builtin_cuda_cvta_generic_to_shared\(", "cvta("),
     (r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync("),
-    (r"extern __shared__ \S+ uchar (\w+)\[\];", r"uchar* \1 = shared;"),
+    (r"__shared__ alignas\((\d+)\)", r"alignas(\1) static"),
+    (r"extern __shared__ \S+ (\w+) (\w+)\[\];", r"\1* \2 = (\1*)shared;"),
 )
 _HOPPER_HELPERS = (
     (r"tvm_builtin_ptx_wgmma_f16_ss_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<\1, \2>("),
@@ -45,7 +46,6 @@ _HOPPER_HELPERS = (
     (r"tvm_builtin_cuda_warp_reduce_max_4\(", "most_of_four("),
     (r"tvm_builtin_cuda_warp_reduce_sum_4\(", "sum_of_four("),
     (r"tvm_builtin_ptx_(setmaxnreg|fence|wgmma_fence)\w*\(", "nothing("),
-    (r"__shared__ alignas\((\d+)\)", r"alignas(\1) static"),
 )
 _TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (\w+), "float16", (\d+), (\w+)\.data, ([\d, ]+)\)'

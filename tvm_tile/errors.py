@@ -15,6 +15,7 @@ TileError
 ├── CalibrationError            a GPU could not be measured
 ├── BuildError                  machine code could not be made
 │   └── CompilerNotFoundError   neither NVRTC nor nvcc (nor PoCL, when emulated)
+├── PlanError                   an execution plan that would not run rightly
 ├── SavedModelError             a saved file: tampered, truncated or incompatible
 └── InstallationError           installed packages that are known to crash together
 
@@ -98,6 +99,10 @@ class BuildError(TileError):
 
 class CompilerNotFoundError(BuildError):
     """No compiler for the device's code is installed."""
+
+
+class PlanError(TileError):
+    """An execution plan breaks a budget, an order or a value that is still needed."""
 
 
 class SavedModelError(TileError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from tvm.target import Target
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.build import Builder, rename_by_content
+from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import OptionError
@@ -26,6 +27,7 @@ from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
     FirstChoices,
+    GroupGates,
     LiftWorkspaces,
     MeasureCandidates,
     Plan,
@@ -47,7 +49,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
-from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
@@ -55,6 +57,7 @@ from tvm_tile.tile.connect import Decision
 Progress = Callable[[str, int, int], None]
 _IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
+_APART = "coschedule is off: each kernel is launched by itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,11 @@ class Options:
         weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
             them, products with what takes their values. False keeps the groups of one stock
             FuseOps, which shows what joining is worth; all else is the same.
+        coschedule: put kernels that are too small to fill the device into persistent kernels
+            (Rammer) where the model predicts less time; the report has their plans. On CUDA
+            devices only. All blocks of a persistent kernel are resident at once, so that it runs
+            beside no other cooperative kernel. False launches each kernel by itself, which shows
+            what co-scheduling is worth; all else is the same.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
@@ -90,6 +98,7 @@ class Options:
     exclusive: AbstractContextManager[Any] | None = None
     tf32: bool = False
     weld: bool = True
+    coschedule: bool = True
     cache: bool | str | os.PathLike[str] = True
 
     def __post_init__(self) -> None:
@@ -134,8 +143,7 @@ def compile(
     """
     options = options or Options()
     record = resolve_device(device)
-    if options.tf32:
-        record = with_tf32(record)
+    record = with_tf32(record) if options.tf32 else record
     watch = _Stopwatch()
     imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
     watch.lap("import")
@@ -152,14 +160,14 @@ def compile(
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    scheduled, kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan)
-    program = builder.build(_lower(scheduled, record, options))
-    inner = {"machine code": builder.compiler_seconds}
-    if measure.seconds:
-        inner["measure"] = measure.seconds
-    watch.lap("schedule and lower", inner)
-    notes = (*([] if options.weld else [_UNWELDED]), *measure.notes)
-    report = Report(record.name, kernels, notes, tuple(watch.stages), tuple(decisions))
+    fused, scheduled, kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan)
+    done = Coscheduling(scheduled, kernels)
+    if options.coschedule:
+        done = coschedule_what_builds(fused, scheduled, kernels, record, builder)
+    program = builder.build(_lower(done.mod, record, options))
+    watch.lap("schedule and lower", _within(builder, measure))
+    notes = (*_switched_off(options), *measure.notes)
+    report = done.report(record.name, notes, watch.stages, tuple(decisions))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
 
@@ -201,19 +209,33 @@ def relax_pipeline() -> tvm.transform.Pass:
     return run
 
 
+def _switched_off(options: Options) -> Iterator[str]:
+    """Notes on what compiles less well than it could, as asked."""
+    if not options.weld:
+        yield _UNWELDED
+    if not options.coschedule:
+        yield _APART
+
+
+def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
+    """Seconds of the stages that take place while kernels are scheduled and lowered."""
+    measured = {"measure": measure.seconds} if measure.seconds else {}
+    return {"machine code": builder.compiler_seconds, **measured}
+
+
 class _Stopwatch:
     """Wall-clock time from lap to lap."""
 
     def __init__(self) -> None:
-        self.stages: list[Stage] = []
+        self.stages: tuple[Stage, ...] = ()
         self._last = time.perf_counter()
 
     def lap(self, name: str, inner: Mapping[str, float] | None = None) -> None:
         """A stage ends; ``inner`` are the seconds of stages that took place within it."""
         now = time.perf_counter()
         inner = inner or {}
-        self.stages.append(Stage(name, now - self._last - sum(inner.values())))
-        self.stages += [Stage(within, seconds) for within, seconds in inner.items()]
+        own = Stage(name, now - self._last - sum(inner.values()))
+        self.stages += (own, *(Stage(within, seconds) for within, seconds in inner.items()))
         self._last = now
 
 
@@ -237,7 +259,8 @@ def fuse(
         refused: why functions must not be made of others, by their contents.
     """
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
-    passes = fusion_passes(device, fusion)
+    grouping = [GroupGates(device, first, refused)] if weld else []
+    passes = fusion_passes(device, fusion, grouping)
     with compat.make_target(device):
         return rename_by_content(tvm.transform.Sequential(passes)(mod))
 
@@ -277,7 +300,7 @@ def _schedule_what_builds(
     device: Device,
     builder: Builder,
     plan: Plan,
-) -> tuple[tvm.IRModule, tuple[KernelReport, ...]]:
+) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
     """Schedule; what does not build is made of fewer functions, if it was joined, else scheduled by
     dlight instead, then by statements."""
     refused: Refused = {}
@@ -300,7 +323,7 @@ def _schedule_what_builds(
             k: n for k, n in found.items() if is_joined(n) and k.fallback and n not in reasons
         }
         if not failed and not unwritten:
-            return scheduled, kernels
+            return fused, scheduled, kernels
         beyond_dlight |= {
             contents[name] for kernel, name in failed.items() if kernel.rule == DLIGHT
         }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.report import ranking, repeat, traffic, welding
+from bench.report import coscheduling, ranking, repeat, traffic, welding
 from bench.report.data import Suite, load
 from bench.report.index import index
 from bench.report.markdown import join
@@ -46,8 +46,8 @@ def main(results: Path) -> list[Path]:
         drawn = pictures(suite, results)
         images[suite.name] = [path.name for path in drawn]
         written += drawn
-        welded = welding.section(suite, moved)
-        text = page(suite, images[suite.name], welded, repeat.unlike(suite))
+        worth = join(welding.section(suite, moved), coscheduling.section(suite))
+        text = page(suite, images[suite.name], worth, repeat.unlike(suite))
         written.append(_write(results / f"{suite.name}.md", text))
     if moved:
         written.append(_write(results / "traffic.md", traffic.page(moved)))
@@ -58,7 +58,7 @@ def main(results: Path) -> list[Path]:
 
 def pictures(suite: Suite, results: Path) -> list[Path]:
     """Draw those of a suite that have data."""
-    from bench.report.plots import compile_time, floor, roofline, speed_up
+    from bench.report.plots import compile_time, coschedule, floor, roofline, speed_up
     from bench.report.plots.style import styled
 
     name = suite.name
@@ -67,6 +67,7 @@ def pictures(suite: Suite, results: Path) -> list[Path]:
         for dtype in suite.dtypes:
             drawn.append(speed_up.draw(suite, dtype, results / f"{name}_speedup_{dtype}.png"))
             drawn.append(floor.draw(suite, dtype, results / f"{name}_floor_{dtype}.png"))
+        drawn.append(coschedule.draw(suite, results / f"{name}_coschedule.png"))
         # Only operators of `ops` are tuned; its roofline is the one that the papers show.
         histories = compile_time.read_histories(results / "metaschedule")
         main_suite = name == "ops"

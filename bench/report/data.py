@@ -14,6 +14,7 @@ from bench.traffic import record as traffic
 
 OURS = "tvm_tile"
 UNFUSED = "tvm_tile_unfused"
+NO_COSCHEDULE = "tvm_tile_no_coschedule"
 AGAIN = ".again"
 DTYPES = ("float32", "float16", "bfloat16")
 # In the order of the columns: peers, and the name by which a record's versions say theirs.

@@ -54,7 +54,7 @@ def vendor_module(workload: Workload) -> torch.nn.Module | None:
 def _seeded_network(workload: Workload) -> torch.nn.Module:
     from bench.suites.networks.seeded import seeded
 
-    return seeded(lambda: _network(workload), unit_gain=True)
+    return seeded(lambda: _network(workload), gain=1.0)
 
 
 def _network(workload: Workload) -> torch.nn.Module:

@@ -34,8 +34,8 @@ def case(workload: Workload) -> Case:
     from bench.suites.networks.seeded import seeded
 
     # What libraries build comes with weights in range, and so do networks that normalize.
-    unit_gain = workload.name in ("bsrn", "nerf", "shufflenet_v2")
-    module = seeded(lambda: _network(workload), unit_gain=unit_gain)
+    gain = 1.0 if workload.name in ("bsrn", "nerf", "shufflenet_v2") else None
+    module = seeded(lambda: _network(workload), gain=gain)
     return network_case(workload, module, (_input(workload),))
 
 

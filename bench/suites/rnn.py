@@ -1,4 +1,4 @@
-"""Rammer's six networks: many small operators, of which several could run at once."""
+"""Networks of many small operators, of which several could run at once: Rammer's, and Inception."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOURCE = read_source(FILE)
 
 
 def workloads() -> tuple[Workload, ...]:
-    """Every network in float32; ResNeXt and LSTM with batch 1, 4 and 16."""
+    """Every network in float32; ResNeXt and LSTM with batch 1, 4, 16 and 64."""
     return read_workloads("rnn", FILE)
 
 
@@ -63,7 +63,8 @@ def _vendor(workload: Workload) -> torch.nn.Module | None:
 def _seeded_network(workload: Workload) -> torch.nn.Module:
     from bench.suites.networks.seeded import seeded
 
-    return seeded(lambda: _network(workload), unit_gain=True)
+    gain = 2.0 if workload.name == "inception_v3" else 1.0
+    return seeded(lambda: _network(workload), gain=gain)
 
 
 def _network(workload: Workload) -> torch.nn.Module:
@@ -71,10 +72,15 @@ def _network(workload: Workload) -> torch.nn.Module:
     match workload.name:
         case "resnext29":
             return _resnext(workload)
-        case "nasnet":
+        case "nasnet" | "nasnet_imagenet":
             from bench.suites.networks.nasnet import NASNet
 
-            return NASNet(*(size(name) for name in ("cells", "filters", "classes")))
+            names = ("stem", "stem_cells", "cells", "filters", "classes")
+            return NASNet(*(size(name) for name in names))
+        case "inception_v3":
+            from bench.suites.networks.timm_library import classifier
+
+            return classifier(size("timm"))
         case "alexnet":
             from bench.suites.networks.alexnet import AlexNet
 

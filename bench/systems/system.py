@@ -41,6 +41,7 @@ class Prepared:
         schedule_s: the part of the preparation that is no compiler's (ours only).
         kernels: how many, where the system tells.
         fallbacks: how many of them are not the system's own work.
+        predicted_s: what one run should take (ours only; None where a kernel is not our work).
         note: for the record.
         spent_s: what was spent on it before, in other runs: tuning.
         clock: for systems whose work torch's events cannot see: runs ``start``'s function as
@@ -51,6 +52,7 @@ class Prepared:
     schedule_s: float | None = None
     kernels: int | None = None
     fallbacks: int | None = None
+    predicted_s: float | None = None
     note: str = ""
     spent_s: float = 0.0
     clock: Callable[[Callable[[], Any], int], list[float]] | None = None

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from chain_cases import CHAIN_CASES, attention, band, constant, kept, masked
-from cubin import resources_of
 from emulated import arguments, guarded, is_intact
 from kernels import Case, Input, prim_functions, relative_difference, rules_of
 from test_wgmma_kernels import TENSOR_MAP, box_bytes
@@ -20,6 +19,7 @@ from tvm.relax import op
 from warp_emulator import COMPILER, emulate, tensor_maps
 
 from tvm_tile.build import Builder, Program
+from tvm_tile.build.cubin import resources_of
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,25 @@ class TestTorch:
             False,
         )
         assert operators(imported).count("nn.batch_norm") == 0
+
+    def test_weights_of_an_unrolled_loop_are_one_constant(self) -> None:
+        class Loop(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = torch.nn.Linear(4, 4, bias=False)
+
+            def forward(self, x: Any) -> Any:
+                for _ in range(3):
+                    x = torch.tanh(self.linear(x))
+                return x
+
+        module, x = Loop().eval(), torch.linspace(-1, 1, 8).reshape(2, 4)
+        imported = import_model(module, example_inputs=(x,))
+        text = imported.mod.script(show_meta=False)
+        used = re.findall(r"R\.matmul\(\w+, (metadata\S+),", text)
+        assert (len(used), len(set(used))) == (3, 1)
+        expected = module(x).detach().numpy()
+        np.testing.assert_allclose(run(imported, x.numpy())[0], expected, rtol=1e-5)
 
     @pytest.mark.parametrize(
         ("dtype", "limit"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=str

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cubin import resources_of
 from emulated import arguments, built, emulated_error
 from halo_cases import (
     HALO_CASES,
@@ -25,6 +24,7 @@ from tvm import tirx
 from tvm.relax import op
 from warp_emulator import COMPILER
 
+from tvm_tile.build.cubin import resources_of
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes.schedule_tiles import with_blocks_only

@@ -10,11 +10,12 @@ import tvm_ffi
 from kernel_bodies import case
 from kernel_cases import CASES
 from kernels import prim_functions
-from tvm import te, tirx
+from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
 from tvm_tile.device import find_device
-from tvm_tile.passes import ScheduleTiles, schedule_module
+from tvm_tile.passes import ScheduleTiles, schedule_module, with_blocks_only
+from tvm_tile.passes.schedule_tiles import PREDICTED
 from tvm_tile.schedule import ranking
 
 H200 = find_device("nvidia/h200")
@@ -67,9 +68,19 @@ def test_the_input_module_is_not_changed() -> None:
     assert mod.script() == before
 
 
-def test_the_pass_is_the_function() -> None:
-    mod = module(a="add_row", b="mm_primes")
-    assert tvm_ffi.structural_equal(ScheduleTiles(H200)(mod), schedule_module(mod, H200)[0])
+def test_the_pass_is_the_function_and_leaves_its_predictions() -> None:
+    mod = module(a="add_row", b="mm_primes", c="argmax_last")
+    expected, reports = schedule_module(mod, with_blocks_only(H200))
+    result = ScheduleTiles(H200)(mod)
+    for report in reports:
+        func = result[report.name]
+        found = (func.attrs or {}).get(PREDICTED)
+        assert (found is None) == bool(report.fallback)
+        if found is not None:
+            assert (found["grid"], found["block"]) == (report.grid, report.block)
+            assert (found["rule"], found["seconds"]) == (report.rule, report.seconds)
+            func = func.without_attr(PREDICTED)
+        assert tvm_ffi.structural_equal(func, expected[report.name])
 
 
 def test_scheduled_functions_and_relax_functions_are_left_alone(calls: list[Any]) -> None:
@@ -96,6 +107,16 @@ def test_equal_functions_are_scheduled_once(calls: list[Any]) -> None:
     assert [str(result[name].attrs["global_symbol"]) for name in "abc"] == ["a", "b", "c"]
     bodies = [result[name].without_attr("global_symbol") for name in "abc"]
     assert all(tvm_ffi.structural_equal(bodies[0], body) for body in bodies)
+
+
+def test_calls_are_those_of_the_program() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64, 64), "float32"))
+    with builder.function("main", [x]):
+        y = builder.emit_te(topi.tanh, builder.emit_te(topi.tanh, x))
+        builder.emit_func_output(builder.emit_te(topi.exp, y))
+    _, reports = schedule_module(builder.get(), H200)
+    assert {report.name: report.calls for report in reports} == {"tanh": 2, "exp": 1}
 
 
 def test_what_no_rule_takes_goes_to_dlight_and_the_report_says_why() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from cubin import resources_of
 from kernel_bodies import mm
 from kernels import Case, prim_functions, rules_of
 from tvm import te, tirx
@@ -17,6 +16,7 @@ from wgmma_cases import TF32_CASES, WGMMA_CASES, conv_case, product_case
 
 import tvm_tile
 from tvm_tile.build import Builder, Program
+from tvm_tile.build.cubin import resources_of
 from tvm_tile.device import find_device, with_tf32
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.extract import extract

@@ -22,8 +22,10 @@ EXPECTED = {
         (1, 64),
     )
     | dict.fromkeys(("bsrn", "restormer", "nerf"), (1,)),
-    rnn: dict.fromkeys(("resnext29", "lstm"), (1, 4, 16))
-    | dict.fromkeys(("nasnet", "alexnet", "deepspeech2", "seq2seq"), (1,)),
+    rnn: dict.fromkeys(("resnext29", "lstm"), (1, 4, 16, 64))
+    | dict.fromkeys(("nasnet", "nasnet_imagenet", "inception_v3"), (1,))
+    | dict.fromkeys(("deepspeech2", "seq2seq"), (1,))
+    | {"alexnet": (1, 64)},
     control_flow: dict.fromkeys(("lstm", "nasrnn", "attention", "seq2seq", "blockdrop"), (1, 64))
     | dict.fromkeys(("skipnet", "rae"), (1,)),
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cubin import instructions
 
+from tvm_tile.build.cubin import instructions
 from tvm_tile.build.cuda import compile_cuda, nvrtc_architectures
 from tvm_tile.build.packed import pack_halves
 

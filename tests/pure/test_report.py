@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from roperators import lstm, nasnet
 
+import tvm_tile
+from tvm_tile.plan.coschedule import coschedule
+from tvm_tile.plan.execution_plan import ROperator
+from tvm_tile.plan.gantt import gantt
+from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
+from tvm_tile.plan.proof import residency
 from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.tile.connect import Decision, Edge, Option
 
 OWN = KernelReport(
@@ -28,7 +38,22 @@ APART = Decision(
     ("up", "down"), (Edge(0, 1, 1_000_000),), 9e-6, reason="no rule writes them as one kernel"
 )
 DECISIONS = (JOINED, APART, JOINED)
-REPORT = Report("nvidia/h200", (OWN, FALLBACK), ("a note",), STAGES, DECISIONS)
+H200 = tvm_tile.find_device("nvidia/h200")
+
+
+def planned(operators: tuple[ROperator, ...]) -> PersistentReport:
+    plan = coschedule(operators, H200)
+    assert plan is not None
+    proof = residency(plan, 64, plan.shared_bytes, H200)
+    return report_persistent("coscheduled_1", operators, plan, 130e-6, proof)
+
+
+PLANNED = planned(lstm(4, 6))
+LEFT = (
+    LeftApart("nothing to run beside", ("pool",), 1),
+    LeftApart("faster as a launch of its own", ("a", "b", "c", "d", "e"), 12),
+)
+REPORT = Report("nvidia/h200", (OWN, FALLBACK), ("a note",), STAGES, DECISIONS, (PLANNED,), LEFT)
 
 TEXT = st.text(max_size=20)
 FINITE = st.floats(0, 1e12)
@@ -56,6 +81,8 @@ REPORTS = st.builds(
     st.lists(TEXT, max_size=2).map(tuple),
     st.lists(st.builds(Stage, TEXT, FINITE), max_size=2).map(tuple),
     st.lists(DECIDED, max_size=2).map(tuple),
+    st.sampled_from([(), (PLANNED,)]),
+    st.lists(st.builds(LeftApart, TEXT, NAMES, COUNTS), max_size=2).map(tuple),
 )
 
 
@@ -78,6 +105,12 @@ def test_people_see_every_kernel_and_every_reason() -> None:
     assert "a note" in text
     assert "2 kernels for nvidia/h200: 1 scheduled by tiles, 1 fell back" in text
     assert "compiled in 1.75 s: import 0.25, machine code 1.50" in text
+
+
+def test_a_run_is_all_launches() -> None:
+    report = replace(REPORT, kernels=(replace(OWN, calls=3), FALLBACK))
+    assert report.predicted_seconds == 3 * warm_seconds(OWN.rule, OWN.seconds)
+    assert "one run: 4 launches, 28.8 us predicted, with a warm cache" in report.render()
 
 
 def test_equal_decisions_are_told_once() -> None:
@@ -104,10 +137,54 @@ def test_a_model_without_groups_tells_of_none() -> None:
     assert "apart" not in text
 
 
-def test_reports_from_before_there_were_decisions_are_read() -> None:
+def test_reports_from_before_there_were_decisions_and_plans_are_read() -> None:
     data = json.loads(REPORT.to_json())
+    del data["plans"], data["left_apart"]
+    assert Report.from_json(json.dumps(data)) == replace(REPORT, plans=(), left_apart=())
     del data["decisions"]
-    assert Report.from_json(json.dumps(data)) == replace(REPORT, decisions=())
+    assert Report.from_json(json.dumps(data)) == Report(
+        "nvidia/h200", (OWN, FALLBACK), ("a note",), STAGES
+    )
+
+
+def test_persistent_kernels_are_told_with_their_proof() -> None:
+    lines = REPORT.render().splitlines()
+    start = lines.index("co-scheduled:")
+    plan = PLANNED.plan
+    waits = "flags" if plan.uses_flags else "barriers"
+    size = f"{plan.num_veus} vEUs x {plan.block_size} threads, 64 registers a thread"
+    stays = plan.shared_bytes - plan.scratch_bytes(PLANNED.operators)
+    assert stays > 0
+    shared = f"{plan.shared_bytes / 1024:.1f} KiB of shared memory a vEU"
+    resident = PLANNED.proof.resident
+    names = Counter(operator.name for operator in PLANNED.operators)
+    assert lines[start + 1 : start + 4] == [
+        f"  coscheduled_1: 24 operators in {len(plan.steps)} steps with {waits}, "
+        f"{plan.seconds * 1e6:.1f} us as one, 130.0 us apart",
+        f"      {size}, {shared}, {stays / 1024:.1f} KiB of them weights that stay",
+        f"      {plan.num_veus} blocks, {resident} resident on each of 132 multiprocessors",
+    ]
+    body = start + 4 + len(names)
+    assert sorted(lines[start + 4 : body]) == sorted(f"      {n} x {k}" for k, n in names.items())
+    assert lines[body : body + 2] == [
+        "  left apart, 1 call: nothing to run beside: pool",
+        "  left apart, 12 calls: faster as a launch of its own: a, b, c and 2 more",
+    ]
+
+
+def test_a_report_keeps_what_a_drawing_needs_and_no_more() -> None:
+    for operators in (lstm(4, 6), nasnet(2)):
+        plan, told = coschedule(operators, H200), planned(operators)
+        assert plan is not None
+        assert {len(operator.choices) for operator in told.operators} == {1}
+        assert gantt(told.operators, told.plan, H200) == gantt(operators, plan, H200)
+
+
+def test_a_long_model_stays_a_small_file() -> None:
+    report = replace(REPORT, plans=(planned(lstm()),))
+    assert len(report.plans[0].operators) == 1000
+    assert len(zlib.compress(report.to_json().encode())) < 50_000
+    assert Report.from_json(report.to_json()) == report
 
 
 def test_what_was_measured_has_a_column() -> None:

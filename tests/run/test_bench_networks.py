@@ -48,7 +48,12 @@ MODELS: dict[str, Small] = {
 }
 RNN: dict[str, Small] = {
     "resnext29": ({"image": 16, "blocks": 1, "cardinality": 3, "depth": 4}, ((2, 10),)),
-    "nasnet": ({"image": 16, "cells": 3, "filters": 4}, ((2, 10),)),
+    "nasnet": ({"image": 16, "stem": 12, "cells": 3, "filters": 4}, ((2, 10),)),
+    "nasnet_imagenet": (
+        {"image": 64, "stem": 6, "cells": 3, "filters": 8, "classes": 10},
+        ((2, 10),),
+    ),
+    "inception_v3": ({"timm": "inception_v3", "image": 75}, ((2, 1000),)),
     "alexnet": ({"image": 67, "features": 32, "classes": 10}, ((2, 10),)),
     "deepspeech2": (
         {"frames": 16, "features": 13, "filters": 4, "layers": 2, "hidden": 8},
@@ -76,7 +81,7 @@ CONTROL_FLOW: dict[str, Small] = {
 SMALL = {models: MODELS, rnn: RNN, control_flow: CONTROL_FLOW}
 NETWORKS = [(suite, name) for suite, small in SMALL.items() for name in small]
 LIBRARIES = {"bert_base": "transformers"} | {
-    name: "timm" for name, (sizes, _) in MODELS.items() if "timm" in sizes
+    name: "timm" for name, (sizes, _) in (MODELS | RNN).items() if "timm" in sizes
 }
 every_network = pytest.mark.parametrize(
     ("suite", "name"), NETWORKS, ids=[f"{s.__name__[13:]}-{n}" for s, n in NETWORKS]
@@ -141,6 +146,21 @@ def test_models_in_half_precision(name: str) -> None:
     assert all(output.dtype == np.float16 for output in outputs)
     widened = tuple(x.float() if x.is_floating_point() else x for x in inputs)
     assert largest_error(outputs, run(case.module.float(), widened)) <= case.tolerance
+
+
+def test_nasnet_for_imagenet_is_the_papers_mobile_one() -> None:
+    workload = next(w for w in rnn.workloads() if w.name == "nasnet_imagenet")
+    case = rnn.case(workload)
+    assert case.module.classify.in_features == 1056  # 4 @ 1056
+    # Table 2: 564 million multiplications and additions, 5.3 million parameters.
+    assert abs(case.flops / 2 / 564e6 - 1) < 0.03
+    assert abs(sum(p.numel() for p in case.module.parameters()) / 5.3e6 - 1) < 0.01
+
+
+def test_inception_answers_to_its_input() -> None:
+    case = rnn.case(small_workload(rnn, "inception_v3"))
+    first, second = run(case.module, draw(case))[0]
+    assert relative_error(first, second) > 5 * case.tolerance
 
 
 def test_cost_of_a_known_network() -> None:

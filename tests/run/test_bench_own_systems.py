@@ -8,7 +8,12 @@ import pytest
 
 from bench.inputs import draw
 from bench.systems.system import Session
-from bench.systems.tvm_tile import TvmTile, TvmTileTop10, TvmTileUnfused
+from bench.systems.tvm_tile import (
+    TvmTile,
+    TvmTileNoCoschedule,
+    TvmTileTop10,
+    TvmTileUnfused,
+)
 from tests.small_operators import SMALL, small_case
 from tvm_tile.passes import measure_candidates
 from tvm_tile.plan.trial import Trial
@@ -75,6 +80,14 @@ def test_unfused_is_right_and_not_welded() -> None:
     session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1))
     assert "weld is off" in TvmTileUnfused().compile(case, session).explain()
     assert "weld is off" not in TvmTile().compile(case, session).explain()
+
+
+def test_without_coscheduling_it_is_right_and_says_so() -> None:
+    case, prepared = prepare(TvmTileNoCoschedule(), Gpu(), "softmax")
+    run(case, prepared)
+    session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1))
+    assert "coschedule is off" in TvmTileNoCoschedule().compile(case, session).explain()
+    assert "coschedule is off" not in TvmTile().compile(case, session).explain()
 
 
 def test_the_benchmark_reads_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.aliasing import find_copied_outputs
+from tvm_tile.build.cubin import Resources, resources_of
 from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
@@ -159,6 +160,23 @@ class Builder:
             name: built
             for name, built in self._build_all(_prim_funcs(mod)).items()
             if isinstance(built, BuildError)
+        }
+
+    def resources(self, mod: Any) -> dict[str, tuple[Resources, ...]]:
+        """What the kernels of a module's PrimFuncs take of a multiprocessor, by the machine code.
+
+        Args:
+            mod: as in :meth:`find_failures`.
+
+        Returns:
+            Name of the PrimFunc → of each of its kernels; without those that do not build or that
+            are no machine code.
+        """
+        built = self._build_all(_prim_funcs(mod))
+        return {
+            name: tuple(resources_of(kernel.binary) for kernel in one.kernels)
+            for name, one in built.items()
+            if isinstance(one, _Built) and all(kernel.binary for kernel in one.kernels)
         }
 
     def _program(

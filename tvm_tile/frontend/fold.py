@@ -12,13 +12,16 @@ from typing import Any, Literal
 import numpy as np
 import tvm
 from tvm import relax
+from tvm_ffi import StructuralKey
 
 from tvm_tile.frontend.rewrite import rewritten
 
 # What is made of nothing or spread is kept as an operator above this, if it is larger than its
 # operands: a kernel needs not read it.
 _SMALL_BYTES = 1 << 16
-_SPREADING = frozenset({"relax.full", "relax.arange", "relax.broadcast_to"})
+_SPREADING = frozenset(
+    f"relax.{name}" for name in ("full", "zeros", "arange", "broadcast_to", "matmul")
+)
 
 Evaluate = Callable[..., np.ndarray]
 
@@ -82,9 +85,25 @@ def folded(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
 
 @relax.expr_functor.mutator
 class _Fold(relax.PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._known: dict[Any, relax.Expr] = {}
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         ty = call.ty
         call = self.visit_expr_post_order(call)
+        values = tuple(self._definition(argument) for argument in call.args)
+        if not all(isinstance(value, tvm.ir.Constant) for value in values):
+            return self._folded(call, ty)
+        # Weights that a thousand steps transpose stay one tensor.
+        key = call.op, values, StructuralKey(call.attrs)
+        if key not in self._known:
+            self._known[key] = self._folded(call, ty)
+        folded = self._known[key]
+        return call if isinstance(folded, relax.Call) else folded
+
+    def _folded(self, call: relax.Call, ty: Any) -> relax.Expr:
+        """The result as a constant, or ``call``."""
         operands = [self._constant(argument) for argument in call.args]
         name = getattr(call.op, "name", "")
         shape = static_shape(ty)
@@ -101,6 +120,8 @@ class _Fold(relax.PyExprMutator):
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         item = self.visit_expr_post_order(item)
         norm = self._definition(item.tuple_value)
+        if _is_call(norm, "relax.split"):
+            return self._part(norm, item)
         if item.index != 0 or not _is_call(norm, "relax.nn.batch_norm") or norm.attrs.training:
             return item
         statistics = [self._constant(argument) for argument in norm.args[1:]]
@@ -111,6 +132,19 @@ class _Fold(relax.PyExprMutator):
         scale = (gamma if attrs.scale else 1.0) / np.sqrt(variance + float(attrs.epsilon))
         shift = (beta if attrs.center else 0.0) - mean * scale
         return self._scale_and_shift(norm.args[0], scale, shift, int(attrs.axis))
+
+    def _part(self, split: relax.Call, item: relax.TupleGetItem) -> relax.Expr:
+        """One of a constant's parts as a constant, or ``item``."""
+        whole = self._constant(split.args[0])
+        if whole is None:
+            return item
+        key = self._definition(split.args[0]), StructuralKey(split.attrs), int(item.index)
+        if key not in self._known:
+            ends = split.attrs.indices_or_sections
+            ends = int(ends) if isinstance(ends, tvm.tirx.IntImm) else [int(end) for end in ends]
+            part = np.array_split(whole, ends, int(split.attrs.axis))[int(item.index)]
+            self._known[key] = _const(part, str(split.args[0].ty.dtype))
+        return self._known[key]
 
     def _scale_and_shift(
         self, data: relax.Expr, scale: np.ndarray, shift: np.ndarray, axis: int
@@ -164,6 +198,8 @@ def evaluate(
     """
     if name == "relax.full" and operands[1] is not None:
         return np.full(shape, operands[1])
+    if name == "relax.zeros":
+        return np.zeros(shape)
     if name == "relax.shape_to_tensor":
         return _extents(call.args[0].ty)
     if name == "relax.arange":
@@ -187,6 +223,8 @@ def evaluate(
     if name == "relax.where":
         condition, yes, no = known
         return np.where(condition, yes, no)
+    if name == "relax.matmul" and all(operand.dtype.kind == "f" for operand in known):
+        return np.matmul(*(operand.astype(np.float64) for operand in known))
     return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
 
 

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
+from tvm_tile.frontend.decompose import decomposed
 from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.sizes import bind_sizes
@@ -83,7 +84,7 @@ def import_program(
     """
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
-        program = program.run_decompositions(_decompositions())
+        program = decomposed(program)
         importer = _Importer()
         _require_supported(program, importer)
         mod = importer.from_exported_program(
@@ -96,50 +97,6 @@ def import_program(
     names = [str(name) for name in program.graph_signature.user_inputs]
     mod = prepare(bind_sizes(mod, inputs or {}))
     return describe(mod, name or type(program.graph_module).__name__, names)
-
-
-def _decompositions() -> dict[Any, Any]:
-    """What PyTorch breaks down before the import.
-
-    Its own table turns every product into flattened rank-2 or rank-3 ones between reshapes, and
-    guards every attention against rows in which all is masked.
-    """
-    table = torch.export.default_decompositions()
-    for kept in (torch.ops.aten.linear.default, torch.ops.aten.matmul.default):
-        table.pop(kept)
-    table[torch.ops.aten.scaled_dot_product_attention.default] = _attention
-    return dict(table)
-
-
-def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value``, without dropout."""
-    if enable_gqa:
-        groups = query.size(-3) // key.size(-3)
-        key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
-    scaled = query * (query.size(-1) ** -0.5 if scale is None else scale)
-    scores = torch.matmul(scaled, key.transpose(-2, -1))
-    if is_causal:
-        rows, columns = (torch.arange(extent) for extent in scores.shape[-2:])
-        attn_mask = rows[:, None] >= columns[None, :]
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            scores = torch.where(attn_mask, scores, torch.full((), -torch.inf, dtype=scores.dtype))
-        else:
-            scores = scores + attn_mask
-    # Only a mask from outside may hide a whole row, whose result is 0 then.
-    if attn_mask is None or is_causal:
-        return torch.matmul(torch.softmax(scores, -1), value)
-    return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
 
 
 def _require_supported(program: ExportedProgram, importer: ExportedProgramImporter) -> None:
@@ -161,6 +118,10 @@ class _Importer(ExportedProgramImporter):
     The original writes float32 as the result type of products and convolutions of any type.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._transposed: dict[relax.Expr, relax.Var] = {}
+
     def create_convert_map(self) -> dict[str, Callable[[fx.Node], Any]]:
         converters = super().create_convert_map()
         for name in ("mm.default", "bmm.default", "matmul.default"):
@@ -173,8 +134,10 @@ class _Importer(ExportedProgramImporter):
 
     def _linear(self, node: fx.Node) -> relax.Var:
         data, weight, *bias = self.retrieve_args(node)
-        transposed = self.block_builder.emit(relax.op.permute_dims(weight))
-        product = self.block_builder.emit(relax.op.matmul(data, transposed))
+        # Once each: folding makes a constant of it, and an unrolled loop takes the same again.
+        if weight not in self._transposed:
+            self._transposed[weight] = self.block_builder.emit(relax.op.permute_dims(weight))
+        product = self.block_builder.emit(relax.op.matmul(data, self._transposed[weight]))
         if not bias or self._is_no_bias(bias[0]):
             return product
         return self.block_builder.emit(relax.op.add(product, bias[0]))

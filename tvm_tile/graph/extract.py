@@ -79,6 +79,7 @@ def extract_operator(block: SBlock) -> Operator | None:
         reads=tuple(dict.fromkeys(reads)),
         write=write,
         flops=max(1, sum(map(_flops, nodes))),
+        is_copy=isinstance(body.value, tvm.ir.TensorLoad),
     )
 
 

@@ -121,7 +121,8 @@ class Access:
 class Operator:
     """One block of TensorIR: ``write[spatial axes] = reduce over reduce axes of f(reads)``.
 
-    ``flops`` counts the operations at one point of the iteration space; a multiply-add is two.
+    ``flops`` counts the operations at one point of the iteration space; a multiply-add is two, and
+    a copy, which ``is_copy``, counts as one.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Operator:
     reads: tuple[Access, ...]
     write: Access
     flops: int
+    is_copy: bool = False
 
     @property
     def spatial_axes(self) -> tuple[Axis, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.coschedule_tasks import CoscheduleTasks
 from tvm_tile.passes.first_choices import FirstChoices, content_of
-from tvm_tile.passes.fuse_tiles import FuseTiles, Record, is_joined
+from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.group_gates import GroupGates
 from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
@@ -13,6 +15,7 @@ from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
 from tvm_tile.passes.multiply_powers import MultiplyPowers
 from tvm_tile.passes.narrow_products import NarrowProducts
+from tvm_tile.passes.one_function import is_joined
 from tvm_tile.passes.plan_function import (
     DLIGHT,
     STATEMENTS,
@@ -30,8 +33,10 @@ __all__ = [
     "DLIGHT",
     "STATEMENTS",
     "ChannelsLast",
+    "CoscheduleTasks",
     "FirstChoices",
     "FuseTiles",
+    "GroupGates",
     "InlineConstants",
     "KeepGraphResults",
     "LiftWorkspaces",

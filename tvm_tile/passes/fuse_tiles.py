@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -16,7 +15,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
-from tvm_tile.passes.op_pattern import OpPattern, with_pattern
+from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.schedule import JOINING, Scheduled
 from tvm_tile.tile.classify import is_contraction, is_window
@@ -29,7 +28,6 @@ Record = Callable[[Decision], None]
 
 # Of the rules that join these store sums wherever they belong, neighbours side by side.
 _RULES = ("chain", "halo", "wgmma", "mma")
-_PREFIX = "joined_"
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseTiles")
@@ -181,7 +179,8 @@ def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
                 is_output = not isinstance(binding.var, relax.DataflowVar)
                 others += [binding.var] if is_output else []
             else:
-                others += relax.analysis.free_vars(value)
+                # Not ``+=``, which TVM's array takes over: it would copy itself each time.
+                others.extend(relax.analysis.free_vars(value))
     return sites, others
 
 
@@ -211,12 +210,10 @@ def _kind(func: Any) -> Kind:
 
 def _moves(operator: Operator) -> bool:
     """Whether each element is one of another tensor, as it is."""
-    if len(operator.reads) != 1 or operator.reads[0].is_computed:
+    if not operator.is_copy or operator.reads[0].is_computed:
         return False
     read = operator.reads[0]
-    return (
-        operator.flops <= 1 and read.is_exact and read.tensor.dtype == operator.write.tensor.dtype
-    )
+    return read.is_exact and read.tensor.dtype == operator.write.tensor.dtype
 
 
 def _outer(members: Sequence[_Site]) -> list[Any]:
@@ -236,7 +233,7 @@ def _as_one(mod: tvm.IRModule, members: Sequence[_Site]) -> tirx.PrimFunc:
     outer = _outer(members)
     inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
     given = list(zip(outer, inner, strict=True))
-    with builder.function("joined", inner, attrs={"Primitive": True}, private=True):
+    with builder.function("joined", inner, private=True):
         with builder.dataflow():
             for site in members:
                 args = [
@@ -246,34 +243,7 @@ def _as_one(mod: tvm.IRModule, members: Sequence[_Site]) -> tirx.PrimFunc:
                 is_last = site is members[-1]
                 given.append((site.var, (builder.emit_output if is_last else builder.emit)(call)))
         builder.emit_func_output(given[-1][1])
-    joined = builder.get().get_global_var("joined")
-    params = [relax.Var(f"x{number}", value.ty) for number, value in enumerate(outer)]
-    with builder.function("main", params):
-        with builder.dataflow():
-            output = builder.emit_output(relax.Call(joined, params))
-        builder.emit_func_output(output)
-    merged = relax.transform.FuseTIR()(builder.get())["joined"]
-    named = _with_own_names(merged.without_attr("global_symbol"))
-    return with_pattern(named, OpPattern.OPAQUE)
-
-
-def _with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """``func``, no two of whose buffers have one name: a tensor is known by its name."""
-    names: set[str] = {str(param.name) for param in func.params}
-    renamed: list[tuple[Any, Any]] = []
-    for buffer in func.body.block.alloc_buffers:
-        name = str(buffer.name)
-        while name in names:
-            name += "_"
-        names.add(name)
-        if name != str(buffer.name):
-            renamed.append((buffer, tirx.Var(name, buffer.ty)))
-
-    def variable(var: Any) -> Any:
-        return next((new for old, new in renamed if var.same_as(old)), var)
-
-    body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return one_function(builder.get(), "joined")
 
 
 @mutator
@@ -302,14 +272,5 @@ class _Joining(PyExprMutator):
             return super().visit_call_(call)
         func = _as_one(self._mod, group)
         args = [self.visit_expr(value) for value in _outer(group)]
-        return relax.call_tir(self.builder_.add_func(func, _name(group)), args, group[-1].kind)
-
-
-def _name(members: Sequence[_Site]) -> str:
-    names = [str(site.func.name_hint).removeprefix("fused_") for site in members]
-    return _PREFIX + "_".join(names)
-
-
-def is_joined(name: str) -> bool:
-    """Whether a function of this name is several that became one."""
-    return name.startswith(_PREFIX)
+        name = joined_name([str(site.func.name_hint) for site in group])
+        return relax.call_tir(self.builder_.add_func(func, name), args, group[-1].kind)

@@ -6,6 +6,7 @@ import tvm
 from tvm import tirx
 
 from tvm_tile.graph.extract import extract
+from tvm_tile.passes.one_function import is_joined
 from tvm_tile.passes.op_pattern import OpPattern, with_pattern
 from tvm_tile.tile.classify import is_contraction
 
@@ -34,7 +35,10 @@ class MarkReductions:
         """Called by TVM's pass infrastructure."""
         marked = mod.clone()
         for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and _is_reduction(func):
+            # What was joined is as it is to be.
+            if is_joined(str(var.name_hint)) or not isinstance(func, tirx.PrimFunc):
+                continue
+            if _is_reduction(func):
                 marked[var] = with_pattern(func, self.pattern)
         return marked
 

@@ -56,7 +56,7 @@ class _Rewriter(ModuleRewriter):
         transposed = [source is not None for source in sources]
 
         def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-            return _product(a, b, transposed, dtype)
+            return product_of(a, b, transposed, dtype)
 
         return self.builder_.call_te(product, *operands, primfunc_name_hint="matmul")
 
@@ -81,8 +81,15 @@ class _Rewriter(ModuleRewriter):
         return relax.const(np.ascontiguousarray(array), dtype)
 
 
-def _product(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: str) -> te.Tensor:
-    """The product over the last two axes; axes before these broadcast. Adds up in ``dtype``."""
+def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: str) -> te.Tensor:
+    """The product over the last two axes; axes before these broadcast. Adds up in ``dtype``.
+
+    Args:
+        a: (..., rows, depth).
+        b: (..., depth, columns).
+        transposed: whether the last two axes of each are exchanged.
+        dtype: of the product.
+    """
     rows, depth = (a.shape[-1], a.shape[-2]) if transposed[0] else (a.shape[-2], a.shape[-1])
     columns = b.shape[-2] if transposed[1] else b.shape[-1]
     rank = max(len(a.shape), len(b.shape))

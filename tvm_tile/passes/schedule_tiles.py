@@ -5,17 +5,24 @@ What no rule takes goes to dlight; what dlight does not take, statement by state
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
 from tvm_tile.passes.measure_candidates import candidate_name
 from tvm_tile.passes.plan_function import Plan, PlanFunction, Remembered, Request
+from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.plan.report import KernelReport
+
+PREDICTED = "tvm_tile.predicted"
+"""Attribute of a scheduled PrimFunc, a map: ``rule``, ``tile``, ``grid`` (blocks), ``block``
+(threads), ``seconds`` with a cold cache, ``flops``, and ``traffic`` (bytes)."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleTiles")
@@ -27,6 +34,9 @@ class ScheduleTiles:
     What TVM builds by itself: blocks of TensorIR, for CUDA cores. Kernels for the tensor cores are
     of its thread-level dialect (TIRx), which its default pipeline does not take.
 
+    Each function that a rule of ours took has what was predicted for it as its attribute
+    :data:`PREDICTED`, for passes behind this one.
+
     Args:
         device: the record of the GPU to schedule for, from :func:`tvm_tile.find_device`.
     """
@@ -36,7 +46,23 @@ class ScheduleTiles:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return schedule_module(mod, self.device)[0]
+        scheduled, reports = schedule_module(mod, self.device)
+        for report in reports:
+            graph = None if report.fallback else extract(mod[report.name])
+            if graph is not None:
+                scheduled[report.name] = scheduled[report.name].with_attr(
+                    PREDICTED,
+                    {
+                        "rule": report.rule,
+                        "tile": report.tile,
+                        "grid": report.grid,
+                        "block": report.block,
+                        "seconds": report.seconds,
+                        "flops": float(graph.flops),
+                        "traffic": float(graph.traffic),
+                    },
+                )
+        return scheduled
 
 
 def with_blocks_only(device: Device) -> Device:
@@ -69,6 +95,7 @@ def schedule_module(
         :func:`~tvm_tile.passes.measure_candidates.candidate_name`.
     """
     plan = plan or Remembered(PlanFunction(device))
+    calls = count_calls(mod)
     result = mod.clone()
     reports = []
     functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
@@ -89,7 +116,21 @@ def schedule_module(
         if "global_symbol" in (func.attrs or {}) or chosen != name:
             attrs["global_symbol"] = chosen
         result[var] = planned.func.with_attrs(attrs)
-        reports.append(replace(planned.report, name=chosen))
+        reports.append(replace(planned.report, name=chosen, calls=calls[name]))
     if any(report.rank for report in reports):
         result = NormalizeGlobalVar()(result)
     return result, tuple(reports)
+
+
+def count_calls(mod: tvm.IRModule) -> Counter[str]:
+    """How often each function of a module is called by its Relax functions."""
+    counts: Counter[str] = Counter()
+
+    def count(expr: relax.Expr) -> None:
+        if is_call_tir(expr):
+            counts[str(expr.args[0].name_hint)] += 1
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, count)
+    return counts

@@ -27,13 +27,21 @@ Refused = dict[Any, str]
 """``content_of`` a function -> why it is made of no others, or scheduled by no rule of ours."""
 
 
-def fusion_passes(device: Device, fusion: Sequence[tvm.transform.Pass]) -> list[tvm.transform.Pass]:
-    """Operators to loops, these to groups; views instead of copies for plain reshapes."""
+def fusion_passes(
+    device: Device,
+    fusion: Sequence[tvm.transform.Pass],
+    grouping: Sequence[tvm.transform.Pass] = (),
+) -> list[tvm.transform.Pass]:
+    """Operators to loops, these to groups; views instead of copies for plain reshapes.
+
+    What ``grouping`` joins, while they are operators, becomes loops at once.
+    """
     return [
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
         NarrowProducts(),
+        *grouping,
         ReadTransposed(dtypes_by_depth(device)),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from tvm_tile.plan.drawing import draw
-from tvm_tile.tile.connect import Decision, Edge, Option
+from tvm_tile.plan.json_data import revived
+from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
+from tvm_tile.plan.warm import warm_seconds
+from tvm_tile.tile.connect import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class KernelReport:
         rank: which of them was kept, in the model's order; 0 is its first choice.
         measured_seconds: that one's time; 0 where nothing was measured.
         written: of ``traffic``, the bytes to global memory.
+        calls: how often the program launches it.
     """
 
     name: str
@@ -45,6 +48,7 @@ class KernelReport:
     rank: int = 0
     measured_seconds: float = 0.0
     written: float = 0.0
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class Report:
         stages: how long each stage of compilation took.
         decisions: which functions were made one kernel and which were not, in the order of the
             program, equal ones as often as they occur.
+        plans: persistent kernels, in which several kernels run, in the order of the program.
+        left_apart: what was asked about and is launched by itself, by reason, the commonest first.
     """
 
     device: str
@@ -73,11 +79,24 @@ class Report:
     notes: tuple[str, ...]
     stages: tuple[Stage, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    plans: tuple[PersistentReport, ...] = ()
+    left_apart: tuple[LeftApart, ...] = ()
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
         """Functions that no rule of ours took, or whose kernel did not build."""
         return tuple(kernel for kernel in self.kernels if kernel.fallback)
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Of one run, launches included; fallbacks count as nothing, for they have no model.
+
+        A kernel's own ``seconds`` are those of a cold cache. Amid a model it finds what the one
+        before has just written in the second-level cache: each counts as
+        :func:`~tvm_tile.plan.warm.warm_seconds` says, as persistent kernels are predicted too.
+        """
+        own = (kernel for kernel in self.kernels if not kernel.fallback)
+        return sum(kernel.calls * warm_seconds(kernel.rule, kernel.seconds) for kernel in own)
 
     def render(self) -> str:
         """Lines for people: a table of kernels, what fell back, what was joined, totals."""
@@ -103,12 +122,17 @@ class Report:
             f"each launched once: {seconds * 1e6:.1f} us predicted (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
         )
+        calls = sum(kernel.calls for kernel in self.kernels)
+        seconds = self.predicted_seconds
+        run = f"one run: {calls} launches, {seconds * 1e6:.1f} us predicted, with a warm cache"
         reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]
         spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
         total = sum(stage.seconds for stage in self.stages)
         compiled = [f"compiled in {total:.2f} s: {spent}"] if self.stages else []
-        groups = _decided(self.decisions)
-        return "\n".join([*table, *reasons, *groups, totals, predicted, *compiled, *self.notes])
+        groups = [*_decided(self.decisions), *render_plans(self.plans, self.left_apart)]
+        return "\n".join(
+            [*table, *reasons, *groups, totals, predicted, run, *compiled, *self.notes]
+        )
 
     def draw(self) -> str:
         """The text of an SVG file that shows what was joined; see :mod:`tvm_tile.plan.drawing`."""
@@ -121,12 +145,9 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> Report:
         """The report that :meth:`to_json` wrote."""
-        data = json.loads(text)
-        kernels = tuple(KernelReport(**kernel) for kernel in data["kernels"])
-        stages = tuple(Stage(**stage) for stage in data["stages"])
-        # Models that were saved before there were decisions have none.
-        decisions = tuple(map(_decision, data.get("decisions", ())))
-        return cls(data["device"], kernels, tuple(data["notes"]), stages, decisions)
+        # Models that were saved before there were decisions, or plans, have none.
+        report: Report = revived(cls, json.loads(text))
+        return report
 
 
 def _row(kernel: KernelReport) -> tuple[str, ...]:
@@ -145,14 +166,6 @@ def _row(kernel: KernelReport) -> tuple[str, ...]:
 
 def _measured(kernel: KernelReport) -> str:
     return f"{kernel.measured_seconds * 1e6:.1f} us, #{kernel.rank + 1} of {kernel.measured}"
-
-
-def _decision(data: Mapping[str, Any]) -> Decision:
-    """What ``asdict`` made a dictionary."""
-    edges = tuple(Edge(**edge) for edge in data["edges"])
-    options = tuple(Option(tuple(o["functions"]), o["seconds"]) for o in data["options"])
-    changed = {"functions": tuple(data["functions"]), "edges": edges, "options": options}
-    return Decision(**{**data, **changed})
 
 
 def _decided(decisions: tuple[Decision, ...]) -> Iterator[str]:

@@ -9,12 +9,21 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from tvm_tile.schedule.ranking import JOINING, RULES, candidates, candidates_at, schedule
-from tvm_tile.schedule.rule import Rule, Scheduled, Task
+from tvm_tile.schedule.ranking import (
+    JOINING,
+    RULES,
+    UP_TO_GATES,
+    candidates,
+    candidates_at,
+    schedule,
+)
+from tvm_tile.schedule.rule import Resident, Rule, Scheduled, Task
 
 __all__ = [
     "JOINING",
     "RULES",
+    "UP_TO_GATES",
+    "Resident",
     "Rule",
     "Scheduled",
     "Task",

@@ -17,6 +17,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
+from tvm_tile.schedule.gates import schedule_gates
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.schedule.matvec import schedule_matvec
 from tvm_tile.schedule.mma import schedule_mma
@@ -32,6 +33,7 @@ from tvm_tile.schedule.window import schedule_window
 RULES: tuple[Rule, ...] = (
     schedule_chain,
     schedule_halo,
+    schedule_gates,
     schedule_rows,
     schedule_matvec,
     schedule_wgmma,
@@ -45,6 +47,8 @@ RULES: tuple[Rule, ...] = (
 # Up to the last of those that store sums wherever they belong, neighbours side by side. The others'
 # models know of no stores but to where the sums lie: what these take is never joined.
 JOINING = RULES[: RULES.index(schedule_mma) + 1]
+# Up to the one that writes recurrent cells.
+UP_TO_GATES = RULES[: RULES.index(schedule_gates) + 1]
 T = TypeVar("T")
 _SPARE = 3  # further choices, for those that TVM cannot write
 

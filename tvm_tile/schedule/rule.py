@@ -13,6 +13,24 @@ from tvm_tile.graph.tile_graph import TileGraph
 
 
 @dataclass(frozen=True, slots=True)
+class Resident:
+    """A function whose weights stay in shared memory, for a kernel that runs it several times.
+
+    In both parts the weights are an allocation of scope ``shared.dyn`` named ``resident``. Both
+    have the function's grid and block.
+
+    Attributes:
+        load: copies a block's weights; its parameters are the weights, named as the function's.
+        run: the function, which finds them there; its parameters are all others.
+        bytes: of the allocation.
+    """
+
+    load: tirx.PrimFunc
+    run: tirx.PrimFunc
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduled:
     """One function as kernels.
 
@@ -25,6 +43,7 @@ class Scheduled:
         seconds: predicted time.
         shared_bytes: predicted shared memory of a block, its padding not counted.
         registers: predicted registers of a thread; ``None`` where the model does not say.
+        resident: the same with weights that stay; ``None`` where no rule of them can.
     """
 
     func: tirx.PrimFunc
@@ -35,6 +54,7 @@ class Scheduled:
     seconds: float
     shared_bytes: int = 0
     registers: int | None = None
+    resident: Resident | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ _COLOURS = {
     "metaschedule": "#CC79A7",
     "jax": "#000000",
 }
-# For systems that come later, from Paul Tol's "muted" scheme.
-_SPARE = ("#332288", "#999933", "#882255", "#44AA99", "#AA4499", "#DDCC77", "#117733", "#BBBBBB")
+# For what comes later, from Paul Tol's "muted" scheme.
+SPARE = ("#332288", "#999933", "#882255", "#44AA99", "#AA4499", "#DDCC77", "#117733", "#BBBBBB")
 _MARKS = {
     "tvm_tile top1": "o",
     "tvm_tile top10": "o",
@@ -78,7 +78,7 @@ def colours(columns: Iterable[Column]) -> dict[Column, str]:
     """A colour for each; unknown systems share out the spare ones in the order given."""
     own = list(columns)
     unknown = [column for column in own if str(column) not in _COLOURS]
-    spare = {column: _SPARE[i % len(_SPARE)] for i, column in enumerate(unknown)}
+    spare = {column: SPARE[i % len(SPARE)] for i, column in enumerate(unknown)}
     return {column: _COLOURS.get(str(column)) or spare[column] for column in own}
 
 
@@ -115,10 +115,7 @@ class Header:
     def draw(self, figure: Figure) -> None:
         """Write it."""
         width, height = figure.get_size_inches()
-        left = 0.12 / width
-        figure.text(left, 1 - 0.1 / height, self.title, fontsize=13, fontweight="bold",
-                    color=INK, va="top")  # fmt: skip
-        figure.text(left, 1 - 0.39 / height, self.note, color="#555555", va="top")
+        titles(figure, self.title, self.note)
         paint = colours(self.suite.columns)
         handles = [
             Line2D([], [], color=paint[c], marker=mark(c), linestyle="", label=self.suite.label(c))
@@ -133,6 +130,15 @@ class Header:
         longest = max(len(self.suite.label(column)) for column in self.columns)
         fitting = int((width - 0.2) / (0.45 + _LETTER * longest))
         return max(1, min(fitting, len(self.columns)))
+
+
+def titles(figure: Figure, title: str, note: str) -> None:
+    """A title in bold and one line of explanation, at the top left."""
+    width, height = figure.get_size_inches()
+    left = 0.12 / width
+    figure.text(left, 1 - 0.1 / height, title, fontsize=13, fontweight="bold", color=INK,
+                va="top")  # fmt: skip
+    figure.text(left, 1 - 0.39 / height, note, color="#555555", va="top")
 
 
 def ratio_axis(axes: Axes, low: float, high: float) -> None:

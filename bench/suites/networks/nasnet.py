@@ -1,4 +1,4 @@
-"""NASNet-A for small images."""
+"""NASNet-A for small and for large images."""
 
 from __future__ import annotations
 
@@ -28,34 +28,41 @@ class NASNet(nn.Module):
     """Images (B, 3, H, W) to (B, classes).
 
     Zoph et al., "Learning Transferable Architectures for Scalable Image Recognition", 2018:
-    NASNet-A (6 @ 768) with 18 normal cells and 32 filters, without the training's auxiliary
-    head. Strided windows are padded evenly, and the first cell's two inputs are both fitted to
-    its filters.
+    NASNet-A (6 @ 768) has 18 normal cells and 32 filters, (4 @ 1056), the mobile one, 12 and 44.
+    Without the training's auxiliary head; strided windows are padded evenly, and the first cell's
+    two inputs are both fitted to its filters.
 
     Args:
+        stem: filters of the first convolution, which halves the image where ``stem_cells`` follow.
+        stem_cells: reductions before the first normal cell, for large images; each doubles the
+            filters, up to those of the first normal cell.
         cells: normal cells; before the last two thirds of them stands a reduction each.
         filters: of the first third; every reduction doubles them.
         classes: outputs.
     """
 
-    def __init__(self, cells: int, filters: int, classes: int) -> None:
+    def __init__(self, stem: int, stem_cells: int, cells: int, filters: int, classes: int) -> None:
         super().__init__()
+        stride = 2 if stem_cells else 1
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 3 * filters, 3, padding=1, bias=False), nn.BatchNorm2d(3 * filters)
+            nn.Conv2d(3, stem, 3, stride, padding=1, bias=False), nn.BatchNorm2d(stem)
         )
-        built, scale = [], 0
+        built: list[_Cell] = []
         # Channels and scale of the cell's input and of the one before.
-        inputs = [(3 * filters, 0), (3 * filters, 0)]
+        inputs = [(stem, 0), (stem, 0)]
 
         def add(sums: tuple[_Sum, ...], width: int) -> None:
+            scale = inputs[-1][1] + (sums is _REDUCTION)
             built.append(_Cell(sums, width, inputs[-1], inputs[-2]))
             inputs.append((len(built[-1].kept) * width, scale))
 
+        for left in range(stem_cells, 0, -1):
+            add(_REDUCTION, filters >> left)
         for number in range(cells):
             if number in (cells // 3, 2 * cells // 3):
-                scale += 1
-                add(_REDUCTION, filters << scale)
-            add(_NORMAL, filters << scale)
+                filters *= 2
+                add(_REDUCTION, filters)
+            add(_NORMAL, filters)
         self.cells = nn.ModuleList(built)
         self.classify = nn.Linear(inputs[-1][0], classes)
 

@@ -1,0 +1,163 @@
+// A grid of CUDA blocks as coroutines of one CPU thread: enough to run a persistent kernel from its
+// text, its blocks in a random order that changes whenever one of them waits.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <setjmp.h>
+#include <ucontext.h>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+#define uint unsigned int
+#define uchar unsigned char
+#define ushort unsigned short
+using std::max;
+using std::min;
+struct alignas(8) int2 { int x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+static float2 make_float2(float x, float y) { return {x, y}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+#define __expf expf
+static float __frcp_rn(float x) { return 1 / x; }
+static float rsqrtf(float x) { return 1 / sqrtf(x); }
+
+struct Index { int x; };
+struct Meeting { int arrived = 0, turn = 0; };
+struct Thread {
+  ucontext_t context;  // that it starts in
+  jmp_buf state;  // where it goes on: to jump there makes no system call, unlike swapcontext
+  bool started = false;
+  std::unique_ptr<char[]> stack;  // memory that is not touched is not there
+  const int *watched = nullptr;  // it waits until this has reached `target`
+  int target = 0;
+  bool done = false;
+};
+struct Block {
+  std::vector<Thread> threads;
+  std::vector<uchar> memory;
+  Meeting meetings[16], warps[32];
+  uint64_t lanes[1024];
+};
+static const int BYTES = 65536;  // of a thread's stack
+static const int STATIC = 49152;  // bytes that a kernel declares itself, at most
+static std::vector<Block> grid;
+static jmp_buf home;
+static int block_number, thread_number;
+#define blockIdx (Index{block_number})
+#define threadIdx (Index{thread_number})
+
+static void leave(Thread &own) {
+  if (!_setjmp(own.state)) _longjmp(home, 1);
+}
+
+static void enter(Thread &thread) {
+  if (_setjmp(home)) return;
+  if (thread.started) _longjmp(thread.state, 1);
+  thread.started = true;
+  setcontext(&thread.context);
+}
+
+static void wait_until(const int *watched, int target) {
+  if (*watched >= target) return;
+  Thread &own = grid[block_number].threads[thread_number];
+  own.watched = watched, own.target = target;
+  leave(own);
+}
+
+static void meet(Meeting &at, int count) {
+  int turn = at.turn;
+  if (++at.arrived == count) { at.arrived = 0; at.turn++; }
+  wait_until(&at.turn, turn + 1);
+}
+
+static Block &here() { return grid[block_number]; }
+static uchar *shared_memory(int offset) {
+  uchar *first = here().memory.data();
+  return first + (1024 - (uintptr_t)first % 1024) % 1024 + offset;
+}
+static void cta_sync() { meet(here().meetings[0], here().threads.size()); }
+static void __syncthreads() { cta_sync(); }
+static void warp_sync() {
+  int first = thread_number / 32 * 32;
+  meet(here().warps[thread_number / 32], min(32, (int)here().threads.size() - first));
+}
+static void __syncwarp() { warp_sync(); }
+// A warp counts as a whole, however many of its threads come.
+static void tile_meet(int which, int threads) { meet(here().meetings[which], threads); }
+static void tile_wait_for(int *counter, int target) { wait_until(counter, target); }
+static void tile_count_up(int *counter) { ++*counter; }
+
+template <class T> static T exchange(T value, int from) {
+  memcpy(&here().lanes[thread_number], &value, sizeof value);
+  warp_sync();
+  T found;
+  memcpy(&found, &here().lanes[thread_number / 32 * 32 + from], sizeof found);
+  warp_sync();
+  return found;
+}
+template <class T> static T __shfl_sync(uint, T value, int lane, int width = 32) {
+  int own = thread_number % 32;
+  return exchange(value, own / width * width + lane % width);
+}
+template <class T> static T __shfl_down_sync(uint, T value, int by, int width = 32) {
+  int own = thread_number % 32;
+  return exchange(value, own % width + by < width ? own + by : own);
+}
+template <class T> static T __shfl_xor_sync(uint, T value, int by, int = 32) {
+  return exchange(value, (thread_number % 32) ^ by);
+}
+static uint __activemask() { return 0xffffffffu; }
+
+static void start();  // the kernel, with its arguments
+
+static void body() {
+  start();
+  here().threads[thread_number].done = true;
+  while (true) leave(here().threads[thread_number]);
+}
+
+// Threads that did not end: 0, unless blocks wait for what never comes.
+static int run_grid(int blocks, int threads, int bytes, int seed) {
+  std::mt19937 random(seed);
+  grid.clear();
+  grid.resize(blocks);
+  for (Block &block : grid) {
+    block.threads.resize(threads);
+    block.memory.assign(STATIC + bytes + 1024, 0xff);  // NaN, until it is written
+    for (Thread &thread : block.threads) {
+      thread.stack.reset(new char[BYTES]);
+      getcontext(&thread.context);
+      thread.context.uc_stack.ss_sp = thread.stack.get();
+      thread.context.uc_stack.ss_size = BYTES;
+      makecontext(&thread.context, body, 0);
+    }
+  }
+  std::vector<int> order(blocks);
+  for (int i = 0; i < blocks; i++) order[i] = i;
+  for (bool moves = true; moves;) {
+    moves = false;
+    std::shuffle(order.begin(), order.end(), random);
+    for (int number : order) {
+      for (int i = 0; i < threads; i++) {
+        Thread &thread = grid[number].threads[i];
+        if (thread.done || (thread.watched && *thread.watched < thread.target)) continue;
+        block_number = number, thread_number = i, thread.watched = nullptr, moves = true;
+        enter(thread);
+      }
+    }
+  }
+  int left = 0;
+  for (Block &block : grid)
+    for (Thread &thread : block.threads) left += !thread.done;
+  return left;
+}

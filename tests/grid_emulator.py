@@ -1,0 +1,106 @@
+"""Run a persistent kernel on the CPU, from its CUDA text, all of its blocks at once."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tvm_tile.build.program import Kernel
+
+COMPILER = shutil.which("g++") or ""
+_FOLDER = Path(__file__).parent
+_SHARED = re.compile(r"__shared__ alignas\((\d+)\) (\w+) (\w+)\[(\d+)\];")
+_DYNAMIC = re.compile(r"extern __shared__ \S+ uchar (\w+)\[\];")
+_SIZES = {"int64_t": 8, "float": 4, "int": 4, "uchar": 1}
+
+
+class Stuck(AssertionError):
+    """Threads that wait for what never comes."""
+
+
+def run_grid(
+    kernel: Kernel,
+    arrays: Sequence[np.ndarray],
+    shape: tuple[int, int],
+    shared_bytes: int,
+    folder: Path,
+    *,
+    seeds: Sequence[int] = (0,),
+) -> list[list[np.ndarray]]:
+    """What the arrays hold after the kernel, for each seed of the blocks' order.
+
+    Args:
+        kernel: with its source.
+        arrays: its arguments, in the order of its text.
+        shape: blocks, and threads of a block.
+        shared_bytes: dynamic shared memory of a block.
+        folder: for the program.
+        seeds: of random orders in which blocks go on.
+
+    Raises:
+        Stuck: some threads never end.
+    """
+    library = _compiled(kernel, folder)
+    results = []
+    for seed in seeds:
+        own = [array.copy() for array in arrays]
+        pointers = (ctypes.c_void_p * len(own))(*(array.ctypes.data for array in own))
+        left = library.run(pointers, *shape, shared_bytes, seed)
+        if left:
+            raise Stuck(f"{left} threads wait for ever (seed {seed})")
+        results.append(own)
+    return results
+
+
+def parameters(kernel: Kernel) -> list[str]:
+    """Names of a kernel's arguments, in the order of its text."""
+    return [
+        parameter.split()[-1].lstrip("*").removesuffix("_ptr") for parameter in _parameters(kernel)
+    ]
+
+
+def _parameters(kernel: Kernel) -> list[str]:
+    signature = re.search(rf"{kernel.name}\((.*?)\)", kernel.source.partition('extern "C"')[2])
+    assert signature is not None
+    return signature[1].split(", ")
+
+
+def _compiled(kernel: Kernel, folder: Path) -> ctypes.CDLL:
+    text = kernel.source[kernel.source.index('extern "C" __global__') :]
+    end = 0
+
+    def place(match: re.Match[str]) -> str:
+        nonlocal end
+        _, kind, name, count = match.groups()
+        first, end = end, end + -(-_SIZES[kind] * int(count) // 64) * 64
+        return f"{kind}* {name} = ({kind}*)shared_memory({first});"
+
+    text = _DYNAMIC.sub(r"uchar* \1 = shared_memory(STATIC);", _SHARED.sub(place, text))
+    text = re.sub(r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync(", text)
+    kinds = [parameter.rsplit(None, 1)[0] for parameter in _parameters(kernel)]
+    given = ", ".join(
+        f"({kind.replace('__restrict__', '')})arguments[{n}]" for n, kind in enumerate(kinds)
+    )
+    text += f"""
+static void** arguments;
+static void start() {{ {kernel.name}({given}); }}
+extern "C" int run(void** given, int blocks, int threads, int bytes, int seed) {{
+  arguments = given;
+  return run_grid(blocks, threads, bytes, seed);
+}}
+"""
+    source, library = folder / f"{kernel.name}.cpp", folder / f"{kernel.name}.so"
+    if not library.exists():
+        source.write_text('#include "grid_emulator.h"\n' + text)
+        # Checked jumps would refuse those to other stacks.
+        options = ["-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE"]
+        command = [COMPILER, *options, f"-I{_FOLDER}", "-o", str(library), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:4000]
+    return ctypes.CDLL(str(library))

@@ -1,0 +1,149 @@
+"""Co-scheduling as a stage of the pipeline: persistent kernels, as far as they build and fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import tvm
+from tvm import tirx
+
+from tvm_tile.build import Builder
+from tvm_tile.device.device import Device
+from tvm_tile.errors import DeviceTooSmallError
+from tvm_tile.kernel.assemble import ZEROING
+from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
+from tvm_tile.passes.kernel_facts import KernelFacts
+from tvm_tile.passes.reorder_calls import is_zeroing
+from tvm_tile.passes.schedule_tiles import count_calls
+from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
+from tvm_tile.plan.proof import require_residency, residency
+from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.warm import LEAST
+from tvm_tile.tile.connect import Decision
+
+PERSISTENT = "persistent"
+
+
+@dataclass(frozen=True, slots=True)
+class Coscheduling:
+    """A module behind this stage.
+
+    Attributes:
+        mod: its Relax functions call persistent kernels, where these pay.
+        kernels: reports of the functions that it still calls.
+        plans: of its persistent kernels.
+        left_apart: what is launched by itself, and why.
+    """
+
+    mod: tvm.IRModule
+    kernels: tuple[KernelReport, ...]
+    plans: tuple[PersistentReport, ...] = ()
+    left_apart: tuple[LeftApart, ...] = ()
+
+    def report(
+        self,
+        device: str,
+        notes: tuple[str, ...],
+        stages: tuple[Stage, ...],
+        decisions: tuple[Decision, ...],
+    ) -> Report:
+        """All about the model; the arguments are fields of the report."""
+        told = self.plans, self.left_apart
+        return Report(device, self.kernels, notes, stages, decisions, *told)
+
+
+def coschedule_what_builds(
+    fused: tvm.IRModule,
+    scheduled: tvm.IRModule,
+    kernels: Sequence[KernelReport],
+    device: Device,
+    builder: Builder,
+) -> Coscheduling:
+    """Join small kernels; a group whose kernel does not build or does not fit stays apart.
+
+    Args:
+        fused: the module before it was scheduled.
+        scheduled: the module, workspaces lifted.
+        kernels: of its functions.
+        device: that it is for.
+        builder: that has built its functions.
+    """
+    if not device.supports_grid_barrier:
+        return Coscheduling(scheduled, tuple(kernels))
+    built = builder.resources(scheduled)
+    registers = {name: tuple(r.registers for r in own) for name, own in built.items()}
+    facts = KernelFacts(device, fused, scheduled, kernels, registers)
+    refused: dict[str, str] = {}
+    while True:
+        made: list[Coscheduled] = []
+        apart: list[Apart] = []
+        merging = CoscheduleTasks(device, facts, made.append, refused, apart.append)
+        mod = tvm.transform.Sequential([merging])(scheduled)
+        plans, failed = _proved(mod, made, device, builder)
+        if not failed:
+            break
+        refused |= failed
+    counts = count_calls(mod)
+    for var, func in mod.functions_items():
+        if isinstance(func, tirx.PrimFunc) and not counts[str(var.name_hint)]:
+            del mod[var]
+    left = [replace(k, calls=counts[k.name]) for k in kernels if counts[k.name]]
+    zeroing = [_zeroing(mod[name], name, n) for name, n in counts.items() if is_zeroing(name)]
+    reports = (*left, *map(_kernel_report, plans), *zeroing)
+    return Coscheduling(mod, reports, plans, tuple(_by_reason(apart)))
+
+
+def _zeroing(func: tirx.PrimFunc, name: str, calls: int) -> KernelReport:
+    """The kernel that sets the counters of persistent ones to zero."""
+    size = int(func.params[0].ty.shape[0])
+    blocks = -(-size // ZEROING)
+    tile = f"{size} set to zero"
+    return KernelReport(
+        name, "counters", "counters", blocks, ZEROING, tile, LEAST, 0.0, "", calls=calls
+    )
+
+
+def _proved(
+    mod: tvm.IRModule, made: Sequence[Coscheduled], device: Device, builder: Builder
+) -> tuple[tuple[PersistentReport, ...], Mapping[str, str]]:
+    """The persistent kernels that build and whose vEUs are all resident, and why others are not."""
+    failures = builder.find_failures(mod)
+    built = builder.resources(mod)
+    proved: list[PersistentReport] = []
+    failed: dict[str, str] = {}
+    for each in made:
+        if each.name in failures:
+            reason = failures[each.name].current
+            failed[each.name] = f"the persistent kernel did not build: {reason}"
+            continue
+        (taken,) = built[each.name]
+        shared = taken.shared + each.plan.shared_bytes
+        proof = residency(each.plan, taken.registers, shared, device)
+        try:
+            require_residency(proof)
+        except DeviceTooSmallError as error:
+            failed[each.name] = f"{error.requirement}, and are {error.current}"
+            continue
+        proved.append(
+            report_persistent(each.name, each.operators, each.plan, each.apart_seconds, proof)
+        )
+    return tuple(proved), failed
+
+
+def _by_reason(apart: Sequence[Apart]) -> Iterator[LeftApart]:
+    """The commonest reason first; within it, the function that is called most."""
+    calls = Counter(apart)
+    for reason, count in Counter(each.reason for each in apart).most_common():
+        names = (each.function for each, _ in calls.most_common() if each.reason == reason)
+        yield LeftApart(reason, tuple(names), count)
+
+
+def _kernel_report(report: PersistentReport) -> KernelReport:
+    plan = report.plan
+    waits = "flags" if plan.uses_flags else "barriers"
+    tile = f"{len(report.operators)} operators in {len(plan.steps)} steps with {waits}"
+    names = " ".join(dict.fromkeys(operator.name for operator in report.operators))
+    size = plan.num_veus, plan.block_size
+    return KernelReport(report.name, names, PERSISTENT, *size, tile, plan.seconds, 0.0, "")

@@ -1,0 +1,266 @@
+"""Break a program's operators down into those that the importer knows.
+
+``ExportedProgram.run_decompositions`` runs the whole program several times with tensors that have
+no data, about 3 ms an operator: 50 s for an LSTM of 1000 cells. Most operators need no breaking
+down, and those of an unrolled loop are a few, again and again. So only these few are run.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.fx.node import map_aggregate, map_arg
+
+Table = dict[Any, Any]
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """What ``program.run_decompositions`` makes of a program; the program itself is left alone.
+
+    Each different operator (arguments, shapes, strides and types are the same) is broken down once,
+    and what it becomes is put in its places::
+
+        split(x, 2); split(y, 2)   =>   split_with_sizes(x, [2, 2]); split_with_sizes(y, [2, 2])
+
+    Programs with open sizes, with operators that write into their operands, or with functions of
+    functions are left to PyTorch.
+    """
+    table = decompositions()
+    if not all(map(_is_plain, program.graph.nodes)):
+        return program.run_decompositions(table)
+    first: dict[Any, fx.Node] = {}
+    for node in program.graph.nodes:
+        if _breaks_down(node, table):
+            first.setdefault(_kind(node), node)
+    if not first:
+        return program
+    mode = next(v.meta["val"] for v in program.graph.nodes if _count(v) is None).fake_mode
+    parts = _parts(tuple(first.values()), table, mode)
+    if parts is None:
+        return program.run_decompositions(table)
+    return _replaced(program, dict(zip(first, parts, strict=True)), table, mode)
+
+
+def decompositions() -> Table:
+    """What PyTorch breaks down before the import.
+
+    Its own table turns every product into flattened rank-2 or rank-3 ones between reshapes, and
+    guards every attention against rows in which all is masked.
+    """
+    table = torch.export.default_decompositions()
+    for kept in (torch.ops.aten.linear.default, torch.ops.aten.matmul.default):
+        table.pop(kept)
+    table[torch.ops.aten.scaled_dot_product_attention.default] = _attention
+    return dict(table)
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """``softmax(query @ key.T * scale + mask) @ value``, without dropout."""
+    if enable_gqa:
+        groups = query.size(-3) // key.size(-3)
+        key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
+    scaled = query * (query.size(-1) ** -0.5 if scale is None else scale)
+    scores = torch.matmul(scaled, key.transpose(-2, -1))
+    if is_causal:
+        rows, columns = (torch.arange(extent) for extent in scores.shape[-2:])
+        attn_mask = rows[:, None] >= columns[None, :]
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            scores = torch.where(attn_mask, scores, torch.full((), -torch.inf, dtype=scores.dtype))
+        else:
+            scores = scores + attn_mask
+    # Only a mask from outside may hide a whole row, whose result is 0 then.
+    if attn_mask is None or is_causal:
+        return torch.matmul(torch.softmax(scores, -1), value)
+    return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one operator becomes.
+
+    Attributes:
+        inputs: stand for the operator's tensors, in the order of its arguments.
+        body: in order, without the inputs.
+        outputs: of ``inputs`` and ``body``; one, or several of which users take their own.
+        is_tuple: whether users take items.
+    """
+
+    inputs: tuple[fx.Node, ...]
+    body: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+    is_tuple: bool
+
+    def put(
+        self, graph: fx.Graph, tensors: Sequence[fx.Node], mode: Any
+    ) -> fx.Node | tuple[fx.Node, ...]:
+        """Write it at the end of a graph whose tensors without data are of this mode."""
+        places = dict(zip(self.inputs, tensors, strict=True))
+        for node in self.body:
+            places[node] = graph.node_copy(node, places.__getitem__)
+            with mode:
+                places[node].meta["val"] = map_aggregate(node.meta["val"], _like)
+        made = tuple(places[node] for node in self.outputs)
+        return made if self.is_tuple else made[0]
+
+
+def _is_plain(node: fx.Node) -> bool:
+    """Whether the node is a tensor of fixed sizes, made without side effects, or no tensor."""
+    if node.op == "output" or node.target is operator.getitem:
+        return True
+    if node.op == "call_function":
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+            return False
+    elif node.op != "placeholder":
+        return False
+    values = node.meta.get("val")
+    values = values if isinstance(values, tuple | list) else (values,)
+    return all(_is_fixed(value) for value in values)
+
+
+def _breaks_down(node: fx.Node, table: Table) -> bool:
+    """Whether PyTorch makes other operators of this one, as far as can be seen from outside."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    return node.target in table or node.target._can_decompose()
+
+
+def _is_fixed(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and all(
+        isinstance(extent, int) for extent in (*value.shape, *value.stride())
+    )
+
+
+def _kind(node: fx.Node) -> Any:
+    """Equal for nodes that become the same."""
+    arguments = map_arg((node.args, node.kwargs), lambda tensor: _signature(tensor.meta["val"]))
+    return node.target, repr(arguments)
+
+
+def _signature(value: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(value.shape), value.stride(), value.dtype, value.device
+
+
+def _tensors(node: fx.Node) -> tuple[fx.Node, ...]:
+    """A node's tensors, in the order of its arguments, each as often as it is one."""
+    found: list[fx.Node] = []
+    map_arg((node.args, node.kwargs), found.append)
+    return tuple(found)
+
+
+def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | None:
+    """What each of some operators becomes, in a program that has nothing but them; None where
+    PyTorch gives that program more inputs than their tensors, which are constants."""
+    graph = fx.Graph()
+    tensors = [tensor for node in nodes for tensor in _tensors(node)]
+    inputs = [graph.placeholder(f"x{i}") for i in range(len(tensors))]
+    ends: list[fx.Node] = []
+    left = iter(inputs)
+    for node in nodes:
+        args, kwargs = map_arg((node.args, node.kwargs), lambda _: next(left))
+        result = graph.call_function(node.target, args, kwargs)
+        count = _count(node)
+        ends += (
+            [result]
+            if count is None
+            else [graph.call_function(operator.getitem, (result, i)) for i in range(count)]
+        )
+    graph.output(tuple(ends))
+    with mode:  # new ones: of one tensor that two operators take, PyTorch would make one input
+        example = tuple(_like(tensor.meta["val"]) for tensor in tensors)
+    program = torch.export.export(fx.GraphModule({}, graph), example).run_decompositions(table)
+    if len(program.graph_signature.input_specs) != len(inputs):
+        return None
+    starts = iter(program.graph.find_nodes(op="placeholder"))
+    outputs = iter(program.graph.output_node().args[0])
+    parts = []
+    for node in nodes:
+        count = _count(node)
+        own = tuple(islice(starts, len(_tensors(node))))
+        made = tuple(islice(outputs, 1 if count is None else count))
+        parts.append(_Part(own, _body(program.graph, made), made, count is not None))
+    return parts
+
+
+def _body(graph: fx.Graph, outputs: Sequence[fx.Node]) -> tuple[fx.Node, ...]:
+    """The operators of a graph that some outputs need, in order."""
+    needed: set[fx.Node] = set()
+    left = list(outputs)
+    while left:
+        node = left.pop()
+        if node not in needed:
+            needed.add(node)
+            left += node.all_input_nodes
+    return tuple(sorted(node for node in needed if node.op == "call_function"))
+
+
+def _count(node: fx.Node) -> int | None:
+    """How many tensors an operator returns; None where it is one and no tuple of one."""
+    value = node.meta["val"]
+    return len(value) if isinstance(value, tuple | list) else None
+
+
+def _like(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same shape, strides and type, with any data or none."""
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+
+
+def _replaced(
+    program: ExportedProgram, parts: Mapping[Any, _Part], table: Table, mode: Any
+) -> ExportedProgram:
+    """The program with each operator that is broken down replaced by what its kind becomes.
+
+    ``mode`` is that of the program's tensors without data.
+    """
+    graph = fx.Graph()
+    places: dict[fx.Node, Any] = {}
+    for node in program.graph.nodes:
+        if _breaks_down(node, table):
+            tensors = [places[tensor] for tensor in _tensors(node)]
+            places[node] = parts[_kind(node)].put(graph, tensors, mode)
+        elif node.target is operator.getitem and isinstance(places[node.args[0]], tuple):
+            places[node] = places[node.args[0]][node.args[1]]
+        else:
+            places[node] = graph.node_copy(node, places.__getitem__)
+            if node.op == "placeholder":
+                places[node].name = node.name  # also one that Python has taken, such as "input"
+    graph.eliminate_dead_code()
+    signature = copy.deepcopy(program.graph_signature)
+    _rename(signature.output_specs, graph.output_node().args[0])
+    return ExportedProgram(
+        program.graph_module,
+        graph,
+        signature,
+        program.state_dict,
+        program.range_constraints,
+        program.module_call_graph,
+        program.example_inputs,
+        program.constants,
+        verifiers=program.verifiers,
+    )
+
+
+def _rename(specs: Iterable[Any], outputs: Iterable[Any]) -> None:
+    """Let a signature name what is returned."""
+    for spec, output in zip(specs, outputs, strict=True):
+        if isinstance(output, fx.Node):
+            spec.arg.name = output.name

@@ -1,0 +1,1 @@
+"""JOIN KERNELS: many scheduled kernels as the rTasks of one persistent kernel."""

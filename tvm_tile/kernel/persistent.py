@@ -1,0 +1,190 @@
+"""From an execution plan to the persistent kernel and the tables that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvm_tile.device.device import Device
+from tvm_tile.errors import BuildError
+from tvm_tile.kernel.assemble import Layout, Parameter, Part, assemble
+from tvm_tile.kernel.body import Body, lower_body
+from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
+from tvm_tile.plan.records import Table, Task, make_table
+
+_LEAST_SHARED = 16  # bytes: a pool is never empty
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A way to run a rOperator.
+
+    Attributes:
+        body: what a rTask does.
+        load: what fills its resident part, where it has one.
+        load_arguments: of its arguments, the positions of those that ``load`` is given.
+        run_arguments: the positions of those that ``body`` is given.
+    """
+
+    body: Body
+    run_arguments: tuple[int, ...]
+    load: Body | None = None
+    load_arguments: tuple[int, ...] = ()
+
+
+class Way:
+    """A way to run a function's kernel, lowered when it is asked for.
+
+    Args:
+        device: to lower for.
+        run: what a rTask does.
+        given: of the function's arguments, the positions of those that ``run`` is given.
+        load: what fills its resident part, where it has one.
+        kept: the positions of those that ``load`` is given.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        run: tirx.PrimFunc,
+        given: tuple[int, ...],
+        load: tirx.PrimFunc | None = None,
+        kept: tuple[int, ...] = (),
+    ) -> None:
+        self._device = device
+        self._run = run
+        self._load = load
+        self._given = given
+        self.kept = kept
+        self._kernel: Kernel | None = None
+
+    def lowered(self) -> Kernel:
+        """Itself, as statements.
+
+        Raises:
+            BuildError: it cannot be part of a persistent kernel.
+        """
+        if self._kernel is None:
+            load = None if self._load is None else lower_body(self._load, self._device)
+            body = lower_body(self._run, self._device)
+            self._kernel = Kernel(body, self._given, load, self.kept)
+        return self._kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A rOperator with its arguments.
+
+    Attributes:
+        ways: one for each of its choices.
+        arguments: each as (tensor of the persistent kernel, bytes from its start).
+    """
+
+    ways: tuple[Way, ...]
+    arguments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Those of all persistent kernels lie in one tensor.
+
+    Attributes:
+        first: of this kernel's.
+        total: of all kernels.
+    """
+
+    first: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """A persistent kernel.
+
+    Attributes:
+        func: its parameters are those of :func:`~tvm_tile.kernel.assemble.assemble`.
+        table: its records and queues.
+    """
+
+    func: tirx.PrimFunc
+    table: Table
+
+
+def make_persistent(
+    name: str,
+    operators: tuple[ROperator, ...],
+    plan: ExecutionPlan,
+    bound: Sequence[Bound],
+    inputs: tuple[Parameter, ...],
+    outputs: tuple[Parameter, ...],
+    counters: Counters,
+) -> Persistent:
+    """Write the kernel of a plan.
+
+    Args:
+        name: of the function.
+        operators: what was planned.
+        plan: for them.
+        bound: of each operator, its kernels and arguments.
+        inputs: tensors that the kernel reads; arguments count them first.
+        outputs: tensors that it writes, the workspace last.
+        counters: that it uses.
+    """
+    parts: list[Part] = []
+    numbers: dict[tuple[int, int, int, bool], int] = {}
+
+    def number(operator: int, *, loads: bool) -> int:
+        choice, copies = plan.chosen[operator], plan.copies[operator]
+        key = (operators[operator].body, choice, copies, loads)
+        if key not in numbers:
+            kernel = bound[operator].ways[choice].lowered()
+            body = kernel.load if loads else kernel.body
+            assert body is not None
+            _check_shared(body, operators[operator], choice)
+            numbers[key] = len(parts)
+            parts.append(Part(body, copies))
+        return numbers[key]
+
+    tasks = []
+    for operator, own in enumerate(bound):
+        kernel = own.ways[plan.chosen[operator]].lowered()
+        stays = plan.residents[operator]
+        tasks.append(
+            Task(
+                number(operator, loads=False),
+                number(operator, loads=True) if stays else None,
+                tuple(own.arguments[n] for n in kernel.run_arguments),
+                tuple(own.arguments[n] for n in kernel.load_arguments) if stays else (),
+            )
+        )
+    table = make_table(operators, plan, tasks, counters.first)
+    layout = Layout(
+        plan.num_veus,
+        plan.block_size,
+        plan.veus_per_processor,
+        inputs,
+        outputs,
+        table.words.shape[1],
+        table.words.shape[0],
+        counters.total,
+        max(_LEAST_SHARED, plan.shared_bytes),
+    )
+    return Persistent(assemble(name, parts, layout), table)
+
+
+def _check_shared(body: Body, operator: ROperator, choice: int) -> None:
+    """A body must not need more shared memory than was planned for it.
+
+    Raises:
+        BuildError: it does.
+    """
+    planned = operator.choices[choice]
+    if body.scratch_bytes > planned.shared_bytes or body.resident_bytes > planned.resident_bytes:
+        raise BuildError(
+            f"{operator.name} was planned with {planned.shared_bytes} bytes of shared memory, and "
+            f"{planned.resident_bytes} that stay",
+            f"{body.scratch_bytes} and {body.resident_bytes} bytes",
+            "report it: its rule predicts too little",
+        )

@@ -1,0 +1,336 @@
+"""Put kernels that are too small to fill the device into persistent kernels (Rammer)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_tile import compat
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.errors import BuildError
+from tvm_tile.kernel.persistent import Counters, Way
+from tvm_tile.passes.merge_calls import merge
+from tvm_tile.passes.reorder_calls import reordered
+from tvm_tile.passes.schedule_tiles import PREDICTED
+from tvm_tile.passes.task_graph import Node, Place, TaskGraph, read_block
+from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
+from tvm_tile.plan.groups import partition
+from tvm_tile.plan.records import count_counters
+from tvm_tile.plan.warm import warm_seconds
+from tvm_tile.schedule.rule import Scheduled
+
+_INEFFICIENCY = 3.0  # what a kernel keeps its multiprocessor busy, over the roofline
+_USUAL_REGISTERS = 64  # of a thread, where nothing is known
+_ALIGNMENT = 128  # bytes, of what lies in shared memory
+_LAUNCH = 0.9e-6  # seconds of a kernel before its first instruction and behind its last
+_SHORTEST = 0.4e-6  # seconds of a block: a load, a store
+# Beside others a block is slower than as a kernel: its code and its operands are in no first-level
+# cache, and it shares its multiprocessor. Fitted to eleven persistent kernels of NASNet, ResNeXt.
+_SLOWER = 1.6
+_COLD_START = 0.6e-6  # seconds
+_SUMS = 2.3  # what sums from shared memory take, over the arithmetic's peak
+_LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
+# What lowering raises for a kernel that cannot be part of another.
+_UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One schedule of a function that is one kernel.
+
+    Attributes:
+        scheduled: what the rule wrote, memory between its kernels lifted.
+        seconds: predicted amid a model, launch included.
+        registers: of a thread; ``None`` where not known.
+    """
+
+    scheduled: Scheduled
+    seconds: float
+    registers: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about a function.
+
+    Attributes:
+        variants: ranked; the first is the one that is launched where it stays apart. None, where
+            it is several kernels or its time is not known.
+        flops: floating-point operations.
+        traffic: bytes that it reads and writes.
+        slices: of each output, which contiguous part of which argument it is, where it only copies.
+    """
+
+    variants: tuple[Variant, ...]
+    flops: float
+    traffic: float
+    slices: tuple[tuple[int, int] | None, ...] = ()
+
+
+FactsOf = Callable[[str], Facts | None]
+"""By the name of a function of the module; ``None`` for one that stays apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coscheduled:
+    """What became one kernel.
+
+    Attributes:
+        name: of the function.
+        operators: what was planned.
+        plan: for them.
+        apart_seconds: predicted, as launches of their own.
+    """
+
+    name: str
+    operators: tuple[ROperator, ...]
+    plan: ExecutionPlan
+    apart_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A call that stays a launch of its own.
+
+    Attributes:
+        function: that it calls.
+        reason: why.
+    """
+
+    function: str
+    reason: str
+
+
+@tvm.transform.module_pass(opt_level=0, name="CoscheduleTasks")
+class CoscheduleTasks:
+    """Many kernels become the rTasks of a persistent one, where the model predicts less time.
+
+    before: ``a = call_tir(f, (x,)); b = call_tir(g, (x,)); c = call_tir(h, (a, b))``
+    after:  ``t = call_tir(coscheduled, (x, constants, records, queues)); c = t[0]``
+
+    Only calls within a dataflow block, which have no side effects, are moved; none is moved over
+    anything that it depends on. Values that nothing else reads lie in a workspace that belongs to
+    the kernel: memory planning gives it a place like any other tensor.
+
+    Args:
+        device: that the kernels are for.
+        facts: about the functions of the module; by default what ScheduleTiles has left in their
+            attributes, with registers unknown. Workspaces must be lifted (LiftWorkspaces).
+        record: is given each persistent kernel.
+        refused: name of a persistent kernel that must not be -> why (it did not build, say); its
+            functions stay apart.
+        left: is given each call that stays apart.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        facts: FactsOf | None = None,
+        record: Callable[[Coscheduled], None] | None = None,
+        refused: Mapping[str, str] | None = None,
+        left: Callable[[Apart], None] | None = None,
+    ) -> None:
+        self._device = device
+        self._facts = facts
+        self._record = record or (lambda _: None)
+        self._refused = refused or {}
+        self._left = left or (lambda _: None)
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        if not self._device.supports_grid_barrier:
+            return mod
+        result = mod.clone()
+        facts = self._facts or (lambda name: _predicted(mod[name]))
+        functions = _Functions(facts, self._device)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
+                blocks = [
+                    self._rewritten(block, f"{var.name_hint}.{number}", functions, result)
+                    for number, block in enumerate(func.body.blocks)
+                ]
+                body = relax.SeqExpr(blocks, func.body.body)
+                relax.expr._update_type(body, func.body.ty)
+                result[var] = relax.Function(
+                    func.params, body, func.ret_ty, func.is_pure, func.attrs
+                )
+        return result
+
+    def _rewritten(
+        self, block: Any, place: str, functions: _Functions, result: tvm.IRModule
+    ) -> Any:
+        """The block at ``place`` with its groups merged; their kernels go to ``result``."""
+        if not isinstance(block, relax.DataflowBlock):
+            return block
+        graph = read_block(block, functions.slices)
+        operators = tuple(functions.operator(node, graph) for node in graph.nodes)
+        allowed = tuple(bool(operator.choices) for operator in operators)
+        taken = []
+        for group in partition(operators, self._device, allowed):
+            name = f"coscheduled_{_digest(place, graph, group)}"
+            if group.plan is None or name in self._refused:
+                self._leave(group, graph, self._refused.get(name, group.reason))
+            else:
+                own = tuple(operators[n] for n in group.operators)
+                taken.append((group, Coscheduled(name, own, group.plan, group.apart_seconds)))
+        if not taken:
+            return block
+        counts = [count_counters(made.operators, made.plan) for _, made in taken]
+        firsts = accumulate(counts, initial=0)
+        merged = []
+        for (group, made), first in zip(taken, firsts, strict=False):
+            counters = Counters(first, sum(counts))
+            try:
+                merged.append(merge(made.name, graph, group, operators, functions.ways, counters))
+                self._record(made)
+            except _UNFIT as error:
+                self._leave(group, graph, f"its persistent kernel cannot be written: {error}")
+        return reordered(block, graph, merged, sum(counts), result) if merged else block
+
+    def _leave(self, group: Group, graph: TaskGraph, reason: str) -> None:
+        """Tell of the calls of a group; what else it has is no kernel."""
+        for number in group.operators:
+            if function := graph.nodes[number].function:
+                self._left(Apart(function, reason))
+
+
+def _predicted(func: Any) -> Facts | None:
+    """What ScheduleTiles has left with a function, if it was scheduled by a rule of ours."""
+    found = (func.attrs or {}).get(PREDICTED)
+    if found is None:
+        return None
+    rule, seconds = str(found["rule"]), float(found["seconds"])
+    size = int(found["grid"]), int(found["block"])
+    scheduled = Scheduled(func, rule, str(found["tile"]), *size, seconds)
+    variant = Variant(scheduled, warm_seconds(rule, seconds), None)
+    return Facts((variant,), float(found["flops"]), float(found["traffic"]))
+
+
+class _Functions:
+    """What there is to know about each PrimFunc of a module, found out once."""
+
+    def __init__(self, facts: FactsOf, device: Device) -> None:
+        self._device = device
+        self._facts = facts
+        self._known: dict[str, tuple[tuple[Way, ...], tuple[Choice, ...], float]] = {}
+        self._bodies: dict[Any, int] = {}
+
+    def slices(self, name: str) -> tuple[tuple[int, int] | None, ...]:
+        """Of each output of a function, which contiguous part of an argument it is."""
+        facts = self._facts(name)
+        return () if facts is None else facts.slices
+
+    def operator(self, node: Node, graph: TaskGraph) -> ROperator:
+        """A node as it is planned; without choices, if it must stay apart."""
+        name = node.function or str(node.binding.var.name)
+        if node.function and node.function not in self._known:
+            self._known[node.function] = self._find(node.function)
+        ways, choices, seconds = self._known.get(node.function, ((), (), 0.0))
+        body = self._bodies.setdefault(name, len(self._bodies))
+        weights = None
+        kept = next((way.kept for way in ways if way.kept), ())
+        if kept:
+            key = (name, *(_identity(node.arguments[n]) for n in kept))
+            weights = self._bodies.setdefault(key, len(self._bodies))
+        return ROperator(name, choices, node.reads, node.outputs, seconds, weights, body)
+
+    def ways(self, name: str) -> tuple[Way, ...]:
+        """Those of a function, one a choice."""
+        return self._known[name][0]
+
+    def _find(self, name: str) -> tuple[tuple[Way, ...], tuple[Choice, ...], float]:
+        facts = self._facts(name)
+        if facts is None or not facts.variants:
+            return (), (), 0.0
+        found = [pair for v in facts.variants for pair in _ways(v, facts, self._device)]
+        ways, choices = tuple(way for way, _ in found), tuple(choice for _, choice in found)
+        return ways, choices, facts.variants[0].seconds
+
+
+def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Choice]]:
+    """A schedule as something that a vEU can run, without and with its weights in place."""
+    scheduled = variant.scheduled
+    places = tuple(range(len(scheduled.func.params)))
+    way = Way(device, scheduled.func, places)
+    if variant is facts.variants[0]:
+        # The one that is there anyhow is looked at; rules that write others predict them well.
+        try:
+            body = way.lowered().body
+        except _UNFIT:
+            return []
+        shared, waits = body.scratch_bytes, body.waits
+    else:
+        shared, waits = -(-scheduled.shared_bytes // _ALIGNMENT) * _ALIGNMENT, True
+    choice = Choice(
+        scheduled.grid,
+        scheduled.block,
+        shared,
+        variant.registers or _USUAL_REGISTERS,
+        _block_seconds(variant, shared, device),
+        _busy_seconds(variant, facts, device),
+        0,
+        waits,
+    )
+    resident = scheduled.resident
+    if resident is None:
+        return [(way, choice)]
+    names = [str(p.name) for p in scheduled.func.params]
+    run, kept = (
+        tuple(names.index(str(p.name)) for p in f.params) for f in (resident.run, resident.load)
+    )
+    processors = device.multi_processor_count
+    reading = resident.bytes / (device.memory(MemoryLevel.SHARED).bandwidth / processors)
+    adding = _SUMS * facts.flops / scheduled.grid / (device.flops("float32") / processors)
+    reading = max(reading, adding)
+    stays = replace(
+        choice,
+        block_seconds=_LATENCY + reading,
+        busy_seconds=reading,
+        resident_bytes=-(-resident.bytes // _ALIGNMENT) * _ALIGNMENT,
+    )
+    return [(way, choice), (Way(device, resident.run, run, resident.load, kept), stays)]
+
+
+def _block_seconds(variant: Variant, shared: int, device: Device) -> float:
+    """One block, from its first instruction to its last."""
+    scheduled, processors = variant.scheduled, device.multi_processor_count
+    warps = -(-scheduled.block // device.warp_size)
+    registers = variant.registers or _USUAL_REGISTERS
+    fits = min(
+        device.max_threads_per_multi_processor // device.warp_size // warps,
+        device.registers_per_multi_processor // (registers * warps * device.warp_size),
+        device.shared_memory_per_multi_processor // max(1, shared),
+    )
+    turns = -(-scheduled.grid // (processors * max(1, fits)))
+    seconds = max(_SHORTEST, variant.seconds - _LAUNCH) / turns
+    # Cells were measured where they run: inside.
+    return seconds if scheduled.rule == "gates" else _SLOWER * seconds + _COLD_START
+
+
+def _busy_seconds(variant: Variant, facts: Facts, device: Device) -> float:
+    """What a block takes of its multiprocessor's throughput."""
+    work = max(facts.flops / device.flops("float32"), facts.traffic / device.l2_bandwidth)
+    share = device.multi_processor_count / variant.scheduled.grid
+    return min(work * _INEFFICIENCY * share, variant.seconds)
+
+
+def _identity(argument: Any) -> Any:
+    """What constants are known by: equal for those that lie in the same memory."""
+    if isinstance(argument, Place):
+        return argument
+    return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
+
+
+def _digest(place: str, graph: TaskGraph, group: Group) -> str:
+    """A name for what a group of a block computes and how, the same in the next compilation."""
+    names = [graph.nodes[number].function for number in group.operators]
+    return hashlib.sha256(repr((place, group.operators, names, group.plan)).encode()).hexdigest()[
+        :16
+    ]

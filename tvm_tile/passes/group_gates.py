@@ -1,0 +1,240 @@
+"""Make one function of each recurrent cell, and of other products that meet element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from tvm_tile.device.device import Device
+from tvm_tile.passes.first_choices import FirstChoices, content_of
+from tvm_tile.passes.fuse_tiles import Predict
+from tvm_tile.passes.gate_operators import Statement, read_statements
+from tvm_tile.passes.one_function import joined_name, one_function
+from tvm_tile.passes.read_transposed import product_of
+from tvm_tile.schedule import UP_TO_GATES
+from tvm_tile.tile.gate_groups import Node, Role, group_gates, order_units
+
+
+@tvm.transform.module_pass(opt_level=0, name="GroupGates")
+class GroupGates:
+    """Join products of few rows with the element-wise operators and splits behind them.
+
+    before: ``s = split(matmul(x, w) + matmul(h, r) + b, 4); c2 = f(s, c); h2 = g(s, c2)``
+    after:  ``h2, c2 = call_tir(cell, (x, w', h, r', b, c))`` with transposed constants ``w', r'``
+
+    This comes before operators become loops: of the thousand cells of an unrolled model, which are
+    calls of one function or two, only these are then legalized. A group stays as it is where the
+    rule for it (:mod:`tvm_tile.schedule.gates`) does not take its function, or where its products
+    alone are predicted to take less time.
+
+    Args:
+        device: that the kernels are for.
+        predict: schedules functions; shared with whoever schedules them afterwards.
+        refused: why functions must not be made of others, by
+            :func:`~tvm_tile.passes.first_choices.content_of` them.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        predict: Predict | None = None,
+        refused: Mapping[Any, str] | None = None,
+    ) -> None:
+        self.device = device
+        self._predict = predict or FirstChoices(device)
+        self._refused = refused or {}
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                mod = _Grouping(mod, self).rewritten(mod, var)
+        return mod
+
+    def takes(self, func: tirx.PrimFunc, statements: Sequence[Statement]) -> bool:
+        """Whether one kernel is faster than the products alone, and than what splits their sums."""
+        together = self._predict(func, UP_TO_GATES)
+        if together is None or together.rule != "gates" or content_of(func) in self._refused:
+            return False
+        apart = 0.0
+        for statement in statements:
+            if statement.role is Role.PRODUCT:
+                alone = self._predict(_alone(statement), None)
+                apart += alone.seconds if alone is not None else together.seconds
+        parts = any(statement.role is Role.PART for statement in statements)
+        return together.seconds < apart + parts * self.device.launch_latency
+
+
+class _Grouping:
+    """One function of a module, and the functions made of its groups."""
+
+    def __init__(self, mod: tvm.IRModule, options: GroupGates) -> None:
+        self._builder = relax.BlockBuilder(mod)
+        self._options = options
+        self._known: dict[Any, Any] = {}  # a group's wiring -> its function, if it has one
+        self._turned: dict[Any, Any] = {}  # weights -> the same, transposed
+
+    def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
+        """``mod`` with the groups of the function at ``var`` joined."""
+        func = mod[var]
+        blocks = [
+            self._joined(block) if isinstance(block, relax.DataflowBlock) else block
+            for block in func.body.blocks
+        ]
+        if all(new.same_as(old) for new, old in zip(blocks, func.body.blocks, strict=True)):
+            return mod
+        body = self._builder.normalize(relax.SeqExpr(blocks, func.body.body))
+        new = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+        self._builder.update_func(var, new)
+        return self._builder.get()
+
+    def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+        statements = read_statements(block)
+        nodes = [Node(statement.role, statement.operands) for statement in statements]
+        calls: dict[tuple[int, ...], list[relax.Binding]] = {}
+        for group in group_gates(nodes):
+            bindings = self._call([statements[n] for n in group], group, statements)
+            if bindings:
+                calls[group] = bindings
+        if not calls:
+            return block
+        bindings = []
+        for unit in order_units(nodes, list(calls)):
+            bindings += calls[unit] if unit in calls else statements[unit[0]].bindings
+        return relax.DataflowBlock(bindings)
+
+    def _call(
+        self,
+        members: Sequence[Statement],
+        group: tuple[int, ...],
+        statements: Sequence[Statement],
+    ) -> list[relax.Binding]:
+        """A call of a group's function, and names for what it makes; none where it has none."""
+        inside = set(group)
+        outputs = [
+            binding.var
+            for statement in members
+            for binding in statement.bindings
+            if not isinstance(binding.var, relax.DataflowVar)
+            or any(reader not in inside for reader in statement.readers[binding.var])
+        ]
+        if not all(isinstance(output.ty, relax.TensorType) for output in outputs):
+            return []
+        wired = _Wired(members, outputs, self._turned)
+        if wired.key not in self._known:
+            func = wired.function()
+            taken = func is not None and self._options.takes(func, members)
+            name = joined_name(["gates"])
+            self._known[wired.key] = self._builder.add_func(func, name) if taken else None
+        var = self._known[wired.key]
+        if var is None:
+            return []
+        kinds = [output.ty for output in outputs]
+        made = relax.call_tir(var, wired.outer, kinds if len(kinds) > 1 else kinds[0])
+        made = self._builder.normalize(made)
+        if len(outputs) == 1:
+            return [relax.VarBinding(outputs[0], made)]
+        whole = relax.DataflowVar("cell", made.ty)
+        fields = [self._builder.normalize(relax.TupleGetItem(whole, n)) for n in range(len(kinds))]
+        named = [relax.VarBinding(o, field) for o, field in zip(outputs, fields, strict=True)]
+        return [relax.VarBinding(whole, made), *named]
+
+
+class _Wired:
+    """A group's statements as a function of what they take.
+
+    Attributes:
+        outer: what the function is given: values and constants, weights transposed.
+        key: equal for groups that compute the same.
+    """
+
+    def __init__(
+        self, members: Sequence[Statement], outputs: Sequence[Any], turned: dict[Any, Any]
+    ) -> None:
+        self._members, self._outputs = members, outputs
+        self.outer: list[Any] = []
+        self._inner: list[Any] = []
+        self._turned = turned
+        self._places: dict[Any, tuple[str, int]] = {}  # value -> which one of what
+        described = []
+        made = 0
+        for statement in members:
+            for number, binding in enumerate(statement.bindings):
+                is_product = statement.role is Role.PRODUCT
+                operands = [self._operand(o, is_product) for o in statement.reads(number)]
+                described.append((statement.described(number), tuple(operands)))
+                self._places[binding.var] = ("made", made)
+                made += 1
+        kinds = tuple((tuple(map(int, o.ty.shape)), str(o.ty.dtype)) for o in self.outer)
+        self.key = tuple(described), kinds, tuple(self._places[output] for output in outputs)
+
+    def _operand(self, value: Any, of_product: bool) -> tuple[str, Any]:
+        """Which value it is: of those made, or of those given; or the scalar itself."""
+        if isinstance(value, tvm.ir.Constant) and value.ty.ndim == 0:
+            return str(value.ty.dtype), value.value.numpy().item()
+        key = (value, True) if of_product and isinstance(value, tvm.ir.Constant) else value
+        if key not in self._places:
+            self._places[key] = ("given", len(self.outer))
+            self.outer.append(self._transposed(value) if key is not value else value)
+        return self._places[key]
+
+    def _transposed(self, weights: Any) -> Any:
+        if weights not in self._turned:
+            array = np.ascontiguousarray(weights.value.numpy().T)
+            self._turned[weights] = relax.const(array, str(weights.ty.dtype))
+        return self._turned[weights]
+
+    def function(self) -> tirx.PrimFunc | None:
+        """As one TensorIR function, unscheduled; ``None`` where an operator has no loops."""
+        builder = relax.BlockBuilder()
+        params = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(self.outer)]
+        made: list[Any] = []
+
+        def inner(value: Any, of_product: bool) -> Any:
+            if isinstance(value, tvm.ir.Constant) and value.ty.ndim == 0:
+                return value
+            key = (value, True) if of_product and isinstance(value, tvm.ir.Constant) else value
+            kind, number = self._places.get(key, ("", 0))
+            return {"made": made, "given": params}[kind][number] if kind else value
+
+        with builder.function("joined", params, private=True):
+            with builder.dataflow():
+                for statement in self._members:
+                    for number, binding in enumerate(statement.bindings):
+                        is_product = statement.role is Role.PRODUCT
+                        operands = [inner(o, is_product) for o in statement.reads(number)]
+                        if is_product:
+                            call = builder.call_te(
+                                _by_rows(str(binding.var.ty.dtype)),
+                                *operands,
+                                primfunc_name_hint="matmul",
+                            )
+                        else:
+                            call = statement.again(number, operands)
+                        made.append(builder.emit(call))
+                outputs = [made[self._places[output][1]] for output in self._outputs]
+                whole = relax.Tuple(outputs) if len(outputs) > 1 else outputs[0]
+                output = builder.emit_output(whole)
+            builder.emit_func_output(output)
+        legalized = relax.transform.LegalizeOps()(builder.get())
+        return one_function(legalized, "joined")
+
+
+def _by_rows(dtype: str) -> Any:
+    return lambda x, w: product_of(x, w, [False, True], dtype)
+
+
+def _alone(statement: Statement) -> tirx.PrimFunc:
+    """A product as a function of its own, as it is without a group."""
+    builder = relax.BlockBuilder()
+    call = statement.bindings[0].value
+    params = [relax.Var(f"p{number}", operand.ty) for number, operand in enumerate(call.args)]
+    with builder.function("joined", params, private=True):
+        with builder.dataflow():
+            output = builder.emit_output(relax.Call(call.op, params, call.attrs))
+        builder.emit_func_output(output)
+    return one_function(relax.transform.LegalizeOps()(builder.get()), "joined")

@@ -1,0 +1,116 @@
+"""What co-scheduling asks about the functions of a module that has been scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+from tvm import tirx
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
+from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.kernel.body import with_numbered_params
+from tvm_tile.passes.coschedule_tasks import Facts, Variant
+from tvm_tile.passes.task_graph import contiguous_parts
+from tvm_tile.plan.report import KernelReport
+from tvm_tile.plan.warm import warm_seconds
+from tvm_tile.schedule import Scheduled, Task, candidates
+from tvm_tile.schedule.statements import find_obstacle
+
+# Rules whose tiles range from one block for all to a block for each output.
+_ADAPTABLE = ("gates",)
+# Rules whose kernels are not cut into rTasks: their times inside one are not known.
+_TENSOR_CORES = ("wgmma", "mma", "chain", "halo")
+_NARROW = ("float16", "bfloat16", "float8")
+_EXAMINED = 200  # candidates
+_SIDE_BY_SIDE = 16  # functions, at most, between which the device is shared out
+
+
+class KernelFacts:
+    """Facts about each function, found when they are first asked for.
+
+    Args:
+        device: that the module is scheduled for.
+        fused: the module before it was scheduled.
+        scheduled: the module, with workspaces lifted.
+        reports: of its kernels.
+        registers: name of a function -> registers of a thread, of each of its kernels, where they
+            are known.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        fused: tvm.IRModule,
+        scheduled: tvm.IRModule,
+        reports: Sequence[KernelReport],
+        registers: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        self._device = device
+        self._fused = fused
+        self._scheduled = scheduled
+        self._reports = {report.name: report for report in reports}
+        self._registers = registers
+        self._known: dict[str, Facts | None] = {}
+
+    def __call__(self, name: str) -> Facts | None:
+        """Its type is :data:`~tvm_tile.passes.coschedule_tasks.FactsOf`."""
+        if name not in self._known:
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    def _find(self, name: str) -> Facts | None:
+        original = self._fused[name] if name in self._reports else None
+        graph = None if original is None or find_obstacle(original) else extract(original)
+        if graph is None:
+            return None
+        slices = _slices(original)
+        return Facts(self._variants(name, original, graph), graph.flops, graph.traffic, slices)
+
+    def _variants(
+        self, name: str, original: tirx.PrimFunc, graph: TileGraph
+    ) -> tuple[Variant, ...]:
+        report, registers = self._reports[name], self._registers.get(name, ())
+        # Of what no rule of ours wrote, the time is not known.
+        if report.fallback or report.rank or len(registers) != 1:
+            return ()
+        if report.rule in _TENSOR_CORES or any(_is_narrow(p) for p in original.params):
+            return ()
+        func = self._scheduled[name]
+        first = Scheduled(func, report.rule, report.tile, report.grid, report.block, report.seconds)
+        own = Variant(first, warm_seconds(report.rule, report.seconds), registers[0])
+        return (own, *(self._others(original, graph) if report.rule in _ADAPTABLE else ()))
+
+    def _others(self, original: tirx.PrimFunc, graph: TileGraph) -> tuple[Variant, ...]:
+        """Schedules with fewer blocks: the fastest for each number of functions side by side."""
+        task = Task(original.without_attr("global_symbol"), graph, self._device)
+        found = candidates(task, _EXAMINED)
+        blocks = sorted({item.grid for item in found})
+        kept = {
+            max((n for n in blocks if n <= self._device.multi_processor_count // count), default=0)
+            for count in range(1, _SIDE_BY_SIDE + 1)
+        }
+        fastest: dict[int, Scheduled] = {}
+        for item in found:
+            if item.grid in kept:
+                fastest.setdefault(item.grid, item)
+        return tuple(
+            Variant(item, warm_seconds(item.rule, item.seconds), item.registers)
+            for item in fastest.values()
+        )
+
+
+def _is_narrow(param: tirx.Var) -> bool:
+    """Whether it has floating-point elements that no persistent kernel was measured with."""
+    return str(param.ty.dtype).startswith(_NARROW)
+
+
+def _slices(func: tirx.PrimFunc) -> tuple[tuple[int, int] | None, ...]:
+    numbered = with_numbered_params(func)
+    graph = extract(numbered)
+    assert graph is not None  # only names differ
+    written = {operator.write.tensor.name for operator in graph.operators}
+    names = [str(param.name) for param in numbered.params]
+    inputs = [name for name in names if name not in written]
+    return contiguous_parts(graph, inputs, names[len(inputs) :])

@@ -1,0 +1,62 @@
+"""A Relax function of kernels' calls as one unscheduled TensorIR function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from tvm_tile.passes.op_pattern import OpPattern, with_pattern
+
+_PREFIX = "joined_"
+
+
+def one_function(mod: tvm.IRModule, name: str) -> tirx.PrimFunc:
+    """The function ``name`` of a module, which calls kernels only: stock FuseTIR merges them.
+
+    Returns:
+        A function without a symbol, which TVM's fusion leaves as it is.
+    """
+    var = mod.get_global_var(name)
+    whole = mod.clone()
+    whole[var] = mod[var].with_attr("Primitive", True)
+    builder = relax.BlockBuilder(whole)
+    params = [relax.Var(f"x{n}", param.ty) for n, param in enumerate(mod[var].params)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(relax.Call(var, params))
+        builder.emit_func_output(output)
+    merged = relax.transform.FuseTIR()(builder.get())[name]
+    named = _with_own_names(merged.without_attr("global_symbol"))
+    return with_pattern(named, OpPattern.OPAQUE)
+
+
+def _with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func``, no two of whose buffers have one name: a tensor is known by its name."""
+    names: set[str] = {str(param.name) for param in func.params}
+    renamed: list[tuple[Any, Any]] = []
+    for buffer in func.body.block.alloc_buffers:
+        name = str(buffer.name)
+        while name in names:
+            name += "_"
+        names.add(name)
+        if name != str(buffer.name):
+            renamed.append((buffer, tirx.Var(name, buffer.ty)))
+
+    def variable(var: Any) -> Any:
+        return next((new for old, new in renamed if var.same_as(old)), var)
+
+    body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def joined_name(names: list[str]) -> str:
+    """What several functions are called that became one."""
+    return _PREFIX + "_".join(name.removeprefix("fused_") for name in names)
+
+
+def is_joined(name: str) -> bool:
+    """Whether a function of this name is several that became one."""
+    return name.startswith(_PREFIX)

@@ -1,0 +1,253 @@
+"""A dataflow block as rOperators: who makes which value, and where values are views of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+
+from tvm_tile.graph.tile_graph import Access, Operator, TileGraph
+from tvm_tile.passes.rewriter import is_call_tir
+
+Slices = Callable[[str], tuple[tuple[int, int] | None, ...]]
+"""Of each output of a function, by its name, the position of the argument that it is a contiguous
+part of, and how many bytes from its start; ``None`` where it is no such part."""
+
+_ALIGNMENT = 16  # bytes: kernels load and store vectors of so many
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor is.
+
+    Attributes:
+        value: the number of the memory that it is in.
+        offset: bytes from its start.
+    """
+
+    value: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A binding of a dataflow block that is no view.
+
+    Attributes:
+        binding: itself.
+        function: name of the PrimFunc it calls; empty for anything else.
+        arguments: what that is given: a place, or a constant.
+        reads: numbers of the values that it reads.
+        outputs: numbers of the values that it makes.
+    """
+
+    binding: Any
+    function: str
+    arguments: tuple[Place | GenericConst, ...]
+    reads: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A binding whose value lies in another's memory, or would, if those who read it knew.
+
+    Attributes:
+        binding: itself.
+        reads: the value.
+        is_free: whether the virtual machine makes it without a kernel.
+    """
+
+    binding: Any
+    reads: tuple[int, ...]
+    is_free: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGraph:
+    """A dataflow block.
+
+    Attributes:
+        nodes: in program order.
+        views: in program order.
+        given: numbers of the values from outside -> the expression.
+        makers: of each value that a node makes, the node and which of its outputs.
+        kinds: the type of each value.
+        items: variables that stand for exactly a value that a node makes, each with its binding
+            (``x = tuple[i]``) or None where it is the node's own.
+        used_later: values that are used behind the block.
+    """
+
+    nodes: tuple[Node, ...]
+    views: tuple[View, ...]
+    given: Mapping[int, Any]
+    makers: Mapping[int, tuple[int, int]]
+    kinds: Mapping[int, Any]
+    items: Mapping[int, tuple[Any, ...]]
+    used_later: frozenset[int]
+
+
+def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:
+    """The graph of a block.
+
+    Args:
+        block: whose calls are ``call_tir``, where they are kernels.
+        slices: about the functions that it calls.
+    """
+    return _Reader(slices).read(block)
+
+
+class _Reader:
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+        self._nodes: list[Node] = []
+        self._views: list[View] = []
+        self._places: dict[Any, tuple[Place, ...]] = {}  # of a variable, each field's
+        self._given: dict[int, Any] = {}
+        self._makers: dict[int, tuple[int, int]] = {}
+        self._kinds: dict[int, Any] = {}
+        self._items: dict[int, list[Any]] = {}
+        self._later: set[int] = set()
+        self._count = 0
+
+    def read(self, block: relax.DataflowBlock) -> TaskGraph:
+        for binding in block.bindings:
+            self._bind(binding)
+            if not isinstance(binding.var, relax.DataflowVar):
+                self._later |= {place.value for place in self._places.get(binding.var, ())}
+        return TaskGraph(
+            tuple(self._nodes),
+            tuple(self._views),
+            self._given,
+            self._makers,
+            self._kinds,
+            {value: tuple(bindings) for value, bindings in self._items.items()},
+            frozenset(self._later),
+        )
+
+    def _bind(self, binding: Any) -> None:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._places:
+            place = self._places[value.tuple_value][value.index]
+            self._places[binding.var] = (place,)
+            self._views.append(View(binding, (place.value,), True))
+            return
+        if _is_reshape(value):
+            (place,) = self._of(value.args[0])
+            self._places[binding.var] = (place,)
+            self._views.append(View(binding, (place.value,), True))
+            return
+        if _is_kernel(value):
+            self._kernel(binding)
+            return
+        reads = self._values(relax.analysis.free_vars(value))
+        self._nodes.append(Node(binding, "", (), reads, self._make(binding.var)))
+
+    def _kernel(self, binding: Any) -> None:
+        call = binding.value
+        name = str(call.args[0].name_hint)
+        fields = list(call.args[1].fields)
+        arguments = tuple(f if isinstance(f, GenericConst) else self._of(f)[0] for f in fields)
+        parts = self._slices(name)
+        moved = [None if part is None else _part(arguments[part[0]], part[1]) for part in parts]
+        if moved and None not in moved:
+            self._places[binding.var] = tuple(place for place in moved if place is not None)
+            reads = tuple(dict.fromkeys(place.value for place in moved if place is not None))
+            self._views.append(View(binding, reads, False))
+            return
+        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Place)))
+        made = self._make(binding.var)
+        self._nodes.append(Node(binding, name, arguments, reads, made))
+
+    def _make(self, var: Any) -> tuple[int, ...]:
+        kinds = list(var.ty.fields) if isinstance(var.ty, relax.TupleType) else [var.ty]
+        made = tuple(range(self._count, self._count + len(kinds)))
+        self._count += len(kinds)
+        self._places[var] = tuple(Place(value, 0) for value in made)
+        for output, (value, kind) in enumerate(zip(made, kinds, strict=True)):
+            self._makers[value] = (len(self._nodes), output)
+            self._kinds[value] = kind
+        return made
+
+    def _of(self, expr: Any) -> tuple[Place, ...]:
+        if expr not in self._places:
+            self._given[self._count] = expr
+            self._kinds[self._count] = expr.ty
+            self._places[expr] = (Place(self._count, 0),)
+            self._count += 1
+        return self._places[expr]
+
+    def _values(self, variables: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(p.value for v in variables for p in self._of(v)))
+
+
+def _part(argument: Any, offset: int) -> Place | None:
+    if not isinstance(argument, Place) or (argument.offset + offset) % _ALIGNMENT:
+        return None
+    return Place(argument.value, argument.offset + offset)
+
+
+def _is_kernel(value: Any) -> bool:
+    if not is_call_tir(value) or len(value.args) != 2:
+        return False
+    return all(isinstance(field, GenericConst | relax.Var) for field in value.args[1].fields)
+
+
+def _is_reshape(value: Any) -> bool:
+    is_call = isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.reshape")
+    return is_call and isinstance(value.args[0], relax.Var)
+
+
+def contiguous_parts(
+    graph: TileGraph, inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[tuple[int, int] | None, ...]:
+    """Which contiguous part of which input each output of a function is, if it only copies.
+
+    Args:
+        graph: of the function.
+        inputs: names of the parameters that it reads.
+        outputs: of those that it writes.
+
+    Returns:
+        Of each output, the position among ``inputs`` and bytes from its start; ``None`` where it is
+        no such part.
+    """
+    parts: dict[str, tuple[int, int] | None] = {n: (i, 0) for i, n in enumerate(inputs)}
+    for operator in graph.operators:
+        parts[operator.write.tensor.name] = _copied_part(operator, parts)
+    return tuple(parts.get(name) for name in outputs)
+
+
+def _copied_part(
+    operator: Operator, parts: Mapping[str, tuple[int, int] | None]
+) -> tuple[int, int] | None:
+    if not operator.is_copy or operator.reduce_axes:
+        return None
+    (read,), write = operator.reads, operator.write
+    part = parts.get(read.tensor.name)
+    if part is None or read.tensor.dtype != write.tensor.dtype:
+        return None
+    if read.is_computed or not (_walks_forward(read) and _walks_forward(write)) or _start(write):
+        return None
+    long = [axis.name for axis in operator.axes if axis.extent > 1]
+    if any(read.strides.get(name, 0) != write.strides.get(name, 0) for name in long):
+        return None
+    return part[0], part[1] + _start(read) * read.tensor.element_size
+
+
+def _walks_forward(access: Access) -> bool:
+    terms = [term for index in access.indices for term in index.terms]
+    return access.is_exact and all(coefficient > 0 for _, coefficient in terms)
+
+
+def _start(access: Access) -> int:
+    """Elements before the first that is accessed."""
+    start, stride = 0, 1
+    for index, extent in zip(reversed(access.indices), reversed(access.tensor.shape), strict=True):
+        start += index.offset * stride
+        stride *= extent
+    return start

@@ -1,0 +1,252 @@
+"""Where and when many kernels run inside one persistent kernel: Rammer's rProgram as data.
+
+The names are those of Rammer (OSDI 2020), section 3. A vEU is one resident thread block of the
+persistent kernel. An rOperator is one scheduled kernel, a grid of blocks; an rTask is a few
+neighbouring blocks of it, which run side by side in one vEU. Each vEU has a queue of rTasks, in
+the order of steps that all vEUs agree on; an rTask reads only what earlier steps wrote.
+
+Sizes are bytes, times are seconds, and operators are numbered by their position in the tuple that
+was planned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Barriers with numbers that one thread block has, less that of __syncthreads: groups of threads
+# side by side in a vEU need one each.
+MOST_COPIES = 15
+# Resident parts begin at multiples of so many bytes of a vEU's shared memory.
+RESIDENT_ALIGNMENT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the ways to run a rOperator.
+
+    One with a resident part has two bodies: the first loads a block's weights into shared memory,
+    once a vEU at the start of the kernel, the second finds them there. Times, shared memory and
+    registers are of the second.
+
+    Attributes:
+        blocks: of its grid.
+        threads: of a block.
+        shared_bytes: of a block, without the resident part; rTasks of a vEU use the same bytes
+            one after the other.
+        registers: of a thread.
+        block_seconds: one block alone on a multiprocessor, from its first to its last instruction.
+        busy_seconds: throughput it takes of its multiprocessor: so many seconds if that did
+            nothing else.
+        resident_bytes: of a block, weights that stay in shared memory; zero where none do.
+        barriers: whether its threads wait for one another.
+    """
+
+    blocks: int
+    threads: int
+    shared_bytes: int
+    registers: int
+    block_seconds: float
+    busy_seconds: float
+    resident_bytes: int = 0
+    barriers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ROperator:
+    """One kernel of the graph.
+
+    Attributes:
+        name: for people.
+        choices: the ways to run it, ranked; the first is the fastest alone.
+        reads: numbers of the values it reads.
+        writes: numbers of the values it writes; each value has one writer at most.
+        alone_seconds: as a launch of its own in a graph, launch included.
+        weights: equal for operators that read the same constants, so that they can share what is
+            resident; None where no choice has a resident part.
+        body: equal for operators whose code is the same, choice by choice.
+    """
+
+    name: str
+    choices: tuple[Choice, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    alone_seconds: float
+    weights: int | None = None
+    body: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RTasks:
+    """Consecutive rTasks of one operator: ``start`` to ``stop``, without ``stop``."""
+
+    operator: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """rTask ``i`` of ``tasks`` runs on vEU ``first_veu + (i - tasks.start) % num_veus``."""
+
+    tasks: RTasks
+    first_veu: int
+    num_veus: int
+
+    def veu(self, task: int) -> int:
+        """Where rTask ``task`` runs."""
+        return self.first_veu + (task - self.tasks.start) % self.num_veus
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """rTasks that do not depend on one another; a vEU runs its own in the order given here."""
+
+    placements: tuple[Placement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTask:
+    """Number ``task`` of the rTasks of ``operator``, in step ``step``.
+
+    Its blocks are ``task * copies`` and the next ones, ``copies`` in all or up to the last.
+    """
+
+    step: int
+    operator: int
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentPart:
+    """Weights that vEU ``veu`` loads at its start, for rTask ``task`` of each of its operators.
+
+    Attributes:
+        operator: the first with these weights; its body loads them, and those after it share them.
+        task: which rTask's; the part holds the weights of each of its blocks, one after another.
+        veu: where they stay.
+        offset: in the vEU's shared memory.
+        size: bytes, ``copies * resident_bytes``.
+    """
+
+    operator: int
+    task: int
+    veu: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPlan:
+    """A persistent kernel: what runs where, and in which order.
+
+    Attributes:
+        num_veus: thread blocks, all resident at once.
+        veus_per_processor: of them, on one multiprocessor.
+        block_size: threads of each.
+        shared_bytes: of each: scratch, which is the most that an rTask needs (``copies *
+            shared_bytes``), then the resident parts.
+        chosen: of each operator, which of its choices.
+        copies: of each operator, blocks side by side in an rTask.
+        steps: in their order.
+        uses_flags: whether an rTask waits just for the operators whose values it reads, instead of
+            all vEUs for one another between steps.
+        residents: of each operator, whether its weights stay in shared memory; then its choice has
+            a resident part.
+        seconds: predicted, launch included.
+    """
+
+    num_veus: int
+    veus_per_processor: int
+    block_size: int
+    shared_bytes: int
+    chosen: tuple[int, ...]
+    copies: tuple[int, ...]
+    steps: tuple[Step, ...]
+    uses_flags: bool
+    residents: tuple[bool, ...]
+    seconds: float
+
+    def choice(self, operators: tuple[ROperator, ...], operator: int) -> Choice:
+        """How ``operator`` is run."""
+        return operators[operator].choices[self.chosen[operator]]
+
+    def tasks(self, operators: tuple[ROperator, ...], operator: int) -> int:
+        """How many rTasks ``operator`` has."""
+        return -(-self.choice(operators, operator).blocks // self.copies[operator])
+
+    def scratch_bytes(self, operators: tuple[ROperator, ...]) -> int:
+        """Shared memory that the rTasks of a vEU use in turns; resident parts begin behind it."""
+        most = max(
+            self.copies[number] * self.choice(operators, number).shared_bytes
+            for number in range(len(operators))
+        )
+        return -(-most // RESIDENT_ALIGNMENT) * RESIDENT_ALIGNMENT
+
+    def queues(self) -> tuple[tuple[QueuedTask, ...], ...]:
+        """What each vEU runs, in order."""
+        queues: list[list[QueuedTask]] = [[] for _ in range(self.num_veus)]
+        for number, step in enumerate(self.steps):
+            for placement in step.placements:
+                tasks = placement.tasks
+                for task in range(tasks.start, tasks.stop):
+                    queued = QueuedTask(number, tasks.operator, task)
+                    queues[placement.veu(task)].append(queued)
+        return tuple(map(tuple, queues))
+
+    def queue(self, veu: int) -> tuple[QueuedTask, ...]:
+        """What one vEU runs, in order."""
+        return self.queues()[veu]
+
+    def bodies(self, operators: tuple[ROperator, ...]) -> tuple[tuple[int, int, int], ...]:
+        """The different (body, choice, copies), whose code the kernel holds once each."""
+        triples = zip((o.body for o in operators), self.chosen, self.copies, strict=True)
+        return tuple(sorted(set(triples)))
+
+    def resident_parts(self, operators: tuple[ROperator, ...]) -> tuple[ResidentPart, ...]:
+        """What each vEU loads at its start, and where to; in the order of the vEUs."""
+        scratch = self.scratch_bytes(operators)
+        ends = [scratch] * self.num_veus
+        seen: set[tuple[int | None, int]] = set()
+        parts = []
+        for step in self.steps:
+            for placement in step.placements:
+                tasks = placement.tasks
+                if not self.residents[tasks.operator]:
+                    continue
+                bytes_of_block = self.choice(operators, tasks.operator).resident_bytes
+                size = bytes_of_block * self.copies[tasks.operator]
+                for task in range(tasks.start, tasks.stop):
+                    key = (operators[tasks.operator].weights, task)
+                    if key in seen:
+                        continue
+                    seen.add(key)
+                    veu = placement.veu(task)
+                    parts.append(ResidentPart(tasks.operator, task, veu, ends[veu], size))
+                    ends[veu] += -(-size // RESIDENT_ALIGNMENT) * RESIDENT_ALIGNMENT
+        return tuple(sorted(parts, key=lambda part: (part.veu, part.offset)))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operators that become one persistent kernel, or one that stays a launch of its own.
+
+    Attributes:
+        operators: their numbers, ascending.
+        plan: how they run, with operators numbered by their position in ``operators``; None where
+            they stay apart.
+        apart_seconds: as launches of their own.
+        reason: why they stay apart; empty where there is a plan.
+    """
+
+    operators: tuple[int, ...]
+    plan: ExecutionPlan | None
+    apart_seconds: float
+    reason: str = ""
+
+
+def dependences(operators: tuple[ROperator, ...]) -> tuple[tuple[int, ...], ...]:
+    """The operators whose values each one reads, ascending; what none of them writes is there."""
+    writers = {value: number for number, o in enumerate(operators) for value in o.writes}
+    return tuple(
+        tuple(sorted({writers[value] for value in o.reads if value in writers})) for o in operators
+    )

@@ -1,0 +1,124 @@
+"""The queues of a persistent kernel as the table of numbers that it reads.
+
+A record is one rTask: 32-bit words, of which the first are named here. What the kernel does with
+them is in :mod:`tvm_tile.kernel.assemble`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_tile.plan.execution_plan import ExecutionPlan, ResidentPart, ROperator
+from tvm_tile.plan.waits import Wait, counter_of, waits
+
+BODY = 0  # number of the body; NOTHING where the record only waits
+BLOCK = 1  # the first of its blocks
+SIGNAL = 2  # the counter that it counts up; NOTHING for none
+RESIDENT_PLACE = 3  # first byte of its resident part in the vEU's shared memory
+WAIT_COUNT = 4  # counters that it waits for
+WAITS = 5  # each: which one, and how far it must have come
+MOST_WAITS = 4
+ARGUMENTS = WAITS + 2 * MOST_WAITS  # each: which tensor, and how many bytes from its start
+NOTHING = -1
+
+_WARP = 32  # words; a record is a multiple, so that whole warps fetch it
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What all rTasks of an operator share.
+
+    Attributes:
+        body: its body's number in the kernel.
+        load: the number of the body that loads its resident part; ``None`` without one.
+        arguments: of its kernel, each as (tensor, bytes from its start).
+        load_arguments: the same of the body that loads.
+    """
+
+    body: int
+    load: int | None
+    arguments: tuple[tuple[int, int], ...]
+    load_arguments: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What the kernel reads.
+
+    Attributes:
+        words: int32, one row a record; the last one, which is none, is read but not run.
+        queues: int32, of each vEU its first record and how many it has.
+    """
+
+    words: NDArray[np.int32]
+    queues: NDArray[np.int32]
+
+
+def make_table(
+    operators: tuple[ROperator, ...], plan: ExecutionPlan, tasks: Sequence[Task], counter: int = 0
+) -> Table:
+    """The records of a plan.
+
+    Args:
+        operators: what was planned.
+        plan: for them.
+        tasks: of each operator, its bodies and arguments.
+        counter: the first that the kernel may use.
+    """
+    waited = waits(operators, plan)
+    longest = max(len(own) for task in tasks for own in (task.arguments, task.load_arguments))
+    width = -(-(ARGUMENTS + 2 * longest) // _WARP) * _WARP
+    loads: dict[int, list[ResidentPart]] = {}
+    places: dict[tuple[int | None, int], int] = {}
+    for part in plan.resident_parts(operators):
+        loads.setdefault(part.veu, []).append(part)
+        places[operators[part.operator].weights, part.task] = part.offset
+    rows: list[list[int]] = []
+    queues: list[int] = []
+    for veu, queue in enumerate(plan.queues()):
+        first = len(rows)
+        for part in loads.get(veu, ()):
+            rows.append(_load(part, plan, tasks[part.operator]))
+        for queued in queue:
+            task, copies = tasks[queued.operator], plan.copies[queued.operator]
+            own = counter_of(plan, queued)
+            *earlier, last = _batches(waited[own])
+            rows += [[NOTHING, 0, NOTHING, 0, *_words(batch, counter)] for batch in earlier]
+            place = places.get((operators[queued.operator].weights, queued.task), 0)
+            head = [task.body, queued.task * copies, counter + own, place]
+            rows.append([*head, *_words(last, counter), *chain.from_iterable(task.arguments)])
+        queues += [first, len(rows) - first]
+    rows.append([NOTHING])
+    words = np.zeros((len(rows), width), np.int32)
+    for number, row in enumerate(rows):
+        words[number, : len(row)] = row
+    return Table(words, np.array(queues, np.int32))
+
+
+def count_counters(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> int:
+    """How many counters a plan takes."""
+    return len(operators) if plan.uses_flags else len(plan.steps)
+
+
+def _load(part: ResidentPart, plan: ExecutionPlan, task: Task) -> list[int]:
+    """The record that fills a resident part; who reads it is behind it in the same queue."""
+    assert task.load is not None
+    first = part.task * plan.copies[part.operator]
+    head = [task.load, first, NOTHING, part.offset]
+    return [*head, *_words((), 0), *chain.from_iterable(task.load_arguments)]
+
+
+def _batches(waited: tuple[Wait, ...]) -> list[tuple[Wait, ...]]:
+    """As many as a record holds, at least one of them, which may be empty."""
+    starts = range(0, max(1, len(waited)), MOST_WAITS)
+    return [waited[start : start + MOST_WAITS] for start in starts]
+
+
+def _words(waited: tuple[Wait, ...], first: int) -> list[int]:
+    numbers = [number for wait in waited for number in (first + wait.counter, wait.target)]
+    return [len(waited), *numbers, *[0] * (2 * MOST_WAITS - len(numbers))]

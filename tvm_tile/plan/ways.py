@@ -1,0 +1,175 @@
+"""The ways to run an operator on vEUs of a shape: which choice, and how many blocks side by side.
+
+An rTask takes ``max(block_seconds, copies * veus_per_processor * busy_seconds)``: either its blocks
+wait for memory and for one another, and then as long as one alone, or they share the throughput of
+their multiprocessor with one another and with the other vEUs there, which are assumed to do the
+same. What the kernel's loop adds to each rTask comes on top.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.plan.execution_plan import MOST_COPIES, RESIDENT_ALIGNMENT, Choice, ROperator
+
+# Reading an rTask's record, looking at its counters, the barriers before and after it, and the
+# addition to its own counter.
+RTASK_SECONDS = 0.35e-6
+# Shared memory that the runtime keeps of each block.
+_RESERVED_SHARED = 1024
+# Of a vEU, that its loop needs: two records, where tensors are.
+_LOOP_SHARED = 2048
+# Registers are given out by so many a thread, and a thread has so many at most.
+_REGISTER_UNIT, _MOST_REGISTERS = 8, 255
+_BLOCK_SIZES = (128, 256, 512, 1024)
+_MOST_VEUS_PER_PROCESSOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a vEU is.
+
+    Attributes:
+        block_size: threads of each.
+        per_processor: so many on one multiprocessor.
+    """
+
+    block_size: int
+    per_processor: int
+
+    def num_veus(self, device: Device) -> int:
+        """Of the whole device."""
+        return device.multi_processor_count * self.per_processor
+
+    def shared_bytes(self, device: Device) -> int:
+        """The most that a vEU may have."""
+        share = device.shared_memory_per_multi_processor // self.per_processor - _RESERVED_SHARED
+        return min(device.memory(MemoryLevel.SHARED).capacity, share) - _LOOP_SHARED
+
+    def registers(self, device: Device) -> int:
+        """The most that a thread may have."""
+        share = device.registers_per_multi_processor // (self.per_processor * self.block_size)
+        return min(share // _REGISTER_UNIT * _REGISTER_UNIT, _MOST_REGISTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How to run one operator.
+
+    Attributes:
+        choice: which of its choices.
+        copies: blocks side by side in an rTask.
+        tasks: how many rTasks.
+        seconds: that one of them takes of its vEU.
+        scratch_bytes: shared memory of one.
+        resident_bytes: weights of one that stay in shared memory.
+    """
+
+    choice: int
+    copies: int
+    tasks: int
+    seconds: float
+    scratch_bytes: int
+    resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Operators, equal ones counted once.
+
+    Attributes:
+        of: the kind of each operator.
+        samples: one operator of each kind.
+        weights: of each kind, those that several of its operators read and that may thus stay in
+            shared memory; the most read first. Where operators of several kinds read the same,
+            they are those of the kind that reads them most.
+    """
+
+    of: tuple[int, ...]
+    samples: tuple[ROperator, ...]
+    weights: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def count(cls, operators: tuple[ROperator, ...]) -> Kinds:
+        """The kinds of ``operators``, numbered as they come."""
+        numbers: dict[tuple[int, tuple[Choice, ...]], int] = {}
+        samples: list[ROperator] = []
+        of: list[int] = []
+        readers: Counter[tuple[int, int]] = Counter()
+        for operator in operators:
+            number = numbers.setdefault((operator.body, operator.choices), len(samples))
+            if number == len(samples):
+                samples.append(operator)
+            of.append(number)
+            if operator.weights is not None:
+                readers[number, operator.weights] += 1
+        weights: list[list[int]] = [[] for _ in samples]
+        seen: set[int] = set()
+        for (number, name), count in readers.most_common():
+            if count > 1 and name not in seen:
+                weights[number].append(name)
+            seen.add(name)
+        return cls(tuple(of), tuple(samples), tuple(map(tuple, weights)))
+
+
+def shapes(kinds: Kinds, device: Device) -> Iterator[Shape]:
+    """The shapes worth a try: usual block sizes and those of the kernels, few vEUs a processor."""
+    threads = {choice.threads for sample in kinds.samples for choice in sample.choices}
+    sizes = {_warps(size, device) for size in (*_BLOCK_SIZES, *threads)}
+    for size in sorted(size for size in sizes if size <= device.max_threads_per_block):
+        fitting = device.max_threads_per_multi_processor // size
+        for count in range(1, min(fitting, _MOST_VEUS_PER_PROCESSOR) + 1):
+            yield Shape(size, count)
+
+
+def ways(
+    operator: ROperator, shape: Shape, device: Device, *, resident: bool = False
+) -> tuple[Way, ...]:
+    """How an operator can run on vEUs of ``shape``; empty where it cannot.
+
+    Args:
+        operator: to be run.
+        shape: of the vEUs.
+        device: where they are.
+        resident: whether its weights stay in shared memory.
+    """
+    return tuple(
+        way
+        for number, choice in enumerate(operator.choices)
+        if bool(choice.resident_bytes) == resident
+        for way in _copied(choice, number, shape, device)
+    )
+
+
+def rtask_seconds(choice: Choice, copies: int, veus_per_processor: int) -> float:
+    """That an rTask of so many blocks takes of its vEU."""
+    busy = copies * veus_per_processor * choice.busy_seconds
+    return max(choice.block_seconds, busy) + RTASK_SECONDS
+
+
+def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterator[Way]:
+    """One choice with one, two, four... blocks side by side."""
+    if choice.threads > shape.block_size or choice.registers > shape.registers(device):
+        return
+    side_by_side = shape.block_size // _warps(choice.threads, device)
+    most = min(side_by_side, choice.blocks, MOST_COPIES if choice.barriers else side_by_side)
+    counts = {1 << power for power in range(most.bit_length())} | {most}
+    for copies in sorted(counts):
+        scratch = _aligned(copies * choice.shared_bytes)
+        resident = _aligned(copies * choice.resident_bytes)
+        if scratch + resident > shape.shared_bytes(device):
+            return
+        seconds = rtask_seconds(choice, copies, shape.per_processor)
+        yield Way(number, copies, -(-choice.blocks // copies), seconds, scratch, resident)
+
+
+def _warps(threads: int, device: Device) -> int:
+    """``threads`` rounded up to whole warps."""
+    return -(-threads // device.warp_size) * device.warp_size
+
+
+def _aligned(size: int) -> int:
+    return -(-size // RESIDENT_ALIGNMENT) * RESIDENT_ALIGNMENT

@@ -1,0 +1,165 @@
+"""The sums of one product for a block's units, by some of the block's warps.
+
+Rows of the weights are numbered gate by gate, units fastest. A group of lanes adds up some
+neighbouring rows for all vectors at once, so each weight is read once, and each element of the
+short operand once for these rows::
+
+    for turn:
+        for step along the depth:
+            own = vectors of 16 bytes of the group's rows, several on their way at once
+            for m:  part[row, m] += own[row] * x[m]
+        total[row, m] = sum of part over lanes
+        sums[row, m] = total                                        to shared memory
+
+The tree of shuffles halves what a lane has as often as it can: of two sums each of two lanes keeps
+one, and hands the other one over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.tile.gates import GateProduct, ProductTile
+
+_WARP = 32
+_ALL_LANES = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of the weights that a block sums up.
+
+    Attributes:
+        product: of which they are.
+        offsets: column of unit 0 for each gate.
+        units: of the block.
+        last: number of the last unit there is.
+        first: number of the block's first unit.
+    """
+
+    product: GateProduct
+    offsets: tuple[int, ...]
+    units: int
+    last: int
+    first: Any
+
+    @property
+    def count(self) -> int:
+        """Of a block, units behind the last one included."""
+        return self.units * self.product.gates
+
+    def row(self, number: Any) -> Any:
+        """Row of the weights; for units behind the last one, that of the last one."""
+        gate = number // self.units
+        offset: Any = tirx.const(self.offsets[0], "int32")
+        for later, own in enumerate(self.offsets[1:], start=1):
+            offset = tirx.Select(gate >= later, tirx.const(own, "int32"), offset)
+        return offset + ib.min(self.first + number % self.units, self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Summing:
+    """What is read and written.
+
+    Attributes:
+        rows: to sum up.
+        tile: how.
+        vectors: of the short operand.
+        dtype: of both operands.
+        short: the short operand, (vectors, depth).
+        weight: row's number in the block and depth -> an element of the weights there.
+        place: row's number in the block -> where its depth 0 is, for ``weight``.
+        sums: shared memory.
+        start: the product's first sum there; they lie row by row, vectors fastest.
+    """
+
+    rows: Rows
+    tile: ProductTile
+    vectors: int
+    dtype: str
+    short: Any
+    weight: Callable[[Any], Any]
+    place: Callable[[Any], Any]
+    sums: Any
+    start: int
+
+    def write(self, thread: Any) -> None:
+        """All sums, by so many threads, of which ``thread`` is one's number."""
+        tile = self.tile
+        lane = ib.Bind(thread % tile.lanes)
+        group = ib.Bind(thread // tile.lanes)
+        groups = tile.warps * _WARP // tile.lanes
+        held = ib.alloc_buffer((tile.rows * self.vectors,), "float32", scope="local")
+        with ib.serial(tile.turns) as turn:
+            first = ib.Bind((turn * groups + group) * tile.rows)
+            places = [
+                ib.Bind(self.place(ib.Bind(ib.min(first + r, self.rows.count - 1))))
+                for r in range(tile.rows)
+            ]
+            with ib.unroll(tile.rows * self.vectors) as i:
+                ib.buffer_store(held, T.float32(0), [i])
+            with ib.serial(tile.steps) as step:
+                self._add(held, places, step, lane)
+            kept, number = self._across_lanes(held, lane)
+            for i in range(kept):
+                at = ib.Bind(first * self.vectors + number + i)
+                with ib.If(at < self.rows.count * self.vectors), ib.Then():
+                    ib.buffer_store(self.sums, held[i], [self.start + at])
+
+    def _add(self, held: Any, places: list[Any], step: Any, lane: Any) -> None:
+        """One step along the depth: all weights are asked for before any is used."""
+        tile, product = self.tile, self.rows.product
+        vector, depth = product.vector, product.depth
+        own = ib.alloc_buffer((tile.loads * tile.rows * vector,), self.dtype, scope="local")
+        short = ib.alloc_buffer((vector,), self.dtype, scope="local")
+        is_ragged = depth % (tile.lanes * vector * tile.loads) != 0
+        ks = [
+            ib.Bind(((step * tile.loads + n) * tile.lanes + lane) * vector)
+            for n in range(tile.loads)
+        ]
+        for n, k in enumerate(ks):
+            with when([k < depth] if is_ragged else []):
+                for r, place in enumerate(places):
+                    with ib.vectorized(vector) as v:
+                        at = (n * tile.rows + r) * vector + v
+                        ib.buffer_store(own, self.weight(place + k + v), [at])
+        for n, k in enumerate(ks):
+            with when([k < depth] if is_ragged else []), ib.unroll(self.vectors) as m:
+                with ib.vectorized(vector) as v:
+                    ib.buffer_store(short, self.short[m, k + v], [v])
+                with ib.unroll(tile.rows) as r, ib.unroll(vector) as e:
+                    left = own[(n * tile.rows + r) * vector + e]
+                    product_ = tirx.Cast("float32", left) * tirx.Cast("float32", short[e])
+                    at = r * self.vectors + m
+                    ib.buffer_store(held, held[at] + product_, [at])
+
+    def _across_lanes(self, held: Any, lane: Any) -> tuple[int, Any]:
+        """How many of the sums a lane then has, in the first registers, and the first's number."""
+        count, distance = self.tile.rows * self.vectors, self.tile.lanes // 2
+        number: Any = tirx.const(0, "int32")
+        while distance:
+            if count % 2 == 0:
+                count //= 2
+                is_upper = ib.Bind(lane // distance % 2 == 1)
+                for i in range(count):
+                    given = ib.Bind(tirx.Select(is_upper, held[i], held[i + count]))
+                    kept = ib.Bind(tirx.Select(is_upper, held[i + count], held[i]))
+                    ib.buffer_store(held, kept + _from_lane(given, distance), [i])
+                number = number + tirx.Select(is_upper, tirx.const(count, "int32"), 0)
+            else:
+                for i in range(count):
+                    ib.buffer_store(held, held[i] + _from_lane(held[i], distance), [i])
+            distance //= 2
+        return count, ib.Bind(number)
+
+
+def _from_lane(value: Any, distance: int) -> Any:
+    """What the lane so far away has."""
+    return T.tvm_warp_shuffle_xor(T.uint32(_ALL_LANES), value, distance, _WARP, _WARP)

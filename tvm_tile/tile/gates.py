@@ -1,0 +1,261 @@
+"""Several products of few rows and what becomes of their sums, by units: how many a block, by whom.
+
+A recurrent cell is one: an LSTM's unit needs eight sums, of four rows of two matrices. All sums of
+some units are one block's, so that these meet in its shared memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.tile.cost import SCHEDULERS, occupancy
+
+MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
+_MOST_SUMS = 64  # of a thread, in registers
+_MOST_LOADS = 8  # of weights, of a thread in a step
+_MOST_WARPS = 16
+_MOST_PRODUCTS = 8
+_REGISTERS_BESIDES = 28  # addresses, loop state, what the last part reads beforehand
+_REGISTER_LIMIT = 128
+# Of the model below; as those of matrix-vector products not fitted to measurements of its own.
+_LATENCY = 0.6e-6  # seconds of a load where memory is busy
+_START = 1.0e-6  # seconds of a kernel's first loads and its end
+_OVERLAP = 2.7  # with this exponent bounds add up; one: no overlap, infinity: the longest counts
+_LOOP = 6.0  # instructions of a step besides loads and arithmetic
+_BLOCK_CYCLES = 1000.0  # of a block, from the end of the one before it to its first loads
+_BARRIER_CYCLES = 60.0  # a barrier, a store and a load of shared memory
+_SHUFFLE_CYCLES = 25.0  # one step of a tree of shuffles
+_OPERATION_CYCLES = 4.0  # of an operation that waits for the one before it
+
+
+@dataclass(frozen=True, slots=True)
+class GateProduct:
+    """One of the products.
+
+    Attributes:
+        gates: sums that a unit needs of it: rows of its weights.
+        depth: elements of a sum.
+        element: bytes of an operand's element.
+    """
+
+    gates: int
+    depth: int
+    element: int
+
+    @property
+    def vector(self) -> int:
+        """Neighbouring elements that one aligned load can fetch of every row."""
+        return math.gcd(self.depth, VECTOR_BYTES // self.element)
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What there is to compute.
+
+    Attributes:
+        products: at least one.
+        units: columns of every output.
+        vectors: rows of every output, and of the products' short operands.
+        operations: of arithmetic on a unit's sums, for one vector.
+        others: bytes read and written besides the weights.
+    """
+
+    products: tuple[GateProduct, ...]
+    units: int
+    vectors: int
+    operations: int
+    others: int
+
+    @property
+    def weights(self) -> int:
+        """Their bytes, those that are read."""
+        return self.units * sum(p.gates * p.depth * p.element for p in self.products)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTile:
+    """How the warps of one product add up a block's sums.
+
+    Attributes:
+        warps: of the block, that work on it.
+        lanes: threads that share a sum, a power of two, at most a warp.
+        rows: of the weights, that such a group adds up at once.
+        loads: of each of these rows, that a thread has on their way at once.
+        steps: along the depth, one behind the other.
+        turns: of so many rows, one behind the other.
+    """
+
+    warps: int
+    lanes: int
+    rows: int
+    loads: int
+    steps: int
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatesTile:
+    """Launch shape and loops.
+
+    Attributes:
+        units: of a block; the last may have fewer.
+        products: one tile each.
+        grid: blocks of the kernel.
+        block_size: threads of a block.
+        shared_bytes: of a block, for its sums.
+        resident_bytes: of a block's weights, each product's at a multiple of 16.
+        registers: of a thread, predicted.
+        seconds: predicted time.
+    """
+
+    units: int
+    products: tuple[ProductTile, ...]
+    grid: int
+    block_size: int
+    shared_bytes: int
+    resident_bytes: int
+    registers: int
+    seconds: float = math.inf
+
+    def describe(self) -> str:
+        """One line for people."""
+        each = ", ".join(
+            f"{p.warps} warps with {p.lanes} lanes a sum, {p.rows} rows and {p.loads} loads each"
+            for p in self.products
+        )
+        return f"{self.units} units a block; {each}"
+
+
+def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile, ...]:
+    """At most so many tiles, best first, no two with as many blocks of as many threads."""
+    if gates.vectors > MOST_VECTORS or len(gates.products) > _MOST_PRODUCTS:
+        return ()
+    best: dict[tuple[int, int], GatesTile] = {}
+    for tile in _tiles(gates, device):
+        key = tile.grid, tile.block_size
+        if key not in best or tile.seconds < best[key].seconds:
+            best[key] = tile
+    fitting = [tile for tile in best.values() if tile.seconds < math.inf]
+    return tuple(sorted(fitting, key=lambda tile: tile.seconds)[:count])
+
+
+def _tiles(gates: Gates, device: Device) -> Iterator[GatesTile]:
+    """By units, of which so many make another number of blocks than one less, and by warps."""
+    most = device.max_threads_per_block
+    units = dict.fromkeys(
+        -(-gates.units // -(-gates.units // n)) for n in range(1, min(gates.units, most) + 1)
+    )
+    for own, warps in itertools.product(units, _powers(_MOST_WARPS)):
+        threads = warps * device.warp_size
+        if own * gates.vectors > threads or warps < len(gates.products):
+            continue
+        shares = _shares([p.gates * p.depth * p.element for p in gates.products], warps)
+        parts = zip(gates.products, shares, strict=True)
+        products = tuple(_product_tile(p, gates.vectors, own, n, device) for p, n in parts)
+        yield _predicted(gates, own, products, device)
+
+
+def _shares(weights: list[int], warps: int) -> list[int]:
+    """Warps of each product, one at least, so that the busiest has little to do."""
+    shares = [1] * len(weights)
+    for _ in range(warps - len(weights)):
+        busiest = max(range(len(weights)), key=lambda n: weights[n] / shares[n])
+        shares[busiest] += 1
+    return shares
+
+
+def _product_tile(
+    product: GateProduct, vectors: int, units: int, warps: int, device: Device
+) -> ProductTile:
+    """Whole warps along the sum where it is long enough; as many loads at once as there are."""
+    pieces = -(-product.depth // product.vector)
+    lanes = min(device.warp_size, 1 << (pieces - 1).bit_length())
+    groups = warps * device.warp_size // lanes
+    each = -(-units * product.gates // groups)
+    rows = max(n for n in _powers(min(_MOST_LOADS, _MOST_SUMS // vectors)) if n < 2 * each)
+    pieces = -(-pieces // lanes)
+    loads = max(n for n in _powers(max(1, _MOST_LOADS // rows)) if n < 2 * pieces)
+    turns = -(-units * product.gates // (groups * rows))
+    return ProductTile(warps, lanes, rows, loads, -(-pieces // loads), turns)
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    """Powers of two up to ``most``."""
+    return tuple(1 << n for n in range(most.bit_length()))
+
+
+def resident_offsets(gates: Gates, units: int) -> tuple[int, ...]:
+    """First bytes of each product's weights, one behind the other, and of what follows them."""
+    sizes = [
+        -(-units * p.gates * p.depth * p.element // VECTOR_BYTES) * VECTOR_BYTES
+        for p in gates.products
+    ]
+    return (0, *itertools.accumulate(sizes))
+
+
+def _predicted(
+    gates: Gates, units: int, products: tuple[ProductTile, ...], device: Device
+) -> GatesTile:
+    """The tile with its time, which is infinite where it does not fit.
+
+    Memory, the first-level cache and issue overlap with what one warp has to wait for: its loads,
+    one step behind the other, the tree of shuffles, the other warps, and the arithmetic on the
+    sums.
+    """
+    vectors = gates.vectors
+    threads = device.warp_size * sum(p.warps for p in products)
+    registers = _REGISTERS_BESIDES + max(
+        p.rows * vectors + (p.rows * p.loads + 1) * of.vector * of.element // 4
+        for p, of in zip(products, gates.products, strict=True)
+    )
+    registers = -(-registers // 8) * 8
+    shared = sum(p.gates for p in gates.products) * units * vectors * 4
+    resident = resident_offsets(gates, units)[-1]
+    grid = -(-gates.units // units)
+    tile = (units, products, grid, threads, shared, resident, registers)
+    fit = int(occupancy(device, *(np.array([n]) for n in (threads, registers, shared)))[0])
+    if not fit or registers > _REGISTER_LIMIT:
+        return GatesTile(*tile)
+    seconds = _START + device.launch_latency
+    full, rest = divmod(grid, fit * device.multi_processor_count)
+    for times, blocks in ((full, fit * device.multi_processor_count), (1, rest)):
+        if times and blocks:
+            seconds += times * _wave(gates, products, blocks, grid, device)
+    return GatesTile(*tile, seconds)
+
+
+def _wave(
+    gates: Gates, products: tuple[ProductTile, ...], blocks: int, grid: int, device: Device
+) -> float:
+    """Seconds of so many blocks that are resident together."""
+    processors = device.multi_processor_count
+    own = -(-blocks // processors)
+    issued, cached, waits = 0.0, 0.0, 0.0
+    for tile, product in zip(products, gates.products, strict=True):
+        points = tile.rows * tile.loads * product.vector
+        widened = (points + points // tile.rows * gates.vectors) if product.element < 4 else 0
+        loads = tile.rows * tile.loads + tile.loads * gates.vectors
+        step = points * gates.vectors + widened + loads + _LOOP
+        sums = tile.rows * gates.vectors
+        tree = 3 * (min(sums, tile.lanes) - 1 + sums)
+        issued += tile.warps * tile.turns * (tile.steps * step + tree)
+        cached += tile.warps * tile.turns * tile.steps * loads * device.warp_size * VECTOR_BYTES
+        levels = tile.lanes.bit_length() - 1
+        closing = levels * _SHUFFLE_CYCLES / device.clock
+        waits = max(waits, tile.turns * (tile.steps * _LATENCY + closing))
+    closing_cycles = _BARRIER_CYCLES + gates.operations * _OPERATION_CYCLES
+    waits += (_BLOCK_CYCLES + closing_cycles) / device.clock
+    bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
+    bounds = (
+        (gates.weights + gates.others) * blocks / grid / device.read_bandwidth,
+        own * cached / bandwidth,
+        own * issued / (SCHEDULERS * device.clock),
+        waits,
+    )
+    return math.fsum(bound**_OVERLAP for bound in bounds) ** (1 / _OVERLAP)
