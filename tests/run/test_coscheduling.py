@@ -22,14 +22,14 @@ H200 = tvm_tile.find_device("nvidia/h200")
 BRANCHES = 6
 
 
-def branches() -> IRModule:
+def branches(dtype: str = "float32") -> IRModule:
     """Sums along rows, and of each its softmax: kernels that fill half of the device at most."""
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((64, 512), "float32"))
+    x = relax.Var("x", relax.TensorType((64, 512), dtype))
     with builder.function("main", [x]):
         with builder.dataflow():
             sums = [
-                builder.emit(op.sum(op.multiply(x, relax.const(float(n))), 1))
+                builder.emit(op.sum(op.multiply(x, relax.const(float(n), dtype)), 1))
                 for n in range(1, BRANCHES + 1)
             ]
             outputs = [builder.emit(op.nn.softmax(total, 0)) for total in sums]
@@ -41,6 +41,13 @@ def branches() -> IRModule:
 def compiled(*, coschedule: bool = True) -> tvm_tile.CompiledModel:
     options = tvm_tile.Options(coschedule=coschedule, cache=False)
     return tvm_tile.compile(branches(), "nvidia/h200", options=options)
+
+
+def test_half_precision_stays_apart() -> None:
+    options = tvm_tile.Options(cache=False)
+    report = tvm_tile.compile(branches("float16"), "nvidia/h200", options=options).report
+    assert not report.plans
+    assert sum(left.calls for left in report.left_apart) in (0, launches(report))
 
 
 def launches(report: Report) -> int:
