@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 TVM_VERSION = "0.27.0.post1"
 FFI_SERIES = "0.1.14"
 
+# The target's kind has to name one; AMD's kernels are lowered with no instruction of any.
+_ANY_CUDA = "sm_70"
+
 # TVM's callbacks are process-wide globals; one code generation at a time may replace them.
 _CALLBACK_LOCK = threading.RLock()
 
@@ -91,10 +94,18 @@ def _is_version(installed: str, wanted: str) -> bool:
 
 
 def make_target(device: Device) -> Any:
-    """The TVM target of a device, with LLVM as its host."""
+    """The TVM target that kernels of a device are lowered for, with LLVM as its host.
+
+    AMD's are lowered as CUDA, of AMD's limits and waves: the text is HIP's as well (see
+    ``build/hip.py``).
+    """
     from tvm.target import Target
 
-    return Target({**dict(device.target), "host": {"kind": "llvm"}})
+    target = dict(device.target)
+    if target["kind"] == "rocm":
+        del target["mcpu"]
+        target |= {"kind": "cuda", "arch": _ANY_CUDA}
+    return Target({**target, "host": {"kind": "llvm"}})
 
 
 def start_schedule(func: Any) -> Any:

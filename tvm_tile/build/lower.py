@@ -14,6 +14,7 @@ from tvm_tile import compat
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cubin import Resources, resources_of
 from tvm_tile.build.cuda import compile_cuda, compiler_for
+from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     may_round_quotients,
@@ -70,9 +71,6 @@ class Builder:
         workers: PrimFuncs built at once; None: one a processor.
         on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
         store: keeps machine code from one process to the next.
-
-    Raises:
-        BuildError: kernels for this kind of device cannot be built yet.
     """
 
     def __init__(
@@ -83,10 +81,10 @@ class Builder:
         on_kernel: OnKernel | None = None,
         store: Store | None = None,
     ) -> None:
-        _require_compiler(device)
         self._target = compat.make_target(device)
         self._language = device.kernel_language
-        self._arch = str(dict(device.target).get("arch", ""))
+        target = dict(device.target)
+        self._arch = str(target.get("arch", target.get("mcpu", "")))
         self._workers = max(1, workers or len(os.sched_getaffinity(0)))
         self._on_kernel = on_kernel
         self._store = store
@@ -95,7 +93,7 @@ class Builder:
 
     @property
     def compiler_seconds(self) -> float:
-        """Wall-clock seconds in nvcc, NVRTC or the OpenCL compiler, shared out over the workers.
+        """Wall-clock seconds in the kernels' compiler, shared out over the workers.
 
         Exact for one worker; with more, as if these had been busy all the time.
         """
@@ -245,18 +243,24 @@ class Builder:
             source = complete_opencl(source, contract=contract)
             binary = check_opencl(kernel.name, source)
         else:
-            binary = self._cubin(source, contract, not may_round_quotients(kernel.module))
+            binary = self._machine_code(source, contract, not may_round_quotients(kernel.module))
         self._compiling.append(time.perf_counter() - start)
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
 
-    def _cubin(self, source: str, contract: bool, exact_quotients: bool) -> bytes:
+    def _machine_code(self, source: str, contract: bool, exact_quotients: bool) -> bytes:
+        is_cuda = self._language == "cuda"
         compiled = partial(
-            compile_cuda, source, self._arch, contract=contract, exact_quotients=exact_quotients
+            compile_cuda if is_cuda else compile_hip,
+            source,
+            self._arch,
+            contract=contract,
+            exact_quotients=exact_quotients,
         )
         if self._store is None:
             return compiled()
+        compiler = compiler_for(self._arch) if is_cuda else hip_compiler()
         rounding = f"{contract} {exact_quotients}"
-        parts = ("cubin", compiler_for(self._arch), self._arch, rounding, source)
+        parts = ("machine code", compiler, self._arch, rounding, source)
         key = "\0".join(parts).encode()
         binary = self._store.get(key)
         if binary is None:
@@ -282,11 +286,3 @@ def _prim_funcs(mod: Any) -> dict[str, Any]:
         if isinstance(function, PrimFunc)
     }
 
-
-def _require_compiler(device: Device) -> None:
-    if device.kernel_language not in ("cuda", "opencl"):
-        raise BuildError(
-            "AMD kernels: ld.lld to link an HSACO, and TVM with its ROCm runtime to launch it",
-            f"{device.name}: tvm_tile schedules for it, but cannot build for it yet",
-            "use tvm-tile schedule to see its plan, or build for an NVIDIA GPU or emulated",
-        )
