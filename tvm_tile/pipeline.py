@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
+from tvm_tile.plan.machine_code import with_resources
 from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
@@ -165,6 +166,7 @@ def compile(
     if options.coschedule:
         done = coschedule_what_builds(fused, scheduled, kernels, record, builder)
     program = builder.build(_lower(done.mod, record, options))
+    done = replace(done, kernels=with_resources(done.kernels, builder.resources(done.mod), record))
     watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes)
     report = done.report(record.name, notes, watch.stages, tuple(decisions))

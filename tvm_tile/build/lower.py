@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from tvm_tile import compat
+from tvm_tile.build import code_object, cubin
 from tvm_tile.build.aliasing import find_copied_outputs
-from tvm_tile.build.cubin import Resources, resources_of
 from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.numerics import (
@@ -25,6 +24,7 @@ from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError
+from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.store import Store
 
 OnKernel = Callable[[str, int, int], None]
@@ -171,8 +171,9 @@ class Builder:
             are no machine code.
         """
         built = self._build_all(_prim_funcs(mod))
+        read = cubin.resources_of if self._language == "cuda" else code_object.resources_of
         return {
-            name: tuple(resources_of(kernel.binary) for kernel in one.kernels)
+            name: tuple(read(kernel.binary) for kernel in one.kernels)
             for name, one in built.items()
             if isinstance(one, _Built) and all(kernel.binary for kernel in one.kernels)
         }
@@ -243,29 +244,25 @@ class Builder:
             source = complete_opencl(source, contract=contract)
             binary = check_opencl(kernel.name, source)
         else:
-            binary = self._machine_code(source, contract, not may_round_quotients(kernel.module))
+            exact = not may_round_quotients(kernel.module)
+            binary = self._machine_code(source, contract, exact)
         self._compiling.append(time.perf_counter() - start)
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
 
     def _machine_code(self, source: str, contract: bool, exact_quotients: bool) -> bytes:
-        is_cuda = self._language == "cuda"
-        compiled = partial(
-            compile_cuda if is_cuda else compile_hip,
-            source,
-            self._arch,
-            contract=contract,
-            exact_quotients=exact_quotients,
-        )
-        if self._store is None:
-            return compiled()
-        compiler = compiler_for(self._arch) if is_cuda else hip_compiler()
-        rounding = f"{contract} {exact_quotients}"
-        parts = ("machine code", compiler, self._arch, rounding, source)
-        key = "\0".join(parts).encode()
-        binary = self._store.get(key)
+        if self._language == "cuda":
+            compiler, compiled = compiler_for(self._arch), compile_cuda
+        else:
+            compiler, compiled = hip_compiler(), compile_hip
+        parts = (compiler, self._arch, f"{contract} {exact_quotients}", source)
+        key = "\0".join(("machine code", *parts)).encode()
+        binary = None if self._store is None else self._store.get(key)
         if binary is None:
-            binary = compiled()
-            self._store.put(key, binary)
+            binary = compiled(
+                source, self._arch, contract=contract, exact_quotients=exact_quotients
+            )
+            if self._store is not None:
+                self._store.put(key, binary)
         return binary
 
 
@@ -285,4 +282,3 @@ def _prim_funcs(mod: Any) -> dict[str, Any]:
         for var, function in mod.functions.items()
         if isinstance(function, PrimFunc)
     }
-

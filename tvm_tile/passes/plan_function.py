@@ -168,7 +168,7 @@ class PlanFunction:
         report = KernelReport(
             "", _operators(request.func), best.rule, best.grid, best.block, best.tile,
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
-            _written(graph),
+            _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
 
