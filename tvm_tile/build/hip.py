@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tvm_tile.build.unrolling import limit_unrolling
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 
 _PRELUDE = Path(__file__).with_name("hip_prelude.h")
@@ -67,8 +68,8 @@ def compile_hip(
 
 
 def hip_text(source: str) -> str:
-    """TVM's CUDA text without its prelude for CUDA."""
-    return source.partition(_END_OF_CUDA_PRELUDE)[2] or source
+    """TVM's CUDA text without its prelude for CUDA, and with bounds to its unrolled loops."""
+    return limit_unrolling(source.partition(_END_OF_CUDA_PRELUDE)[2] or source)
 
 
 def hip_compiler() -> str:

@@ -22,6 +22,7 @@ from tvm_tile.build.numerics import (
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
+from tvm_tile.build.unrolling import mark_sums
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 from tvm_tile.plan.resources import Resources
@@ -235,6 +236,8 @@ class Builder:
     def _source(self, kernel: compat.LoweredKernel) -> str:
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
+        if self._language == "rocm":
+            kernel = replace(kernel, module=mark_sums(kernel.module))
         return compat.generate_source(kernel)
 
     def _compile_kernel(self, kernel: compat.LoweredKernel, source: str) -> Kernel:
