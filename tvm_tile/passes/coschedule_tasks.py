@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
@@ -19,7 +18,7 @@ from tvm_tile.kernel.persistent import Counters, Way
 from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.schedule_tiles import PREDICTED
-from tvm_tile.passes.task_graph import Node, Place, TaskGraph, read_block
+from tvm_tile.passes.task_graph import Node, TaskGraph, identity, read_block
 from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
 from tvm_tile.plan.groups import partition
 from tvm_tile.plan.records import count_counters
@@ -237,7 +236,7 @@ class _Functions:
         weights = None
         kept = next((way.kept for way in ways if way.kept), ())
         if kept:
-            key = (name, *(_identity(node.arguments[n]) for n in kept))
+            key = (name, *(identity(node.arguments[n]) for n in kept))
             weights = self._bodies.setdefault(key, len(self._bodies))
         return ROperator(name, choices, node.reads, node.outputs, seconds, weights, body)
 
@@ -319,13 +318,6 @@ def _busy_seconds(variant: Variant, facts: Facts, device: Device) -> float:
     work = max(facts.flops / device.flops("float32"), facts.traffic / device.l2_bandwidth)
     share = device.multi_processor_count / variant.scheduled.grid
     return min(work * _INEFFICIENCY * share, variant.seconds)
-
-
-def _identity(argument: Any) -> Any:
-    """What constants are known by: equal for those that lie in the same memory."""
-    if isinstance(argument, Place):
-        return argument
-    return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
 
 
 def _digest(place: str, graph: TaskGraph, group: Group) -> str:
