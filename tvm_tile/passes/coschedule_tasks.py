@@ -19,15 +19,14 @@ from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.schedule_tiles import PREDICTED
 from tvm_tile.passes.task_graph import Node, TaskGraph, identity, read_block
-from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
+from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator, aligned
 from tvm_tile.plan.groups import partition
-from tvm_tile.plan.records import count_counters
+from tvm_tile.plan.waits import count_counters
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
 
 _INEFFICIENCY = 3.0  # what a kernel keeps its multiprocessor busy, over the roofline
 _USUAL_REGISTERS = 64  # of a thread, where nothing is known
-_ALIGNMENT = 128  # bytes, of what lies in shared memory
 _LAUNCH = 0.9e-6  # seconds of a kernel before its first instruction and behind its last
 _SHORTEST = 0.4e-6  # seconds of a block: a load, a store
 # Beside others a block is slower than as a kernel: its code and its operands are in no first-level
@@ -266,7 +265,7 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Cho
             return []
         shared, waits = body.scratch_bytes, body.waits
     else:
-        shared, waits = -(-scheduled.shared_bytes // _ALIGNMENT) * _ALIGNMENT, True
+        shared, waits = aligned(scheduled.shared_bytes), True
     choice = Choice(
         scheduled.grid,
         scheduled.block,
@@ -292,7 +291,7 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Cho
         choice,
         block_seconds=_LATENCY + reading,
         busy_seconds=reading,
-        resident_bytes=-(-resident.bytes // _ALIGNMENT) * _ALIGNMENT,
+        resident_bytes=aligned(resident.bytes),
     )
     return [(way, choice), (Way(device, resident.run, run, resident.load, kept), stays)]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.plan.execution_plan import MOST_COPIES, RESIDENT_ALIGNMENT, Choice, ROperator
+from tvm_tile.plan.execution_plan import MOST_COPIES, Choice, ROperator, aligned
 
 # Reading an rTask's record, looking at its counters, the barriers before and after it, and the
 # addition to its own counter.
@@ -158,8 +158,8 @@ def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterat
     most = min(side_by_side, choice.blocks, MOST_COPIES if choice.barriers else side_by_side)
     counts = {1 << power for power in range(most.bit_length())} | {most}
     for copies in sorted(counts):
-        scratch = _aligned(copies * choice.shared_bytes)
-        resident = _aligned(copies * choice.resident_bytes)
+        scratch = aligned(copies * choice.shared_bytes)
+        resident = aligned(copies * choice.resident_bytes)
         if scratch + resident > shape.shared_bytes(device):
             return
         seconds = rtask_seconds(choice, copies, shape.per_processor)
@@ -169,7 +169,3 @@ def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterat
 def _warps(threads: int, device: Device) -> int:
     """``threads`` rounded up to whole warps."""
     return -(-threads // device.warp_size) * device.warp_size
-
-
-def _aligned(size: int) -> int:
-    return -(-size // RESIDENT_ALIGNMENT) * RESIDENT_ALIGNMENT
