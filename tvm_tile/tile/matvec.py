@@ -12,11 +12,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, occupancy
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR
+from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 _MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
 _FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
@@ -288,9 +287,8 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
     """
     step = _Step.of(tile, operator, product)
-    registers = -(-step.registers // 8) * 8
-    sizes = (tile.block_size, registers, tile.shared_bytes)
-    resident = int(occupancy(device, *(np.array([size]) for size in sizes))[0])
+    registers = given_registers(step.registers)
+    resident = fitting_blocks(device, tile.block_size, registers, tile.shared_bytes)
     if not resident or registers > _REGISTER_LIMIT:
         return tile
     processors = device.multi_processor_count

@@ -15,7 +15,8 @@ import numpy as np
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, occupancy, sectors_touched
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, sectors_touched
+from tvm_tile.tile.residency import fitting_blocks, given_registers
 from tvm_tile.tile.vectors import Vectors, vectors_of
 from tvm_tile.tile.window import Window, WindowTile, window_of
 
@@ -117,8 +118,7 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     fixed = _loads(tile, others)
     moving = _loads(tile, tile.window.reads)
     registers = _registers(tile, sum(count for _, count in fixed))
-    columns = [np.array([value], np.int64) for value in (tile.threads, registers, 0)]
-    resident = int(occupancy(device, *columns)[0])
+    resident = fitting_blocks(device, tile.threads, registers, 0)
     if not resident:
         return replace(tile, registers=registers)
 
@@ -173,7 +173,7 @@ def _registers(tile: WindowTile, fixed: int) -> int:
     unfinished = kept * tile.outputs // tile.strip
     lines = sum(math.prod(line.extents) for line in tile.lines)
     needed = _REGISTERS_BESIDES + fixed + unfinished + lines
-    return min(255, max(_LEAST_REGISTERS, -(-needed // 8) * 8))
+    return min(255, max(_LEAST_REGISTERS, given_registers(needed)))
 
 
 def _sectors(tile: WindowTile, access: Access, vector: int) -> float:
