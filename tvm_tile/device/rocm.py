@@ -17,6 +17,7 @@ _MIB = 1 << 20
 _KIB = 1 << 10
 # 256 vector registers of 4 bytes for one lane (the accumulation registers not counted).
 _REGISTER_BYTES_PER_THREAD = 256 * 4
+_LOCAL_DATA_SHARE = 64 * _KIB
 _BYTES_PER_CLOCK_SHARED = 128
 _OPERAND_BYTES_PER_CLOCK = 64 * 12
 
@@ -36,35 +37,21 @@ def _rocm_device(
 ) -> Device:
     """Fill in what the CDNA cards have in common; bytes, Hz and operations per second."""
     clocks = compute_units * clock
-    local_data_share = 64 * _KIB
     return Device(
         name=name,
-        target=_target(mcpu, local_data_share),
+        target=_target(mcpu),
         kernel_language="rocm",
         multi_processor_count=compute_units,
         warp_size=64,
         max_threads_per_block=256,
         max_threads_per_multi_processor=2048,
         registers_per_multi_processor=131072,
-        shared_memory_per_multi_processor=local_data_share,
+        shared_memory_per_multi_processor=_LOCAL_DATA_SHARE,
         bank_count=32,
-        memories=(
-            Memory(
-                MemoryLevel.REGISTER,
-                "local",
-                _REGISTER_BYTES_PER_THREAD,
-                clocks * _OPERAND_BYTES_PER_CLOCK,
-                4,
-            ),
-            Memory(
-                MemoryLevel.SHARED,
-                "shared",
-                local_data_share,
-                clocks * _BYTES_PER_CLOCK_SHARED,
-                _BYTES_PER_CLOCK_SHARED,
-            ),
-            Memory(MemoryLevel.GLOBAL, "global", global_capacity, global_bandwidth, 64),
-        ),
+        max_blocks_per_multi_processor=16,  # with a barrier each; single waves need none
+        register_unit=8,
+        reserved_shared_memory=0,
+        memories=_memories(clocks, global_capacity, global_bandwidth),
         peak_flops=tuple(sorted(flops.items())),
         matrix_flops=tuple(sorted(matrix_flops.items())),
         clock=clock,
@@ -82,11 +69,21 @@ def _rocm_device(
     )
 
 
-def _target(mcpu: str, local_data_share: int) -> tuple[tuple[str, str | int], ...]:
+def _memories(clocks: float, capacity: int, bandwidth: float) -> tuple[Memory, ...]:
+    """Those of a card with so many clocks of compute units a second."""
+    operands, shared = clocks * _OPERAND_BYTES_PER_CLOCK, clocks * _BYTES_PER_CLOCK_SHARED
+    return (
+        Memory(MemoryLevel.REGISTER, "local", _REGISTER_BYTES_PER_THREAD, operands, 4),
+        Memory(MemoryLevel.SHARED, "shared", _LOCAL_DATA_SHARE, shared, _BYTES_PER_CLOCK_SHARED),
+        Memory(MemoryLevel.GLOBAL, "global", capacity, bandwidth, 64),
+    )
+
+
+def _target(mcpu: str) -> tuple[tuple[str, str | int], ...]:
     return (
         ("kind", "rocm"),
         ("max_num_threads", 256),
-        ("max_shared_memory_per_block", local_data_share),
+        ("max_shared_memory_per_block", _LOCAL_DATA_SHARE),
         ("max_threads_per_block", 256),
         ("mcpu", mcpu),
         ("thread_warp_size", 64),

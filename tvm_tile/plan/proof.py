@@ -54,7 +54,7 @@ def residency(plan: ExecutionPlan, registers: int, shared_bytes: int, device: De
         shared_bytes: of a block, static and dynamic.
         device: that it is launched on.
     """
-    given = given_registers(registers)
+    given = given_registers(device, registers)
     resident = fitting_blocks(device, plan.block_size, given, shared_bytes)
     processors = device.multi_processor_count
     return Residency(registers, shared_bytes, plan.block_size, resident, plan.num_veus, processors)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.reduce import sum_seconds
-from tvm_tile.tile.residency import occupancy
+from tvm_tile.tile.residency import nameable_registers, occupancy
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
 
 Ints = npt.NDArray[np.int64]
@@ -122,10 +122,12 @@ def compiled_registers(device: Device, threads: Ints, accumulators: Ints) -> Int
     """Registers of one thread: what its accumulators need, no more than a block's threads may."""
     needed = _REGISTERS_BESIDES + _REGISTERS_PER_ACCUMULATOR * accumulators
     warps = -(-threads // device.warp_size)
-    # Each scheduler has a part of the registers; they are given out by eights.
+    # Each scheduler has a part of the registers.
     rounded = -(-warps // SCHEDULERS) * SCHEDULERS * device.warp_size
-    most = np.minimum(device.registers_per_multi_processor // rounded // 8 * 8, 255)
-    return np.asarray(np.minimum(-(-needed // 8) * 8, most), np.int64)
+    unit = device.register_unit
+    most = device.registers_per_multi_processor // rounded // unit * unit
+    most = np.minimum(most, nameable_registers(device))
+    return np.asarray(np.minimum(-(-needed // unit) * unit, most), np.int64)
 
 
 def elements(access: Access, operator: Operator, tiles: Ints) -> Ints:

@@ -213,7 +213,7 @@ def _predicted(
         p.rows * vectors + (p.rows * p.loads + 1) * of.vector * of.element // 4
         for p, of in zip(products, gates.products, strict=True)
     )
-    registers = given_registers(registers)
+    registers = given_registers(device, registers)
     shared = sum(p.gates for p in gates.products) * units * vectors * 4
     resident = resident_offsets(gates, units)[-1]
     grid = -(-gates.units // units)

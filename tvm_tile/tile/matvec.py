@@ -287,7 +287,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
     """
     step = _Step.of(tile, operator, product)
-    registers = given_registers(step.registers)
+    registers = given_registers(device, step.registers)
     resident = fitting_blocks(device, tile.block_size, registers, tile.shared_bytes)
     if not resident or registers > _REGISTER_LIMIT:
         return tile
@@ -297,7 +297,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     run *= tile.unroll if tile.form == "row" else 1
     sectors = 1 + _SPLIT_RUN * SECTOR / run
     cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
-    closing = (_BLOCK_CYCLES + _closing_cycles(tile, operator, product)) / device.clock
+    closing = (_BLOCK_CYCLES + _closing_cycles(tile, operator, product, device)) / device.clock
 
     def wave(blocks: int) -> float:
         if not blocks:
@@ -316,11 +316,11 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     return replace(tile, seconds=seconds, registers=registers)
 
 
-def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec) -> float:
+def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:
     """From a thread's own sums to the block's."""
     sums = _extent(operator, product.vectors) * tile.run
     if tile.form == "column":
         # Through shared memory, where as many threads add up the groups' sums.
         return _BARRIER_CYCLES + -(-sums // tile.groups) * tile.groups * _ADD_CYCLES
-    shuffles = math.log2(min(tile.lanes, 32)) * (_SHUFFLE_CYCLES + sums)
-    return shuffles + (2 * sums * _BARRIER_CYCLES if tile.lanes > 32 else 0)
+    shuffles = math.log2(min(tile.lanes, device.warp_size)) * (_SHUFFLE_CYCLES + sums)
+    return shuffles + (2 * sums * _BARRIER_CYCLES if tile.lanes > device.warp_size else 0)

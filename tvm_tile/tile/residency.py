@@ -13,9 +13,9 @@ from tvm_tile.device.device import Device, MemoryLevel
 
 Ints = npt.NDArray[np.int64]
 
-_RESERVED = 1024  # bytes of shared memory that each block costs besides its own
-_MOST_BLOCKS = 32  # of a multiprocessor
-_UNIT, _MOST = 8, 255  # registers are given out by eights; a thread can name 255
+_WORD = 4  # bytes of a register
+# Of setmaxnreg: it moves registers by eights, and none of a thread that has all it can name.
+_UNIT, _MOST = 8, 255
 # A producer does with as few as may be kept; alone on its multiprocessor it need not.
 _LEAST, _PLENTY, _GIVEN = 24, 40, 232
 
@@ -34,8 +34,10 @@ def occupancy(device: Device, threads: Ints, registers: Ints, shared_bytes: Ints
         device.max_threads_per_multi_processor // rounded,
         device.registers_per_multi_processor // (registers * rounded),
     )
-    by_shared = device.shared_memory_per_multi_processor // (shared_bytes + _RESERVED)
-    resident = np.minimum(np.minimum(resident, by_shared), _MOST_BLOCKS)
+    taken = np.maximum(1, shared_bytes + device.reserved_shared_memory)
+    by_shared = device.shared_memory_per_multi_processor // taken
+    most = np.minimum(by_shared, device.max_blocks_per_multi_processor)
+    resident = np.minimum(resident, most)
     too_large = (threads > device.max_threads_per_block) | (
         shared_bytes > device.memory(MemoryLevel.SHARED).capacity
     )
@@ -53,15 +55,22 @@ def resident_blocks(device: Device, shared_bytes: int, registers: int, threads: 
     return max(1, fitting_blocks(device, threads, registers, shared_bytes))
 
 
-def given_registers(registers: int) -> int:
+def given_registers(device: Device, registers: int) -> int:
     """What a thread is given that needs so many."""
-    return -(-registers // _UNIT) * _UNIT
+    return -(-registers // device.register_unit) * device.register_unit
+
+
+def nameable_registers(device: Device) -> int:
+    """The most that a thread can use."""
+    return device.memory(MemoryLevel.REGISTER).capacity // _WORD
 
 
 def shared_capacity(device: Device, blocks: int) -> int:
     """Bytes of shared memory for each of so many blocks; the driver keeps some of each's."""
     most = device.memory(MemoryLevel.SHARED).capacity
-    return min(most, device.shared_memory_per_multi_processor // blocks - _RESERVED)
+    return min(
+        most, device.shared_memory_per_multi_processor // blocks - device.reserved_shared_memory
+    )
 
 
 def launched_registers(device: Device, blocks: int, threads: int) -> int:
@@ -69,7 +78,7 @@ def launched_registers(device: Device, blocks: int, threads: int) -> int:
     if blocks * threads > device.max_threads_per_multi_processor:
         return 0
     each = device.registers_per_multi_processor // (blocks * threads)
-    return min(each // _UNIT * _UNIT, _MOST)
+    return min(each // device.register_unit * device.register_unit, nameable_registers(device))
 
 
 def divide_registers(launched: int, blocks: int, consumers: int) -> tuple[int, int] | None:
