@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
+from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.walk import Walk, common_vector
 
@@ -21,7 +22,6 @@ _MOST_HELD = 48  # registers of a thread
 _LINE = 64  # neighbours that a warp should load together: a line of half precision
 _OWN_REGISTERS = 24  # of a thread, besides what it holds
 _ROUND_TRIP = 1400  # cycles: a block's start, a load under load, the last store
-_SCHEDULERS = 4  # of a multiprocessor
 _BLOCK_START = 30  # cycles of a multiprocessor
 _SHUFFLE = 28  # cycles of one level of a tree of partial sums
 _BARRIERS = 160  # cycles that several warps take to share partial sums
@@ -249,7 +249,7 @@ def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
     waves = tile.grid / (resident * device.multi_processor_count)
     turns = max(1.0, waves) * cycles / device.clock
     instructions = own + held.stages * levels * _LEVEL_INSTRUCTIONS
-    issued = tile.grid * (warps * instructions / _SCHEDULERS + _BLOCK_START)
+    issued = tile.grid * (warps * instructions / SCHEDULERS + _BLOCK_START)
     issue = issued / device.multi_processor_count / device.clock
     moved = held.rows * held.length * held.bytes_moved
     memory = moved / device.memory(MemoryLevel.GLOBAL).bandwidth
