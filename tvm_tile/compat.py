@@ -386,21 +386,3 @@ TVM_ERRORS: tuple[type[Exception], ...] = (
     AttributeError,
     KeyError,
 )
-
-
-def apply_dlight(func: Any, device: Device) -> Any:
-    """Schedule one PrimFunc with the rules of TVM's default GPU pipeline."""
-    import tvm
-    from tvm.s_tir import dlight as dl
-
-    rules = (
-        dl.gpu.Matmul(),
-        dl.gpu.GEMV(),
-        dl.gpu.Reduction(),
-        dl.gpu.GeneralReduction(),
-        dl.gpu.Fallback(),
-    )
-    # dlight schedules the module that it is given in place: give it one of its own.
-    module = tvm.IRModule({"main": func})
-    with make_target(device):
-        return dl.ApplyDefaultSchedule(*rules)(module)["main"]

@@ -26,6 +26,7 @@ _MIB = 1 << 20
 _KIB = 1 << 10
 _BYTES_PER_CLOCK_SHARED = 128
 _OPERAND_BYTES_PER_CLOCK = 64 * 12
+_BLOCKS = 16  # with a barrier each; single waves need none
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class _Family:
         threads: resident on a compute unit.
         registers: 32-bit ones of a compute unit, accumulation registers among them.
         registers_per_thread: that an instruction can name.
+        register_unit: a thread is given multiples of so many.
         local_data_share: bytes of a compute unit; ``shared_per_block``, what a block can have.
     """
 
@@ -44,15 +46,16 @@ class _Family:
     threads: int
     registers: int
     registers_per_thread: int
+    register_unit: int
     local_data_share: int
     shared_per_block: int
 
 
 # Four SIMDs of 512 registers by 64 lanes, eight waves each.
-_CDNA = _Family(64, 2048, 131072, 512, 64 * _KIB, 64 * _KIB)
-_CDNA4 = _Family(64, 2048, 131072, 512, 160 * _KIB, 160 * _KIB)
+_CDNA = _Family(64, 2048, 131072, 512, 8, 64 * _KIB, 64 * _KIB)
+_CDNA4 = _Family(64, 2048, 131072, 512, 8, 160 * _KIB, 160 * _KIB)
 # Two SIMDs of 1536 registers by 32 lanes, sixteen waves each; two units share 128 KiB.
-_RDNA = _Family(32, 1024, 98304, 256, 64 * _KIB, 64 * _KIB)
+_RDNA = _Family(32, 1024, 98304, 256, 24, 64 * _KIB, 64 * _KIB)
 
 
 def _rocm_device(
@@ -83,23 +86,10 @@ def _rocm_device(
         registers_per_multi_processor=family.registers,
         shared_memory_per_multi_processor=family.local_data_share,
         bank_count=32,
-        memories=(
-            Memory(
-                MemoryLevel.REGISTER,
-                "local",
-                family.registers_per_thread * 4,
-                clocks * _OPERAND_BYTES_PER_CLOCK,
-                4,
-            ),
-            Memory(
-                MemoryLevel.SHARED,
-                "shared",
-                family.shared_per_block,
-                clocks * _BYTES_PER_CLOCK_SHARED,
-                _BYTES_PER_CLOCK_SHARED,
-            ),
-            Memory(MemoryLevel.GLOBAL, "global", global_capacity, global_bandwidth, 64),
-        ),
+        max_blocks_per_multi_processor=_BLOCKS,
+        register_unit=family.register_unit,
+        reserved_shared_memory=0,
+        memories=_memories(family, clocks, global_capacity, global_bandwidth),
         peak_flops=tuple(sorted(flops.items())),
         matrix_flops=tuple(sorted(matrix_flops.items())),
         clock=clock,
@@ -114,6 +104,19 @@ def _rocm_device(
         supports_grid_barrier=False,
         supports_graphs=False,
         measured=None,
+    )
+
+
+def _memories(
+    family: _Family, clocks: float, capacity: int, bandwidth: float
+) -> tuple[Memory, ...]:
+    """Those of a card with so many clocks of compute units a second."""
+    operands, shared = clocks * _OPERAND_BYTES_PER_CLOCK, clocks * _BYTES_PER_CLOCK_SHARED
+    named, share = family.registers_per_thread * 4, family.shared_per_block
+    return (
+        Memory(MemoryLevel.REGISTER, "local", named, operands, 4),
+        Memory(MemoryLevel.SHARED, "shared", share, shared, _BYTES_PER_CLOCK_SHARED),
+        Memory(MemoryLevel.GLOBAL, "global", capacity, bandwidth, 64),
     )
 
 

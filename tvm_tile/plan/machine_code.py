@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from tvm_tile.device.device import Device
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.resources import Resources
-from tvm_tile.tile.cost import occupancy
+from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 
 def with_resources(
@@ -34,6 +32,6 @@ def _resident(kernel: KernelReport, own: Sequence[Resources], device: Device) ->
     """Blocks of a function's kernel on a multiprocessor; 0 where its block is not known."""
     if not kernel.block or len(own) != 1:
         return 0
-    registers = -(-own[0].registers // 8) * 8
-    sizes = (kernel.block, registers, max(own[0].shared, kernel.shared_bytes))
-    return int(occupancy(device, *(np.array(size) for size in sizes)))
+    registers = given_registers(device, own[0].registers)
+    shared = max(own[0].shared, kernel.shared_bytes)
+    return fitting_blocks(device, kernel.block, registers, shared)

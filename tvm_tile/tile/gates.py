@@ -11,10 +11,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.tile.cost import SCHEDULERS, occupancy
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
 _MOST_SUMS = 64  # of a thread, in registers
@@ -214,12 +213,12 @@ def _predicted(
         p.rows * vectors + (p.rows * p.loads + 1) * of.vector * of.element // 4
         for p, of in zip(products, gates.products, strict=True)
     )
-    registers = -(-registers // 8) * 8
+    registers = given_registers(device, registers)
     shared = sum(p.gates for p in gates.products) * units * vectors * 4
     resident = resident_offsets(gates, units)[-1]
     grid = -(-gates.units // units)
     tile = (units, products, grid, threads, shared, resident, registers)
-    fit = int(occupancy(device, *(np.array([n]) for n in (threads, registers, shared)))[0])
+    fit = fitting_blocks(device, threads, registers, shared)
     if not fit or registers > _REGISTER_LIMIT:
         return GatesTile(*tile)
     seconds = _START + device.launch_latency
