@@ -1,7 +1,6 @@
 """HIP text to machine code for AMD's GPUs (a code object, HSACO), with the clang and lld of Zig.
 
-The package ``ziglang`` from PyPI holds both, for every AMD GPU; nothing of ROCm is needed. They run
-as processes of their own: what the code generator cannot select ends one of those, never this one.
+The package ``ziglang`` from PyPI holds both, for every AMD GPU; nothing of ROCm is needed.
 
 The text is TVM's for CUDA, behind a prelude of our own (``hip_prelude.h``) that has CUDA's types,
 indices, barriers and functions in the compiler's own terms. TVM's code generator for ROCm is not
@@ -11,16 +10,14 @@ threads at most; and functions of float64 end the process.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.metadata
-import importlib.util
-import subprocess
 import tempfile
 from pathlib import Path
 
+from tvm_tile.build.hip_math import calls_mathematics, math_library, math_version
 from tvm_tile.build.unrolling import limit_unrolling
-from tvm_tile.errors import BuildError, CompilerNotFoundError
+from tvm_tile.build.zig import run_zig, zig_version
+from tvm_tile.plan.store import Store
 
 _PRELUDE = Path(__file__).with_name("hip_prelude.h")
 # What TVM's own prelude for CUDA ends with; helpers that a kernel calls come behind it.
@@ -33,7 +30,12 @@ _ASSEMBLER = ("-target", "amdgcn-amd-amdhsa")
 
 
 def compile_hip(
-    source: str, arch: str, *, contract: bool = True, exact_quotients: bool = True
+    source: str,
+    arch: str,
+    *,
+    contract: bool = True,
+    exact_quotients: bool = True,
+    store: Store | None = None,
 ) -> bytes:
     """Compile one text of TVM's for CUDA to a code object.
 
@@ -43,6 +45,7 @@ def compile_hip(
         contract: whether products may be fused into sums.
         exact_quotients: whether those of float32 must be rounded correctly, not only to within
             three units in the last place.
+        store: keeps the library of mathematics from one process to the next.
 
     Returns:
         The bytes of the code object, an ELF file.
@@ -51,20 +54,26 @@ def compile_hip(
         CompilerNotFoundError: the package ziglang is not installed.
         BuildError: the compiler rejected the text, or crashed.
     """
-    options = [
-        f"--offload-arch={arch}",
-        f"-ffp-contract={'fast' if contract else 'off'}",
-        f"-f{'' if exact_quotients else 'no-'}hip-fp32-correctly-rounded-divide-sqrt",
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        ends = ("hip", "s", "o", "hsaco")
-        text, assembly, relocatable, linked = (f"{folder}/kernel.{end}" for end in ends)
-        Path(text).write_text(hip_text(source))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        options = [
+            f"--offload-arch={arch}",
+            # Not "fast", by which the library's compensated sums would be fused as well.
+            f"-ffp-contract={'fast-honor-pragmas' if contract else 'off'}",
+            f"-f{'' if exact_quotients else 'no-'}hip-fp32-correctly-rounded-divide-sqrt",
+        ]
+        if calls_mathematics(source):
+            (folder / "math.bc").write_bytes(math_library(store))
+            options += ["-Xclang=-mlink-builtin-bitcode", "-Xclang=math.bc"]
+        (folder / "kernel.hip").write_text(hip_text(source))
         # To a relocatable file at once, the driver would look for a linker that Zig has inside.
-        _run("clang", *_OPTIONS, *options, "-include", str(_PRELUDE), "-S", text, "-o", assembly)
-        _run("clang", *_ASSEMBLER, f"-mcpu={arch}", "-c", assembly, "-o", relocatable)
-        _run("ld.lld", "--no-undefined", "-shared", relocatable, "-o", linked)
-        return Path(linked).read_bytes()
+        assembly = ("-include", _PRELUDE, "-S", "kernel.hip", "-o", "kernel.s")
+        run_zig("clang", *_OPTIONS, *options, *assembly, folder=folder)
+        relocatable = ("-c", "kernel.s", "-o", "kernel.o")
+        run_zig("clang", *_ASSEMBLER, f"-mcpu={arch}", *relocatable, folder=folder)
+        linked = ("-shared", "kernel.o", "-o", "kernel.hsaco")
+        run_zig("ld.lld", "--no-undefined", *linked, folder=folder)
+        return (folder / "kernel.hsaco").read_bytes()
 
 
 def hip_text(source: str) -> str:
@@ -74,30 +83,7 @@ def hip_text(source: str) -> str:
 
 def hip_compiler() -> str:
     """What :func:`compile_hip` uses, with its version; ``"none"`` where it is not installed."""
-    if _zig() is None:
+    if zig_version() == "none":
         return "none"
     prelude = hashlib.sha256(_PRELUDE.read_bytes()).hexdigest()[:16]
-    return f"ziglang {importlib.metadata.version('ziglang')} {prelude}"
-
-
-@functools.cache
-def _zig() -> Path | None:
-    found = importlib.util.find_spec("ziglang")
-    return None if found is None or found.origin is None else Path(found.origin).with_name("zig")
-
-
-def _run(tool: str, *arguments: str) -> None:
-    zig = _zig()
-    if zig is None:
-        raise CompilerNotFoundError(
-            "clang and lld for AMD GPUs, which the package ziglang brings (the extra rocm)",
-            "ziglang is not installed",
-            'pip install "tvm_tile[rocm]"',
-        )
-    done = subprocess.run([zig, tool, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BuildError(
-            f"{tool} must accept the kernel",
-            done.stderr.strip() or f"it ended with {done.returncode}",
-            "report it with the kernel's source; the schedule that made it is at fault",
-        )
+    return f"{math_version()} {prelude}"

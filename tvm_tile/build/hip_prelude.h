@@ -147,7 +147,7 @@ ON_DEVICE uint __pack_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) {
 }
 
 // Functions that the hardware has, or that the compiler makes of what it has, rightly rounded
-// enough; those of a library are declared only.
+// enough; those of the library (hip_math.py) are declared only.
 #define BUILT_IN(name)                                                     \
   ON_DEVICE float name##f(float x) { return __builtin_##name##f(x); }
 BUILT_IN(exp) BUILT_IN(exp2) BUILT_IN(log) BUILT_IN(log2) BUILT_IN(log10) BUILT_IN(sqrt)
@@ -160,6 +160,8 @@ ROUNDING(fabs)
 ON_DEVICE double sqrt(double x) { return __builtin_sqrt(x); }
 ON_DEVICE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 ON_DEVICE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+ON_DEVICE float fmodf(float x, float y) { return __builtin_fmodf(x, y); }
+ON_DEVICE double fmod(double x, double y) { return __builtin_fmod(x, y); }
 ON_DEVICE float copysignf(float x, float y) { return __builtin_copysignf(x, y); }
 ON_DEVICE double copysign(double x, double y) { return __builtin_copysign(x, y); }
 ON_DEVICE bool isnan(float x) { return __builtin_isnan(x); }
@@ -190,7 +192,7 @@ extern "C" __device__ double log10(double);
 #define OF_TWO_FROM_LIBRARY(name)                      \
   extern "C" __device__ float name##f(float, float);   \
   extern "C" __device__ double name(double, double);
-OF_TWO_FROM_LIBRARY(pow) OF_TWO_FROM_LIBRARY(fmod) OF_TWO_FROM_LIBRARY(atan2)
+OF_TWO_FROM_LIBRARY(pow) OF_TWO_FROM_LIBRARY(atan2)
 OF_TWO_FROM_LIBRARY(hypot) OF_TWO_FROM_LIBRARY(nextafter)
 extern "C" __device__ float ldexpf(float, int);
 extern "C" __device__ double ldexp(double, int);

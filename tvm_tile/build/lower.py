@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tvm_tile import compat
@@ -256,7 +257,7 @@ class Builder:
         if self._language == "cuda":
             compiler, compiled = compiler_for(self._arch), compile_cuda
         else:
-            compiler, compiled = hip_compiler(), compile_hip
+            compiler, compiled = hip_compiler(), partial(compile_hip, store=self._store)
         parts = (compiler, self._arch, f"{contract} {exact_quotients}", source)
         key = "\0".join(("machine code", *parts)).encode()
         binary = None if self._store is None else self._store.get(key)
