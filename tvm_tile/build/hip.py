@@ -11,6 +11,7 @@ threads at most; and functions of float64 end the process.
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from tvm_tile.plan.store import Store
 _PRELUDE = Path(__file__).with_name("hip_prelude.h")
 # What TVM's own prelude for CUDA ends with; helpers that a kernel calls come behind it.
 _END_OF_CUDA_PRELUDE = "#define ushort unsigned short\n#endif\n"
+# The address of an element, which CUDA's vectors, being structures, have.
+_PLACE_IN_VECTOR = re.compile(r"&\((\w+)\.([xyzw])\)")
 _OPTIONS = (
     *("-x", "hip", "-std=c++20", "-O3", "-w", "-fdeclspec"),
     *("--cuda-device-only", "-nogpuinc", "-nogpulib", "-nostdinc"),
@@ -78,7 +81,8 @@ def compile_hip(
 
 def hip_text(source: str) -> str:
     """TVM's CUDA text without its prelude for CUDA, and with bounds to its unrolled loops."""
-    return limit_unrolling(source.partition(_END_OF_CUDA_PRELUDE)[2] or source)
+    text = limit_unrolling(source.partition(_END_OF_CUDA_PRELUDE)[2] or source)
+    return _PLACE_IN_VECTOR.sub(r"place_in(\1, ELEMENT_\2)", text)
 
 
 def hip_compiler() -> str:

@@ -55,6 +55,11 @@ VECTORS(double, double)
 VECTORS(half, half)
 VECTORS(nv_bfloat16, nv_bfloat16)
 
+enum { ELEMENT_x, ELEMENT_y, ELEMENT_z, ELEMENT_w };
+template <class V> ON_DEVICE char* place_in(V& vector, int element) {
+  return (char*)&vector + element * sizeof(vector[0]);
+}
+
 #define INDEX(name, axis, value)                       \
   __declspec(property(get = get_##axis)) uint axis;    \
   __device__ __forceinline__ uint get_##axis() const { return value; }
