@@ -37,7 +37,7 @@ class _Family:
         warp_size: threads of a wave.
         threads: resident on a compute unit.
         registers: 32-bit ones of a compute unit, accumulation registers among them.
-        registers_per_thread: that an instruction can name.
+        registers_per_thread: that any instruction can name; those for accumulation come on top.
         register_unit: a thread is given multiples of so many.
         local_data_share: bytes of a compute unit; ``shared_per_block``, what a block can have.
     """
@@ -52,8 +52,8 @@ class _Family:
 
 
 # Four SIMDs of 512 registers by 64 lanes, eight waves each.
-_CDNA = _Family(64, 2048, 131072, 512, 8, 64 * _KIB, 64 * _KIB)
-_CDNA4 = _Family(64, 2048, 131072, 512, 8, 160 * _KIB, 160 * _KIB)
+_CDNA = _Family(64, 2048, 131072, 256, 8, 64 * _KIB, 64 * _KIB)
+_CDNA4 = _Family(64, 2048, 131072, 256, 8, 160 * _KIB, 160 * _KIB)
 # Two SIMDs of 1536 registers by 32 lanes, sixteen waves each; two units share 128 KiB.
 _RDNA = _Family(32, 1024, 98304, 256, 24, 64 * _KIB, 64 * _KIB)
 
