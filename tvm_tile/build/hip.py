@@ -4,7 +4,8 @@ The package ``ziglang`` from PyPI holds both, for every AMD GPU; nothing of ROCm
 as processes of their own: what the code generator cannot select ends one of those, never this one.
 
 The text is TVM's for CUDA, behind a prelude of our own (``hip_prelude.h``) that has CUDA's types,
-indices, barriers and functions in the compiler's own terms. TVM's code generator for ROCm is not
+indices, barriers and functions in the compiler's own terms; ``hip_matrix.h`` adds the instructions
+of the matrix cores. TVM's code generator for ROCm is not
 used. It writes barriers that wait for nothing, of what was stored before; it allows blocks of 256
 threads at most; and functions of float64 end the process.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 
-_PRELUDE = Path(__file__).with_name("hip_prelude.h")
+_PRELUDES = tuple(Path(__file__).with_name(f"hip_{name}.h") for name in ("prelude", "matrix"))
 # What TVM's own prelude for CUDA ends with; helpers that a kernel calls come behind it.
 _END_OF_CUDA_PRELUDE = "#define ushort unsigned short\n#endif\n"
 _OPTIONS = (
@@ -60,7 +61,8 @@ def compile_hip(
         text, assembly, relocatable, linked = (f"{folder}/kernel.{end}" for end in ends)
         Path(text).write_text(hip_text(source))
         # To a relocatable file at once, the driver would look for a linker that Zig has inside.
-        _run("clang", *_OPTIONS, *options, "-include", str(_PRELUDE), "-S", text, "-o", assembly)
+        preludes = (part for prelude in _PRELUDES for part in ("-include", str(prelude)))
+        _run("clang", *_OPTIONS, *options, *preludes, "-S", text, "-o", assembly)
         _run("clang", *_ASSEMBLER, f"-mcpu={arch}", "-c", assembly, "-o", relocatable)
         _run("ld.lld", "--no-undefined", "-shared", relocatable, "-o", linked)
         return Path(linked).read_bytes()
@@ -75,8 +77,8 @@ def hip_compiler() -> str:
     """What :func:`compile_hip` uses, with its version; ``"none"`` where it is not installed."""
     if _zig() is None:
         return "none"
-    prelude = hashlib.sha256(_PRELUDE.read_bytes()).hexdigest()[:16]
-    return f"ziglang {importlib.metadata.version('ziglang')} {prelude}"
+    preludes = hashlib.sha256(b"".join(prelude.read_bytes() for prelude in _PRELUDES))
+    return f"ziglang {importlib.metadata.version('ziglang')} {preludes.hexdigest()[:16]}"
 
 
 @functools.cache

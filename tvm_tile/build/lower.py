@@ -285,4 +285,3 @@ def _prim_funcs(mod: Any) -> dict[str, Any]:
         for var, function in mod.functions.items()
         if isinstance(function, PrimFunc)
     }
-

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tvm_tile.device.device import Device, MemoryLevel
 
-_RESERVED = 1024  # bytes of shared memory that each block costs besides its own
 _UNIT, _MOST = 8, 255  # registers are given out by eights; a thread can name 255
 # A producer does with as few as may be kept; alone on its multiprocessor it need not.
 _LEAST, _PLENTY, _GIVEN = 24, 40, 232
@@ -23,10 +22,12 @@ def resident_blocks(device: Device, shared_bytes: int, registers: int, threads: 
         registers: of a thread.
         threads: of a block.
     """
+    whole = device.shared_memory_per_multi_processor
+    kept = whole - device.memory(MemoryLevel.SHARED).capacity  # of each block's, by the driver
     return max(
         1,
         min(
-            device.shared_memory_per_multi_processor // (shared_bytes + _RESERVED),
+            whole // max(1, shared_bytes + kept),
             device.registers_per_multi_processor // (registers * threads),
             device.max_threads_per_multi_processor // threads,
         ),
