@@ -49,6 +49,7 @@ _HOPPER_HELPERS = (
 )
 # One block of shared memory, and matrix instructions by what their names say.
 _AMD_HELPERS = (
+    (r"\bsigned char\b", "int8_t"),
     (r"__shared__ alignas\(\d+\) (\w+) (\w+)\[\d+\];", r"\1* \2 = (\1*)shared;"),
     (
         r"\b(mfma|wmma_gfx1\d)_(\w+?)_(\d+)x\d+x(\d+)_(\w+)\(",
