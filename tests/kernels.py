@@ -141,11 +141,11 @@ def _largest_error(func: tirx.PrimFunc, kernel: Any, gpu: Any) -> float:
     for param in func.params:
         is_output = any(param.same_as(store.buffer) for store in stores)
         shape, dtype = [int(extent) for extent in param.ty.shape], numpy_dtype(str(param.ty.dtype))
-        flat = _random(rng, math.prod(shape), dtype)
+        flat = drawn(rng, math.prod(shape), dtype)
         expected.append(tvm.runtime.tensor(flat.reshape(shape)))
-        end = np.full(_GUARD, _poison(dtype), dtype)
+        end = np.full(_GUARD, poison(dtype), dtype)
         if is_output:
-            flat = np.full_like(flat, _poison(dtype))
+            flat = np.full_like(flat, poison(dtype))
         memory.append(tvm.runtime.tensor(np.concatenate([flat, end]), gpu))
         actual.append(memory[-1]._create_view(shape))
     reference["reference"](*expected)
@@ -155,7 +155,7 @@ def _largest_error(func: tirx.PrimFunc, kernel: Any, gpu: Any) -> float:
         for want, got in zip(expected, actual, strict=True)
     ]
     ends = [whole.numpy()[-_GUARD:] for whole in memory]
-    intact = all(np.array_equal(e, np.full_like(e, _poison(e.dtype)), equal_nan=True) for e in ends)
+    intact = all(np.array_equal(e, np.full_like(e, poison(e.dtype)), equal_nan=True) for e in ends)
     return max(errors) if intact else math.inf
 
 
@@ -170,13 +170,15 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(g - w)[finite].max() / max(1.0, np.abs(w[finite]).max()))
 
 
-def _poison(dtype: np.dtype) -> Any:
+def poison(dtype: np.dtype) -> Any:
+    """What no kernel should leave, nor make."""
     if dtype.kind in "fV":
         return np.nan
     return True if dtype.kind == "b" else np.iinfo(dtype).max - 7
 
 
-def _random(rng: np.random.Generator, size: int, dtype: np.dtype) -> np.ndarray:
+def drawn(rng: np.random.Generator, size: int, dtype: np.dtype) -> np.ndarray:
+    """Random numbers."""
     if dtype.kind in "fV":
         return rng.standard_normal(size).astype(dtype)
     if dtype.itemsize == 1 and dtype.kind != "b":

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <ucontext.h>
 #include <vector>
+#ifndef WAVE
+#define WAVE 32
+#endif
 
 #define __global__
 #define __restrict__
@@ -67,7 +70,7 @@ template <class Last> static void meet(Meeting &at, int count, Last last) {
 }
 
 static void cta_sync() { meet(block, threads, [] {}); }
-static void warp_sync() { meet(warps[current / 32], 32, [] {}); }
+static void warp_sync() { meet(warps[current / WAVE], WAVE, [] {}); }
 static int __shfl_sync(uint, int value, int, int) { return value; }
 // Two meetings: what is given must be taken before more is.
 static float __shfl_xor_sync(uint, float value, int distance, int) {

@@ -47,6 +47,16 @@ _HOPPER_HELPERS = (
     (r"tvm_builtin_cuda_warp_reduce_sum_4\(", "sum_of_four("),
     (r"tvm_builtin_ptx_(setmaxnreg|fence|wgmma_fence)\w*\(", "nothing("),
 )
+# One block of shared memory, and matrix instructions by what their names say.
+_AMD_HELPERS = (
+    (r"\bsigned char\b", "int8_t"),
+    (r"__shared__ alignas\(\d+\) (\w+) (\w+)\[\d+\];", r"\1* \2 = (\1*)shared;"),
+    (
+        r"\b(mfma|wmma_gfx1\d)_(\w+?)_(\d+)x\d+x(\d+)_(\w+)\(",
+        r"multiply<\1, sum_\2, \3, \4, in_\5>(",
+    ),
+    *_HELPERS,
+)
 _TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (\w+), "float16", (\d+), (\w+)\.data, ([\d, ]+)\)'
 )
@@ -90,6 +100,7 @@ def emulate(
     backward: bool,
     conflicts: bool = False,
     maps: Mapping[str, TensorMap] | None = None,
+    wave: int | None = None,
 ) -> None:
     """Run all blocks, one after the other.
 
@@ -103,9 +114,15 @@ def emulate(
         backward: whether a thread runs before its predecessor, or after it.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
+        wave: threads of a wave; for kernels of AMD's matrix cores.
     """
     assert COMPILER is not None
-    text = _text_of(kernel, _HELPERS if maps is None else (*_HELPERS, *_HOPPER_HELPERS))
+    if wave is not None:
+        header, text = "matrix_emulator.h", _text_of(kernel.source, _AMD_HELPERS)
+    else:
+        header = "warp_emulator.h" if maps is None else "warpgroup_emulator.h"
+        helpers = _HELPERS if maps is None else (*_HELPERS, *_HOPPER_HELPERS)
+        text = _text_of(pack_halves(kernel.source, contract=True), helpers)
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
         text.partition(";")[0].partition("_kernel(")[2],
@@ -114,7 +131,6 @@ def emulate(
         f"*({kind}*)given[{i}]" if kind == "CUtensorMap" else f"({kind}*)given[{i}]"
         for i, (kind, _) in enumerate(signature)
     )
-    header = "warp_emulator.h" if maps is None else "warpgroup_emulator.h"
     sizes = "\n".join(
         f"#define cp_async_{n}(into, from, size) cp_async(into, from, {n}, size)\n"
         f"#define cp_async_whole_{n}(into, from) cp_async(into, from, {n}, {n})"
@@ -124,6 +140,7 @@ def emulate(
     launch = f"static void kernel(void** given) {{ {kernel.name}({casts}); }}"
     source.write_text(f'#include "{header}"\n{sizes}\n{text}\n{launch}\n')
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
+    modes += [] if wave is None else [f"-DWAVE={wave}"]
     options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
     subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)
     pointers = (ctypes.c_void_p * len(signature))(
@@ -137,10 +154,9 @@ def emulate(
     ctypes.CDLL(str(library)).launch(grid, block, pointers)
 
 
-def _text_of(kernel: Kernel, helpers: Sequence[tuple[str, str]]) -> str:
+def _text_of(source: str, helpers: Sequence[tuple[str, str]]) -> str:
     """What is compiled for the GPU, with calls of the emulator's functions."""
-    text = pack_halves(kernel.source, contract=True)
-    text = text[text.index('extern "C" __global__') :]
+    text = source[source.index('extern "C" __global__') :]
     for pattern, replacement in helpers:
         text = re.sub(pattern, replacement, text)
     return text

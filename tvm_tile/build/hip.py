@@ -3,7 +3,8 @@
 The package ``ziglang`` from PyPI holds both, for every AMD GPU; nothing of ROCm is needed.
 
 The text is TVM's for CUDA, behind a prelude of our own (``hip_prelude.h``) that has CUDA's types,
-indices, barriers and functions in the compiler's own terms. TVM's code generator for ROCm is not
+indices, barriers and functions in the compiler's own terms; ``hip_matrix.h`` adds the instructions
+of the matrix cores. TVM's code generator for ROCm is not
 used. It writes barriers that wait for nothing, of what was stored before; it allows blocks of 256
 threads at most; and functions of float64 end the process.
 """
@@ -20,7 +21,7 @@ from tvm_tile.build.unrolling import limit_unrolling
 from tvm_tile.build.zig import run_zig, zig_version
 from tvm_tile.plan.store import Store
 
-_PRELUDE = Path(__file__).with_name("hip_prelude.h")
+_PRELUDES = tuple(Path(__file__).with_name(f"hip_{name}.h") for name in ("prelude", "matrix"))
 # What TVM's own prelude for CUDA ends with; helpers that a kernel calls come behind it.
 _END_OF_CUDA_PRELUDE = "#define ushort unsigned short\n#endif\n"
 # The address of an element, which CUDA's vectors, being structures, have.
@@ -70,7 +71,8 @@ def compile_hip(
             options += ["-Xclang=-mlink-builtin-bitcode", "-Xclang=math.bc"]
         (folder / "kernel.hip").write_text(hip_text(source))
         # To a relocatable file at once, the driver would look for a linker that Zig has inside.
-        assembly = ("-include", _PRELUDE, "-S", "kernel.hip", "-o", "kernel.s")
+        preludes = [part for prelude in _PRELUDES for part in ("-include", prelude)]
+        assembly = (*preludes, "-S", "kernel.hip", "-o", "kernel.s")
         run_zig("clang", *_OPTIONS, *options, *assembly, folder=folder)
         relocatable = ("-c", "kernel.s", "-o", "kernel.o")
         run_zig("clang", *_ASSEMBLER, f"-mcpu={arch}", *relocatable, folder=folder)
@@ -89,5 +91,5 @@ def hip_compiler() -> str:
     """What :func:`compile_hip` uses, with its version; ``"none"`` where it is not installed."""
     if zig_version() == "none":
         return "none"
-    prelude = hashlib.sha256(_PRELUDE.read_bytes()).hexdigest()[:16]
-    return f"{math_version()} {prelude}"
+    preludes = hashlib.sha256(b"".join(prelude.read_bytes() for prelude in _PRELUDES))
+    return f"{math_version()} {preludes.hexdigest()[:16]}"
