@@ -5,6 +5,7 @@
 // other waits for, until somebody synchronizes. Kernels are functions of the test. What HIP would
 // not notice, or punish with a crash, is a violation, which the test asks for at its end.
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,6 +39,12 @@ static int device_count, initialized, fail_in, fail_code;
 static char arch[256], fail_name[64];
 static float clock_ms;
 static Kernel run_kernel;
+
+// Kernels, which run while this is locked, come back for addresses.
+static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static int lock(void) { return pthread_mutex_lock(&mutex); }
+static void unlock(int *locked) { pthread_mutex_unlock(&mutex); }
+#define LOCKED __attribute__((cleanup(unlock), unused)) int locked = lock()
 
 typedef struct { char text[1 << 20]; size_t length; } Log;
 static Log calls, violations;
@@ -135,8 +142,12 @@ void fake_fail(const char *name, int nth, int code) {
 }
 const char *fake_calls(void) { return calls.text; }
 const char *fake_violations(void) { return violations.text; }
-void *fake_host_address(const char *address) { return bytes_at(address, 1, 1); }
+void *fake_host_address(const char *address) {
+  LOCKED;
+  return bytes_at(address, 1, 1);
+}
 void *fake_stream(void) { return (void *)(intptr_t)++stream_count; }
+size_t fake_in_use(void) { return in_use; }
 int fake_live_modules(void) {
   int live = 0;
   for (int i = 0; i < module_count; ++i) live += modules[i].live;
@@ -150,6 +161,7 @@ int fake_live_events(void) {
 
 // HIP.
 int hipInit(unsigned flags) {
+  LOCKED;
   initialized = 1;
   return called("hipInit", "%u", flags);
 }
@@ -158,11 +170,13 @@ const char *hipGetErrorName(int code) { return code == OUT_OF_MEMORY ? "hipError
 const char *hipGetErrorString(int code) { return code == OUT_OF_MEMORY ? "out of memory"
                                                                        : "the fake says no"; }
 int hipGetDeviceCount(int *count) {
+  LOCKED;
   int error = called("hipGetDeviceCount", "");
   *count = device_count;
   return error ? error : device_count ? OK : NO_DEVICE;
 }
 int hipGetDevicePropertiesR0600(char *properties, int device) {
+  LOCKED;
   int error = called("hipGetDevicePropertiesR0600", "%d", device);
   if (error || device >= device_count) return error ? error : INVALID_DEVICE;
   memset(properties, 0xab, 1472);
@@ -174,20 +188,24 @@ int hipGetDevicePropertiesR0600(char *properties, int device) {
   return OK;
 }
 int hipSetDevice(int device) {
+  LOCKED;
   int error = called("hipSetDevice", "%d", device);
-  return error ? error : device < device_count ? OK : INVALID_DEVICE;
+  return error ? error : device == 0 ? OK : INVALID_DEVICE;  // also when it hides
 }
 int hipDeviceSynchronize(void) {
+  LOCKED;
   int error = called("hipDeviceSynchronize", "");
   run_stream(NULL, 1);
   return error;
 }
 int hipStreamSynchronize(void *stream) {
+  LOCKED;
   int error = called("hipStreamSynchronize", "%p", stream);
   if (known_stream(stream)) run_stream(stream, 0);
   return error;
 }
 int hipMalloc(char **address, size_t size) {
+  LOCKED;
   int error = called("hipMalloc", "%zu", size);
   *address = NULL;
   if (error) return error;
@@ -202,6 +220,7 @@ int hipMalloc(char **address, size_t size) {
   return OK;
 }
 int hipFree(char *address) {
+  LOCKED;
   int error = called("hipFree", "%p", address);
   Block *block = block_of(address, 1);
   run_stream(NULL, 1);
@@ -215,6 +234,7 @@ int hipFree(char *address) {
   return error;
 }
 int hipMemcpyAsync(char *to, const char *from, size_t size, int kind, void *stream) {
+  LOCKED;
   int error = called("hipMemcpyAsync", "%zu %d %p", size, kind, stream);
   if (error) return error;
   if (kind < 1 || kind > 3) violation("%d is no kind of copy", kind);
@@ -224,18 +244,21 @@ int hipMemcpyAsync(char *to, const char *from, size_t size, int kind, void *stre
   return OK;
 }
 int hipEventCreate(Event **event) {
+  LOCKED;
   int error = called("hipEventCreate", "");
   *event = &events[event_count++];
   if (!error) (*event)->live = 1;
   return error;
 }
 int hipEventDestroy(Event *event) {
+  LOCKED;
   int error = called("hipEventDestroy", "");
   if (!event->live) violation("an event is destroyed twice");
   event->live = 0;
   return error;
 }
 int hipEventRecord(Event *event, void *stream) {
+  LOCKED;
   int error = called("hipEventRecord", "%p", stream);
   if (!event->live) violation("an event that is gone is recorded");
   event->happened = 0;
@@ -243,18 +266,21 @@ int hipEventRecord(Event *event, void *stream) {
   return error;
 }
 int hipEventSynchronize(Event *event) {
+  LOCKED;
   int error = called("hipEventSynchronize", "");
   for (int i = 0; i < work_count && !event->happened; ++i)
     if (works[i].event == event) run_stream(works[i].stream, 0);
   return error;
 }
 int hipEventElapsedTime(float *milliseconds, Event *start, Event *end) {
+  LOCKED;
   int error = called("hipEventElapsedTime", "");
   if (error || !start->happened || !end->happened) return error ? error : NOT_READY;
   *milliseconds = end->milliseconds - start->milliseconds;
   return OK;
 }
 int hipModuleLoadData(Module **module, const char *image) {
+  LOCKED;
   int error = called("hipModuleLoadData", "");
   if (error || memcmp(image, "\x7f" "ELF", 4)) return error ? error : INVALID_IMAGE;
   *module = &modules[module_count++];
@@ -265,12 +291,14 @@ int hipModuleLoadData(Module **module, const char *image) {
   return OK;
 }
 int hipModuleUnload(Module *module) {
+  LOCKED;
   int error = called("hipModuleUnload", "%s", module->name);
   if (!module->live) violation("module %s is unloaded twice", module->name);
   module->live = 0;
   return error;
 }
 int hipModuleGetFunction(Module **function, Module *module, const char *name) {
+  LOCKED;
   int error = called("hipModuleGetFunction", "%s", name);
   if (error || strcmp(name, module->name)) return error ? error : NOT_FOUND;
   *function = module;
@@ -279,6 +307,7 @@ int hipModuleGetFunction(Module **function, Module *module, const char *name) {
 int hipModuleLaunchKernel(Module *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                           unsigned by, unsigned bz, unsigned shared, void *stream,
                           void **parameters, void **extra) {
+  LOCKED;
   int error = called("hipModuleLaunchKernel", "%s %u %u %u, %u %u %u, %u, %p", function->name, gx,
                      gy, gz, bx, by, bz, shared, stream);
   if (error) return error;

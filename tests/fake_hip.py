@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import gc
 import shutil
 import struct
 import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tvm_tile.build import Program
 from tvm_tile.build.program import Kernel
 from tvm_tile.device.device import Device
 from tvm_tile.device.emulated import EMULATED
+from tvm_tile.runtime import CompiledModel
 from tvm_tile.runtime.emulate import EmulatedKernel
+from tvm_tile.runtime.hip_device import find_hip_device
 
 COMPILER = shutil.which("gcc")
 ARCH = "gfx942"
@@ -38,6 +44,13 @@ DEVICE: Device = replace(
 )
 
 
+@functools.cache
+def fake_hip() -> FakeHip:
+    """The fake driver of this process; with no GPU, until it is reset."""
+    with tempfile.TemporaryDirectory() as folder:
+        return FakeHip(Path(folder))
+
+
 class FakeHip:
     """The fake driver, loaded into this process as the HIP runtime."""
 
@@ -53,14 +66,41 @@ class FakeHip:
         for name in ("fake_host_address", "fake_stream"):
             getattr(self.library, name).restype = ctypes.c_void_p
         self.library.fake_host_address.argtypes = (ctypes.c_void_p,)
+        self.library.fake_in_use.restype = ctypes.c_size_t
         self.kernels: dict[str, tuple[Kernel, EmulatedKernel]] = {}
         self.errors: list[str] = []
-        self._run = _KERNEL(self._run_kernel)
-        self.reset()
+        self.reset(devices=0)
 
-    def reset(self, *, devices: int = 1, arch: str = ARCH, capacity: int = 1 << 27) -> None:
-        """Forget calls and violations; the memory that is allocated stays so."""
+    @contextmanager
+    def present(self) -> Iterator[FakeHip]:
+        """With its GPU in this machine, and TVM knowing it; at the end nothing was violated."""
+        self.reset()
+        find_hip_device(ARCH, DEVICE.name)
+        try:
+            yield self
+            gc.collect()
+            assert not self.violations
+        finally:
+            self.reset(devices=0)
+
+    def reset(
+        self,
+        *,
+        devices: int = 1,
+        arch: str = ARCH,
+        capacity: int = 1 << 27,
+        kernel: Callable[..., None] | None = None,
+    ) -> None:
+        """Forget calls and violations; the memory that is allocated stays so.
+
+        Args:
+            devices: how many GPUs there are, 0 or 1.
+            arch: what they call themselves.
+            capacity: bytes of their memory.
+            kernel: runs in place of every kernel.
+        """
         self.errors.clear()
+        self._run = _KERNEL(kernel or self._run_kernel)
         size = ctypes.c_size_t(capacity)
         self.library.fake_reset(devices, arch.encode(), size, self._run)
 
@@ -76,15 +116,27 @@ class FakeHip:
         return sum(call.split()[0] == name for call in self.calls)
 
     @property
+    def in_use(self) -> int:
+        """Bytes that are allocated."""
+        return self.library.fake_in_use()
+
+    @property
+    def live(self) -> tuple[int, int]:
+        """Modules and events that have not been given back."""
+        return self.library.fake_live_modules(), self.library.fake_live_events()
+
+    @property
     def violations(self) -> str:
         return self.library.fake_violations().decode() + "\n".join(self.errors)
 
-    def program(self, program: Program) -> Program:
-        """A program that was built for :data:`DEVICE`, as one for an AMD GPU."""
+    def model(self, model: CompiledModel) -> CompiledModel:
+        """A model that was compiled for :data:`DEVICE`, as one for an AMD GPU."""
+        program = model.program
         for kernel in program.kernels:
             self.kernels[kernel.name] = (kernel, EmulatedKernel(kernel))
         kernels = tuple(replace(k, binary=code_object(k)) for k in program.kernels)
-        return replace(program, language="rocm", arch=ARCH, kernels=kernels)
+        program = replace(program, language="rocm", arch=ARCH, kernels=kernels)
+        return CompiledModel(program, DEVICE.name, model.inputs, model.outputs, model.report)
 
     def _run_kernel(
         self, name: bytes, extents: Any, _shared: int, _stream: int, arguments: int
@@ -121,7 +173,9 @@ def arguments_of(kernel: Kernel) -> type[ctypes.Structure]:
 
 
 def _ctype(dtype: str) -> Any:
-    return np.ctypeslib.as_ctypes_type(np.dtype(dtype))
+    # ctypes has no half precision: its bits.
+    name = "uint16" if dtype == "float16" else dtype
+    return np.ctypeslib.as_ctypes_type(np.dtype(name))
 
 
 def code_object(kernel: Kernel, *, max_threads: int = 1024) -> bytes:
