@@ -232,6 +232,13 @@ class TestStreams:
             y = model(image)
         np.testing.assert_allclose(y.numpy(), expected(IMAGE), rtol=1e-5)
 
+    def test_a_copy_on_the_gpu_is_made_on_the_current_one(self, fake: FakeHip) -> None:
+        stream, image = fake.library.fake_stream(), tvm.runtime.tensor(IMAGE, tvm.rocm(0))
+        with tvm_ffi.use_raw_stream(tvm.rocm(0), stream):
+            copy = tvm.runtime.empty(IMAGE.shape, "float32", tvm.rocm(0)).copyfrom(image)
+        assert f"hipMemcpyAsync {IMAGE.nbytes} 3 {stream:#x}" in fake.calls
+        np.testing.assert_array_equal(copy.numpy(), IMAGE)
+
 
 class TestTime:
     def test_between_events(self, fake: FakeHip, model: CompiledModel) -> None:
@@ -239,6 +246,14 @@ class TestTime:
         timing = model.time(IMAGE, repeats=5)
         assert timing.samples == pytest.approx([len(model.program.kernels) * 1e-3] * 5)
         assert fake.live[1] == 0
+
+    def test_waits_for_what_other_streams_do(self, fake: FakeHip, model: CompiledModel) -> None:
+        image = tvm.runtime.tensor(IMAGE, tvm.rocm(0))
+        model(image)
+        fake.reset()
+        model.time(image, repeats=1)
+        names = [call.split()[0] for call in fake.calls]
+        assert names.index("hipDeviceSynchronize") < names.index("hipModuleLaunchKernel")
 
     def test_of_torch_arrays(self, model: CompiledModel) -> None:
         timing = model.time(torch.from_numpy(IMAGE), repeats=2)

@@ -67,13 +67,15 @@ def expected() -> np.ndarray:
 class TestAnyCallMayFail:
     def test_in_a_first_call(self, fake: FakeHip, made: CompiledModel) -> None:
         live = fake.live
+        fake.model(made)(X)  # from now on, all memory is there
+        gc.collect()
         fake.reset()
         model = fake.model(made)
         model(X)
         # HIP's functions that a call needs, and how often: each of these calls fails in turn.
         counts = Counter(call.split()[0] for call in fake.calls)
         del model
-        assert len(counts) >= 9
+        assert len(counts) >= 8
         for name, count in counts.items():
             for nth in range(1, count + 1):
                 gc.collect()
@@ -285,7 +287,7 @@ class TestTheFakeItself:
         gpu = Hip(fake.library)
         module = gpu.load_module(kernel("hip_size", "int32").binary)
         function = gpu.function(module, "hip_size")
-        gpu.launch(function, (1, 1, 1, 1, 1, 1), 0, 0, b"12345678")
+        gpu.launch(function, (1, 1, 1, 1, 1, 1, 0), 0, hip.ArgumentBuffer(8))
         assert "takes 4 bytes of arguments, got 8" in fake.violations
         fake.reset()
         gpu.unload_module(module)

@@ -106,6 +106,29 @@ class HipProperties:
     shared_memory_per_block: int
 
 
+class ArgumentBuffer:
+    """Memory for a kernel's arguments, and what tells HIP where they are.
+
+    Args:
+        size: bytes.
+
+    Attributes:
+        data: the arguments, packed as C packs a structure.
+        extra: ``hipModuleLaunchKernel``'s last argument.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.data = ctypes.create_string_buffer(size)
+        self._size = c_size_t(size)
+        self.extra = (c_void_p * 5)(
+            _BUFFER_POINTER,
+            ctypes.addressof(self.data),
+            _BUFFER_SIZE,
+            ctypes.addressof(self._size),
+            _BUFFER_END,
+        )
+
+
 @functools.cache
 def load_hip() -> Hip | None:
     """The HIP runtime of this process; None where there is none.
@@ -231,29 +254,20 @@ class Hip:
     def launch(
         self,
         function: int,
-        extents: tuple[int, int, int, int, int, int],
-        shared_bytes: int,
+        extents: tuple[int, int, int, int, int, int, int],
         stream: int,
-        arguments: bytes,
+        arguments: ArgumentBuffer,
     ) -> None:
         """Enqueue a kernel.
 
         Args:
             function: from :meth:`function`.
-            extents: blocks along x, y and z, then threads of a block along x, y and z.
-            shared_bytes: dynamic shared memory of a block.
+            extents: blocks along x, y and z, threads of a block along x, y and z, and bytes of
+                dynamic shared memory of a block.
             stream: a stream of the thread's GPU.
-            arguments: packed as C packs a structure; HIP copies them.
+            arguments: HIP copies them.
         """
-        size = c_size_t(len(arguments))
-        extra = (c_void_p * 5)(
-            _BUFFER_POINTER,
-            ctypes.cast(c_char_p(arguments), c_void_p),
-            _BUFFER_SIZE,
-            ctypes.addressof(size),
-            _BUFFER_END,
-        )
-        code = self._launch(function, *extents, shared_bytes, stream, None, extra)
+        code = self._launch(function, *extents, stream, None, arguments.extra)
         if code:
             raise self._error("hipModuleLaunchKernel", code)
 

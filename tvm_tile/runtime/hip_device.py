@@ -105,11 +105,11 @@ class HipDevice:
         """
         hip, stream = self._hip, current_stream(_INDEX)
         hip.set_device(_INDEX)
+        hip.synchronize()  # the arguments may still be written on another stream
         for _ in range(WARM_UP_CALLS):
             function(*arguments)
         samples = []
         with hip.event() as start, hip.event() as end:
-            hip.synchronize()
             for _ in range(repeats):
                 hip.record_event(start, stream)
                 function(*arguments)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 import struct
+import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from tvm_tile.build.program import Kernel
 from tvm_tile.errors import BuildError
-from tvm_tile.runtime.hip import Hip
+from tvm_tile.runtime.hip import ArgumentBuffer, Hip
 from tvm_tile.runtime.hip_memory import Failures, current_stream
 from tvm_tile.runtime.launchers import BLOCK, GRID
 
 _SHARED_BYTES = "tirx.use_dyn_shared_memory"
 _EXTENTS = (*GRID, *BLOCK)
+# What a launch does not say: its extent is 1, it has no shared memory.
+_DEFAULTS = (1, 0)
+_ONE, _NONE = -2, -1
 
 # Letters of ``struct``, which packs natively as C does, and as kernels expect it: every argument
 # at a multiple of its own size.
@@ -54,15 +60,15 @@ class HipKernel:
         self._hip = hip
         self._device = device
         self._failures = failures
-        self._arguments = _packing(kernel)
+        self._packing = _packing(kernel)
+        # The host code launches one kernel after another, but models may share a kernel.
+        self._lock = threading.Lock()
+        self._buffer = ArgumentBuffer(self._packing.size)
         self._count = len(kernel.arg_types)
         self._pointers = tuple(
             position for position, kind in enumerate(kernel.arg_types) if kind == "handle"
         )
-        # Where in a launch each extent is; those it has not are 1.
-        tags = _launch_positions(kernel)
-        self._extents = tuple(tags.get(axis) for axis in _EXTENTS)
-        self._shared_bytes = tags.get(_SHARED_BYTES)
+        self._extents = _extents(kernel)
         hip.set_device(device)
         module = hip.load_module(kernel.binary)
         # At the end of the process the driver frees everything, and may be gone first.
@@ -80,18 +86,12 @@ class HipKernel:
         for position in self._pointers:
             handle = values[position]  # ctypes.c_void_p, or None for no memory
             values[position] = (handle.value or 0) if handle is not None else 0
-        extents: Any = tuple(
-            1 if position is None else arguments[position] for position in self._extents
-        )
-        shared = 0 if self._shared_bytes is None else arguments[self._shared_bytes]
+        extents = self._extents((*arguments, *_DEFAULTS))
         try:
-            self._hip.launch(
-                self._function,
-                extents,
-                shared,
-                current_stream(self._device),
-                self._arguments.pack(*values),
-            )
+            with self._lock:
+                self._packing.pack_into(self._buffer.data, 0, *values)
+                stream = current_stream(self._device)
+                self._hip.launch(self._function, extents, stream, self._buffer)
         except Exception as error:
             self._failures.keep(error)
             raise
@@ -114,8 +114,8 @@ def _packing(kernel: Kernel) -> struct.Struct:
     return struct.Struct("@" + "".join(_LETTERS[kind] for kind in kernel.arg_types))
 
 
-def _launch_positions(kernel: Kernel) -> dict[str, int]:
-    """Where among a launch's arguments its parameters are."""
+def _extents(kernel: Kernel) -> Callable[[tuple[Any, ...]], Any]:
+    """Picks a launch's extents and shared bytes out of its arguments and ``_DEFAULTS``."""
     unknown = set(kernel.launch_params) - {*_EXTENTS, _SHARED_BYTES}
     if unknown:
         raise BuildError(
@@ -124,4 +124,7 @@ def _launch_positions(kernel: Kernel) -> dict[str, int]:
             "schedule it without clusters or cooperative launch",
         )
     first = len(kernel.arg_types)
-    return {tag: first + position for position, tag in enumerate(kernel.launch_params)}
+    positions = {tag: first + position for position, tag in enumerate(kernel.launch_params)}
+    return operator.itemgetter(
+        *(positions.get(axis, _ONE) for axis in _EXTENTS), positions.get(_SHARED_BYTES, _NONE)
+    )
