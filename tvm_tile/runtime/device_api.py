@@ -11,31 +11,41 @@ that the library exports must be where this module expects it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_void_p
 from typing import Any, Protocol
 
 from tvm_tile.errors import InstallationError
 
 _TABLE = "_ZTVN3tvm7runtime9DeviceAPIE"
-# Behind the offset and the type information; then come two destructors.
+# The functions follow an offset and the type information.
 _FIRST_FUNCTION = 2 * ctypes.sizeof(c_void_p)
-_SLOTS = 20
 
 _CLASS = "_ZN3tvm7runtime9DeviceAPI"
-# Slot and mangled name of what the base class implements itself and its library exports.
-_INHERITED = (
-    (4, "11GetDataSizeERK8DLTensorNS_3ffi8OptionalINS5_6StringEvEE"),
-    (7, "14AllocDataSpaceE8DLDeviceiPKl10DLDataTypeNS_3ffi8OptionalINS6_6StringEvEE"),
-    (9, "14CopyDataFromToEP8DLTensorS3_Pv"),
-    (10, "12CreateStreamE8DLDevice"),
-    (11, "10FreeStreamE8DLDevicePv"),
-    (13, "9SetStreamE8DLDevicePv"),
-    (14, "16GetCurrentStreamE8DLDevice"),
-    (15, "16SyncStreamFromToE8DLDevicePvS3_"),
-    (16, "14AllocWorkspaceE8DLDevicem10DLDataType"),
-    (17, "13FreeWorkspaceE8DLDevicePv"),
-    (19, "14CopyDataFromToEPKvmPvmm8DLDeviceS5_10DLDataTypeS4_"),
+# The table, in order, with the rest of the symbol where the base class exports what it does.
+_FUNCTIONS = (
+    ("complete destructor", ""),
+    ("deleting destructor", ""),
+    ("SetDevice", ""),
+    ("GetAttr", ""),
+    ("GetDataSize", "11GetDataSizeERK8DLTensorNS_3ffi8OptionalINS5_6StringEvEE"),
+    ("GetTargetProperty", ""),
+    ("AllocDataSpace", ""),
+    (
+        "AllocDataSpace of a shape",
+        "14AllocDataSpaceE8DLDeviceiPKl10DLDataTypeNS_3ffi8OptionalINS6_6StringEvEE",
+    ),
+    ("FreeDataSpace", ""),
+    ("CopyDataFromTo of tensors", "14CopyDataFromToEP8DLTensorS3_Pv"),
+    ("CreateStream", "12CreateStreamE8DLDevice"),
+    ("FreeStream", "10FreeStreamE8DLDevicePv"),
+    ("StreamSync", ""),
+    ("SetStream", "9SetStreamE8DLDevicePv"),
+    ("GetCurrentStream", "16GetCurrentStreamE8DLDevice"),
+    ("SyncStreamFromTo", "16SyncStreamFromToE8DLDevicePvS3_"),
+    ("AllocWorkspace", "14AllocWorkspaceE8DLDevicem10DLDataType"),
+    ("FreeWorkspace", "13FreeWorkspaceE8DLDevicePv"),
+    ("SupportsDevicePointerArithmeticsOnHost", ""),
+    ("CopyDataFromTo", "14CopyDataFromToEPKvmPvmm8DLDeviceS5_10DLDataTypeS4_"),
 )
 
 
@@ -87,7 +97,7 @@ def install_device_api(name: str, memory: DeviceMemory) -> None:
     """Have TVM use a device's memory from now on; it keeps the object until the process ends.
 
     Args:
-        name: the device as TVM names it, such as ``"rocm"``; TVM must have none of that name.
+        name: the device as TVM names it, such as ``"rocm"``.
         memory: functions that raise nothing.
 
     Raises:
@@ -96,17 +106,18 @@ def install_device_api(name: str, memory: DeviceMemory) -> None:
     import tvm_ffi
 
     functions = _functions(memory)
-    table = (c_void_p * _SLOTS)(*_inherited_table())
-    for slot, function in functions.items():
-        table[slot] = ctypes.cast(function, c_void_p)
+    table = (c_void_p * len(_FUNCTIONS))(*_inherited_table())
+    for slot, (function, _) in enumerate(_FUNCTIONS):
+        if function in functions:
+            table[slot] = ctypes.cast(functions[function], c_void_p)
     instance = c_void_p(ctypes.addressof(table))
-    # The closure keeps all three alive: TVM asks once, and never lets go of the address.
+    # TVM asks once and never lets go of the address; the registered function keeps all alive.
     kept = (functions, table, instance)
 
     def device_api() -> c_void_p:
         return c_void_p(ctypes.addressof(kept[-1]))
 
-    tvm_ffi.register_global_func(f"device_api.{name}", device_api)
+    tvm_ffi.register_global_func(f"device_api.{name}", device_api, override=True)
 
 
 def _inherited_table() -> list[int | None]:
@@ -115,12 +126,12 @@ def _inherited_table() -> list[int | None]:
     library = _LOADED_LIBS["tvm_runtime"]
     try:
         start = ctypes.addressof(c_void_p.in_dll(library, _TABLE)) + _FIRST_FUNCTION
-        table = list((c_void_p * _SLOTS).from_address(start))
-        exported = [ctypes.cast(library[_CLASS + name], c_void_p).value for _, name in _INHERITED]
+        table = list((c_void_p * len(_FUNCTIONS)).from_address(start))
+        for found, (function, symbol) in zip(table, _FUNCTIONS, strict=True):
+            if symbol and found != ctypes.cast(library[_CLASS + symbol], c_void_p).value:
+                raise _unknown(f"{function} is not where it should be")
     except (ValueError, AttributeError) as error:
         raise _unknown(str(error)) from error
-    if [table[slot] for slot, _ in _INHERITED] != exported:
-        raise _unknown("its functions are in another order")
     return table
 
 
@@ -132,8 +143,8 @@ def _unknown(current: str) -> InstallationError:
     )
 
 
-def _functions(memory: DeviceMemory) -> dict[int, Any]:
-    """The functions of the table that depend on the device, by slot; the first argument is this."""
+def _functions(memory: DeviceMemory) -> dict[str, Any]:
+    """The functions that depend on the device, by name; ``this`` is their first argument."""
 
     def get_attribute(_this: int, device: DLDevice, kind: int, result: int) -> None:
         value = memory.attribute(device.index, kind)
@@ -164,27 +175,20 @@ def _functions(memory: DeviceMemory) -> dict[int, Any]:
         )
 
     this, device, size, pointer = c_void_p, DLDevice, c_size_t, c_void_p
-    made: dict[int, tuple[Callable[..., Any], type | None, tuple[type, ...]]] = {
-        2: (lambda _this, device: memory.set_device(device.index), None, (this, device)),
-        3: (get_attribute, None, (this, device, c_int, pointer)),
-        6: (allocate, pointer, (this, device, size, size, _DLDataType)),
-        8: (
-            lambda _this, device, address: memory.free(device.index, address),
-            None,
-            (this, device, pointer),
-        ),
-        12: (
-            lambda _this, device, stream: memory.synchronize_stream(device.index, stream),
-            None,
-            (this, device, pointer),
-        ),
-        19: (
-            copy,
-            None,
-            (this, pointer, size, pointer, size, size, device, device, _DLDataType, pointer),
-        ),
-    }
+    set_device = CFUNCTYPE(None, this, device)
+    get_attr = CFUNCTYPE(None, this, device, c_int, pointer)
+    alloc_data_space = CFUNCTYPE(pointer, this, device, size, size, _DLDataType)
+    of_pointer = CFUNCTYPE(None, this, device, pointer)
+    copy_data = CFUNCTYPE(
+        None, this, pointer, size, pointer, size, size, device, device, _DLDataType, pointer
+    )
     return {
-        slot: CFUNCTYPE(result, *arguments)(function)
-        for slot, (function, result, arguments) in made.items()
+        "SetDevice": set_device(lambda _this, device: memory.set_device(device.index)),
+        "GetAttr": get_attr(get_attribute),
+        "AllocDataSpace": alloc_data_space(allocate),
+        "FreeDataSpace": of_pointer(lambda _this, device, at: memory.free(device.index, at)),
+        "StreamSync": of_pointer(
+            lambda _this, device, stream: memory.synchronize_stream(device.index, stream)
+        ),
+        "CopyDataFromTo": copy_data(copy),
     }

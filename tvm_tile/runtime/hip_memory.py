@@ -31,7 +31,7 @@ class Failures(threading.local):
     """What failed in the calling thread where no exception could be raised."""
 
     def __init__(self) -> None:
-        self._first: Exception | None = None
+        self._first: BaseException | None = None
         self._is_awaited = False
 
     @contextmanager
@@ -57,7 +57,7 @@ class Failures(threading.local):
                 self._first = None
             raise failure
 
-    def note(self, error: Exception) -> None:
+    def note(self, error: BaseException) -> None:
         """Keep a failure that cannot be raised; where nobody waits for it, log it as well."""
         if self._first is None:
             self._first = error
@@ -74,7 +74,7 @@ class Failures(threading.local):
         """Whether something failed that has not been raised yet."""
         return self._first is not None
 
-    def _take(self) -> Exception | None:
+    def _take(self) -> BaseException | None:
         failure, self._first = self._first, None
         return failure
 
@@ -86,7 +86,7 @@ def _noted(function: _Function) -> _Function:
     def call(self: HipMemory, *arguments: Any) -> Any:
         try:
             return function(self, *arguments)
-        except Exception as error:
+        except BaseException as error:  # an interrupt, too, would end in C++
             self.failures.note(error)
             return None
 
