@@ -38,7 +38,8 @@ def find_hip_device(arch: str, device_name: str) -> HipDevice:
             "no HIP runtime (libamdhip64) is installed"
             if hip is None
             else "HIP finds no GPU in this machine",
-            'install ROCm, or run it where it is (model.save), or compile for device="emulated"',
+            "install ROCm, or import PyTorch for ROCm first; or run it elsewhere (model.save), or "
+            'compile for device="emulated"',
         )
     _check_architecture(arch, hip.properties(_INDEX))
     return _hip_device(hip)
