@@ -44,7 +44,10 @@ class Failures(threading.local):
             failure = self._take()
             if failure is None:
                 raise
-            raise failure from error
+            try:
+                raise failure from error
+            finally:
+                del failure  # or its traceback's frame would keep it, and tensors with it
         finally:
             self._is_awaited = False
         self.check()
@@ -55,7 +58,10 @@ class Failures(threading.local):
         if failure is not None:
             if not self._is_awaited:
                 self._first = None
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure
 
     def note(self, error: BaseException) -> None:
         """Keep a failure that cannot be raised; where nobody waits for it, log it as well."""
