@@ -183,9 +183,10 @@ print(y.numpy().sum())
 
 
 class TestMemory:
-    def test_a_second_call_allocates_nothing(self, fake: FakeHip, model: CompiledModel) -> None:
+    def test_later_calls_allocate_nothing(self, fake: FakeHip, model: CompiledModel) -> None:
         image = tvm.runtime.tensor(IMAGE, tvm.rocm(0))
-        model(image)
+        for _ in range(2):  # the machine keeps the last result
+            model(image)
         fake.reset()
         for _ in range(3):
             model(image)
