@@ -370,11 +370,11 @@ def _dtype_code(arg_type: str) -> bytes:
     return struct.pack("<BBH", int(dtype.type_code), int(dtype.bits), int(dtype.lanes))
 
 
-def make_virtual_machine(module: Any, device: Any) -> Any:
-    """TVM's Relax virtual machine over a VMExecutable module, with pooled memory."""
+def make_virtual_machine(module: Any, device: Any, *, pooled: bool) -> Any:
+    """TVM's Relax virtual machine over a VMExecutable module; TVM may pool its memory."""
     from tvm.runtime.vm import VirtualMachine
 
-    return VirtualMachine(module, device)
+    return VirtualMachine(module, device, "pooled" if pooled else "naive")
 
 
 # What TVM's schedule primitives and passes raise when a step does not apply.
