@@ -28,6 +28,7 @@ FFI_SERIES = "0.1.14"
 
 # The target's kind has to name one; AMD's kernels are lowered with no instruction of any.
 _ANY_CUDA = "sm_70"
+_DL_ROCM = 10  # how DLPack numbers AMD's GPUs: what the host's code then asks for
 
 # TVM's callbacks are process-wide globals; one code generation at a time may replace them.
 _CALLBACK_LOCK = threading.RLock()
@@ -104,7 +105,7 @@ def make_target(device: Device) -> Any:
     target = dict(device.target)
     if target["kind"] == "rocm":
         del target["mcpu"]
-        target |= {"kind": "cuda", "arch": _ANY_CUDA}
+        target |= {"kind": "cuda", "arch": _ANY_CUDA, "target_device_type": _DL_ROCM}
     return Target({**target, "host": {"kind": "llvm"}})
 
 
