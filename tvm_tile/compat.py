@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 TVM_VERSION = "0.27.0.post1"
 FFI_SERIES = "0.1.14"
 
-# The target's kind has to name one; AMD's kernels are lowered with no instruction of any.
-_ANY_CUDA = "sm_70"
+# What AMD's kernels are lowered as: it has bfloat16 and no float8, of which TVM then makes shifts
+# of bytes, and dlight, which looks for a number alone, finds no tensor cores.
+_LIKE_CUDA = "sm_80a"
 
 # TVM's callbacks are process-wide globals; one code generation at a time may replace them.
 _CALLBACK_LOCK = threading.RLock()
@@ -104,7 +105,7 @@ def make_target(device: Device) -> Any:
     target = dict(device.target)
     if target["kind"] == "rocm":
         del target["mcpu"]
-        target |= {"kind": "cuda", "arch": _ANY_CUDA}
+        target |= {"kind": "cuda", "arch": _LIKE_CUDA}
     return Target({**target, "host": {"kind": "llvm"}})
 
 

@@ -11,6 +11,7 @@ threads at most; and functions of float64 end the process.
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from tvm_tile.plan.store import Store
 _PRELUDE = Path(__file__).with_name("hip_prelude.h")
 # What TVM's own prelude for CUDA ends with; helpers that a kernel calls come behind it.
 _END_OF_CUDA_PRELUDE = "#define ushort unsigned short\n#endif\n"
+# Vectors of 16-bit and 8-bit numbers lie in those of 32 bits, and TVM points into these.
+_ELEMENT_ADDRESS = re.compile(r"&\((\w+)\.([xyzw])\)")
 _OPTIONS = (
-    *("-x", "hip", "-std=c++20", "-O3", "-w", "-fdeclspec"),
+    *("-x", "hip", "-std=c++20", "-O3", "-w", "-fdeclspec", "-fno-strict-aliasing"),
     *("--cuda-device-only", "-nogpuinc", "-nogpulib", "-nostdinc"),
 )
 _ASSEMBLER = ("-target", "amdgcn-amd-amdhsa")
@@ -78,7 +81,8 @@ def compile_hip(
 
 def hip_text(source: str) -> str:
     """TVM's CUDA text without its prelude for CUDA, and with bounds to its unrolled loops."""
-    return limit_unrolling(source.partition(_END_OF_CUDA_PRELUDE)[2] or source)
+    kernel = source.partition(_END_OF_CUDA_PRELUDE)[2] or source
+    return limit_unrolling(_ELEMENT_ADDRESS.sub(r"address_of_\2(\1)", kernel))
 
 
 def hip_compiler() -> str:
