@@ -136,8 +136,7 @@ def compile(
         The compiled model; its ``explain()`` tells what fell back to TVM's own schedules.
 
     Raises:
-        ModelError: the model cannot be read, or uses an operator that no importer knows or TVM
-            cannot write.
+        ModelError: the model cannot be read, or uses an operator that nobody can import or write.
         UnknownDeviceError: no device record has that name.
         DeviceAbsentError: ``topk`` asks for measurements, and the GPU is not there.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
