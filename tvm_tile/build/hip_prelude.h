@@ -6,6 +6,7 @@
 #define __device__ __attribute__((device))
 #define __host__ __attribute__((host))
 #define __shared__ __attribute__((shared))
+#define SHARED __attribute__((address_space(3)))  // of pointers
 #define __forceinline__ inline __attribute__((always_inline))
 // The exact size: registers are allotted for no more threads than there are.
 #define __launch_bounds__(threads) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
