@@ -89,6 +89,8 @@ def emulate(
     late: bool,
     backward: bool,
     conflicts: bool = False,
+    wave: int | None = None,
+    columns: int = 1024,
     maps: Mapping[str, TensorMap] | None = None,
 ) -> None:
     """Run all blocks, one after the other.
@@ -102,6 +104,8 @@ def emulate(
         late: whether copies arrive as late as waiting for them allows, or at once.
         backward: whether a thread runs before its predecessor, or after it.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
+        wave: threads of a wave, for kernels of AMD's that shuffle.
+        columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
     """
     assert COMPILER is not None
@@ -124,6 +128,8 @@ def emulate(
     launch = f"static void kernel(void** given) {{ {kernel.name}({casts}); }}"
     source.write_text(f'#include "{header}"\n{sizes}\n{text}\n{launch}\n')
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
+    modes.append(f"-DCOLUMNS={columns}")
+    modes += [f"-DWAVE={wave}"] if wave is not None else []
     options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
     subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)
     pointers = (ctypes.c_void_p * len(signature))(
