@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from kernel_cases import CASES
-from kernels import prim_functions, relative_difference
+from kernels import launch_extents, prim_functions, relative_difference
 from tvm import IRModule, tirx
 from warp_emulator import COMPILER, emulate
 
@@ -27,14 +26,6 @@ NAMES = ("softmax_prime", "layer_norm_long_rows", "mean_last", "sum_long_vector"
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the emulator needs g++")
 
 
-def extents(func: tirx.PrimFunc) -> dict[str, int]:
-    """Threads and blocks, by axis."""
-    loops: list[tirx.For] = []
-    tvm_ffi.structural_walk(func.body, (tirx.For, loops.append), order="pre")
-    bound = [loop for loop in loops if loop.thread_binding is not None]
-    return {str(loop.thread_binding.thread_tag): int(loop.extent) for loop in bound}
-
-
 def largest_error(name: str, device: Device, folder: Path) -> float:
     """Of a case's only function, against TVM's CPU build."""
     (case,) = (case for case in CASES if case.name == name)
@@ -46,7 +37,7 @@ def largest_error(name: str, device: Device, folder: Path) -> float:
     assert isinstance(program, Program)
     (kernel,) = program.kernels
     wave = resources_of(kernel.binary).warp
-    found = extents(function)
+    found = launch_extents(function)
     assert set(found) <= {"blockIdx.x", "threadIdx.x", "threadIdx.y"}
     columns = found.get("threadIdx.x", 1)
     given, expected = inputs_and_outputs(func)
