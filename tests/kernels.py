@@ -60,6 +60,14 @@ def prim_functions(case: Case, device: Device, first: Any = None) -> dict[str, t
     return {name: func for name, func in functions if isinstance(func, tirx.PrimFunc)}
 
 
+def launch_extents(func: tirx.PrimFunc) -> dict[str, int]:
+    """Blocks and threads of a scheduled function of one kernel, by axis: ``"threadIdx.x"``."""
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, loops.append), order="pre")
+    bound = [loop for loop in loops if loop.thread_binding is not None]
+    return {str(loop.thread_binding.thread_tag): int(loop.extent) for loop in bound}
+
+
 def rules_of(case: Case, device: Device) -> str:
     """The rules that take the functions of a case, sorted, separated by spaces."""
     _, reports = schedule_module(tvm.IRModule(prim_functions(case, device)), device)

@@ -57,6 +57,7 @@ _AMD_HELPERS = (
     ),
     *_HELPERS,
 )
+_MATRIX = re.compile(r"\b(mfma|wmma)_")
 _TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (\w+), "float16", (\d+), (\w+)\.data, ([\d, ]+)\)'
 )
@@ -99,8 +100,9 @@ def emulate(
     late: bool,
     backward: bool,
     conflicts: bool = False,
-    maps: Mapping[str, TensorMap] | None = None,
     wave: int | None = None,
+    columns: int = 1024,
+    maps: Mapping[str, TensorMap] | None = None,
 ) -> None:
     """Run all blocks, one after the other.
 
@@ -113,16 +115,12 @@ def emulate(
         late: whether copies arrive as late as waiting for them allows, or at once.
         backward: whether a thread runs before its predecessor, or after it.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
+        wave: threads of a wave, for AMD's kernels.
+        columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
-        wave: threads of a wave; for kernels of AMD's matrix cores.
     """
     assert COMPILER is not None
-    if wave is not None:
-        header, text = "matrix_emulator.h", _text_of(kernel.source, _AMD_HELPERS)
-    else:
-        header = "warp_emulator.h" if maps is None else "warpgroup_emulator.h"
-        helpers = _HELPERS if maps is None else (*_HELPERS, *_HOPPER_HELPERS)
-        text = _text_of(pack_halves(kernel.source, contract=True), helpers)
+    header, text = _header_and_text(kernel.source, wave is not None, maps is not None)
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
         text.partition(";")[0].partition("_kernel(")[2],
@@ -140,7 +138,7 @@ def emulate(
     launch = f"static void kernel(void** given) {{ {kernel.name}({casts}); }}"
     source.write_text(f'#include "{header}"\n{sizes}\n{text}\n{launch}\n')
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
-    modes += [] if wave is None else [f"-DWAVE={wave}"]
+    modes += [f"-DCOLUMNS={columns}", *([f"-DWAVE={wave}"] if wave else [])]
     options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
     subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)
     pointers = (ctypes.c_void_p * len(signature))(
@@ -152,6 +150,15 @@ def emulate(
         )
     )
     ctypes.CDLL(str(library)).launch(grid, block, pointers)
+
+
+def _header_and_text(source: str, is_amd: bool, is_hopper: bool) -> tuple[str, str]:
+    if is_amd and _MATRIX.search(source):
+        return "matrix_emulator.h", _text_of(source, _AMD_HELPERS)
+    packed = source if is_amd else pack_halves(source, contract=True)
+    if is_hopper:
+        return "warpgroup_emulator.h", _text_of(packed, (*_HELPERS, *_HOPPER_HELPERS))
+    return "warp_emulator.h", _text_of(packed, _HELPERS)
 
 
 def _text_of(source: str, helpers: Sequence[tuple[str, str]]) -> str:

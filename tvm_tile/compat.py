@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 TVM_VERSION = "0.27.0.post1"
 FFI_SERIES = "0.1.14"
 
-# The target's kind has to name one; AMD's kernels are lowered with no instruction of any.
-_ANY_CUDA = "sm_70"
+# What AMD's kernels are lowered as: it has bfloat16 and no float8, of which TVM then makes shifts
+# of bytes, and dlight, which looks for a number alone, finds no tensor cores.
+_LIKE_CUDA = "sm_80a"
 _DL_ROCM = 10  # how DLPack numbers AMD's GPUs: what the host's code then asks for
 
 # TVM's callbacks are process-wide globals; one code generation at a time may replace them.
@@ -105,7 +106,7 @@ def make_target(device: Device) -> Any:
     target = dict(device.target)
     if target["kind"] == "rocm":
         del target["mcpu"]
-        target |= {"kind": "cuda", "arch": _ANY_CUDA, "target_device_type": _DL_ROCM}
+        target |= {"kind": "cuda", "arch": _LIKE_CUDA, "target_device_type": _DL_ROCM}
     return Target({**target, "host": {"kind": "llvm"}})
 
 

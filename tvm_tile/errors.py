@@ -56,7 +56,7 @@ class ModelFileError(ModelError):
 
 
 class UnsupportedOperatorError(ModelError):
-    """The model uses an operator that no importer knows."""
+    """The model uses an operator that no importer knows, or of data types that TVM lacks."""
 
 
 class DynamicShapeError(ModelError):

@@ -21,7 +21,7 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
-from tvm_tile.errors import OptionError
+from tvm_tile.errors import OptionError, UnsupportedOperatorError
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes import (
     DLIGHT,
@@ -136,7 +136,7 @@ def compile(
         The compiled model; its ``explain()`` tells what fell back to TVM's own schedules.
 
     Raises:
-        ModelError: the model cannot be read, or uses an operator no importer knows.
+        ModelError: the model cannot be read, or uses an operator that nobody can import or write.
         UnknownDeviceError: no device record has that name.
         DeviceAbsentError: ``topk`` asks for measurements, and the GPU is not there.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
@@ -259,12 +259,22 @@ def fuse(
         first: schedules them; shared with whoever schedules the result.
         weld: as in :class:`Options`.
         refused: why functions must not be made of others, by their contents.
+
+    Raises:
+        UnsupportedOperatorError: TVM cannot write an operator's loops.
     """
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
     grouping = [GroupGates(device, first, refused)] if weld else []
     passes = fusion_passes(device, fusion, grouping)
-    with compat.make_target(device):
-        return rename_by_content(tvm.transform.Sequential(passes)(mod))
+    try:
+        with compat.make_target(device):
+            return rename_by_content(tvm.transform.Sequential(passes)(mod))
+    except compat.TVM_ERRORS as error:  # of LegalizeOps, as a rule
+        raise UnsupportedOperatorError(
+            "TVM must have loops for every operator of the model, of its data types",
+            str(error).strip().partition("\n")[0],
+            "cast the operator's inputs to types that it is defined for",
+        ) from error
 
 
 def _open_store(options: Options) -> Store | None:

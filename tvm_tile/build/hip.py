@@ -24,10 +24,13 @@ from tvm_tile.plan.store import Store
 _PRELUDES = tuple(Path(__file__).with_name(f"hip_{name}.h") for name in ("prelude", "matrix"))
 # What TVM's own prelude for CUDA ends with; helpers that a kernel calls come behind it.
 _END_OF_CUDA_PRELUDE = "#define ushort unsigned short\n#endif\n"
-# The address of an element, which CUDA's vectors, being structures, have.
-_PLACE_IN_VECTOR = re.compile(r"&\((\w+)\.([xyzw])\)")
+# Vectors of 16-bit and 8-bit numbers lie in those of 32 bits, and TVM points into these.
+_ELEMENT_ADDRESS = re.compile(r"&\((\w+)\.([xyzw])\)")
+# Only shared memory is volatile. Loads of what may be any memory are slower, and clang does not
+# find out by itself what a volatile one is.
+_VOLATILE = re.compile(r"\(volatile (\w+)\*\)")
 _OPTIONS = (
-    *("-x", "hip", "-std=c++20", "-O3", "-w", "-fdeclspec"),
+    *("-x", "hip", "-std=c++20", "-O3", "-w", "-fdeclspec", "-fno-strict-aliasing"),
     *("--cuda-device-only", "-nogpuinc", "-nogpulib", "-nostdinc"),
 )
 _ASSEMBLER = ("-target", "amdgcn-amd-amdhsa")
@@ -60,20 +63,7 @@ def compile_hip(
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        options = [
-            f"--offload-arch={arch}",
-            # Not "fast", by which the library's compensated sums would be fused as well.
-            f"-ffp-contract={'fast-honor-pragmas' if contract else 'off'}",
-            f"-f{'' if exact_quotients else 'no-'}hip-fp32-correctly-rounded-divide-sqrt",
-        ]
-        if calls_mathematics(source):
-            (folder / "math.bc").write_bytes(math_library(store))
-            options += ["-Xclang=-mlink-builtin-bitcode", "-Xclang=math.bc"]
-        (folder / "kernel.hip").write_text(hip_text(source))
-        # To a relocatable file at once, the driver would look for a linker that Zig has inside.
-        preludes = [part for prelude in _PRELUDES for part in ("-include", prelude)]
-        assembly = (*preludes, "-S", "kernel.hip", "-o", "kernel.s")
-        run_zig("clang", *_OPTIONS, *options, *assembly, folder=folder)
+        _assemble(folder, source, arch, contract, exact_quotients, store)
         relocatable = ("-c", "kernel.s", "-o", "kernel.o")
         run_zig("clang", *_ASSEMBLER, f"-mcpu={arch}", *relocatable, folder=folder)
         linked = ("-shared", "kernel.o", "-o", "kernel.hsaco")
@@ -81,10 +71,44 @@ def compile_hip(
         return (folder / "kernel.hsaco").read_bytes()
 
 
+def assembly_of(
+    source: str, arch: str, *, contract: bool = True, exact_quotients: bool = True
+) -> str:
+    """The assembly, with metadata, that :func:`compile_hip` makes machine code of."""
+    with tempfile.TemporaryDirectory() as name:
+        return _assemble(Path(name), source, arch, contract, exact_quotients, None).read_text()
+
+
+def _assemble(
+    folder: Path,
+    source: str,
+    arch: str,
+    contract: bool,
+    exact_quotients: bool,
+    store: Store | None,
+) -> Path:
+    options = [
+        f"--offload-arch={arch}",
+        # Not "fast", by which the library's compensated sums would be fused as well.
+        f"-ffp-contract={'fast-honor-pragmas' if contract else 'off'}",
+        f"-f{'' if exact_quotients else 'no-'}hip-fp32-correctly-rounded-divide-sqrt",
+    ]
+    if calls_mathematics(source):
+        (folder / "math.bc").write_bytes(math_library(store))
+        options += ["-Xclang=-mlink-builtin-bitcode", "-Xclang=math.bc"]
+    (folder / "kernel.hip").write_text(hip_text(source))
+    # To a relocatable file at once, the driver would look for a linker that Zig has inside.
+    preludes = [part for prelude in _PRELUDES for part in ("-include", prelude)]
+    output = (*preludes, "-S", "kernel.hip", "-o", "kernel.s")
+    run_zig("clang", *_OPTIONS, *options, *output, folder=folder)
+    return folder / "kernel.s"
+
+
 def hip_text(source: str) -> str:
     """TVM's CUDA text without its prelude for CUDA, and with bounds to its unrolled loops."""
-    text = limit_unrolling(source.partition(_END_OF_CUDA_PRELUDE)[2] or source)
-    return _PLACE_IN_VECTOR.sub(r"place_in(\1, ELEMENT_\2)", text)
+    kernel = source.partition(_END_OF_CUDA_PRELUDE)[2] or source
+    kernel = _VOLATILE.sub(r"(volatile SHARED \1*)", kernel)
+    return limit_unrolling(_ELEMENT_ADDRESS.sub(r"address_of_\2(\1)", kernel))
 
 
 def hip_compiler() -> str:

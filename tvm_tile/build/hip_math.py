@@ -44,8 +44,8 @@ _NO_EXCEPTIONS = (
     *("-Dfp_force_eval(x)=((void)(x))", "-Dfp_force_evalf(x)=((void)(x))"),
 )
 _CALLED = re.compile(
-    r"\bh?(?:a?(?:sin|cos|tan)h?f?|atan2f?|erff?|expm1f?|log1pf?|powf?|hypotf?|nextafterf?|ldexpf?"
-    r"|exp10f?)\(|\b(?:exp|exp2|log|log2|log10)\("
+    r"\b(?:h|__)?(?:a?(?:sin|cos|tan)h?|atan2|erf|expm1|log1p|pow|hypot|nextafter|ldexp|exp10)f?\("
+    r"|\b(?:exp|exp2|log|log2|log10)\("
 )
 
 

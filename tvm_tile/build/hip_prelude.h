@@ -6,11 +6,16 @@
 #define __device__ __attribute__((device))
 #define __host__ __attribute__((host))
 #define __shared__ __attribute__((shared))
+#define SHARED __attribute__((address_space(3)))  // of pointers
 #define __forceinline__ inline __attribute__((always_inline))
 // The exact size: registers are allotted for no more threads than there are.
 #define __launch_bounds__(threads) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
+#define CUDART_INF_F __builtin_inff()
+#define CUDART_NAN_F __builtin_nanf("")
+#define CUDART_INF __builtin_inf()
+#define CUDART_NAN __builtin_nan("")
 #define ON_DEVICE static __device__ __forceinline__
 
 typedef signed char int8_t;
@@ -55,10 +60,12 @@ VECTORS(double, double)
 VECTORS(half, half)
 VECTORS(nv_bfloat16, nv_bfloat16)
 
-enum { ELEMENT_x, ELEMENT_y, ELEMENT_z, ELEMENT_w };
-template <class V> ON_DEVICE char* place_in(V& vector, int element) {
-  return (char*)&vector + element * sizeof(vector[0]);
-}
+// A vector's elements have no addresses of their own; hip_text has these for "&(vector.x)".
+#define ADDRESS(axis, position)                        \
+  template <class V> ON_DEVICE char *address_of_##axis(V &vector) { \
+    return (char *)&vector + position * sizeof(vector.x);           \
+  }
+ADDRESS(x, 0) ADDRESS(y, 1) ADDRESS(z, 2) ADDRESS(w, 3)
 
 #define INDEX(name, axis, value)                       \
   __declspec(property(get = get_##axis)) uint axis;    \
@@ -122,8 +129,6 @@ template <class T> ON_DEVICE T __shfl_xor_sync(uint, T value, int mask, int widt
 #define EXTREMA(type)                                                      \
   ON_DEVICE type max(type a, type b) { return a > b ? a : b; }             \
   ON_DEVICE type min(type a, type b) { return a < b ? a : b; }
-EXTREMA(half)
-EXTREMA(nv_bfloat16)
 EXTREMA(int)
 EXTREMA(uint)
 EXTREMA(long)
@@ -135,6 +140,15 @@ ON_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
 ON_DEVICE double max(double a, double b) { return __builtin_fmax(a, b); }
 ON_DEVICE double min(double a, double b) { return __builtin_fmin(a, b); }
 
+ON_DEVICE half max(half a, half b) { return __builtin_fmaxf16(a, b); }
+ON_DEVICE half min(half a, half b) { return __builtin_fminf16(a, b); }
+ON_DEVICE nv_bfloat16 max(nv_bfloat16 a, nv_bfloat16 b) {
+  return (nv_bfloat16)__builtin_fmaxf((float)a, (float)b);
+}
+ON_DEVICE nv_bfloat16 min(nv_bfloat16 a, nv_bfloat16 b) {
+  return (nv_bfloat16)__builtin_fminf((float)a, (float)b);
+}
+
 ON_DEVICE half __float2half_rn(float x) { return (half)x; }
 ON_DEVICE half __float2half(float x) { return (half)x; }
 ON_DEVICE float __half2float(half x) { return (float)x; }
@@ -142,6 +156,7 @@ ON_DEVICE nv_bfloat16 __float2bfloat16(float x) { return (nv_bfloat16)x; }
 ON_DEVICE nv_bfloat16 __float2bfloat16_rn(float x) { return (nv_bfloat16)x; }
 ON_DEVICE float __bfloat162float(nv_bfloat16 x) { return (float)x; }
 ON_DEVICE half __habs(half x) { return __builtin_fabsf16(x); }
+ON_DEVICE nv_bfloat16 __habs(nv_bfloat16 x) { return (nv_bfloat16)__builtin_fabsf((float)x); }
 ON_DEVICE uint __pack_half2(half x, half y) {
   union { half2 pair; uint word; } packed = {half2{x, y}};
   return packed.word;
@@ -159,19 +174,27 @@ BUILT_IN(exp) BUILT_IN(exp2) BUILT_IN(log) BUILT_IN(log2) BUILT_IN(log10) BUILT_
 #define ROUNDING(name)                                                     \
   ON_DEVICE float name##f(float x) { return __builtin_##name##f(x); }      \
   ON_DEVICE double name(double x) { return __builtin_##name(x); }          \
-  ON_DEVICE half h##name(half x) { return (half)__builtin_##name##f((float)x); }
+  ON_DEVICE half h##name(half x) { return (half)__builtin_##name##f((float)x); } \
+  ON_DEVICE nv_bfloat16 h##name(nv_bfloat16 x) {                           \
+    return (nv_bfloat16)__builtin_##name##f((float)x);                     \
+  }
 ROUNDING(floor) ROUNDING(ceil) ROUNDING(trunc) ROUNDING(round) ROUNDING(rint) ROUNDING(nearbyint)
 ROUNDING(fabs)
 ON_DEVICE double sqrt(double x) { return __builtin_sqrt(x); }
 ON_DEVICE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 ON_DEVICE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
-ON_DEVICE float fmodf(float x, float y) { return __builtin_fmodf(x, y); }
+ON_DEVICE float fmodf(float x, float y) {
+  float remainder = __builtin_fmodf(x, y);
+  asm("" : "+v"(remainder));  // or it becomes one of bfloat16, which there is none of
+  return remainder;
+}
 ON_DEVICE double fmod(double x, double y) { return __builtin_fmod(x, y); }
 ON_DEVICE float copysignf(float x, float y) { return __builtin_copysignf(x, y); }
 ON_DEVICE double copysign(double x, double y) { return __builtin_copysign(x, y); }
 ON_DEVICE bool isnan(float x) { return __builtin_isnan(x); }
 ON_DEVICE bool isnan(double x) { return __builtin_isnan(x); }
 ON_DEVICE bool isnan(half x) { return __builtin_isnan((float)x); }
+ON_DEVICE bool isnan(nv_bfloat16 x) { return __builtin_isnan((float)x); }
 ON_DEVICE bool isinf(float x) { return __builtin_isinf(x); }
 ON_DEVICE bool isinf(double x) { return __builtin_isinf(x); }
 ON_DEVICE bool isfinite(float x) { return __builtin_isfinite(x); }
@@ -180,7 +203,9 @@ ON_DEVICE float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
 ON_DEVICE int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 ON_DEVICE float __uint_as_float(uint x) { return __builtin_bit_cast(float, x); }
 ON_DEVICE int __popc(uint x) { return __builtin_popcount(x); }
+ON_DEVICE int __popcll(ulong x) { return __builtin_popcountl(x); }
 ON_DEVICE int __clz(int x) { return x ? __builtin_clz((uint)x) : 32; }
+ON_DEVICE int __clzll(long x) { return x ? __builtin_clzl((ulong)x) : 64; }
 
 #define FROM_LIBRARY(name)                             \
   extern "C" __device__ float name##f(float);          \
@@ -202,6 +227,12 @@ OF_TWO_FROM_LIBRARY(hypot) OF_TWO_FROM_LIBRARY(nextafter)
 extern "C" __device__ float ldexpf(float, int);
 extern "C" __device__ double ldexp(double, int);
 extern "C" __device__ float exp10f(float);
+
+// What CUDA has in fewer digits is as exact as the rest.
+#define FAST(name) ON_DEVICE float __##name##f(float x) { return name##f(x); }
+FAST(exp) FAST(exp10) FAST(log) FAST(log2) FAST(log10) FAST(sin) FAST(cos) FAST(tan) FAST(tanh)
+ON_DEVICE float __powf(float x, float y) { return powf(x, y); }
+ON_DEVICE float __fdividef(float x, float y) { return x / y; }
 
 #define IN_HALVES(type, name, function)                \
   ON_DEVICE type name(type x) { return (type)function((float)x); }

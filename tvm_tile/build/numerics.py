@@ -22,6 +22,8 @@ def widen_halves(function: Any) -> Any:
     """A PrimFunc whose functions of half-precision numbers that TVM lacks run in float32.
 
     before: ``acos(x)``   after: ``float16(acos(float32(x)))``
+
+    From one kind of half precision to the other goes by way of float32, too.
     """
     import tvm
     import tvm_ffi
@@ -38,7 +40,12 @@ def widen_halves(function: Any) -> Any:
             return mod
         return Cast(str(mod.ty.dtype), Mod(Cast("float32", mod.a), Cast("float32", mod.b)))
 
-    return tvm_ffi.structural_map(function, [(tvm.ir.Call, widen), (Mod, widen_remainder)])
+    def widen_between(cast: Any) -> Any:
+        kinds = {str(cast.ty.dtype), str(cast.value.ty.dtype)}
+        return Cast(cast.ty, Cast("float32", cast.value)) if kinds == set(_HALVES) else cast
+
+    changes = [(tvm.ir.Call, widen), (Mod, widen_remainder), (Cast, widen_between)]
+    return tvm_ffi.structural_map(function, changes)
 
 
 def bfloat16_as_bits(kernel: Any) -> Any:

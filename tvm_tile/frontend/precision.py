@@ -48,6 +48,9 @@ _COMPUTE_IN_FLOAT32 = frozenset(
     )
 )
 
+# Of bfloat16 TVM has none.
+_ASK_IN_FLOAT32 = frozenset(f"relax.{name}" for name in ("isfinite", "isinf", "isnan"))
+
 
 def accumulate_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
     """Make half-precision sums, products and special functions compute in float32.
@@ -68,6 +71,8 @@ class _Accumulate(relax.PyExprMutator):
         half = _half_dtype(call.ty)
         call = self.visit_expr_post_order(call)
         name = getattr(call.op, "name", None)
+        if name in _ASK_IN_FLOAT32:
+            return relax.Call(call.op, [self._widen(argument) for argument in call.args])
         if half is None or name is None:
             return call
         if name == "relax.matmul":
