@@ -38,6 +38,8 @@ typedef half in_float16;
 typedef nv_bfloat16 in_bfloat16;
 typedef int8_t in_int8;
 
+template <int, int> static void loads_then_products() {}
+
 struct Place { int lane, held; };
 
 // CDNA: 64 lanes.

@@ -65,3 +65,12 @@ WMMA(gfx12_float32_16x16x16_float16, floats8, halves8, f32_16x16x16_f16_w32_gfx1
 WMMA(gfx12_float32_16x16x16_bfloat16, floats8, shorts8, f32_16x16x16_bf16_w32_gfx12)
 WMMA_OF_INTEGERS(gfx12_int32_16x16x16_int8, int2, i32_16x16x16_iu8_w32_gfx12)
 #endif
+
+// Of what stands behind the last meeting of threads, loads of global memory come first, then the
+// products, and nothing from below. Left to itself, the compiler delays loads, to hold their results
+// in fewer registers, or waits for them early.
+template <int loads, int products> ON_DEVICE void loads_then_products() {
+  __builtin_amdgcn_sched_group_barrier(0x20, loads, 0);
+  __builtin_amdgcn_sched_group_barrier(0x8, products, 0);
+  __builtin_amdgcn_sched_barrier(0);
+}

@@ -57,6 +57,11 @@ class Copies:
     patches: tuple[_Patch, ...]
     held: Any
 
+    @property
+    def loads(self) -> int:
+        """Of a chunk."""
+        return len(self.patches) * self.panel.runs * (self.panel.unit // self.panel.width)
+
     def fetch(self, place: Place) -> None:
         """Ask for a chunk.
 

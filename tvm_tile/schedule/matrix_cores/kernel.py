@@ -92,6 +92,14 @@ class _Kernel:
                 fragments.load(self.words, first, step)
             multiply(self.tile, self.sums, self.fragments)
 
+    def keep_order(self) -> None:
+        """Keep the compiler from delaying a chunk's loads, and from waiting for them too early."""
+        loads = sum(copies.loads for copies in self.copies)
+        rows, columns, depth = self.tile.instruction.shape
+        size = self.tile.warp_rows * self.tile.warp_columns * self.tile.depth
+        name = f"loads_then_products<{loads}, {size // (rows * columns * depth)}>"
+        ib.evaluate(T.call_extern("void", name))
+
 
 def write_kernel(found: Found, tile: MatrixTile) -> tirx.PrimFunc:
     """The function of a product and what follows it."""
@@ -162,6 +170,7 @@ def _sum_up(kernel: _Kernel) -> None:
     with ib.serial(last) as chunk:
         kernel.fetch(chunk + 1)
         kernel.multiply(chunk)
+        kernel.keep_order()
         if kernel.tile.stages == 1:
             ib.evaluate(T.cuda.cta_sync())
         kernel.settle(chunk + 1)
