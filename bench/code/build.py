@@ -79,11 +79,18 @@ def _built(place: tuple[Any, ...], case: Any) -> Code:
 
 
 def _kernel(kernel: KernelReport, model: CompiledModel) -> KernelCode:
+    import tvm_tile
+    from tvm_tile.tile.residency import given_registers
+
     symbol = re.compile(rf"{re.escape(kernel.name)}_kernel(_\d+)?")
     texts = [own.source for own in model.program.kernels if symbol.fullmatch(own.name)]
 
+    device = tvm_tile.find_device(model.device_name)
+
     def most(name: str) -> int:
         return max((int(getattr(own, name) or 0) for own in kernel.resources), default=0)
+
+    predicted = kernel.registers
 
     return KernelCode(
         name=kernel.name,
@@ -94,9 +101,9 @@ def _kernel(kernel: KernelReport, model: CompiledModel) -> KernelCode:
         resident=kernel.resident,
         fallback=kernel.fallback,
         on_matrix_units=any(_MATRIX.search(text) for text in texts),
-        predicted_registers=kernel.registers,
+        predicted_registers=predicted and given_registers(device, predicted),
         predicted_shared=kernel.shared_bytes,
-        registers=most("registers"),
+        registers=given_registers(device, most("registers")),
         accumulation=most("accumulation"),
         scalar=most("scalar"),
         shared=most("shared"),

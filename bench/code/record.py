@@ -29,9 +29,9 @@ class KernelCode:
         resident: blocks of it on a compute unit; 0 where that is not known.
         fallback: why TVM's default schedule was used; empty when it was not.
         on_matrix_units: whether its machine code has their instructions.
-        predicted_registers: of a thread; None where the model does not say.
+        predicted_registers: of a thread, as they are allotted; None where the model does not say.
         predicted_shared: bytes of a block.
-        registers: of a thread, the most of its kernels; so are the others.
+        registers: of a thread, as they are allotted, the most of its kernels; so are the others.
         accumulation: of these, for matrix instructions alone.
         scalar: of a wave.
         shared: bytes of a block.
@@ -71,10 +71,9 @@ class KernelCode:
 
     @property
     def registers_are_close(self) -> bool:
-        """Whether they are predicted to within a fifth, as they are allotted, by eights."""
-        allotted = -(-self.registers // 8) * 8
+        """Whether they are predicted to within a fifth."""
         predicted = self.predicted_registers
-        return predicted is not None and abs(predicted - allotted) <= _CLOSE * allotted
+        return predicted is not None and abs(predicted - self.registers) <= _CLOSE * self.registers
 
     @property
     def shared_is_close(self) -> bool:

@@ -12,10 +12,10 @@ _ABOUT = (
     "Compiled on a machine without a GPU; nothing of this has run. *Kernels* are different ones, "
     "*launches* all of one run. *On matrix units*: of the launches with a product or a convolution "
     "in them (depthwise ones, too), those whose machine code has matrix instructions. "
-    "*Registers* (vector, accumulation registers included), *LDS* and *waves* (on a compute unit, "
-    "by registers, LDS and threads) are medians over launches; *spilled* and *stack* the most of "
-    "any kernel. *Close*: kernels whose registers, as they are allotted (by eights), or whose LDS "
-    "were predicted to within 20 %."
+    "*Registers* (vector, accumulation registers included, as a thread is given them, by eights or "
+    "twenty-fours), *LDS* and *waves* (on a compute unit, by registers, LDS and threads) are "
+    "medians over launches; *spilled* and *stack* the most of any kernel. *Close*: kernels whose "
+    "registers, or whose LDS, were predicted to within 20 %."
 )
 _PLACE = ("model", "dtype", "device")
 
