@@ -68,7 +68,7 @@ template <class Last> static void meet(Meeting &at, int count, Last last) {
 
 static void cta_sync() { meet(block, threads, [] {}); }
 static void warp_sync() { meet(warps[current / 32], 32, [] {}); }
-#ifdef WAVE
+#if WAVE
 // Shuffles among the threads that are there, of waves of any size; no mask is looked at.
 static void wave_sync() {
   int first = current / WAVE * WAVE;

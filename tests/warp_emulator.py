@@ -89,7 +89,7 @@ def emulate(
     late: bool,
     backward: bool,
     conflicts: bool = False,
-    wave: int | None = None,
+    wave: int = 0,
     columns: int = 1024,
     maps: Mapping[str, TensorMap] | None = None,
 ) -> None:
@@ -101,14 +101,13 @@ def emulate(
         block: threads.
         arrays: name of a parameter -> its memory, half-precision numbers as float16.
         folder: for what is compiled.
-        late: whether copies arrive as late as waiting for them allows, or at once.
-        backward: whether a thread runs before its predecessor, or after it.
+        late: whether copies arrive as late as waiting allows, or at once.
+        backward: whether a thread runs before its predecessor, or after.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
-        wave: threads of a wave, for kernels of AMD's that shuffle.
+        wave: threads of a wave, for AMD's kernels; 0: the kernel is NVIDIA's.
         columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
     """
-    assert COMPILER is not None
     text = _text_of(kernel, _HELPERS if maps is None else (*_HELPERS, *_HOPPER_HELPERS))
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
@@ -128,8 +127,7 @@ def emulate(
     launch = f"static void kernel(void** given) {{ {kernel.name}({casts}); }}"
     source.write_text(f'#include "{header}"\n{sizes}\n{text}\n{launch}\n')
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
-    modes.append(f"-DCOLUMNS={columns}")
-    modes += [f"-DWAVE={wave}"] if wave is not None else []
+    modes += [f"-DCOLUMNS={columns}", f"-DWAVE={wave}"]
     options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
     subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)
     pointers = (ctypes.c_void_p * len(signature))(
