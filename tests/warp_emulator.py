@@ -100,7 +100,7 @@ def emulate(
     late: bool,
     backward: bool,
     conflicts: bool = False,
-    wave: int | None = None,
+    wave: int = 0,
     columns: int = 1024,
     maps: Mapping[str, TensorMap] | None = None,
 ) -> None:
@@ -112,15 +112,15 @@ def emulate(
         block: threads.
         arrays: name of a parameter -> its memory, half-precision numbers as float16.
         folder: for what is compiled.
-        late: whether copies arrive as late as waiting for them allows, or at once.
-        backward: whether a thread runs before its predecessor, or after it.
+        late: whether copies arrive as late as waiting allows, or at once.
+        backward: whether a thread runs before its predecessor, or after.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
-        wave: threads of a wave, for AMD's kernels.
+        wave: threads of a wave, for AMD's kernels; 0: the kernel is NVIDIA's.
         columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
     """
     assert COMPILER is not None
-    header, text = _header_and_text(kernel.source, wave is not None, maps is not None)
+    header, text = _header_and_text(kernel.source, bool(wave), maps is not None)
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
         text.partition(";")[0].partition("_kernel(")[2],
