@@ -51,21 +51,31 @@ def compile_hip(
         CompilerNotFoundError: the package ziglang is not installed.
         BuildError: the compiler rejected the text, or crashed.
     """
+    assembly = assemble_hip(source, arch, contract=contract, exact_quotients=exact_quotients)
+    with tempfile.TemporaryDirectory() as folder:
+        text, relocatable, linked = (f"{folder}/kernel.{end}" for end in ("s", "o", "hsaco"))
+        Path(text).write_text(assembly)
+        # To a relocatable file at once, the driver would look for a linker that Zig has inside.
+        _run("clang", *_ASSEMBLER, f"-mcpu={arch}", "-c", text, "-o", relocatable)
+        _run("ld.lld", "--no-undefined", "-shared", relocatable, "-o", linked)
+        return Path(linked).read_bytes()
+
+
+def assemble_hip(
+    source: str, arch: str, *, contract: bool = True, exact_quotients: bool = True
+) -> str:
+    """The assembly that :func:`compile_hip` makes of the same arguments, for people and tests."""
     options = [
         f"--offload-arch={arch}",
         f"-ffp-contract={'fast' if contract else 'off'}",
         f"-f{'' if exact_quotients else 'no-'}hip-fp32-correctly-rounded-divide-sqrt",
     ]
+    preludes = (part for prelude in _PRELUDES for part in ("-include", str(prelude)))
     with tempfile.TemporaryDirectory() as folder:
-        ends = ("hip", "s", "o", "hsaco")
-        text, assembly, relocatable, linked = (f"{folder}/kernel.{end}" for end in ends)
+        text, assembly = f"{folder}/kernel.hip", f"{folder}/kernel.s"
         Path(text).write_text(hip_text(source))
-        # To a relocatable file at once, the driver would look for a linker that Zig has inside.
-        preludes = (part for prelude in _PRELUDES for part in ("-include", str(prelude)))
         _run("clang", *_OPTIONS, *options, *preludes, "-S", text, "-o", assembly)
-        _run("clang", *_ASSEMBLER, f"-mcpu={arch}", "-c", assembly, "-o", relocatable)
-        _run("ld.lld", "--no-undefined", "-shared", relocatable, "-o", linked)
-        return Path(linked).read_bytes()
+        return Path(assembly).read_text()
 
 
 def hip_text(source: str) -> str:
