@@ -117,12 +117,7 @@ def emulate(
         wave: threads of a wave; for kernels of AMD's matrix cores.
     """
     assert COMPILER is not None
-    if wave is not None:
-        header, text = "matrix_emulator.h", _text_of(kernel.source, _AMD_HELPERS)
-    else:
-        header = "warp_emulator.h" if maps is None else "warpgroup_emulator.h"
-        helpers = _HELPERS if maps is None else (*_HELPERS, *_HOPPER_HELPERS)
-        text = _text_of(pack_halves(kernel.source, contract=True), helpers)
+    header, text = _program(kernel, is_hopper=maps is not None, is_amd=wave is not None)
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
         text.partition(";")[0].partition("_kernel(")[2],
@@ -152,6 +147,16 @@ def emulate(
         )
     )
     ctypes.CDLL(str(library)).launch(grid, block, pointers)
+
+
+def _program(kernel: Kernel, *, is_hopper: bool, is_amd: bool) -> tuple[str, str]:
+    """The emulator's header and the text to compile behind it."""
+    if is_amd:
+        return "matrix_emulator.h", _text_of(kernel.source, _AMD_HELPERS)
+    text = pack_halves(kernel.source, contract=True)
+    if is_hopper:
+        return "warpgroup_emulator.h", _text_of(text, (*_HELPERS, *_HOPPER_HELPERS))
+    return "warp_emulator.h", _text_of(text, _HELPERS)
 
 
 def _text_of(source: str, helpers: Sequence[tuple[str, str]]) -> str:
