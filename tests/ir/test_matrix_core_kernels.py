@@ -14,7 +14,7 @@ from warp_emulator import COMPILER
 from wgmma_cases import product_case
 
 from tvm_tile.build.code_object import read_code_object
-from tvm_tile.build.hip import assemble_hip
+from tvm_tile.build.hip import assembly_of
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.rocm import MI250X, MI300X, ROCM_DEVICES, RX7900XTX, RX9070XT
 from tvm_tile.graph.extract import extract
@@ -96,7 +96,7 @@ def test_machine_code(dtype: str, device: Device) -> None:
     assert found.shared == choice.shared_bytes
     assert found.wave == device.warp_size
     assert 0.7 < found.vgprs / choice.registers < 1.2
-    loop = loop_of(assemble_hip(kernel.source, dict(device.target)["mcpu"]))
+    loop = loop_of(assembly_of(kernel.source, dict(device.target)["mcpu"]))
     products = [n for n, line in enumerate(loop) if re.match(r"v_(w?mma|mfma)", line)]
     loads = [n for n, line in enumerate(loop) if line.startswith("global_load")]
     stores = [n for n, line in enumerate(loop) if re.match(r"ds_(write|store)", line)]
@@ -114,7 +114,7 @@ def test_machine_code(dtype: str, device: Device) -> None:
 @pytest.mark.parametrize("device", ROCM_DEVICES, **BY_ID)
 def test_meetings_wait_for_what_was_stored(device: Device) -> None:
     kernel = built(choices(large("float16"), device)[0](), device)
-    lines = code_of(assemble_hip(kernel.source, dict(device.target)["mcpu"]))
+    lines = code_of(assembly_of(kernel.source, dict(device.target)["mcpu"]))
     meetings = [
         n for n, line in enumerate(lines) if line.startswith(("s_barrier", "s_barrier_sig"))
     ]

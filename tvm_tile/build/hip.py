@@ -51,7 +51,7 @@ def compile_hip(
         CompilerNotFoundError: the package ziglang is not installed.
         BuildError: the compiler rejected the text, or crashed.
     """
-    assembly = assemble_hip(source, arch, contract=contract, exact_quotients=exact_quotients)
+    assembly = assembly_of(source, arch, contract=contract, exact_quotients=exact_quotients)
     with tempfile.TemporaryDirectory() as folder:
         text, relocatable, linked = (f"{folder}/kernel.{end}" for end in ("s", "o", "hsaco"))
         Path(text).write_text(assembly)
@@ -61,7 +61,7 @@ def compile_hip(
         return Path(linked).read_bytes()
 
 
-def assemble_hip(
+def assembly_of(
     source: str, arch: str, *, contract: bool = True, exact_quotients: bool = True
 ) -> str:
     """The assembly that :func:`compile_hip` makes of the same arguments, for people and tests."""
