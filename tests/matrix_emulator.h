@@ -39,6 +39,7 @@ typedef nv_bfloat16 in_bfloat16;
 typedef int8_t in_int8;
 
 template <int, int> static void loads_then_products() {}
+static int rolled(int turns) { return turns; }
 
 struct Place { int lane, held; };
 

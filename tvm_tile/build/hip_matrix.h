@@ -74,3 +74,9 @@ template <int loads, int products> ON_DEVICE void loads_then_products() {
   __builtin_amdgcn_sched_group_barrier(0x8, products, 0);
   __builtin_amdgcn_sched_barrier(0);
 }
+// A number of turns that the compiler cannot know: it would write out the turns of a short loop, and
+// hold the loads of several in registers.
+ON_DEVICE int rolled(int turns) {
+  asm("" : "+s"(turns));
+  return turns;
+}

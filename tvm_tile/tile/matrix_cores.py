@@ -82,6 +82,11 @@ class MatrixTile:
         return self.wave * math.prod(self.warps)
 
     @property
+    def sums(self) -> int:
+        """Of a thread."""
+        return self.warp_rows * self.warp_columns // self.wave
+
+    @property
     def layout(self) -> MatrixLayout:
         """How a wave holds an instruction's operands and sums."""
         found = layout_of(self.instruction, self.wave)
@@ -185,26 +190,35 @@ def _fits(device: Device, tile: MatrixTile) -> bool:
     nameable = device.memory(MemoryLevel.REGISTER).capacity // 4
     most = min(nameable, device.registers_per_multi_processor // tile.block_size)
     shared = device.memory(MemoryLevel.SHARED).capacity
-    return tile.shared_bytes <= shared and tile.registers <= most * _SHARE_OF_REGISTERS
+    if tile.shared_bytes > shared or tile.sums > _MOST_SUMS:
+        return False
+    return tile.registers <= most * _SHARE_OF_REGISTERS
 
 
 def _registers(product: Product, tile: MatrixTile) -> int:
-    """Sums, the fragments of a step, what is on its way to shared memory, and addresses."""
+    """Sums, fragments, what is on its way to shared memory, and addresses.
+
+    The compiler loads the fragments of all steps of a chunk ahead in waves of 32, of one in others.
+    """
     layout = tile.layout
-    sums = tile.warp_rows * tile.warp_columns // tile.wave
     loads = (tile.warp_rows + tile.warp_columns) // layout.size * layout.units
+    if tile.wave == _SHORT_WAVE:
+        loads *= tile.depth * layout.element // UNIT_BYTES // layout.step
     held = 0
     for panel in tile.panels(product):
         turns = -(-panel.patches // tile.block_size) * panel.runs
         held += turns * (UNIT_BYTES // panel.number + _OF_A_COPY)
-    return sums + loads * UNIT_BYTES // 4 + held + _FIXED_REGISTERS
+        held += panel.unit if panel.is_turned else 0  # where each row's part goes
+    return tile.sums + loads * UNIT_BYTES // 4 + held + _FIXED_REGISTERS
 
 
 # Not fitted to measurements: rates from data sheets, latencies as microbenchmarks of others give
 # them. Limits add up as norms of a low power do, as in tile/warpgroup.py.
 _RASTER_ROWS = 1024
-_FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the address of each of its loads
-_SHARE_OF_REGISTERS = 0.9  # the rest is the compiler's, which moves loads ahead
+_FIXED_REGISTERS, _OF_A_COPY = 16, 2  # of a thread, and for the address of each of its loads
+_SHARE_OF_REGISTERS = 0.92  # the rest is the compiler's, which moves loads ahead
+_SHORT_WAVE = 32  # threads
+_MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers for the rest
 _SIMDS = 4  # of a compute unit, each with matrix cores of its own
 _LANES = 16  # whose loads a compute unit serves in a clock
 _CHUNK_SECONDS = 0.8e-6  # from asking for a chunk to its arrival

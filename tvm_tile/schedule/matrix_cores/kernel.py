@@ -153,10 +153,9 @@ def _begin(
         begin_fragments(panels[0], tile.layout, rows, part.lane),
         begin_fragments(panels[1], tile.layout, columns, part.lane),
     )
-    count = tile.warp_rows * tile.warp_columns // tile.wave
     dtype = tile.instruction.acc_dtype
-    sums = ib.alloc_buffer((count,), dtype, scope="local")
-    with ib.unroll(count) as i:
+    sums = ib.alloc_buffer((tile.sums,), dtype, scope="local")
+    with ib.unroll(tile.sums) as i:
         ib.buffer_store(sums, tirx.const(0, dtype), [i])
     return _Kernel(product, tile, copies, fragments, sums, words)
 
@@ -167,7 +166,7 @@ def _sum_up(kernel: _Kernel) -> None:
     kernel.fetch(tirx.const(0))
     kernel.settle(tirx.const(0))
     ib.evaluate(T.cuda.cta_sync())
-    with ib.serial(last) as chunk:
+    with ib.serial(ib.Bind(T.call_extern("int32", "rolled", last))) as chunk:
         kernel.fetch(chunk + 1)
         kernel.multiply(chunk)
         kernel.keep_order()
