@@ -13,7 +13,7 @@ from matrix_core_cases import MATRIX_CORE_CASES, PRODUCTS, integers
 from warp_emulator import COMPILER
 from wgmma_cases import product_case
 
-from tvm_tile.build.code_object import read_code_object
+from tvm_tile.build.code_object import resources_of
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.rocm import MI250X, MI300X, ROCM_DEVICES, RX7900XTX, RX9070XT
@@ -91,11 +91,11 @@ def test_machine_code(dtype: str, device: Device) -> None:
         return
     choice = choices(large(dtype), device)[0]()
     kernel = built(choice, device)
-    found = read_code_object(kernel.binary)
+    found = resources_of(kernel.binary)
     assert (found.spilled, found.stack) == (0, 0)
     assert found.shared == choice.shared_bytes
     assert found.wave == device.warp_size
-    assert 0.7 < found.vgprs / choice.registers < 1.2
+    assert 0.7 < found.registers / choice.registers < 1.2
     loop = loop_of(assembly_of(kernel.source, dict(device.target)["mcpu"]))
     products = [n for n, line in enumerate(loop) if re.match(r"v_(w?mma|mfma)", line)]
     loads = [n for n, line in enumerate(loop) if line.startswith("global_load")]
