@@ -94,7 +94,7 @@ def test_machine_code(dtype: str, device: Device) -> None:
     found = resources_of(kernel.binary)
     assert (found.spilled, found.stack) == (0, 0)
     assert found.shared == choice.shared_bytes
-    assert found.wave == device.warp_size
+    assert found.warp == device.warp_size
     assert 0.7 < found.registers / choice.registers < 1.2
     loop = loop_of(assembly_of(kernel.source, dict(device.target)["mcpu"]))
     products = [n for n, line in enumerate(loop) if re.match(r"v_(w?mma|mfma)", line)]
