@@ -37,6 +37,7 @@ def largest_error(name: str, device: Device, folder: Path) -> float:
     assert isinstance(program, Program)
     (kernel,) = program.kernels
     wave = resources_of(kernel.binary).warp
+    assert wave is not None
     found = launch_extents(function)
     assert set(found) <= {"blockIdx.x", "threadIdx.x", "threadIdx.y"}
     columns = found.get("threadIdx.x", 1)
