@@ -41,7 +41,7 @@ _COMPUTE_IN_FLOAT32 = frozenset(
         *("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.batch_norm"),
         *(f"nn.avg_pool{rank}d" for rank in (1, 2, 3)),
         *(f"nn.adaptive_avg_pool{rank}d" for rank in (1, 2, 3)),
-        *("exp", "log", "erf", "power", "sqrt", "rsqrt", "sigmoid", "tanh"),
+        *("exp", "log", "log_add_exp", "erf", "power", "sqrt", "rsqrt", "sigmoid", "tanh"),
         *("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"),
         *("nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus"),
         *("image.resize2d", "image.resize3d", "image.grid_sample"),
