@@ -17,6 +17,7 @@ from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
+    exact_doubles,
     may_round_quotients,
     rounds_to_integers,
     widen_halves,
@@ -239,6 +240,8 @@ class Builder:
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
         if self._language == "rocm":
             kernel = replace(kernel, module=mark_sums(kernel.module))
+        if self._language != "opencl":
+            kernel = replace(kernel, module=exact_doubles(kernel.module))
         return compat.generate_source(kernel)
 
     def _compile_kernel(self, kernel: compat.LoweredKernel, source: str) -> Kernel:

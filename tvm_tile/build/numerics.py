@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 # What TVM's rules leave of floor, ceil, round, trunc and nearbyint, before types' affixes.
@@ -73,6 +74,34 @@ def bfloat16_as_bits(kernel: Any) -> Any:
 
     functions = {
         name: function.with_body(tvm_ffi.structural_map(function.body, (Cast, widen)))
+        for name, function in kernel.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=kernel.attrs)
+
+
+def exact_doubles(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) whose constants of float64 are printed without a loss.
+
+    before: ``1e-20``, which TVM prints with 15 digits behind the point: 0
+    after:  ``float64(6646139978924579) / 2**119``, which compilers compute exactly
+    """
+    import tvm
+    import tvm_ffi
+    from tvm.tirx import Cast, Div, FloatImm, IntImm
+
+    def spell_out(constant: Any) -> Any:
+        value = float(constant.value)
+        if str(constant.ty.dtype) != "float64" or not math.isfinite(value):
+            return constant
+        numerator, denominator = value.as_integer_ratio()
+        # Below 2**-970 quotients might be rounded twice.
+        if float(f"{value:.15f}") == value or denominator > 2**1022:
+            return constant
+        divisor = FloatImm("float64", float(denominator))
+        return Div(Cast("float64", IntImm("int64", numerator)), divisor)
+
+    functions = {
+        name: function.with_body(tvm_ffi.structural_map(function.body, (FloatImm, spell_out)))
         for name, function in kernel.functions.items()
     }
     return tvm.IRModule(functions, attrs=kernel.attrs)
