@@ -13,7 +13,6 @@ from matrix_core_cases import MATRIX_CORE_CASES, PRODUCTS, integers
 from warp_emulator import COMPILER
 from wgmma_cases import product_case
 
-from tvm_tile.build.code_object import resources_of
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.rocm import MI250X, MI300X, ROCM_DEVICES, RX7900XTX, RX9070XT
@@ -91,12 +90,13 @@ def test_machine_code(dtype: str, device: Device) -> None:
         return
     choice = choices(large(dtype), device)[0]()
     kernel = built(choice, device)
-    found = resources_of(kernel.binary)
-    assert (found.spilled, found.stack) == (0, 0)
-    assert found.shared == choice.shared_bytes
-    assert found.warp == device.warp_size
-    assert 0.7 < found.registers / choice.registers < 1.2
-    loop = loop_of(assembly_of(kernel.source, dict(device.target)["mcpu"]))
+    assembly = assembly_of(kernel.source, dict(device.target)["mcpu"])
+    facts = {name: int(value) for name, value in re.findall(r"\.(\w+): +(\d+)$", assembly, re.M)}
+    assert (facts["vgpr_spill_count"], facts["private_segment_fixed_size"]) == (0, 0)
+    assert facts["group_segment_fixed_size"] == choice.shared_bytes
+    assert facts["wavefront_size"] == device.warp_size
+    assert 0.7 < facts["vgpr_count"] / choice.registers < 1.2
+    loop = loop_of(assembly)
     products = [n for n, line in enumerate(loop) if re.match(r"v_(w?mma|mfma)", line)]
     loads = [n for n, line in enumerate(loop) if line.startswith("global_load")]
     stores = [n for n, line in enumerate(loop) if re.match(r"ds_(write|store)", line)]
