@@ -24,7 +24,7 @@ from tvm_tile.build.numerics import (
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
-from tvm_tile.build.unrolling import mark_sums
+from tvm_tile.build.unrolling import mark_loops
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError
 from tvm_tile.plan.resources import Resources
@@ -239,7 +239,7 @@ class Builder:
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
         if self._language == "rocm":
-            kernel = replace(kernel, module=mark_sums(kernel.module))
+            kernel = replace(kernel, module=mark_loops(kernel.module))
         if self._language != "opencl":
             kernel = replace(kernel, module=exact_doubles(kernel.module))
         return compat.generate_source(kernel)

@@ -1,8 +1,8 @@
-"""How far loops of sums are unrolled, for compilers that reorder all that they see at once.
+"""How far loops are unrolled, for compilers that reorder all that they see at once.
 
 LLVM's schedulers move all loads of a long straight run of code to its front, and then spill what
-they cannot hold. Loops that walk through registers must be unrolled whole: those need constant
-places.
+they cannot hold: loops of sums go a few turns at a time. Loops that walk through registers are
+unrolled whole: those need constant places, or they are memory.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_MOST = 8  # iterations in a row
+_MOST = 8  # iterations of a sum in a row
+_MOST_HELD = 64  # registers that a loop may walk through
 _MARK = "_by"
 _MARKED = re.compile(rf"#pragma unroll(\s+for \(int \w+{_MARK}(\d+)(?:_\d+)? = )")
 
 
-def mark_sums(kernel: Any) -> Any:
+def mark_loops(kernel: Any) -> Any:
     """A lowered kernel (an IRModule) whose unrolled sums say in their variable how far to go.
 
-    before: ``for k in unroll(24): ...``   after: ``for k_by8 in unroll(24): ...``
+    before: ``for k in unroll(24): ...``      after: ``for k_by8 in unroll(24): ...``
+    before: ``for i in range(7): own[i] = ...``   after: ``for i in unroll(7): own[i] = ...``
     """
     import tvm
 
@@ -31,20 +33,26 @@ def mark_sums(kernel: Any) -> Any:
 
 
 def limit_unrolling(source: str) -> str:
-    """The text of a kernel that :func:`mark_sums` has marked, with pragmas that say it, too."""
+    """The text of a kernel that :func:`mark_loops` has marked, with pragmas that say it, too."""
     return _MARKED.sub(r"#pragma unroll \2\1", source)
 
 
 def _marked(body: Any) -> Any:
     import tvm_ffi
-    from tvm.tirx import For, ForKind, Var
+    from tvm.tirx import For, ForKind, IntImm, Var
 
     held = _walking_registers(body)
 
     def is_sum(loop: Any) -> bool:
         return loop.kind == ForKind.UNROLLED and loop.loop_var not in held
 
+    def is_held(loop: Any) -> bool:
+        is_constant = isinstance(loop.extent, IntImm)
+        return is_constant and loop.loop_var in held and int(loop.extent) <= _MOST_HELD
+
     def mark(loop: Any) -> Any:
+        if loop.kind == ForKind.SERIAL and is_held(loop):
+            return For(loop.loop_var, loop.min, loop.extent, ForKind.UNROLLED, loop.body)
         inside: list[Any] = []
         tvm_ffi.structural_walk(loop.body, (For, inside.append), order="pre")
         within = 1
