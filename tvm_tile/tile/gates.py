@@ -82,6 +82,7 @@ class ProductTile:
     """How the warps of one product add up a block's sums.
 
     Attributes:
+        warp: threads of a warp.
         warps: of the block, that work on it.
         lanes: threads that share a sum, a power of two, at most a warp.
         rows: of the weights, that such a group adds up at once.
@@ -90,12 +91,18 @@ class ProductTile:
         turns: of so many rows, one behind the other.
     """
 
+    warp: int
     warps: int
     lanes: int
     rows: int
     loads: int
     steps: int
     turns: int
+
+    @property
+    def threads(self) -> int:
+        """Of the block, that work on it."""
+        return self.warps * self.warp
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,7 @@ def _product_tile(
     pieces = -(-pieces // lanes)
     loads = max(n for n in _powers(max(1, _MOST_LOADS // rows)) if n < 2 * pieces)
     turns = -(-units * product.gates // (groups * rows))
-    return ProductTile(warps, lanes, rows, loads, -(-pieces // loads), turns)
+    return ProductTile(device.warp_size, warps, lanes, rows, loads, -(-pieces // loads), turns)
 
 
 def _powers(most: int) -> tuple[int, ...]:
@@ -208,7 +215,7 @@ def _predicted(
     sums.
     """
     vectors = gates.vectors
-    threads = device.warp_size * sum(p.warps for p in products)
+    threads = sum(product.threads for product in products)
     registers = _REGISTERS_BESIDES + max(
         p.rows * vectors + (p.rows * p.loads + 1) * of.vector * of.element // 4
         for p, of in zip(products, gates.products, strict=True)
