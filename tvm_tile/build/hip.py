@@ -4,9 +4,9 @@ The package ``ziglang`` from PyPI holds both, for every AMD GPU; nothing of ROCm
 
 The text is TVM's for CUDA, behind a prelude of our own (``hip_prelude.h``) that has CUDA's types,
 indices, barriers and functions in the compiler's own terms; ``hip_matrix.h`` adds the instructions
-of the matrix cores. TVM's code generator for ROCm is not
-used. It writes barriers that wait for nothing, of what was stored before; it allows blocks of 256
-threads at most; and functions of float64 end the process.
+of the matrix cores. TVM's code generator for ROCm is not used. It writes barriers that wait for
+nothing of what was stored before; it allows blocks of 256 threads at most; and functions of float64
+end the process.
 """
 
 from __future__ import annotations
