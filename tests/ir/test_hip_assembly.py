@@ -6,10 +6,12 @@ import functools
 import re
 
 import pytest
+from gates_cases import GATES_CASES
 from hip_assembly import instructions, unfinished_stores
 from hip_operators import CHIPS
 from kernel_cases import CASES
 from kernels import prim_functions
+from matrix_core_cases import MATRIX_CORE_CASES
 from tvm import IRModule
 
 from tvm_tile.build import Builder, Program
@@ -19,7 +21,8 @@ from tvm_tile.build.program import Kernel
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 
-# One case of each rule that writes kernels for AMD without matrix cores, and the rule.
+KNOWN = {case.name: case for case in (*CASES, *GATES_CASES)} | MATRIX_CORE_CASES
+# One case of each rule that writes kernels for AMD.
 BY_RULE = {
     "elementwise": "large_vectorized",
     "transpose": "transpose_large",
@@ -29,6 +32,8 @@ BY_RULE = {
     "window": "conv_depthwise",
     "matvec": "matvec_rows",
     "contraction": "conv_of_many_images",
+    "matrix_cores": "NN_128x256x512_float16",
+    "gates": "lstm_3x64x32x33_float32",
 }
 BARE = "__builtin_amdgcn_s_barrier();"
 
@@ -37,8 +42,8 @@ BARE = "__builtin_amdgcn_s_barrier();"
 def built(name: str, chip: str) -> tuple[tuple[str, int, Kernel], ...]:
     """Rule, threads and kernel of all that a case becomes."""
     device = find_device(chip)
-    (case,) = (case for case in CASES if case.name == name)
-    scheduled, reports = schedule_module(IRModule(prim_functions(case, device)), device)
+    functions = prim_functions(KNOWN[name], device)
+    scheduled, reports = schedule_module(IRModule(functions), device)
     functions = {var.name_hint: function for var, function in scheduled.functions.items()}
     programs = Builder(device).build_functions(functions)
     found = []
