@@ -2,6 +2,7 @@
 
 python -m bench run --suite ops --systems tvm_tile,torch,dlight [--limit-s 600] [--resume]
 python -m bench traffic --suite models --systems tvm_tile,tvm_tile_unfused
+python -m bench code --suite models --devices amd/mi300x,amd/rx9070xt --batches 1
 python -m bench report [--results bench/results]
 python -m bench list
 """
@@ -18,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import suites, systems
+from bench.code import record as code
+from bench.code.build import Builds
 from bench.machine import probe
 from bench.runner import Plan, Runner, begin_preloading
 from bench.systems.tvm_tile import TvmTile
@@ -62,6 +65,14 @@ def _parser() -> argparse.ArgumentParser:
         help="all: caches are emptied before each kernel; none: never; by default one run of each",
     )
     traffic.add_argument("--ncu", default="ncu", help="the program, where it is not on the path")
+    coding = commands.add_parser(
+        "code", help="compile for devices, present or not: what the machine code takes of them"
+    )
+    coding.set_defaults(do=_code)
+    coding.add_argument("--devices", required=True, help="records: A,B,...")
+    _add_filters(coding)
+    coding.add_argument("--commit", help="where the checkout has no history")
+    coding.add_argument("--results", type=Path, default=RESULTS, help="the folder of code.jsonl")
     report = commands.add_parser("report", help="tables and plots of what was measured")
     report.set_defaults(do=_report)
     report.add_argument("--results", type=Path, default=RESULTS, help="the folder")
@@ -72,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     """What to measure, and within which limits."""
-    parser.add_argument("--suite", required=True, help="A,B,... of " + " ".join(suites.names()))
+    _add_filters(parser)
     parser.add_argument("--systems", required=True, help="A,B,... of " + " ".join(systems.names()))
     parser.add_argument("--device", default="nvidia/h200", help="the record to compile for")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="for the whole run")
@@ -80,14 +91,19 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "--phase-limit-s", type=float, default=120.0, help="to compile or time one workload once"
     )
     parser.add_argument("--jobs", type=int, help="workloads compiled at once; by default all cores")
+    parser.add_argument("--seed", type=int, default=1, help="of the inputs")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of SUITE.jsonl")
+    parser.add_argument("--commit", help="where the checkout has no history")
+
+
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    """Which workloads."""
+    parser.add_argument("--suite", required=True, help="A,B,... of " + " ".join(suites.names()))
     parser.add_argument("--workloads", help="only these: A,B,...")
     parser.add_argument("--families", help="only these: A,B,...")
     parser.add_argument("--dtypes", help="only these: A,B,...")
     parser.add_argument("--batches", help="only these: A,B,...")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th workload")
-    parser.add_argument("--seed", type=int, default=1, help="of the inputs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of SUITE.jsonl")
-    parser.add_argument("--commit", help="where the checkout has no history")
 
 
 def _plan(arguments: argparse.Namespace, command: str) -> Plan | None:
@@ -157,6 +173,18 @@ def _traffic(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _code(arguments: argparse.Namespace) -> int:
+    chosen = _chosen(arguments)
+    if not chosen:
+        print("no workload of the suite is left by these filters", file=sys.stderr)
+        return 2
+    devices = arguments.devices.split(",")
+    builds = Builds(chosen, devices, arguments.commit or _commit(), _command(arguments, "code"))
+    for record in builds.records(lambda line: print(line, flush=True)):
+        code.store(arguments.results / code.FILE, record)
+    return 0
+
+
 def _chosen(arguments: argparse.Namespace) -> tuple[Workload, ...]:
     fitting = suites.choose(
         arguments.suite.split(","),
@@ -175,8 +203,9 @@ def _words(text: str | None) -> list[str] | None:
 def _command(arguments: argparse.Namespace, command: str) -> str:
     """What to type for the same measurement; where its results go is no part of it."""
     parts = [f"python -m bench {command}"]
-    for name in ("suite", "systems", "device", "workloads", "families", "dtypes", "batches"):
-        value = getattr(arguments, name)
+    filters = ("workloads", "families", "dtypes", "batches")
+    for name in ("suite", "systems", "device", "devices", *filters):
+        value = getattr(arguments, name, None)
         parts += [f"--{name} {value}"] if value is not None else []
     return " ".join(parts)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
 import tvm_ffi
-from kernels import relative_difference
+from kernels import drawn, poison, relative_difference
 from tvm import tirx
 from tvm.target.codegen import llvm_get_system_cpu
 from warp_emulator import emulate
@@ -17,6 +18,7 @@ from warp_emulator import emulate
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import Device
+from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.schedule import Scheduled
 
 _GUARD = 256  # elements
@@ -46,9 +48,8 @@ def arguments(func: tirx.PrimFunc) -> Arguments:
     rng = np.random.default_rng(0)
     given = {}
     for param in func.params:
-        shape, dtype = tuple(int(e) for e in param.ty.shape), str(param.ty.dtype)
-        drawn = rng.integers(0, 2, shape) if dtype == "bool" else rng.standard_normal(shape)
-        given[str(param.name)] = drawn.astype(dtype)
+        shape, dtype = tuple(int(e) for e in param.ty.shape), numpy_dtype(str(param.ty.dtype))
+        given[str(param.name)] = drawn(rng, math.prod(shape), dtype).reshape(shape)
     tensors = [tvm.runtime.tensor(array) for array in given.values()]
     # Of any CPU, LLVM would convert halves by calls of functions.
     target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu()})
@@ -61,8 +62,7 @@ def arguments(func: tirx.PrimFunc) -> Arguments:
 
 def guarded(array: np.ndarray, *, is_output: bool) -> tuple[np.ndarray, np.ndarray]:
     """Memory with what must be neither read nor written around it, and the array in it."""
-    poison = np.nan if array.dtype.kind == "f" else 1
-    memory = np.full(array.size + 2 * _GUARD, poison, array.dtype)
+    memory = np.full(array.size + 2 * _GUARD, poison(array.dtype), array.dtype)
     inside = memory[_GUARD : _GUARD + array.size]
     if not is_output:
         inside[:] = array.ravel()
@@ -70,8 +70,9 @@ def guarded(array: np.ndarray, *, is_output: bool) -> tuple[np.ndarray, np.ndarr
 
 
 def is_intact(memory: np.ndarray) -> bool:
-    """Whether nothing was written around an array of floats."""
-    return bool(np.isnan(np.concatenate([memory[:_GUARD], memory[-_GUARD:]])).all())
+    """Whether nothing was written around an array."""
+    around = np.concatenate([memory[:_GUARD], memory[-_GUARD:]])
+    return bool(np.array_equal(around, np.full_like(around, poison(around.dtype)), equal_nan=True))
 
 
 def emulated_error(
@@ -83,7 +84,7 @@ def emulated_error(
     late: bool,
     conflicts: bool = False,
 ) -> float:
-    """The largest error of a kernel for mma; infinite where it wrote around its outputs.
+    """The largest error of a kernel; infinite where it wrote around its outputs.
 
     Args:
         scheduled: one kernel, whose text is run.
@@ -97,7 +98,9 @@ def emulated_error(
     memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
     kernel = built(scheduled, device)
-    order = {"late": late, "backward": not late, "conflicts": conflicts}
+    order: dict[str, Any] = {"late": late, "backward": not late, "conflicts": conflicts}
+    if device.kernel_language == "rocm":
+        order["wave"] = device.warp_size
     emulate(kernel, scheduled.grid, scheduled.block, arrays, folder, **order)
     if not all(is_intact(memory[n][0]) for n in of.outputs):
         return math.inf

@@ -60,6 +60,14 @@ def prim_functions(case: Case, device: Device, first: Any = None) -> dict[str, t
     return {name: func for name, func in functions if isinstance(func, tirx.PrimFunc)}
 
 
+def launch_extents(func: tirx.PrimFunc) -> dict[str, int]:
+    """Blocks and threads of a scheduled function of one kernel, by axis: ``"threadIdx.x"``."""
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, loops.append), order="pre")
+    bound = [loop for loop in loops if loop.thread_binding is not None]
+    return {str(loop.thread_binding.thread_tag): int(loop.extent) for loop in bound}
+
+
 def rules_of(case: Case, device: Device) -> str:
     """The rules that take the functions of a case, sorted, separated by spaces."""
     _, reports = schedule_module(tvm.IRModule(prim_functions(case, device)), device)
@@ -141,11 +149,11 @@ def _largest_error(func: tirx.PrimFunc, kernel: Any, gpu: Any) -> float:
     for param in func.params:
         is_output = any(param.same_as(store.buffer) for store in stores)
         shape, dtype = [int(extent) for extent in param.ty.shape], numpy_dtype(str(param.ty.dtype))
-        flat = _random(rng, math.prod(shape), dtype)
+        flat = drawn(rng, math.prod(shape), dtype)
         expected.append(tvm.runtime.tensor(flat.reshape(shape)))
-        end = np.full(_GUARD, _poison(dtype), dtype)
+        end = np.full(_GUARD, poison(dtype), dtype)
         if is_output:
-            flat = np.full_like(flat, _poison(dtype))
+            flat = np.full_like(flat, poison(dtype))
         memory.append(tvm.runtime.tensor(np.concatenate([flat, end]), gpu))
         actual.append(memory[-1]._create_view(shape))
     reference["reference"](*expected)
@@ -155,7 +163,7 @@ def _largest_error(func: tirx.PrimFunc, kernel: Any, gpu: Any) -> float:
         for want, got in zip(expected, actual, strict=True)
     ]
     ends = [whole.numpy()[-_GUARD:] for whole in memory]
-    intact = all(np.array_equal(e, np.full_like(e, _poison(e.dtype)), equal_nan=True) for e in ends)
+    intact = all(np.array_equal(e, np.full_like(e, poison(e.dtype)), equal_nan=True) for e in ends)
     return max(errors) if intact else math.inf
 
 
@@ -170,13 +178,15 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(g - w)[finite].max() / max(1.0, np.abs(w[finite]).max()))
 
 
-def _poison(dtype: np.dtype) -> Any:
+def poison(dtype: np.dtype) -> Any:
+    """What no kernel should leave, nor make."""
     if dtype.kind in "fV":
         return np.nan
     return True if dtype.kind == "b" else np.iinfo(dtype).max - 7
 
 
-def _random(rng: np.random.Generator, size: int, dtype: np.dtype) -> np.ndarray:
+def drawn(rng: np.random.Generator, size: int, dtype: np.dtype) -> np.ndarray:
+    """Random numbers."""
     if dtype.kind in "fV":
         return rng.standard_normal(size).astype(dtype)
     if dtype.itemsize == 1 and dtype.kind != "b":

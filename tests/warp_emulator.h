@@ -6,6 +6,11 @@
 #include <cstring>
 #include <ucontext.h>
 #include <vector>
+#ifdef WAVE
+#define IS_AMD
+#else
+#define WAVE 32
+#endif
 
 #define __global__
 #define __restrict__
@@ -36,13 +41,13 @@ static half2 __hmul2(half2 a, half2 b) { return {a.x * b.x, a.y * b.y}; }
 static half2 __hmax2(half2 a, half2 b) { return {max(a.x, b.x), max(a.y, b.y)}; }
 static half2 __hmin2(half2 a, half2 b) { return {min(a.x, b.x), min(a.y, b.y)}; }
 
-struct Index { int x; };
+struct Index { int x, y; };
 struct Group { uchar *into; const void *from; int size, brought; };
 struct Lane { uint32_t *to[4]; const uchar *row; float *d[4]; uint32_t a[4], b[2]; };
 struct Meeting { int arrived = 0, turn = 0; };
 static int threads, current;
 static Index blockIdx;
-#define threadIdx (Index{current})
+#define threadIdx (Index{current % COLUMNS, current / COLUMNS})
 static uchar shared[232448] __attribute__((aligned(1024)));
 static ucontext_t home, contexts[1024];
 static bool done[1024];
@@ -67,7 +72,39 @@ template <class Last> static void meet(Meeting &at, int count, Last last) {
 }
 
 static void cta_sync() { meet(block, threads, [] {}); }
-static void warp_sync() { meet(warps[current / 32], 32, [] {}); }
+static void warp_sync() { meet(warps[current / WAVE], WAVE, [] {}); }
+#ifdef IS_AMD
+// Shuffles among the threads that are there, of waves of any size; no mask is looked at.
+static void wave_sync() {
+  int first = current / WAVE * WAVE;
+  meet(warps[current / WAVE], min(WAVE, threads - first), [] {});
+}
+template <class T> static T from_thread(T value, int thread) {
+  static T given[1024];
+  given[current] = value;
+  wave_sync();
+  T taken = given[thread < threads ? thread : current];
+  wave_sync();
+  return taken;
+}
+// As the hardware does, which knows its own waves only: others' threads are out of reach.
+static int in_wave(int thread) { return thread / WAVE == current / WAVE ? thread : current; }
+template <class T> static T __shfl_sync(uint, T value, int lane, int width) {
+  return from_thread(value, in_wave((current & -width) | (lane & (width - 1))));
+}
+template <class T> static T __shfl_down_sync(uint, T value, int distance, int width) {
+  bool within = (current & (width - 1)) + distance < width;
+  return from_thread(value, within ? in_wave(current + distance) : current);
+}
+template <class T> static T __shfl_xor_sync(uint, T value, int mask, int width) {
+  int other = current ^ mask;
+  return from_thread(value, (other & -width) == (current & -width) ? in_wave(other) : current);
+}
+static uint __activemask() { return ~0u; }
+static float rsqrtf(float x) { return 1 / sqrtf(x); }
+static void __syncthreads() { cta_sync(); }
+static void __syncwarp() { wave_sync(); }
+#else
 static int __shfl_sync(uint, int value, int, int) { return value; }
 // Two meetings: what is given must be taken before more is.
 static float __shfl_xor_sync(uint, float value, int distance, int) {
@@ -78,6 +115,7 @@ static float __shfl_xor_sync(uint, float value, int distance, int) {
   warp_sync();
   return taken;
 }
+#endif
 static uint32_t cvta(const void *p) { return (const uchar *)p - shared; }
 
 static void land(const Group &g) {

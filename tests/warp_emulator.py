@@ -47,6 +47,17 @@ _HOPPER_HELPERS = (
     (r"tvm_builtin_cuda_warp_reduce_sum_4\(", "sum_of_four("),
     (r"tvm_builtin_ptx_(setmaxnreg|fence|wgmma_fence)\w*\(", "nothing("),
 )
+# One block of shared memory, and matrix instructions by what their names say.
+_AMD_HELPERS = (
+    (r"\bsigned char\b", "int8_t"),
+    (r"__shared__ alignas\(\d+\) (\w+) (\w+)\[\d+\];", r"\1* \2 = (\1*)shared;"),
+    (
+        r"\b(mfma|wmma_gfx1\d)_(\w+?)_(\d+)x\d+x(\d+)_(\w+)\(",
+        r"multiply<\1, sum_\2, \3, \4, in_\5>(",
+    ),
+    *_HELPERS,
+)
+_MATRIX = re.compile(r"\b(mfma|wmma)_")
 _TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (\w+), "float16", (\d+), (\w+)\.data, ([\d, ]+)\)'
 )
@@ -89,6 +100,8 @@ def emulate(
     late: bool,
     backward: bool,
     conflicts: bool = False,
+    wave: int = 0,
+    columns: int = 1024,
     maps: Mapping[str, TensorMap] | None = None,
 ) -> None:
     """Run all blocks, one after the other.
@@ -99,13 +112,15 @@ def emulate(
         block: threads.
         arrays: name of a parameter -> its memory, half-precision numbers as float16.
         folder: for what is compiled.
-        late: whether copies arrive as late as waiting for them allows, or at once.
-        backward: whether a thread runs before its predecessor, or after it.
+        late: whether copies arrive as late as waiting allows, or at once.
+        backward: whether a thread runs before its predecessor, or after.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
+        wave: threads of a wave, for AMD's kernels; 0: the kernel is NVIDIA's.
+        columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
     """
     assert COMPILER is not None
-    text = _text_of(kernel, _HELPERS if maps is None else (*_HELPERS, *_HOPPER_HELPERS))
+    header, text = _header_and_text(kernel.source, bool(wave), maps is not None)
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
         text.partition(";")[0].partition("_kernel(")[2],
@@ -114,7 +129,6 @@ def emulate(
         f"*({kind}*)given[{i}]" if kind == "CUtensorMap" else f"({kind}*)given[{i}]"
         for i, (kind, _) in enumerate(signature)
     )
-    header = "warp_emulator.h" if maps is None else "warpgroup_emulator.h"
     sizes = "\n".join(
         f"#define cp_async_{n}(into, from, size) cp_async(into, from, {n}, size)\n"
         f"#define cp_async_whole_{n}(into, from) cp_async(into, from, {n}, {n})"
@@ -124,6 +138,7 @@ def emulate(
     launch = f"static void kernel(void** given) {{ {kernel.name}({casts}); }}"
     source.write_text(f'#include "{header}"\n{sizes}\n{text}\n{launch}\n')
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
+    modes += [f"-DCOLUMNS={columns}", *([f"-DWAVE={wave}"] if wave else [])]
     options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
     subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)
     pointers = (ctypes.c_void_p * len(signature))(
@@ -137,10 +152,18 @@ def emulate(
     ctypes.CDLL(str(library)).launch(grid, block, pointers)
 
 
-def _text_of(kernel: Kernel, helpers: Sequence[tuple[str, str]]) -> str:
+def _header_and_text(source: str, is_amd: bool, is_hopper: bool) -> tuple[str, str]:
+    if is_amd and _MATRIX.search(source):
+        return "matrix_emulator.h", _text_of(source, _AMD_HELPERS)
+    packed = source if is_amd else pack_halves(source, contract=True)
+    if is_hopper:
+        return "warpgroup_emulator.h", _text_of(packed, (*_HELPERS, *_HOPPER_HELPERS))
+    return "warp_emulator.h", _text_of(packed, _HELPERS)
+
+
+def _text_of(source: str, helpers: Sequence[tuple[str, str]]) -> str:
     """What is compiled for the GPU, with calls of the emulator's functions."""
-    text = pack_halves(kernel.source, contract=True)
-    text = text[text.index('extern "C" __global__') :]
+    text = source[source.index('extern "C" __global__') :]
     for pattern, replacement in helpers:
         text = re.sub(pattern, replacement, text)
     return text

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 TVM_VERSION = "0.27.0.post1"
 FFI_SERIES = "0.1.14"
 
+# What AMD's kernels are lowered as: it has bfloat16 and no float8, of which TVM then makes shifts
+# of bytes, and dlight, which looks for a number alone, finds no tensor cores.
+_LIKE_CUDA = "sm_80a"
+_DL_ROCM = 10  # how DLPack numbers AMD's GPUs: what the host's code then asks for
+
 # TVM's callbacks are process-wide globals; one code generation at a time may replace them.
 _CALLBACK_LOCK = threading.RLock()
 
@@ -91,10 +96,18 @@ def _is_version(installed: str, wanted: str) -> bool:
 
 
 def make_target(device: Device) -> Any:
-    """The TVM target of a device, with LLVM as its host."""
+    """The TVM target that kernels of a device are lowered for, with LLVM as its host.
+
+    AMD's are lowered as CUDA, of AMD's limits and waves: the text is HIP's as well (see
+    ``build/hip.py``).
+    """
     from tvm.target import Target
 
-    return Target({**dict(device.target), "host": {"kind": "llvm"}})
+    target = dict(device.target)
+    if target["kind"] == "rocm":
+        del target["mcpu"]
+        target |= {"kind": "cuda", "arch": _LIKE_CUDA, "target_device_type": _DL_ROCM}
+    return Target({**target, "host": {"kind": "llvm"}})
 
 
 def start_schedule(func: Any) -> Any:
@@ -359,11 +372,11 @@ def _dtype_code(arg_type: str) -> bytes:
     return struct.pack("<BBH", int(dtype.type_code), int(dtype.bits), int(dtype.lanes))
 
 
-def make_virtual_machine(module: Any, device: Any) -> Any:
-    """TVM's Relax virtual machine over a VMExecutable module, with pooled memory."""
+def make_virtual_machine(module: Any, device: Any, *, pooled: bool) -> Any:
+    """TVM's Relax virtual machine over a VMExecutable module; TVM may pool its memory."""
     from tvm.runtime.vm import VirtualMachine
 
-    return VirtualMachine(module, device)
+    return VirtualMachine(module, device, "pooled" if pooled else "naive")
 
 
 # What TVM's schedule primitives and passes raise when a step does not apply.
@@ -375,21 +388,3 @@ TVM_ERRORS: tuple[type[Exception], ...] = (
     AttributeError,
     KeyError,
 )
-
-
-def apply_dlight(func: Any, device: Device) -> Any:
-    """Schedule one PrimFunc with the rules of TVM's default GPU pipeline."""
-    import tvm
-    from tvm.s_tir import dlight as dl
-
-    rules = (
-        dl.gpu.Matmul(),
-        dl.gpu.GEMV(),
-        dl.gpu.Reduction(),
-        dl.gpu.GeneralReduction(),
-        dl.gpu.Fallback(),
-    )
-    # dlight schedules the module that it is given in place: give it one of its own.
-    module = tvm.IRModule({"main": func})
-    with make_target(device):
-        return dl.ApplyDefaultSchedule(*rules)(module)["main"]

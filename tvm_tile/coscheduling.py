@@ -142,8 +142,6 @@ def _by_reason(apart: Sequence[Apart]) -> Iterator[LeftApart]:
 
 def _kernel_report(report: PersistentReport) -> KernelReport:
     plan = report.plan
-    waits = "flags" if plan.uses_flags else "barriers"
-    tile = f"{len(report.operators)} operators in {len(plan.steps)} steps with {waits}"
     names = " ".join(dict.fromkeys(operator.name for operator in report.operators))
-    size = plan.num_veus, plan.block_size
+    size, tile = (plan.num_veus, plan.block_size), report.describe()
     return KernelReport(report.name, names, PERSISTENT, *size, tile, plan.seconds, 0.0, "")

@@ -11,6 +11,8 @@ TileError
 │   ├── UnknownDeviceError      no such device record, or none present
 │   ├── DeviceAbsentError       a measurement was asked for, and its GPU is not here
 │   ├── DeviceRecordError       a device record's file: missing, corrupt or incomplete
+│   ├── DriverError             a call of the GPU's driver that failed
+│   │   └── DeviceMemoryError   the GPU's memory is full
 │   └── DeviceTooSmallError     a kernel needs more than the device has
 ├── CalibrationError            a GPU could not be measured
 ├── BuildError                  machine code could not be made
@@ -54,7 +56,7 @@ class ModelFileError(ModelError):
 
 
 class UnsupportedOperatorError(ModelError):
-    """The model uses an operator that no importer knows."""
+    """The model uses an operator that no importer knows, or of data types that TVM lacks."""
 
 
 class DynamicShapeError(ModelError):
@@ -83,6 +85,14 @@ class DeviceAbsentError(DeviceError):
 
 class DeviceRecordError(DeviceError):
     """The file of a device record is missing, corrupt or incomplete."""
+
+
+class DriverError(DeviceError):
+    """A call of the GPU's driver failed."""
+
+
+class DeviceMemoryError(DriverError):
+    """The GPU's memory is full."""
 
 
 class DeviceTooSmallError(DeviceError):

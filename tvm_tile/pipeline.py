@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
-from tvm_tile.errors import OptionError
+from tvm_tile.errors import OptionError, UnsupportedOperatorError
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes import (
     DLIGHT,
@@ -49,6 +49,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
+from tvm_tile.plan.machine_code import with_resources
 from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
@@ -135,7 +136,7 @@ def compile(
         The compiled model; its ``explain()`` tells what fell back to TVM's own schedules.
 
     Raises:
-        ModelError: the model cannot be read, or uses an operator no importer knows.
+        ModelError: the model cannot be read, or uses an operator that nobody can import or write.
         UnknownDeviceError: no device record has that name.
         DeviceAbsentError: ``topk`` asks for measurements, and the GPU is not there.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
@@ -165,6 +166,7 @@ def compile(
     if options.coschedule:
         done = coschedule_what_builds(fused, scheduled, kernels, record, builder)
     program = builder.build(_lower(done.mod, record, options))
+    done = replace(done, kernels=with_resources(done.kernels, builder.resources(done.mod), record))
     watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes)
     report = done.report(record.name, notes, watch.stages, tuple(decisions))
@@ -257,12 +259,22 @@ def fuse(
         first: schedules them; shared with whoever schedules the result.
         weld: as in :class:`Options`.
         refused: why functions must not be made of others, by their contents.
+
+    Raises:
+        UnsupportedOperatorError: TVM cannot write an operator's loops.
     """
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
     grouping = [GroupGates(device, first, refused)] if weld else []
     passes = fusion_passes(device, fusion, grouping)
-    with compat.make_target(device):
-        return rename_by_content(tvm.transform.Sequential(passes)(mod))
+    try:
+        with compat.make_target(device):
+            return rename_by_content(tvm.transform.Sequential(passes)(mod))
+    except compat.TVM_ERRORS as error:  # of LegalizeOps, as a rule
+        raise UnsupportedOperatorError(
+            "TVM must have loops for every operator of the model, of its data types",
+            str(error).strip().partition("\n")[0],
+            "cast the operator's inputs to types that it is defined for",
+        ) from error
 
 
 def _open_store(options: Options) -> Store | None:

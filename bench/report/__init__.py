@@ -3,16 +3,17 @@
     python -m bench report [--results bench/results]
 
 Reads ``SUITE.jsonl``, ``SUITE.again.jsonl`` (a second run, for repeatability),
-``metaschedule/*.history.json``, ``candidates.json`` (measured tiles) and ``traffic.jsonl``; writes
-``REPORT.md``, ``SUITE.md``, ``traffic.md`` and PNGs beside them. The same records give the same
-bytes.
+``metaschedule/*.history.json``, ``candidates.json`` (measured tiles), ``traffic.jsonl`` and
+``code.jsonl``; writes ``REPORT.md``, ``SUITE.md``, ``traffic.md``, ``code.md`` and PNGs beside
+them. The same records give the same bytes.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from bench.report import coscheduling, ranking, repeat, traffic, welding
+from bench.code import record as built
+from bench.report import code, coscheduling, ranking, repeat, traffic, welding
 from bench.report.data import Suite, load
 from bench.report.index import index
 from bench.report.markdown import join
@@ -35,7 +36,8 @@ def main(results: Path) -> list[Path]:
     """
     suites = load(results)
     moved = tuple(measured.read(results / measured.FILE).values())
-    if not suites and not moved:
+    made = tuple(built.read(results / built.FILE).values())
+    if not suites and not moved and not made:
         raise NoRecords(
             f"no records in {results}: there must be a SUITE.jsonl with at least one; "
             "measure with `python -m bench run --suite SUITE --systems A,B,...` first"
@@ -51,6 +53,8 @@ def main(results: Path) -> list[Path]:
         written.append(_write(results / f"{suite.name}.md", text))
     if moved:
         written.append(_write(results / "traffic.md", traffic.page(moved)))
+    if made:
+        written.append(_write(results / "code.md", code.page(made)))
     ranks = join(ranking.section(results / "candidates.json"), traffic.section(moved))
     written.append(_write(results / "REPORT.md", index(suites, images, ranks)))
     return written

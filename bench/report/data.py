@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import suites
+from bench.code import record as code
 from bench.record import Record, read
 from bench.traffic import record as traffic
 
@@ -143,7 +144,8 @@ def _trials(record: Record) -> str:
 
 def load(results: Path) -> tuple[Suite, ...]:
     """The suites of a folder, in the benchmark's order; a file without records is none."""
-    files = (path for path in sorted(results.glob("*.jsonl")) if path.name != traffic.FILE)
+    others = (traffic.FILE, code.FILE)
+    files = (path for path in sorted(results.glob("*.jsonl")) if path.name not in others)
     paths = (path for path in files if not path.stem.endswith(AGAIN))
     found = (suite(path.stem, read(path).values(), _again(path)) for path in paths)
     order = {name: place for place, name in enumerate(suites.names())}

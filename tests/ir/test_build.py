@@ -108,9 +108,12 @@ class TestProgram:
         program = build_program(schedule(relax_module(lambda x: x, ((2, 2),))), EMULATED)
         assert (program.language, program.host, program.kernels) == ("opencl", b"", ())
 
-    def test_amd_is_refused_with_what_it_needs(self) -> None:
-        with pytest.raises(BuildError, match="HSACO"):
-            Builder(find_device("amd/mi300x"))
+    def test_every_amd_kernel_becomes_a_code_object(self) -> None:
+        mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))), "amd/mi300x")
+        program = build_program(mod, find_device("amd/mi300x"))
+        assert (program.language, program.arch, len(program.kernels)) == ("rocm", "gfx942", 3)
+        for kernel in program.kernels:
+            assert kernel.binary.startswith(b"\x7fELF")
 
 
 class TestFailures:

@@ -18,14 +18,14 @@ H200 = tvm_tile.find_device("nvidia/h200")
 BRANCHES = 4
 
 
-def branches() -> IRModule:
+def branches(dtype: str = "float32") -> IRModule:
     """Branches of two small kernels each, and an argmax, which no rule of ours takes."""
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((64, 512), "float32"))
+    x = relax.Var("x", relax.TensorType((64, 512), dtype))
     with builder.function("main", [x]):
         with builder.dataflow():
             sums = [
-                builder.emit(op.sum(op.multiply(x, relax.const(float(n))), 1))
+                builder.emit(op.sum(op.multiply(x, relax.const(float(n), dtype)), 1))
                 for n in range(1, BRANCHES + 1)
             ]
             outputs = [builder.emit(op.nn.softmax(total, 0)) for total in sums]
@@ -40,6 +40,7 @@ def coscheduled(
     made: list[Coscheduled],
     apart: list[Apart],
     refused: Mapping[str, str] | None = None,
+    dtype: str = "float32",
 ) -> IRModule:
     passes = [
         relax.transform.LegalizeOps(),
@@ -51,7 +52,7 @@ def coscheduled(
         CoscheduleTasks(device, None, made.append, refused, apart.append),
     ]
     with compat.make_target(device):
-        return tvm.transform.Sequential(passes)(branches())
+        return tvm.transform.Sequential(passes)(branches(dtype))
 
 
 def called(mod: IRModule) -> list[str]:
@@ -79,6 +80,14 @@ def test_small_kernels_become_one_and_what_has_no_prediction_stays_apart() -> No
         "not one that a persistent kernel can take in"
     ]
     relax.analysis.well_formed(mod)  # raises where it is not
+
+
+def test_half_precision_stays_apart() -> None:
+    made: list[Coscheduled] = []
+    apart: list[Apart] = []
+    mod = coscheduled(H200, made, apart, dtype="float16")
+    assert made == []
+    assert {each.function for each in apart} == set(called(mod))
 
 
 def test_a_refused_kernel_is_not_made_and_its_calls_say_why() -> None:

@@ -14,9 +14,10 @@ from kernels import Case, Input, prim_functions, relative_difference, rules_of
 from tvm.relax import op
 from warp_emulator import COMPILER, emulate
 
-from tvm_tile.build.cubin import resources_of
+from tvm_tile.build import code_object, cubin
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import Device, find_device
+from tvm_tile.device.rocm import MI300X, RX9070XT
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes.schedule_tiles import with_blocks_only
 from tvm_tile.schedule import Scheduled, Task
@@ -46,18 +47,31 @@ def test_the_rule_takes_all_of_it(name: str) -> None:
     assert rules_of(BY_NAME[name], H200) == "gates"
 
 
-@pytest.mark.skipif(COMPILER is None, reason="needs g++")
-@pytest.mark.parametrize("name", BY_NAME)
-def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
+def check_text(name: str, device: Device, folder: Path) -> None:
     """The first choice, and one far from it."""
     func = function_of(BY_NAME[name])
-    found, of = choices(func), arguments(func)
+    found, of = choices(func, device), arguments(func)
     for late, choice in ((True, found[0]()), (False, found[len(found) * 2 // 3]())):
-        error = emulated_error(choice, of, H200, tmp_path, late=late)
+        error = emulated_error(choice, of, device, folder, late=late)
         assert error < limit(BY_NAME[name]), choice.tile
 
 
-@pytest.mark.parametrize("device", [A100, H200], ids=lambda device: device.name)
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
+    check_text(name, H200, tmp_path)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("device", [MI300X, RX9070XT], ids=lambda device: device.name)
+@pytest.mark.parametrize("name", sorted(BY_NAME)[::2])
+def test_the_text_computes_it_in_waves_of_any_size(
+    name: str, device: Device, tmp_path: Path
+) -> None:
+    check_text(name, device, tmp_path)
+
+
+@pytest.mark.parametrize("device", [A100, H200, MI300X, RX9070XT], ids=lambda device: device.name)
 @pytest.mark.parametrize(
     "name", ["lstm_1x256x256x256_float32", "lstm_16x32x128x40_float32", "gru_1x100x60"]
 )
@@ -65,7 +79,8 @@ def test_the_first_choice_becomes_machine_code_that_spills_nothing(
     name: str, device: Device
 ) -> None:
     choice = choices(function_of(BY_NAME[name]), device)[0]()
-    taken = resources_of(built(choice, device).binary)
+    read = code_object.resources_of if device.kernel_language == "rocm" else cubin.resources_of
+    taken = read(built(choice, device).binary)
     assert taken.stack == 0, choice.tile
     assert taken.registers * choice.block <= device.registers_per_multi_processor
 

@@ -15,6 +15,7 @@ from cpu_build import run
 from emulated import arguments, emulated_error
 from gates_cases import constant, lstm, times
 from onnx import helper as oh
+from scheduled import relax_module
 from tvm import relax, tirx
 from tvm.relax import op
 from warp_emulator import COMPILER
@@ -34,17 +35,6 @@ FIRST = FirstChoices(H200)
 def grouped(mod: tvm.IRModule, **options: Any) -> tvm.IRModule:
     passes = [relax.transform.ConvertToDataflow(), GroupGates(H200, FIRST, **options)]
     return tvm.transform.Sequential(passes)(mod)
-
-
-def module(body: Any, *shapes: tuple[int, ...]) -> tvm.IRModule:
-    builder = relax.BlockBuilder()
-    inputs = [relax.Var(f"x{i}", relax.TensorType(s, "float32")) for i, s in enumerate(shapes)]
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            result = body(*inputs)
-            output = builder.emit_output(relax.Tuple(result) if type(result) is tuple else result)
-        builder.emit_func_output(output)
-    return builder.get()
 
 
 def calls(mod: tvm.IRModule) -> Counter[str]:
@@ -71,7 +61,7 @@ def functions(mod: tvm.IRModule) -> list[tirx.PrimFunc]:
 
 def test_a_cell_is_one_function() -> None:
     entry = lstm(1, 32, 32)
-    mod = module(entry.body, *(own.shape for own in entry.inputs))
+    mod = relax_module(entry.body, tuple(own.shape for own in entry.inputs))
     after = grouped(mod)
     assert calls(after) == {"joined_gates": 1}
     (func,) = functions(after)
@@ -189,13 +179,17 @@ W = constant(np.random.default_rng(0), 64, 64)
 V = constant(np.random.default_rng(1), 64, 64)
 
 
+def pair(x: Any) -> Any:
+    return op.add(times(x, W), times(x, V))
+
+
 def test_what_comes_back_from_outside_is_taken_from_there() -> None:
     def body(x: Any) -> Any:
         first, second = times(x, W), times(x, V)
         both = op.tanh(op.add(first, second))
         return op.multiply(both, op.nn.softmax(both))
 
-    after = grouped(module(body, (1, 64)))
+    after = grouped(relax_module(body, ((1, 64),)))
     assert calls(after) == {"joined_gates": 1, "nn.softmax": 1, "multiply": 1}
 
 
@@ -204,7 +198,7 @@ def test_a_product_of_a_group_s_values_is_no_part_of_it() -> None:
         first = op.tanh(op.add(times(x, W), times(h, V)))
         return op.add(op.add(times(first, W), times(h, V)), first)
 
-    after = grouped(module(body, (1, 64), (1, 64)))
+    after = grouped(relax_module(body, ((1, 64), (1, 64))))
     assert joined(after) == sum(calls(after).values()) == 2
 
 
@@ -218,28 +212,28 @@ def test_a_product_of_a_group_s_values_is_no_part_of_it() -> None:
     ids=["one product", "no product", "computed weights"],
 )
 def test_what_is_no_group(body: Any) -> None:
-    mod = module(body, (1, 64))
+    mod = relax_module(body, ((1, 64),))
     assert calls(grouped(mod)) == calls(mod)
 
 
 def test_many_rows() -> None:
-    assert joined(grouped(module(lambda x: op.add(times(x, W), times(x, V)), (17, 64)))) == 0
-    assert joined(grouped(module(lambda x: op.add(times(x, W), times(x, V)), (16, 64)))) == 1
+    assert joined(grouped(relax_module(pair, ((17, 64),)))) == 0
+    assert joined(grouped(relax_module(pair, ((16, 64),)))) == 1
 
 
 def test_what_is_refused() -> None:
-    mod = module(lambda x: op.add(times(x, W), times(x, V)), (1, 64))
+    mod = relax_module(pair, ((1, 64),))
     (func,) = functions(grouped(mod))
     assert joined(grouped(mod, refused={content_of(func): "it does not build"})) == 0
 
 
 @pytest.mark.parametrize("device", [with_blocks_only(H200), find_device("emulated")])
 def test_devices_without_the_rule(device: Any) -> None:
-    mod = module(lambda x: op.add(times(x, W), times(x, V)), (1, 64))
+    mod = relax_module(pair, ((1, 64),))
     assert joined(fuse(mod, device)) == 0
 
 
 def test_without_welding() -> None:
-    mod = module(lambda x: op.add(times(x, W), times(x, V)), (1, 64))
+    mod = relax_module(pair, ((1, 64),))
     assert joined(fuse(mod, H200)) == 1
     assert joined(fuse(mod, H200, weld=False)) == 0

@@ -67,7 +67,7 @@ def test_what_comes_back_takes_the_functions_place() -> None:
 
 
 def test_the_device_matters() -> None:
-    limit = 4096
+    limit = 2048
     memories = tuple(
         replace(memory, capacity=limit) if memory.level is MemoryLevel.SHARED else memory
         for memory in H200.memories

@@ -189,6 +189,7 @@ def test_lifetimes_and_offsets_of_a_chain() -> None:
         (4, 3, 3),
     ]
     assert {life.dies for life in lifetimes(CHAIN, FLAGS)} == {3}
-    assert lifetimes(CHAIN, PLAN, leaving=(1,))[0].dies == 3
+    unread = (CHAIN[0], replace(CHAIN[1], reads=()), *CHAIN[2:])
+    assert lifetimes(unread, PLAN)[0].dies == 3
     born, dies = [life.born for life in lives[:3]], [life.dies for life in lives[:3]]
     assert allocate((500, 600, 512), born, dies) == ((768, 0, 768), 1280)

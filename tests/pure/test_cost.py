@@ -22,7 +22,6 @@ from tvm_tile.tile.cost import (
     compiled_registers,
     contraction_costs,
     elements,
-    occupancy,
     store_sectors,
     vector_elements,
 )
@@ -41,33 +40,6 @@ def costs(op: Operator, device: Device = H200, *, block: tuple[int, ...] = BLOCK
 
 def seconds(op: Operator, device: Device = H200, **tile: object) -> float:
     return float(costs(op, device, **tile).seconds[0])  # type: ignore[arg-type]
-
-
-def resident(device: Device, threads: int, registers: int, shared: int) -> int:
-    return int(occupancy(device, *(np.array([value]) for value in (threads, registers, shared)))[0])
-
-
-@given(threads=st.integers(1, 1024), registers=st.integers(16, 255), shared=st.integers(0, SHARED))
-def test_resident_blocks_fit_the_multiprocessor(threads: int, registers: int, shared: int) -> None:
-    blocks = resident(H200, threads, registers, shared)
-    assert blocks * threads <= H200.max_threads_per_multi_processor
-    assert blocks * threads * registers <= H200.registers_per_multi_processor
-    assert blocks * shared <= H200.shared_memory_per_multi_processor
-
-
-@given(threads=st.integers(1, 1024), registers=st.integers(16, 200), shared=st.integers(0, SHARED))
-def test_more_of_anything_never_raises_occupancy(threads: int, registers: int, shared: int) -> None:
-    blocks = resident(H200, threads, registers, shared)
-    assert resident(H200, threads, registers + 8, shared) <= blocks
-    assert resident(H200, threads, registers, shared + 1024) <= blocks
-    assert resident(H200, threads + 32, registers, shared) <= blocks
-
-
-def test_blocks_that_do_not_fit() -> None:
-    assert resident(H200, 128, 32, SHARED) >= 1
-    assert resident(H200, 128, 32, SHARED + 1) == 0
-    assert resident(H200, H200.max_threads_per_block + 1, 32, 0) == 0
-    assert resident(H200, 1024, 255, 0) == 0  # more registers than there are
 
 
 def test_a_tile_that_does_not_fit_takes_forever() -> None:

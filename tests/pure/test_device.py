@@ -24,7 +24,10 @@ NAMES = [
     "nvidia/rtx3090",
     "nvidia/v100",
     "amd/mi300x",
-    "amd/mi250",
+    "amd/mi250x",
+    "amd/mi355x",
+    "amd/rx7900xtx",
+    "amd/rx9070xt",
     "emulated",
 ]
 
@@ -66,7 +69,7 @@ def test_a_record_is_consistent(device: Device) -> None:
     assert device.read_bandwidth < device.l2_bandwidth
     assert device.flops("float32") == device.flops("no such dtype") > 1e12
     assert device.matrix_flops == tuple(sorted(device.matrix_flops))
-    assert dict(device.matrix_flops)["float16"] > device.flops("float16")
+    assert dict(device.matrix_flops)["float16"] >= device.flops("float16")
     assert device.launch_latency <= device.stream_launch_latency * 1.1
 
 

@@ -89,6 +89,8 @@ def test_an_incomplete_record_names_what_is_missing(name: str) -> None:
         ("clock", 0, "device.clock must be positive"),
         ("l2_capacity", 1.5, "device.l2_capacity must be a whole number"),
         ("warp_size", -32, "device.warp_size must be positive"),
+        ("register_unit", 0, "device.register_unit must be positive"),
+        ("reserved_shared_memory", -1, "device.reserved_shared_memory must be zero or more"),
         ("name", 7, "device.name must be a text"),
         ("supports_graphs", 1, "device.supports_graphs must be true or false"),
         ("peak_flops", {"float16": 1e12}, "include float32"),
@@ -128,7 +130,7 @@ def test_a_wrong_memory_is_named() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", "7", '{"format": 1}', '{"format": 2, "device": {}}', "[" * 10**5],
+    ["", "{", "[]", "null", "7", '{"format": 2}', '{"format": 3, "device": {}}', "[" * 10**5],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(DeviceRecordError):

@@ -38,9 +38,11 @@ PLAN = ExecutionPlan(
 
 def test_a_placement_goes_round_its_veus() -> None:
     assert PLAN.tasks(OPERATORS, 0) == 3
-    assert PLAN.queue(0) == (QueuedTask(0, 0, 0), QueuedTask(0, 0, 2))
-    assert PLAN.queue(1) == (QueuedTask(0, 0, 1), QueuedTask(1, 1, 0), QueuedTask(2, 2, 0))
-    assert PLAN.queue(2) == (QueuedTask(1, 1, 1), QueuedTask(2, 2, 1))
+    assert PLAN.queues() == (
+        (QueuedTask(0, 0, 0), QueuedTask(0, 0, 2)),
+        (QueuedTask(0, 0, 1), QueuedTask(1, 1, 0), QueuedTask(2, 2, 0)),
+        (QueuedTask(1, 1, 1), QueuedTask(2, 2, 1)),
+    )
 
 
 def test_equal_code_is_counted_once() -> None:

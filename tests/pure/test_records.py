@@ -24,9 +24,9 @@ from tvm_tile.plan.records import (
     WAITS,
     Table,
     Task,
-    count_counters,
     make_table,
 )
+from tvm_tile.plan.waits import count_counters
 
 PLAIN = Choice(5, 128, 1000, 32, 1e-6, 1e-7)
 OPERATORS = (

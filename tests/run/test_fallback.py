@@ -102,7 +102,7 @@ def test_a_dlight_that_raises_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> 
     def trip(*_: Any) -> None:
         raise ValueError("no such loop")
 
-    monkeypatch.setattr("tvm_tile.compat.apply_dlight", trip)
+    monkeypatch.setattr("tvm_tile.passes.plan_function.apply_dlight", trip)
     monkeypatch.setattr("tvm_tile.schedule.ranking.RULES", ())
     model = tvm_tile.compile(relax_module(lambda x: op.exp(x), ((5, 7),)), "emulated")
     assert model.report.kernels[0].fallback == "no rule takes it; dlight fails: no such loop"
@@ -115,7 +115,7 @@ def test_what_statements_leave_for_the_next_is_memory_of_the_model(
     def trip(*_: Any) -> None:
         raise ValueError("no such loop")
 
-    monkeypatch.setattr("tvm_tile.compat.apply_dlight", trip)
+    monkeypatch.setattr("tvm_tile.passes.plan_function.apply_dlight", trip)
     monkeypatch.setattr("tvm_tile.schedule.ranking.RULES", ())
     model = tvm_tile.compile(relax_module(lambda x: op.nn.softmax(x), ((50, 70),)), "emulated")
     assert [kernel.rule for kernel in model.report.kernels] == ["statements"]

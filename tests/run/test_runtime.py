@@ -258,7 +258,7 @@ class TestEmulatedKernels:
         launcher = attach_emulated(made)
         self.call(made.name, ctypes.c_void_p(floats.data_ptr()), 1, 0.5, 4, 2, 4)
         assert floats.numpy().tolist() == [3.0] * 4 + [4.0] * 4
-        assert launcher.source == made.source
+        assert launcher.kernel == made
 
     def test_equal_kernels_are_shared_and_forgotten_with_their_last_owner(self) -> None:
         made = kernel("emulated_shared", "a0[0] = 1;", "handle")
@@ -275,7 +275,7 @@ class TestEmulatedKernels:
         keep = attach_emulated(kernel("emulated_clash", "a0[0] = 1;", "handle"))
         with pytest.raises(BuildError, match="rename_by_content"):
             attach_emulated(kernel("emulated_clash", "a0[0] = 2;", "handle"))
-        assert keep.source
+        assert keep.kernel
 
     def test_what_opencl_cannot_launch_is_refused(self) -> None:
         launch = "blockIdx.x tirx.use_dyn_shared_memory"

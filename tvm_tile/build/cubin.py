@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from tvm_tile.plan.resources import Resources
 
 _HEADER = struct.Struct("<IIQQQQ")
 # Attributes of .nv.info, each with a function and a number.
 _FRAME_SIZE, _REGISTERS = b"\x04\x11\x08\x00", b"\x04\x2f\x08\x00"
 _INSTRUCTION = 16  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """Of a kernel.
-
-    Attributes:
-        registers: that a thread is launched with.
-        stack: bytes of a thread's, where spilled registers lie, too.
-        shared: bytes of a block, those declared with the kernel.
-    """
-
-    registers: int
-    stack: int
-    shared: int
 
 
 def resources_of(cubin: bytes) -> Resources:

@@ -72,10 +72,6 @@ template <class A, class B> struct conditional<false, A, B> { using type = B; };
 """,
 }
 
-# TVM includes libcu++'s barriers beside cooperative groups, and uses none of them; NVRTC refuses
-# them behind the preamble.
-_NO_BARRIERS = {"cuda/barrier": ""}
-
 # NVRTC has neither <math.h> nor <cuda.h>, where nvcc finds these.
 _NVRTC_PREAMBLE = """
 struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
@@ -194,7 +190,7 @@ def _compile_with_nvrtc(source: str, arch: str, options: tuple[str, ...]) -> byt
     cubin, log = _run_nvrtc(source, arch, options, _LEAN_HEADERS)
     if cubin is None:
         # Other headers may need the real libcu++: read it, slowly.
-        cubin, log = _run_nvrtc(source, arch, options, _NO_BARRIERS)
+        cubin, log = _run_nvrtc(source, arch, options, {})
     if cubin is None:
         raise BuildError(f"NVRTC must accept the kernel for {arch}", log, _REMEDY)
     return cubin

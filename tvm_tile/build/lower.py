@@ -11,19 +11,23 @@ from functools import partial
 from typing import Any
 
 from tvm_tile import compat
+from tvm_tile.build import code_object, cubin
 from tvm_tile.build.aliasing import find_copied_outputs
-from tvm_tile.build.cubin import Resources, resources_of
 from tvm_tile.build.cuda import compile_cuda, compiler_for
+from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
+    exact_doubles,
     may_round_quotients,
     rounds_to_integers,
     widen_halves,
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
+from tvm_tile.build.unrolling import mark_loops
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError
+from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.store import Store
 
 OnKernel = Callable[[str, int, int], None]
@@ -70,9 +74,6 @@ class Builder:
         workers: PrimFuncs built at once; None: one a processor.
         on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
         store: keeps machine code from one process to the next.
-
-    Raises:
-        BuildError: kernels for this kind of device cannot be built yet.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class Builder:
         on_kernel: OnKernel | None = None,
         store: Store | None = None,
     ) -> None:
-        _require_compiler(device)
         self._target = compat.make_target(device)
         self._language = device.kernel_language
-        self._arch = str(dict(device.target).get("arch", ""))
+        target = dict(device.target)
+        self._arch = str(target.get("arch", target.get("mcpu", "")))
         self._workers = max(1, workers or len(os.sched_getaffinity(0)))
         self._on_kernel = on_kernel
         self._store = store
@@ -95,7 +96,7 @@ class Builder:
 
     @property
     def compiler_seconds(self) -> float:
-        """Wall-clock seconds in nvcc, NVRTC or the OpenCL compiler, shared out over the workers.
+        """Wall-clock seconds in the kernels' compiler, shared out over the workers.
 
         Exact for one worker; with more, as if these had been busy all the time.
         """
@@ -173,8 +174,9 @@ class Builder:
             are no machine code.
         """
         built = self._build_all(_prim_funcs(mod))
+        read = cubin.resources_of if self._language == "cuda" else code_object.resources_of
         return {
-            name: tuple(resources_of(kernel.binary) for kernel in one.kernels)
+            name: tuple(read(kernel.binary) for kernel in one.kernels)
             for name, one in built.items()
             if isinstance(one, _Built) and all(kernel.binary for kernel in one.kernels)
         }
@@ -236,6 +238,10 @@ class Builder:
     def _source(self, kernel: compat.LoweredKernel) -> str:
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
+        if self._language == "rocm":
+            kernel = replace(kernel, module=mark_loops(kernel.module))
+        if self._language != "opencl":
+            kernel = replace(kernel, module=exact_doubles(kernel.module))
         return compat.generate_source(kernel)
 
     def _compile_kernel(self, kernel: compat.LoweredKernel, source: str) -> Kernel:
@@ -245,23 +251,25 @@ class Builder:
             source = complete_opencl(source, contract=contract)
             binary = check_opencl(kernel.name, source)
         else:
-            binary = self._cubin(source, contract, not may_round_quotients(kernel.module))
+            exact = not may_round_quotients(kernel.module)
+            binary = self._machine_code(source, contract, exact)
         self._compiling.append(time.perf_counter() - start)
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
 
-    def _cubin(self, source: str, contract: bool, exact_quotients: bool) -> bytes:
-        compiled = partial(
-            compile_cuda, source, self._arch, contract=contract, exact_quotients=exact_quotients
-        )
-        if self._store is None:
-            return compiled()
-        rounding = f"{contract} {exact_quotients}"
-        parts = ("cubin", compiler_for(self._arch), self._arch, rounding, source)
-        key = "\0".join(parts).encode()
-        binary = self._store.get(key)
+    def _machine_code(self, source: str, contract: bool, exact_quotients: bool) -> bytes:
+        if self._language == "cuda":
+            compiler, compiled = compiler_for(self._arch), compile_cuda
+        else:
+            compiler, compiled = hip_compiler(), partial(compile_hip, store=self._store)
+        parts = (compiler, self._arch, f"{contract} {exact_quotients}", source)
+        key = "\0".join(("machine code", *parts)).encode()
+        binary = None if self._store is None else self._store.get(key)
         if binary is None:
-            binary = compiled()
-            self._store.put(key, binary)
+            binary = compiled(
+                source, self._arch, contract=contract, exact_quotients=exact_quotients
+            )
+            if self._store is not None:
+                self._store.put(key, binary)
         return binary
 
 
@@ -281,12 +289,3 @@ def _prim_funcs(mod: Any) -> dict[str, Any]:
         for var, function in mod.functions.items()
         if isinstance(function, PrimFunc)
     }
-
-
-def _require_compiler(device: Device) -> None:
-    if device.kernel_language not in ("cuda", "opencl"):
-        raise BuildError(
-            "AMD kernels: ld.lld to link an HSACO, and TVM with its ROCm runtime to launch it",
-            f"{device.name}: tvm_tile schedules for it, but cannot build for it yet",
-            "use tvm-tile schedule to see its plan, or build for an NVIDIA GPU or emulated",
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 # What TVM's rules leave of floor, ceil, round, trunc and nearbyint, before types' affixes.
@@ -22,6 +23,8 @@ def widen_halves(function: Any) -> Any:
     """A PrimFunc whose functions of half-precision numbers that TVM lacks run in float32.
 
     before: ``acos(x)``   after: ``float16(acos(float32(x)))``
+
+    From one kind of half precision to the other goes by way of float32, too.
     """
     import tvm
     import tvm_ffi
@@ -38,7 +41,12 @@ def widen_halves(function: Any) -> Any:
             return mod
         return Cast(str(mod.ty.dtype), Mod(Cast("float32", mod.a), Cast("float32", mod.b)))
 
-    return tvm_ffi.structural_map(function, [(tvm.ir.Call, widen), (Mod, widen_remainder)])
+    def widen_between(cast: Any) -> Any:
+        kinds = {str(cast.ty.dtype), str(cast.value.ty.dtype)}
+        return Cast(cast.ty, Cast("float32", cast.value)) if kinds == set(_HALVES) else cast
+
+    changes = [(tvm.ir.Call, widen), (Mod, widen_remainder), (Cast, widen_between)]
+    return tvm_ffi.structural_map(function, changes)
 
 
 def bfloat16_as_bits(kernel: Any) -> Any:
@@ -66,6 +74,34 @@ def bfloat16_as_bits(kernel: Any) -> Any:
 
     functions = {
         name: function.with_body(tvm_ffi.structural_map(function.body, (Cast, widen)))
+        for name, function in kernel.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=kernel.attrs)
+
+
+def exact_doubles(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) whose constants of float64 are printed without a loss.
+
+    before: ``1e-20``, which TVM prints with 15 digits behind the point: 0
+    after:  ``float64(6646139978924579) / 2**119``, which compilers compute exactly
+    """
+    import tvm
+    import tvm_ffi
+    from tvm.tirx import Cast, Div, FloatImm, IntImm
+
+    def spell_out(constant: Any) -> Any:
+        value = float(constant.value)
+        if str(constant.ty.dtype) != "float64" or not math.isfinite(value):
+            return constant
+        numerator, denominator = value.as_integer_ratio()
+        # Below 2**-970 quotients might be rounded twice.
+        if float(f"{value:.15f}") == value or denominator > 2**1022:
+            return constant
+        divisor = FloatImm("float64", float(denominator))
+        return Div(Cast("float64", IntImm("int64", numerator)), divisor)
+
+    functions = {
+        name: function.with_body(tvm_ffi.structural_map(function.body, (FloatImm, spell_out)))
         for name, function in kernel.functions.items()
     }
     return tvm.IRModule(functions, attrs=kernel.attrs)

@@ -11,6 +11,9 @@ measured, and these are derived or estimated for every card:
   published: estimates;
 * the clock is the boost clock, and reading is as fast as the memory interface.
 
+Resident blocks, and how registers and shared memory are given out, are from the CUDA programming
+guide's table of compute capabilities.
+
 ``peak_flops`` counts CUDA cores only; ``matrix_flops`` is dense, with sums in float32 (int32,
 float64).
 """
@@ -28,7 +31,7 @@ _KIB = 1 << 10
 # 255 registers of 4 bytes is what one thread can name on every card since Kepler.
 _BYTES_PER_THREAD = 255 * 4
 _SHARED_LINE = 128
-_OPERAND_BYTES_PER_LANE = 12
+_OPERAND_BYTES = 12  # of a lane
 
 
 def _cuda_device(
@@ -39,6 +42,7 @@ def _cuda_device(
     clock: float,
     lanes: int,
     threads_per_multi_processor: int,
+    blocks_per_multi_processor: int,
     shared_per_multi_processor: int,
     shared_per_block: int,
     global_capacity: int,
@@ -67,10 +71,11 @@ def _cuda_device(
         registers_per_multi_processor=65536,
         shared_memory_per_multi_processor=shared_per_multi_processor,
         bank_count=32,
+        max_blocks_per_multi_processor=blocks_per_multi_processor,
+        register_unit=8,
+        reserved_shared_memory=shared_per_multi_processor - shared_per_block,
         memories=(
-            Memory(
-                _REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES_PER_LANE, 4
-            ),
+            Memory(_REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES, 4),
             Memory(_SHARED, "shared.dyn", shared_per_block, clocks * _SHARED_LINE, _SHARED_LINE),
             # The L2 moves sectors of 32 bytes.
             Memory(_GLOBAL, "global", global_capacity, global_bandwidth, 32),
@@ -122,6 +127,7 @@ H100 = _cuda_device(
     clock=1.98e9,
     lanes=128,
     threads_per_multi_processor=2048,
+    blocks_per_multi_processor=32,
     shared_per_multi_processor=228 * _KIB,
     shared_per_block=227 * _KIB,
     global_capacity=80 * 10**9,
@@ -147,6 +153,7 @@ A100 = _cuda_device(
     clock=1.41e9,
     lanes=64,
     threads_per_multi_processor=2048,
+    blocks_per_multi_processor=32,
     shared_per_multi_processor=164 * _KIB,
     shared_per_block=163 * _KIB,
     global_capacity=80 * 10**9,
@@ -171,6 +178,7 @@ RTX4090 = _cuda_device(
     clock=2.52e9,
     lanes=128,
     threads_per_multi_processor=1536,
+    blocks_per_multi_processor=24,
     shared_per_multi_processor=100 * _KIB,
     shared_per_block=99 * _KIB,
     global_capacity=24 * 10**9,
@@ -195,6 +203,7 @@ RTX3090 = _cuda_device(
     clock=1.695e9,
     lanes=128,
     threads_per_multi_processor=1536,
+    blocks_per_multi_processor=16,
     shared_per_multi_processor=100 * _KIB,
     shared_per_block=99 * _KIB,
     global_capacity=24 * 10**9,
@@ -218,6 +227,7 @@ V100 = _cuda_device(
     clock=1.53e9,
     lanes=64,
     threads_per_multi_processor=2048,
+    blocks_per_multi_processor=32,
     shared_per_multi_processor=96 * _KIB,
     shared_per_block=96 * _KIB,
     global_capacity=32 * 10**9,

@@ -15,6 +15,9 @@ from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
 # The oldest GPUs that there is a record of, and that CUDA 13 still loads code for.
 _OLDEST_COMPUTE_VERSION = (7, 0)
 _SHARED_MEMORY_OF_ANY_GPU = 48 << 10
+# Without a GPU at hand TVM marks every kernel for ROCm ``amdgpu-flat-work-group-size="1,256"``, and
+# none with a larger block can be launched.
+_MOST_THREADS_OF_TVM = 256
 # From Hopper on, the instructions that make a generation worth having need the "a" targets.
 _FIRST_ARCH_SPECIFIC = (9, 0)
 
@@ -78,7 +81,8 @@ def device_for_target(target: Any) -> Device:
     Returns:
         For CUDA the GPU that is present, if it is of the target's architecture, else the first
         record of that architecture, else of the newest older one, with no more shared memory
-        than the target says. For OpenCL the emulated device.
+        than the target says. For ROCm the record with blocks no larger than TVM's own code
+        generator lets start. For OpenCL the emulated device.
 
     Raises:
         UnknownDeviceError: there is no target, or it is of a kind or architecture that there
@@ -92,7 +96,7 @@ def device_for_target(target: Any) -> Device:
         return EMULATED
     for device in devices():
         if kind == "rocm" and dict(device.target).get("mcpu") == attributes.get("mcpu"):
-            return device
+            return replace(device, max_threads_per_block=_MOST_THREADS_OF_TVM)
     architectures = [str(dict(device.target).get("mcpu", "")) for device in devices()]
     raise UnknownDeviceError(
         "the target must be a GPU that tvm_tile has a record of",

@@ -104,6 +104,9 @@ class Device:
         max_threads_per_multi_processor: resident threads on one multiprocessor.
         registers_per_multi_processor: 32-bit registers.
         shared_memory_per_multi_processor: bytes.
+        max_blocks_per_multi_processor: resident blocks on one multiprocessor.
+        register_unit: registers of a thread are given out by so many.
+        reserved_shared_memory: bytes that a resident block takes besides its own; may be zero.
         bank_count: shared-memory banks, four bytes wide each.
         memories: one record a level, nearest first.
         peak_flops: sorted (dtype, operations per second) pairs without matrix units.
@@ -134,6 +137,9 @@ class Device:
     registers_per_multi_processor: int
     shared_memory_per_multi_processor: int
     bank_count: int
+    max_blocks_per_multi_processor: int
+    register_unit: int
+    reserved_shared_memory: int
     memories: tuple[Memory, ...]
     peak_flops: tuple[tuple[str, float], ...]
     matrix_flops: tuple[tuple[str, float], ...]

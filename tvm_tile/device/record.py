@@ -22,10 +22,11 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.errors import DeviceRecordError
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 SUFFIX = ".json"
 _LANGUAGES = ("cuda", "rocm", "opencl")
+_MAY_BE_ZERO = ("reserved_shared_memory",)
 _KINDS: dict[type, str] = {
     str: "a text",
     bool: "true or false",
@@ -225,13 +226,17 @@ def _check(device: Device) -> None:
     for where, number in _numbers(device):
         if number <= 0:
             _refuse(where, "positive", number)
+    for name in _MAY_BE_ZERO:
+        if getattr(device, name) < 0:
+            _refuse(f"device.{name}", "zero or more", getattr(device, name))
 
 
 def _numbers(device: Device) -> typing.Iterator[tuple[str, float]]:
     """Every number of a record that cannot be zero, with its place."""
     for name in _hints(Device):
         value = getattr(device, name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and name not in _MAY_BE_ZERO:
             yield f"device.{name}", value
     for name in ("peak_flops", "matrix_flops"):
         for dtype, rate in getattr(device, name):

@@ -63,8 +63,8 @@ class _FoldMasks(relax.PyExprMutator):
     def _value(self, value: relax.Expr) -> np.ndarray | None:
         """A constant, or what operators make of constants; ``None`` of anything else."""
         if isinstance(value, tvm.ir.Constant):
-            array: np.ndarray = value.value.numpy()
-            return array
+            held = value.value
+            return np.asarray(held if isinstance(held, int | float) else held.numpy())
         if not isinstance(value, relax.Var):
             return None
         if value not in self._known:

@@ -41,12 +41,15 @@ _COMPUTE_IN_FLOAT32 = frozenset(
         *("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.batch_norm"),
         *(f"nn.avg_pool{rank}d" for rank in (1, 2, 3)),
         *(f"nn.adaptive_avg_pool{rank}d" for rank in (1, 2, 3)),
-        *("exp", "log", "erf", "power", "sqrt", "rsqrt", "sigmoid", "tanh"),
+        *("exp", "log", "log_add_exp", "erf", "power", "sqrt", "rsqrt", "sigmoid", "tanh"),
         *("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"),
         *("nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus"),
         *("image.resize2d", "image.resize3d", "image.grid_sample"),
     )
 )
+
+# Of bfloat16 TVM has none.
+_ASK_IN_FLOAT32 = frozenset(f"relax.{name}" for name in ("isfinite", "isinf", "isnan"))
 
 
 def accumulate_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
@@ -68,6 +71,8 @@ class _Accumulate(relax.PyExprMutator):
         half = _half_dtype(call.ty)
         call = self.visit_expr_post_order(call)
         name = getattr(call.op, "name", None)
+        if name in _ASK_IN_FLOAT32:
+            return relax.Call(call.op, [self._widen(argument) for argument in call.args])
         if half is None or name is None:
             return call
         if name == "relax.matmul":

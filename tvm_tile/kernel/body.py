@@ -16,11 +16,11 @@ from tvm_tile.build.numerics import widen_halves
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.graph.extract import loads_in
+from tvm_tile.plan.execution_plan import aligned
 
 RESIDENT = "resident"
 """Name of the shared memory that a rTask finds as an earlier one on its vEU left it."""
 
-_ALIGNMENT = 128  # bytes, of a buffer in shared memory
 _AXES = ("x", "y", "z")
 
 
@@ -60,13 +60,13 @@ class Body:
         for buffer in self.shared:
             if str(buffer.name) != RESIDENT:
                 placed.append((buffer, end))
-                end += -(-_bytes(buffer) // _ALIGNMENT) * _ALIGNMENT
+                end += aligned(_bytes(buffer))
         return tuple(placed)
 
     @property
     def scratch_bytes(self) -> int:
         """Of a block."""
-        return sum(-(-_bytes(b) // _ALIGNMENT) * _ALIGNMENT for b, _ in self.scratch)
+        return sum(aligned(_bytes(buffer)) for buffer, _ in self.scratch)
 
     @property
     def resident(self) -> Any | None:
@@ -76,8 +76,7 @@ class Body:
     @property
     def resident_bytes(self) -> int:
         """Of a block."""
-        size = 0 if self.resident is None else _bytes(self.resident)
-        return -(-size // _ALIGNMENT) * _ALIGNMENT
+        return 0 if self.resident is None else aligned(_bytes(self.resident))
 
     def _extents(self, kind: str) -> int:
         return math.prod(n for tag, (_, n) in self.indices.items() if tag.startswith(kind))

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from tvm_tile import compat
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.kernel.persistent import Counters, Way
 from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.schedule_tiles import PREDICTED
-from tvm_tile.passes.task_graph import Node, Place, TaskGraph, read_block
-from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator
+from tvm_tile.passes.task_graph import Node, TaskGraph, identity, read_block
+from tvm_tile.plan.choices import Launch, make_choice, with_weights_in_place
+from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator, aligned
 from tvm_tile.plan.groups import partition
-from tvm_tile.plan.records import count_counters
+from tvm_tile.plan.waits import count_counters
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
 
-_INEFFICIENCY = 3.0  # what a kernel keeps its multiprocessor busy, over the roofline
-_USUAL_REGISTERS = 64  # of a thread, where nothing is known
-_ALIGNMENT = 128  # bytes, of what lies in shared memory
-_LAUNCH = 0.9e-6  # seconds of a kernel before its first instruction and behind its last
-_SHORTEST = 0.4e-6  # seconds of a block: a load, a store
-# Beside others a block is slower than as a kernel: its code and its operands are in no first-level
-# cache, and it shares its multiprocessor. Fitted to eleven persistent kernels of NASNet, ResNeXt.
-_SLOWER = 1.6
-_COLD_START = 0.6e-6  # seconds
-_SUMS = 2.3  # what sums from shared memory take, over the arithmetic's peak
-_LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
+# Rules whose kernels are not cut into rTasks, and element types whose kernels are not: their times
+# inside a persistent kernel are not known.
+_TENSOR_CORES = ("wgmma", "mma", "chain", "halo")
+_NARROW = ("float16", "bfloat16", "float8")
 # What lowering raises for a kernel that cannot be part of another.
 _UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
 
@@ -106,6 +99,12 @@ class Apart:
 
     function: str
     reason: str
+
+
+def is_known_inside(scheduled: Scheduled) -> bool:
+    """Whether such kernels were measured as parts of persistent ones; all others stay apart."""
+    dtypes = (str(param.ty.dtype) for param in scheduled.func.params)
+    return scheduled.rule not in _TENSOR_CORES and not any(d.startswith(_NARROW) for d in dtypes)
 
 
 @tvm.transform.module_pass(opt_level=0, name="CoscheduleTasks")
@@ -220,7 +219,7 @@ class _Functions:
         self._device = device
         self._facts = facts
         self._known: dict[str, tuple[tuple[Way, ...], tuple[Choice, ...], float]] = {}
-        self._bodies: dict[Any, int] = {}
+        self._numbers: dict[Any, int] = {}  # of bodies and of weights
 
     def slices(self, name: str) -> tuple[tuple[int, int] | None, ...]:
         """Of each output of a function, which contiguous part of an argument it is."""
@@ -233,12 +232,12 @@ class _Functions:
         if node.function and node.function not in self._known:
             self._known[node.function] = self._find(node.function)
         ways, choices, seconds = self._known.get(node.function, ((), (), 0.0))
-        body = self._bodies.setdefault(name, len(self._bodies))
+        body = self._numbers.setdefault(name, len(self._numbers))
         weights = None
         kept = next((way.kept for way in ways if way.kept), ())
         if kept:
-            key = (name, *(_identity(node.arguments[n]) for n in kept))
-            weights = self._bodies.setdefault(key, len(self._bodies))
+            key = (name, *(identity(node.arguments[n]) for n in kept))
+            weights = self._numbers.setdefault(key, len(self._numbers))
         return ROperator(name, choices, node.reads, node.outputs, seconds, weights, body)
 
     def ways(self, name: str) -> tuple[Way, ...]:
@@ -247,7 +246,7 @@ class _Functions:
 
     def _find(self, name: str) -> tuple[tuple[Way, ...], tuple[Choice, ...], float]:
         facts = self._facts(name)
-        if facts is None or not facts.variants:
+        if facts is None or not facts.variants or not is_known_inside(facts.variants[0].scheduled):
             return (), (), 0.0
         found = [pair for v in facts.variants for pair in _ways(v, facts, self._device)]
         ways, choices = tuple(way for way, _ in found), tuple(choice for _, choice in found)
@@ -257,8 +256,7 @@ class _Functions:
 def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Choice]]:
     """A schedule as something that a vEU can run, without and with its weights in place."""
     scheduled = variant.scheduled
-    places = tuple(range(len(scheduled.func.params)))
-    way = Way(device, scheduled.func, places)
+    way = Way(device, scheduled.func, tuple(range(len(scheduled.func.params))))
     if variant is facts.variants[0]:
         # The one that is there anyhow is looked at; rules that write others predict them well.
         try:
@@ -267,65 +265,27 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Cho
             return []
         shared, waits = body.scratch_bytes, body.waits
     else:
-        shared, waits = -(-scheduled.shared_bytes // _ALIGNMENT) * _ALIGNMENT, True
-    choice = Choice(
+        shared, waits = aligned(scheduled.shared_bytes), True
+    launch = Launch(
+        scheduled.rule,
         scheduled.grid,
         scheduled.block,
         shared,
-        variant.registers or _USUAL_REGISTERS,
-        _block_seconds(variant, shared, device),
-        _busy_seconds(variant, facts, device),
-        0,
-        waits,
+        variant.registers,
+        variant.seconds,
+        facts.flops,
+        facts.traffic,
     )
+    plain = make_choice(launch, device, barriers=waits)
     resident = scheduled.resident
     if resident is None:
-        return [(way, choice)]
+        return [(way, plain)]
     names = [str(p.name) for p in scheduled.func.params]
     run, kept = (
         tuple(names.index(str(p.name)) for p in f.params) for f in (resident.run, resident.load)
     )
-    processors = device.multi_processor_count
-    reading = resident.bytes / (device.memory(MemoryLevel.SHARED).bandwidth / processors)
-    adding = _SUMS * facts.flops / scheduled.grid / (device.flops("float32") / processors)
-    reading = max(reading, adding)
-    stays = replace(
-        choice,
-        block_seconds=_LATENCY + reading,
-        busy_seconds=reading,
-        resident_bytes=-(-resident.bytes // _ALIGNMENT) * _ALIGNMENT,
-    )
-    return [(way, choice), (Way(device, resident.run, run, resident.load, kept), stays)]
-
-
-def _block_seconds(variant: Variant, shared: int, device: Device) -> float:
-    """One block, from its first instruction to its last."""
-    scheduled, processors = variant.scheduled, device.multi_processor_count
-    warps = -(-scheduled.block // device.warp_size)
-    registers = variant.registers or _USUAL_REGISTERS
-    fits = min(
-        device.max_threads_per_multi_processor // device.warp_size // warps,
-        device.registers_per_multi_processor // (registers * warps * device.warp_size),
-        device.shared_memory_per_multi_processor // max(1, shared),
-    )
-    turns = -(-scheduled.grid // (processors * max(1, fits)))
-    seconds = max(_SHORTEST, variant.seconds - _LAUNCH) / turns
-    # Cells were measured where they run: inside.
-    return seconds if scheduled.rule == "gates" else _SLOWER * seconds + _COLD_START
-
-
-def _busy_seconds(variant: Variant, facts: Facts, device: Device) -> float:
-    """What a block takes of its multiprocessor's throughput."""
-    work = max(facts.flops / device.flops("float32"), facts.traffic / device.l2_bandwidth)
-    share = device.multi_processor_count / variant.scheduled.grid
-    return min(work * _INEFFICIENCY * share, variant.seconds)
-
-
-def _identity(argument: Any) -> Any:
-    """What constants are known by: equal for those that lie in the same memory."""
-    if isinstance(argument, Place):
-        return argument
-    return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
+    held = with_weights_in_place(plain, resident.bytes, facts.flops, device)
+    return [(way, plain), (Way(device, resident.run, run, resident.load, kept), held)]
 
 
 def _digest(place: str, graph: TaskGraph, group: Group) -> str:

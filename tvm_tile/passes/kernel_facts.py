@@ -11,7 +11,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.kernel.body import with_numbered_params
-from tvm_tile.passes.coschedule_tasks import Facts, Variant
+from tvm_tile.passes.coschedule_tasks import Facts, Variant, is_known_inside
 from tvm_tile.passes.task_graph import contiguous_parts
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
@@ -20,9 +20,6 @@ from tvm_tile.schedule.statements import find_obstacle
 
 # Rules whose tiles range from one block for all to a block for each output.
 _ADAPTABLE = ("gates",)
-# Rules whose kernels are not cut into rTasks: their times inside one are not known.
-_TENSOR_CORES = ("wgmma", "mma", "chain", "halo")
-_NARROW = ("float16", "bfloat16", "float8")
 _EXAMINED = 200  # candidates
 _SIDE_BY_SIDE = 16  # functions, at most, between which the device is shared out
 
@@ -75,12 +72,11 @@ class KernelFacts:
         # Of what no rule of ours wrote, the time is not known.
         if report.fallback or report.rank or len(registers) != 1:
             return ()
-        if report.rule in _TENSOR_CORES or any(_is_narrow(p) for p in original.params):
-            return ()
         func = self._scheduled[name]
         first = Scheduled(func, report.rule, report.tile, report.grid, report.block, report.seconds)
         own = Variant(first, warm_seconds(report.rule, report.seconds), registers[0])
-        return (own, *(self._others(original, graph) if report.rule in _ADAPTABLE else ()))
+        adapts = report.rule in _ADAPTABLE and is_known_inside(first)
+        return (own, *(self._others(original, graph) if adapts else ()))
 
     def _others(self, original: tirx.PrimFunc, graph: TileGraph) -> tuple[Variant, ...]:
         """Schedules with fewer blocks: the fastest for each number of functions side by side."""
@@ -99,11 +95,6 @@ class KernelFacts:
             Variant(item, warm_seconds(item.rule, item.seconds), item.registers)
             for item in fastest.values()
         )
-
-
-def _is_narrow(param: tirx.Var) -> bool:
-    """Whether it has floating-point elements that no persistent kernel was measured with."""
-    return str(param.ty.dtype).startswith(_NARROW)
 
 
 def _slices(func: tirx.PrimFunc) -> tuple[tuple[int, int] | None, ...]:

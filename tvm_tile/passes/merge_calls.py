@@ -14,7 +14,7 @@ from tvm.ir import GenericConst
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.kernel.assemble import Parameter
 from tvm_tile.kernel.persistent import Bound, Counters, Way, make_persistent
-from tvm_tile.passes.task_graph import Node, Place, TaskGraph
+from tvm_tile.passes.task_graph import Node, Place, TaskGraph, identity
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
 from tvm_tile.plan.workspace import allocate, lifetimes
 
@@ -68,9 +68,10 @@ def merge(
     nodes = [graph.nodes[n] for n in group.operators]
     own = tuple(operators[n] for n in group.operators)
     made = [value for node in nodes for value in node.outputs]
-    given = tuple(dict.fromkeys(v for node in nodes for v in node.reads if v not in set(made)))
-    outputs = tuple(v for v in made if v in _escaping(graph, frozenset(group.operators)))
-    inner = [value for value in made if value not in set(outputs)]
+    own_values, escaping = frozenset(made), _escaping(graph, frozenset(group.operators))
+    given = tuple(dict.fromkeys(v for node in nodes for v in node.reads if v not in own_values))
+    outputs = tuple(value for value in made if value in escaping)
+    inner = [value for value in made if value not in escaping]
     packed, offsets = _pack(a for node in nodes for a in node.arguments)
     spaces, total = _workspace(inner, own, plan, [_size(graph.kinds[v]) for v in inner])
 
@@ -115,7 +116,7 @@ def _bind(
     if isinstance(argument, Place):
         tensor, start = places[argument.value]
         return tensor, start + argument.offset
-    return places[_CONSTANTS][0], offsets[_memory(argument)]
+    return places[_CONSTANTS][0], offsets[identity(argument)]
 
 
 def _parameter(name: str, kind: Any) -> Parameter:
@@ -138,21 +139,16 @@ def _escaping(graph: TaskGraph, group: frozenset[int]) -> frozenset[int]:
     return frozenset(used)
 
 
-def _memory(constant: Any) -> tuple[int, str]:
-    """Equal for constants that are one array."""
-    return np.from_dlpack(constant.value).ctypes.data, str(constant.ty)
-
-
 def _pack(arguments: Any) -> tuple[Any, dict[Any, int]]:
     """All constants in one array, and where each begins; None where there are none."""
     offsets: dict[Any, int] = {}
     arrays: list[Any] = []
     end = 0
     for argument in arguments:
-        if isinstance(argument, Place) or _memory(argument) in offsets:
+        if isinstance(argument, Place) or identity(argument) in offsets:
             continue
         data = np.ascontiguousarray(argument.value.numpy()).reshape(-1).view(np.uint8)
-        offsets[_memory(argument)] = end
+        offsets[identity(argument)] = end
         padding = -data.size % _ALIGNMENT
         arrays += [data, np.zeros(padding, np.uint8)]
         end += data.size + padding

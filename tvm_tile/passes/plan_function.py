@@ -15,6 +15,7 @@ from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.passes.dlight import apply_dlight
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.schedule import Scheduled, Task, candidates
@@ -138,7 +139,7 @@ class PlanFunction:
         names, traffic, written = _operators(func), _traffic(graph), _written(graph)
         if not obstacle and not request.beyond_dlight:
             try:
-                scheduled = compat.apply_dlight(func, self._device)
+                scheduled = apply_dlight(func, self._device)
                 report = KernelReport(
                     "", names, DLIGHT, 0, 0, "", 0.0, traffic, reason, written=written
                 )
@@ -168,7 +169,7 @@ class PlanFunction:
         report = KernelReport(
             "", _operators(request.func), best.rule, best.grid, best.block, best.tile,
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
-            _written(graph),
+            _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
 

@@ -25,7 +25,8 @@ class ReadTransposed:
     FuseTransposeMatmul knows the second operand only, and fails where both are the same tensor.)
 
     Args:
-        dtypes_by_depth: what matrix units multiply only where the summed axis is contiguous.
+        dtypes_by_depth: what matrix units multiply only, or best, where the summed axis is
+            contiguous.
     """
 
     def __init__(self, dtypes_by_depth: frozenset[str] = frozenset()) -> None:

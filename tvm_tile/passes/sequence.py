@@ -20,6 +20,7 @@ from tvm_tile.passes.multiply_powers import MultiplyPowers
 from tvm_tile.passes.narrow_products import NarrowProducts
 from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.widen_late import WidenLate
+from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
@@ -36,16 +37,17 @@ def fusion_passes(
 
     What ``grouping`` joins, while they are operators, becomes loops at once.
     """
+    warps = mma_dtypes(device) | matrix_core_dtypes(device)
     return [
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
         NarrowProducts(),
         *grouping,
-        ReadTransposed(dtypes_by_depth(device)),
+        ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device)),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
-        ChannelsLast(warpgroup_dtypes(device) | mma_dtypes(device)),
+        ChannelsLast(warpgroup_dtypes(device) | warps),
         WidenLate(),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(),

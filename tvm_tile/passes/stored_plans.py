@@ -12,6 +12,7 @@ from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.device.record import to_json
 from tvm_tile.passes.plan_function import Plan, Planned, Request
+from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.store import Store
 
@@ -61,7 +62,7 @@ def _unpack(data: bytes) -> Planned | None:
     try:
         content = json.loads(data)
         func = tvm.ir.load_json(content["func"])
-        report = KernelReport(**content["report"])
+        report = revived(KernelReport, content["report"])
     except compat.TVM_ERRORS:
         return None
     return Planned(func, report) if isinstance(func, tirx.PrimFunc) else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
@@ -89,6 +90,13 @@ class TaskGraph:
     kinds: Mapping[int, Any]
     items: Mapping[int, tuple[Any, ...]]
     used_later: frozenset[int]
+
+
+def identity(argument: Place | GenericConst) -> Hashable:
+    """What an argument is known by: equal for places, and for constants in the same memory."""
+    if isinstance(argument, Place):
+        return argument
+    return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
 
 
 def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:

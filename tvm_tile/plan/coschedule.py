@@ -30,7 +30,9 @@ _TRIED = 32  # sets of ways, one a kind, that are tried where the code is too mu
 
 
 def kernel_seconds(device: Device) -> float:
-    """What a persistent kernel costs beside its steps: launch, and the barrier behind zeroing.
+    """What a persistent kernel costs beside its steps: a cooperative launch, and its counters.
+
+    Another kernel sets these to zero before it, which takes about as long as a barrier.
 
     Args:
         device: one with a barrier of the whole grid.

@@ -16,8 +16,13 @@ from dataclasses import dataclass
 # Barriers with numbers that one thread block has, less that of __syncthreads: groups of threads
 # side by side in a vEU need one each.
 MOST_COPIES = 15
-# Resident parts begin at multiples of so many bytes of a vEU's shared memory.
-RESIDENT_ALIGNMENT = 128
+# What lies in a vEU's shared memory begins at multiples of so many bytes.
+_SHARED_ALIGNMENT = 128
+
+
+def aligned(size: int) -> int:
+    """Bytes of shared memory that ``size`` of them take, so that what follows is aligned."""
+    return -(-size // _SHARED_ALIGNMENT) * _SHARED_ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +185,7 @@ class ExecutionPlan:
             self.copies[number] * self.choice(operators, number).shared_bytes
             for number in range(len(operators))
         )
-        return -(-most // RESIDENT_ALIGNMENT) * RESIDENT_ALIGNMENT
+        return aligned(most)
 
     def queues(self) -> tuple[tuple[QueuedTask, ...], ...]:
         """What each vEU runs, in order."""
@@ -192,10 +197,6 @@ class ExecutionPlan:
                     queued = QueuedTask(number, tasks.operator, task)
                     queues[placement.veu(task)].append(queued)
         return tuple(map(tuple, queues))
-
-    def queue(self, veu: int) -> tuple[QueuedTask, ...]:
-        """What one vEU runs, in order."""
-        return self.queues()[veu]
 
     def bodies(self, operators: tuple[ROperator, ...]) -> tuple[tuple[int, int, int], ...]:
         """The different (body, choice, copies), whose code the kernel holds once each."""
@@ -222,7 +223,7 @@ class ExecutionPlan:
                     seen.add(key)
                     veu = placement.veu(task)
                     parts.append(ResidentPart(tasks.operator, task, veu, ends[veu], size))
-                    ends[veu] += -(-size // RESIDENT_ALIGNMENT) * RESIDENT_ALIGNMENT
+                    ends[veu] += aligned(size)
         return tuple(sorted(parts, key=lambda part: (part.veu, part.offset)))
 
 

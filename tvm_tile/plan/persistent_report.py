@@ -36,6 +36,12 @@ class PersistentReport:
         """Shared memory of a vEU where weights stay."""
         return self.plan.shared_bytes - self.plan.scratch_bytes(self.operators)
 
+    def describe(self) -> str:
+        """How much runs in it, and how it waits."""
+        operators = _count(len(self.operators), "operator")
+        waits = "flags" if self.plan.uses_flags else "barriers"
+        return f"{operators} in {_count(len(self.plan.steps), 'step')} with {waits}"
+
 
 @dataclass(frozen=True, slots=True)
 class LeftApart:
@@ -93,10 +99,8 @@ def render_plans(
 
 def _lines(report: PersistentReport) -> Iterator[str]:
     plan, proof = report.plan, report.proof
-    waits = "flags" if plan.uses_flags else "barriers"
-    work = f"{_count(len(report.operators), 'operator')} in {_count(len(plan.steps), 'step')}"
     times = f"{plan.seconds * 1e6:.1f} us as one, {report.apart_seconds * 1e6:.1f} us apart"
-    yield f"  {report.name}: {work} with {waits}, {times}"
+    yield f"  {report.name}: {report.describe()}, {times}"
     resident = report.resident_bytes
     stays = f", {resident / 1024:.1f} KiB of them weights that stay" if resident else ""
     size = f"{plan.num_veus} vEUs x {plan.block_size} threads, {proof.registers} registers a thread"

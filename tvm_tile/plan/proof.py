@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceTooSmallError
 from tvm_tile.plan.execution_plan import ExecutionPlan
-
-_REGISTERS_AT_ONCE = 256  # that a warp is given: eight for each of its threads
-_RESERVED = 1024  # bytes of shared memory that the driver keeps of each block
-_BLOCKS = 32  # that a multiprocessor holds at most
+from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +54,8 @@ def residency(plan: ExecutionPlan, registers: int, shared_bytes: int, device: De
         shared_bytes: of a block, static and dynamic.
         device: that it is launched on.
     """
-    warps = -(-plan.block_size // device.warp_size)
-    of_warp = -(-registers * device.warp_size // _REGISTERS_AT_ONCE) * _REGISTERS_AT_ONCE
-    limits = (
-        device.max_threads_per_multi_processor // (warps * device.warp_size),
-        device.registers_per_multi_processor // (of_warp * warps),
-        device.shared_memory_per_multi_processor // (shared_bytes + _RESERVED),
-        _BLOCKS,
-    )
-    fits = plan.block_size <= device.max_threads_per_block
-    fits &= shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
-    resident = min(limits) if fits else 0
+    given = given_registers(device, registers)
+    resident = fitting_blocks(device, plan.block_size, given, shared_bytes)
     processors = device.multi_processor_count
     return Residency(registers, shared_bytes, plan.block_size, resident, plan.num_veus, processors)
 

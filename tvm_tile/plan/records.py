@@ -100,11 +100,6 @@ def make_table(
     return Table(words, np.array(queues, np.int32))
 
 
-def count_counters(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> int:
-    """How many counters a plan takes."""
-    return len(operators) if plan.uses_flags else len(plan.steps)
-
-
 def _load(part: ResidentPart, plan: ExecutionPlan, task: Task) -> list[int]:
     """The record that fills a resident part; who reads it is behind it in the same queue."""
     assert task.load is not None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
+from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.tile.connect import Decision
 
@@ -33,6 +34,11 @@ class KernelReport:
         measured_seconds: that one's time; 0 where nothing was measured.
         written: of ``traffic``, the bytes to global memory.
         calls: how often the program launches it.
+        registers: predicted, of a thread; ``None`` where the model does not say.
+        shared_bytes: predicted, of a block.
+        resources: what its machine code takes, one for each kernel that the function became.
+        resident: blocks of the first of these that a multiprocessor holds at once; 0 where that is
+            not known.
     """
 
     name: str
@@ -49,6 +55,10 @@ class KernelReport:
     measured_seconds: float = 0.0
     written: float = 0.0
     calls: int = 1
+    registers: int | None = None
+    shared_bytes: int = 0
+    resources: tuple[Resources, ...] = ()
+    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +116,6 @@ class Report:
         if not any(kernel.measured for kernel in self.kernels):
             column = heading.index("measured")
             rows = [(*row[:column], *row[column + 1 :]) for row in rows]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        table = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
         seconds = sum(kernel.seconds for kernel in self.kernels)
         traffic = sum(kernel.traffic for kernel in self.kernels)
         own = len(self.kernels) - len(self.fallbacks)
@@ -131,7 +136,15 @@ class Report:
         compiled = [f"compiled in {total:.2f} s: {spent}"] if self.stages else []
         groups = [*_decided(self.decisions), *render_plans(self.plans, self.left_apart)]
         return "\n".join(
-            [*table, *reasons, *groups, totals, predicted, run, *compiled, *self.notes]
+            [
+                *_aligned(rows),
+                *_machine_code(self.kernels),
+                *reasons,
+                *groups,
+                *(totals, predicted, run),
+                *compiled,
+                *self.notes,
+            ]
         )
 
     def draw(self) -> str:
@@ -148,6 +161,43 @@ class Report:
         # Models that were saved before there were decisions, or plans, have none.
         report: Report = revived(cls, json.loads(text))
         return report
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Lines of a table."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[str]:
+    """What kernels take of a compute unit, where the code says all that its table tells."""
+    rows = [
+        _taken(kernel, own)
+        for kernel in kernels
+        for own in kernel.resources
+        if own.warp is not None
+    ]
+    if rows:
+        yield "machine code, of each kernel (predicted):"
+        heading = ("vgpr", "agpr", "sgpr", "lds", "spilled", "stack", "blocks a unit", "kernel")
+        yield from (f"  {line}" for line in _aligned([heading, *rows]))
+
+
+def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:
+    registers = "" if kernel.registers is None else f" ({kernel.registers})"
+    shared = f" ({kernel.shared_bytes})" if own.shared or kernel.shared_bytes else ""
+    return (
+        f"{own.registers}{registers}",
+        str(own.accumulation),
+        str(own.scalar),
+        f"{own.shared}{shared}",
+        str(own.spilled),
+        str(own.stack),
+        str(kernel.resident or "-"),
+        kernel.name,
+    )
 
 
 def _row(kernel: KernelReport) -> tuple[str, ...]:

@@ -29,6 +29,11 @@ def counter_of(plan: ExecutionPlan, task: QueuedTask) -> int:
     return task.operator if plan.uses_flags else task.step
 
 
+def count_counters(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> int:
+    """How many counters a plan takes."""
+    return len(operators) if plan.uses_flags else len(plan.steps)
+
+
 def waits(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> Waits:
     """What the rTasks of a plan wait for.
 

@@ -12,18 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.plan.execution_plan import MOST_COPIES, RESIDENT_ALIGNMENT, Choice, ROperator
+from tvm_tile.device.device import Device
+from tvm_tile.plan.execution_plan import MOST_COPIES, Choice, ROperator, aligned
+from tvm_tile.tile.residency import launched_registers, shared_capacity
 
 # Reading an rTask's record, looking at its counters, the barriers before and after it, and the
 # addition to its own counter.
 RTASK_SECONDS = 0.35e-6
-# Shared memory that the runtime keeps of each block.
-_RESERVED_SHARED = 1024
 # Of a vEU, that its loop needs: two records, where tensors are.
 _LOOP_SHARED = 2048
-# Registers are given out by so many a thread, and a thread has so many at most.
-_REGISTER_UNIT, _MOST_REGISTERS = 8, 255
 _BLOCK_SIZES = (128, 256, 512, 1024)
 _MOST_VEUS_PER_PROCESSOR = 4
 
@@ -46,13 +43,11 @@ class Shape:
 
     def shared_bytes(self, device: Device) -> int:
         """The most that a vEU may have."""
-        share = device.shared_memory_per_multi_processor // self.per_processor - _RESERVED_SHARED
-        return min(device.memory(MemoryLevel.SHARED).capacity, share) - _LOOP_SHARED
+        return shared_capacity(device, self.per_processor) - _LOOP_SHARED
 
     def registers(self, device: Device) -> int:
         """The most that a thread may have."""
-        share = device.registers_per_multi_processor // (self.per_processor * self.block_size)
-        return min(share // _REGISTER_UNIT * _REGISTER_UNIT, _MOST_REGISTERS)
+        return launched_registers(device, self.per_processor, self.block_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +153,8 @@ def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterat
     most = min(side_by_side, choice.blocks, MOST_COPIES if choice.barriers else side_by_side)
     counts = {1 << power for power in range(most.bit_length())} | {most}
     for copies in sorted(counts):
-        scratch = _aligned(copies * choice.shared_bytes)
-        resident = _aligned(copies * choice.resident_bytes)
+        scratch = aligned(copies * choice.shared_bytes)
+        resident = aligned(copies * choice.resident_bytes)
         if scratch + resident > shape.shared_bytes(device):
             return
         seconds = rtask_seconds(choice, copies, shape.per_processor)
@@ -169,7 +164,3 @@ def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterat
 def _warps(threads: int, device: Device) -> int:
     """``threads`` rounded up to whole warps."""
     return -(-threads // device.warp_size) * device.warp_size
-
-
-def _aligned(size: int) -> int:
-    return -(-size // RESIDENT_ALIGNMENT) * RESIDENT_ALIGNMENT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,9 +32,7 @@ class Extent:
         return self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
 
-def lifetimes(
-    operators: tuple[ROperator, ...], plan: ExecutionPlan, leaving: Collection[int] = ()
-) -> tuple[Lifetime, ...]:
+def lifetimes(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> tuple[Lifetime, ...]:
     """How long each value that an operator writes is needed, in the order of the operators.
 
     With flags nothing keeps a later step from running beside an earlier one, so that all values
@@ -43,7 +41,6 @@ def lifetimes(
     Args:
         operators: those of the kernel.
         plan: how they run.
-        leaving: values that are read after the kernel, too.
     """
     last = len(plan.steps) - 1
     step_of = {
@@ -56,11 +53,7 @@ def lifetimes(
         for value in operator.reads:
             read[value] = max(read.get(value, 0), step_of[number])
     return tuple(
-        Lifetime(
-            value,
-            step_of[number],
-            last if plan.uses_flags or value in leaving else read.get(value, last),
-        )
+        Lifetime(value, step_of[number], last if plan.uses_flags else read.get(value, last))
         for number, operator in enumerate(operators)
         for value in operator.writes
     )

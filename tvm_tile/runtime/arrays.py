@@ -19,6 +19,7 @@ from tvm_tile.graph.signature import Signature
 
 # TVM allocates at 64 bytes; vector loads in kernels rely on 16.
 _ALIGNMENT = 16
+_ROCM = 10  # kDLROCM
 
 
 class ArrayKind(Protocol):
@@ -109,7 +110,7 @@ class _NumpyKind:
         return tvm.runtime.empty(array.shape, str(array.dtype), device).copyfrom(array)
 
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
-        tensor = _as_tvm(tensor)
+        tensor = as_tvm(tensor)
         if not copy and tensor.device == _cpu() and _dlpack_in_numpy(str(tensor.dtype)):
             return np.from_dlpack(tensor)
         return tensor.numpy()
@@ -152,6 +153,8 @@ class _TorchKind:
     def to_device(self, value: Any, device: Any) -> Any:
         tensor = value.detach() if value.requires_grad else value
         place = _torch_device(device)
+        if place is None:
+            return DLPACK.to_device(tensor.cpu().contiguous(), device)
         if tensor.device != place:
             tensor = tensor.to(place)
         if not tensor.is_contiguous():
@@ -164,7 +167,12 @@ class _TorchKind:
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         import torch
 
-        result = tensor if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
+        if isinstance(tensor, torch.Tensor):
+            result = tensor
+        elif _torch_device(tensor.device) is None:
+            result = torch.from_dlpack(DLPACK.from_device(tensor, torch.empty(0), copy=True))
+        else:
+            result = torch.from_dlpack(tensor)
         if result.device != like.device:
             return result.to(like.device)
         return result.clone() if copy else result
@@ -179,10 +187,14 @@ def _torch_dtype(name: str) -> Any:
 
 @functools.cache
 def _torch_device(device: Any) -> Any:
+    """The device as torch names it; None for one that this torch was not built for."""
     import torch
 
     if device == _cpu():
         return torch.device("cpu")
+    is_amd = device.dlpack_device_type() == _ROCM
+    if (torch.version.hip if is_amd else torch.version.cuda) is None:
+        return None
     # torch calls AMD's GPUs "cuda" too.
     return torch.device("cuda", device.index)
 
@@ -206,14 +218,14 @@ class _DLPackKind:
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         import tvm
 
-        tensor = _as_tvm(tensor)
+        tensor = as_tvm(tensor)
         home = _import_dlpack(like).device
         if not copy and home == tensor.device:
             return tensor
         return tvm.runtime.empty(tensor.shape, str(tensor.dtype), home).copyfrom(tensor)
 
 
-def _as_tvm(tensor: Any) -> Any:
+def as_tvm(tensor: Any) -> Any:
     """A result as a TVM tensor; with any torch tensor among its inputs TVM returns torch's."""
     import tvm
     import tvm_ffi

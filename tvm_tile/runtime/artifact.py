@@ -28,6 +28,8 @@ from tvm_tile.plan.report import Report
 FORMAT_VERSION = 2
 
 _MANIFEST = "manifest.json"
+# What kernels' machine code is called, by the language that they are written in.
+_CODE = {"cuda": ".cubin", "rocm": ".hsaco"}
 # Zip members carry a date; a fixed one makes equal models equal files.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -59,7 +61,7 @@ def write(model: SavedModel, path: Path) -> None:
                 for name, data in {_MANIFEST: manifest, **members}.items():
                     info = zipfile.ZipInfo(name, _DATE)
                     # Weights and machine code hardly shrink; text does.
-                    binary = name.endswith((".bin", ".bc", ".cubin"))
+                    binary = name.endswith((".bin", ".bc", *_CODE.values()))
                     info.compress_type = zipfile.ZIP_STORED if binary else zipfile.ZIP_DEFLATED
                     archive.writestr(info, data)
                 archive.comment = hashlib.sha256(manifest).hexdigest().encode()
@@ -75,7 +77,7 @@ def _members(program: Program) -> dict[str, bytes]:
     for position, kernel in enumerate(program.kernels):
         members[f"kernels/{position}.src"] = kernel.source.encode()
         if kernel.binary:
-            members[f"kernels/{position}.cubin"] = kernel.binary
+            members[f"kernels/{position}{_CODE[program.language]}"] = kernel.binary
     return members
 
 
@@ -180,13 +182,14 @@ def _checked_member(
 
 
 def _assemble(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> SavedModel:
+    ending = _CODE.get(manifest["language"], "")
     kernels = tuple(
         Kernel(
             name=kernel["name"],
             source=members[f"kernels/{position}.src"].decode(),
             arg_types=tuple(kernel["arg_types"]),
             launch_params=tuple(kernel["launch_params"]),
-            binary=members.get(f"kernels/{position}.cubin", b""),
+            binary=members.get(f"kernels/{position}{ending}", b""),
         )
         for position, kernel in enumerate(manifest["kernels"])
     )

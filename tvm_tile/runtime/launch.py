@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +11,10 @@ from tvm_tile import compat
 from tvm_tile.build.program import Program
 from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceError, UnknownDeviceError
+from tvm_tile.runtime.arrays import as_tvm
 from tvm_tile.runtime.emulate import attach_emulated
+from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
+from tvm_tile.runtime.timing import Timing, time_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +26,24 @@ class Loaded:
         main: the model's entry function in it.
         device: the TVM device that holds its tensors.
         keep_alive: what must live as long as ``machine``.
+        hip: the AMD GPU it is on; None elsewhere.
     """
 
     machine: Any
     main: Any
     device: Any
     keep_alive: tuple[object, ...]
+    hip: HipDevice | None
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Around all use of the device: raises what its memory could not raise through TVM."""
+        return nullcontext() if self.hip is None else self.hip.guard()
+
+    def time(self, arguments: Sequence[Any], repeats: int) -> Timing:
+        """Time ``main`` on tensors that are on the device; see :func:`time_function`."""
+        if self.hip is not None:
+            return self.hip.time(self.main, [as_tvm(a) for a in arguments], repeats)
+        return time_function(self.machine, self.device, arguments, repeats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +69,19 @@ def load_program(program: Program, device_name: str) -> Loaded:
 
     Raises:
         UnknownDeviceError: no such device, or no driver for it, is present.
-        DeviceError: the GPU present cannot run this machine code.
+        DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
     device = find_runtime_device(program.language, program.arch, device_name)
+    hip = _find_hip(program, device_name)
     machine_module = compat.load_vm(program.vm)
     launchers: tuple[object, ...] = ()
     if program.host:
-        host, launchers = _load_host(program)
+        host, launchers = _load_host(program, hip)
         machine_module.import_module(host)
-    machine = compat.make_virtual_machine(machine_module, device)
-    return Loaded(machine, machine["main"], device, launchers)
+    with nullcontext() if hip is None else hip.guard():
+        # The memory of an AMD GPU is pooled by HipMemory, not by TVM.
+        machine = compat.make_virtual_machine(machine_module, device, pooled=hip is None)
+    return Loaded(machine, machine["main"], device, launchers, hip)
 
 
 def load_functions(program: Program, device_name: str) -> LoadedFunctions:
@@ -69,10 +89,10 @@ def load_functions(program: Program, device_name: str) -> LoadedFunctions:
 
     Raises:
         UnknownDeviceError: no such device, or no driver for it, is present.
-        DeviceError: the GPU present cannot run this machine code.
+        DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
     device = find_runtime_device(program.language, program.arch, device_name)
-    host, launchers = _load_host(program)
+    host, launchers = _load_host(program, _find_hip(program, device_name))
     return LoadedFunctions(host, device, launchers)
 
 
@@ -88,15 +108,25 @@ def find_runtime_device(language: str, arch: str, device_name: str) -> Any:
         UnknownDeviceError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code.
     """
-    return _cpu() if language == "opencl" else _gpu(arch, device_name)
+    if language == "opencl":
+        return _cpu()
+    if language == "rocm":
+        return find_hip_device(arch, device_name).tvm_device
+    return _gpu(arch, device_name)
 
 
-def _load_host(program: Program) -> tuple[Any, tuple[object, ...]]:
+def _find_hip(program: Program, device_name: str) -> HipDevice | None:
+    return find_hip_device(program.arch, device_name) if program.language == "rocm" else None
+
+
+def _load_host(program: Program, hip: HipDevice | None) -> tuple[Any, tuple[object, ...]]:
     """The host code with its kernels, and what must live as long."""
     host = compat.load_host(program.host)
     launchers: list[object] = []
     for kernel in program.kernels:
-        if program.language == "opencl":
+        if hip is not None:
+            launchers.append(hip.attach(kernel))
+        elif program.language == "opencl":
             launchers.append(attach_emulated(kernel))
         else:
             host.import_module(

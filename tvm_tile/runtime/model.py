@@ -13,7 +13,7 @@ from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.arrays import NUMPY, ArrayKind, check_input
 from tvm_tile.runtime.launch import Loaded, load_program
-from tvm_tile.runtime.timing import Timing, time_function
+from tvm_tile.runtime.timing import Timing
 
 
 class CompiledModel:
@@ -68,9 +68,11 @@ class CompiledModel:
         kinds = self._check(values)
         with self._lock:
             loaded = self._load()
-            tensors = _on_device(kinds, values, loaded)
-            results = loaded.main(*tensors)
-        return self._outputs(results, kinds, values)
+            with loaded.guard():
+                tensors = _on_device(kinds, values, loaded)
+                results = loaded.main(*tensors)
+        with loaded.guard():
+            return self._outputs(results, kinds, values)
 
     def time(self, *args: Any, repeats: int = 30, **by_name: Any) -> Timing:
         """Measure a call with inputs already on the device; copies in and out do not count.
@@ -94,8 +96,8 @@ class CompiledModel:
         kinds = self._check(values)
         with self._lock:
             loaded = self._load()
-            tensors = _on_device(kinds, values, loaded)
-            return time_function(loaded.machine, loaded.device, tensors, repeats)
+            with loaded.guard():
+                return loaded.time(_on_device(kinds, values, loaded), repeats)
 
     def explain(self) -> str:
         """Kernels, tiles, predicted time and traffic, and what fell back and why."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_WARM_UP_CALLS = 3
+WARM_UP_CALLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +45,5 @@ def time_function(machine: Any, device: Any, arguments: Sequence[Any], repeats: 
     around one call; on the CPU it is the wall clock around one call.
     """
     evaluate = machine.time_evaluator("main", device, number=1, repeat=repeats)
-    machine.time_evaluator("main", device, number=1, repeat=_WARM_UP_CALLS)(*arguments)
+    machine.time_evaluator("main", device, number=1, repeat=WARM_UP_CALLS)(*arguments)
     return summarize([float(sample) for sample in evaluate(*arguments).results])

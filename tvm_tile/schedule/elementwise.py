@@ -85,6 +85,7 @@ def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]
         main.grid,
         main.threads,
         sum(tile.seconds for tile in tiles),
+        registers=main.registers,
     )
 
 

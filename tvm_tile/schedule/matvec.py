@@ -48,7 +48,7 @@ from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.guards import copy_guard, drop_guards, hoist_guard, zero_outside
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
@@ -103,16 +103,7 @@ class _Draft:
             func = self._write(self.sch.copy(), tile)
         except ScheduleError:
             return None
-        return Scheduled(
-            func,
-            "matvec",
-            tile.describe(),
-            tile.grid,
-            tile.block_size,
-            tile.seconds,
-            tile.shared_bytes,
-            tile.registers,
-        )
+        return as_written(func, "matvec", tile)
 
     def _write(self, sch: Schedule, tile: MatvecTile) -> tirx.PrimFunc:
         main = sch.get_sblock(self.form.reductions[0])

@@ -19,6 +19,7 @@ from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
 from tvm_tile.schedule.gates import schedule_gates
 from tvm_tile.schedule.halo import schedule_halo
+from tvm_tile.schedule.matrix_cores import schedule_matrix_cores
 from tvm_tile.schedule.matvec import schedule_matvec
 from tvm_tile.schedule.mma import schedule_mma
 from tvm_tile.schedule.reduction import schedule_reduction
@@ -38,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     schedule_matvec,
     schedule_wgmma,
     schedule_mma,
+    schedule_matrix_cores,
     schedule_contraction,
     schedule_window,
     schedule_reduction,
@@ -46,7 +48,7 @@ RULES: tuple[Rule, ...] = (
 )
 # Up to the last of those that store sums wherever they belong, neighbours side by side. The others'
 # models know of no stores but to where the sums lie: what these take is never joined.
-JOINING = RULES[: RULES.index(schedule_mma) + 1]
+JOINING = RULES[: RULES.index(schedule_matrix_cores) + 1]
 # Up to the one that writes recurrent cells.
 UP_TO_GATES = RULES[: RULES.index(schedule_gates) + 1]
 T = TypeVar("T")
@@ -67,9 +69,9 @@ def schedule(
     Returns:
         At most ``topk`` schedules, best first; fewer where there are not as many, none where
         no rule takes the function. They keep the function's symbol and are
-        marked as scheduled, so each can replace it in its module. Those of rules ``wgmma`` and
-        ``mma`` are of TVM's thread-level dialect: ``tvm.compile(..., tir_pipeline="tirx")`` builds
-        them.
+        marked as scheduled, so each can replace it in its module. Those of rules ``wgmma``,
+        ``mma`` and ``matrix_cores`` are of TVM's thread-level dialect:
+        ``tvm.compile(..., tir_pipeline="tirx")`` builds them, if for NVIDIA GPUs.
 
     Raises:
         ModelError: this is no PrimFunc, or it has a schedule already.

@@ -41,7 +41,7 @@ class Scheduled:
         grid: blocks of the main kernel.
         block: threads of a block.
         seconds: predicted time.
-        shared_bytes: predicted shared memory of a block, its padding not counted.
+        shared_bytes: predicted shared memory of a block.
         registers: predicted registers of a thread; ``None`` where the model does not say.
         resident: the same with weights that stay; ``None`` where no rule of them can.
     """

@@ -32,6 +32,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
@@ -60,6 +61,7 @@ from tvm_tile.schedule.steps import (
 )
 from tvm_tile.tile.banks import StagedLayout, staged_layouts
 from tvm_tile.tile.classify import is_contraction
+from tvm_tile.tile.cost import elements
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.rtile import RProgram, TilePlan
 
@@ -93,7 +95,7 @@ class Draft:
             plan.grid_size,
             plan.block_size,
             plan.cost.seconds,
-            plan.cost.footprint,
+            _shared_bytes(plan, self.device),
             plan.cost.registers,
         )
 
@@ -133,6 +135,21 @@ def _read_operator(sch: Schedule, form: NormalForm) -> Operator | None:
         for read in operator.reads
     )
     return dataclasses.replace(operator, reads=reads)
+
+
+def _shared_bytes(plan: TilePlan, device: Device) -> int:
+    """What a block takes: operands, then groups' sums in place of the larger one.
+
+    Their total goes where the smaller one was.
+    """
+    program = plan.program
+    layouts = staged_layouts(program, plan.cost.footprint, device)
+    tile = np.array([[program.staged[axis.name] for axis in program.operator.axes]])
+    sizes = [
+        int(elements(read, program.operator, tile)[0]) * read.tensor.element_size + layout.padding
+        for read, layout in zip(program.operator.reads, layouts, strict=True)
+    ]
+    return max(sum(sizes), program.exchanged + min(sizes) if program.exchanged else 0)
 
 
 @dataclass(frozen=True, slots=True)

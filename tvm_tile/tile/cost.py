@@ -23,6 +23,7 @@ import numpy.typing as npt
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.reduce import sum_seconds
+from tvm_tile.tile.residency import nameable_registers, occupancy
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
 
 Ints = npt.NDArray[np.int64]
@@ -47,7 +48,6 @@ _OVERLAP = 2.7
 _COPY_COST = 3.4  # issue slots of one staging load and store, with their addresses
 _COPY_STALL = 62.0  # cycles that a warp waits for one of its staging loads
 SCHEDULERS = 4  # warp schedulers of a multiprocessor
-_BLOCKS_PER_MULTI_PROCESSOR = 32
 SECTOR = 32  # bytes a cache moves at once
 _REGISTERS_BESIDES = 37  # addresses and loop state
 _REGISTERS_PER_ACCUMULATOR = 0.83  # an accumulator and its share of the operands
@@ -118,30 +118,16 @@ def clock(device: Device) -> float:
     return device.flops("float32") / (device.multi_processor_count * 2 * 128)
 
 
-def occupancy(device: Device, threads: Ints, registers: Ints, shared_bytes: Ints) -> Ints:
-    """Blocks resident on one multiprocessor; zero where a block does not fit at all."""
-    rounded = -(-threads // device.warp_size) * device.warp_size
-    resident = np.minimum(
-        device.max_threads_per_multi_processor // rounded,
-        device.registers_per_multi_processor // (registers * rounded),
-    )
-    # The runtime keeps one KiB of shared memory a block for itself.
-    by_shared = device.shared_memory_per_multi_processor // (shared_bytes + 1024)
-    resident = np.minimum(np.minimum(resident, by_shared), _BLOCKS_PER_MULTI_PROCESSOR)
-    too_large = (threads > device.max_threads_per_block) | (
-        shared_bytes > device.memory(MemoryLevel.SHARED).capacity
-    )
-    return np.where(too_large, 0, resident)
-
-
 def compiled_registers(device: Device, threads: Ints, accumulators: Ints) -> Ints:
     """Registers of one thread: what its accumulators need, no more than a block's threads may."""
     needed = _REGISTERS_BESIDES + _REGISTERS_PER_ACCUMULATOR * accumulators
     warps = -(-threads // device.warp_size)
-    # Each scheduler has a part of the registers; they are given out by eights.
+    # Each scheduler has a part of the registers.
     rounded = -(-warps // SCHEDULERS) * SCHEDULERS * device.warp_size
-    most = np.minimum(device.registers_per_multi_processor // rounded // 8 * 8, 255)
-    return np.asarray(np.minimum(-(-needed // 8) * 8, most), np.int64)
+    unit = device.register_unit
+    most = device.registers_per_multi_processor // rounded // unit * unit
+    most = np.minimum(most, nameable_registers(device))
+    return np.asarray(np.minimum(-(-needed // unit) * unit, most), np.int64)
 
 
 def elements(access: Access, operator: Operator, tiles: Ints) -> Ints:

@@ -11,10 +11,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.tile.cost import SCHEDULERS, occupancy
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
 _MOST_SUMS = 64  # of a thread, in registers
@@ -83,6 +82,7 @@ class ProductTile:
     """How the warps of one product add up a block's sums.
 
     Attributes:
+        warp: threads of a warp.
         warps: of the block, that work on it.
         lanes: threads that share a sum, a power of two, at most a warp.
         rows: of the weights, that such a group adds up at once.
@@ -91,12 +91,18 @@ class ProductTile:
         turns: of so many rows, one behind the other.
     """
 
+    warp: int
     warps: int
     lanes: int
     rows: int
     loads: int
     steps: int
     turns: int
+
+    @property
+    def threads(self) -> int:
+        """Of the block, that work on it."""
+        return self.warps * self.warp
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +188,7 @@ def _product_tile(
     pieces = -(-pieces // lanes)
     loads = max(n for n in _powers(max(1, _MOST_LOADS // rows)) if n < 2 * pieces)
     turns = -(-units * product.gates // (groups * rows))
-    return ProductTile(warps, lanes, rows, loads, -(-pieces // loads), turns)
+    return ProductTile(device.warp_size, warps, lanes, rows, loads, -(-pieces // loads), turns)
 
 
 def _powers(most: int) -> tuple[int, ...]:
@@ -209,17 +215,17 @@ def _predicted(
     sums.
     """
     vectors = gates.vectors
-    threads = device.warp_size * sum(p.warps for p in products)
+    threads = sum(product.threads for product in products)
     registers = _REGISTERS_BESIDES + max(
         p.rows * vectors + (p.rows * p.loads + 1) * of.vector * of.element // 4
         for p, of in zip(products, gates.products, strict=True)
     )
-    registers = -(-registers // 8) * 8
+    registers = given_registers(device, registers)
     shared = sum(p.gates for p in gates.products) * units * vectors * 4
     resident = resident_offsets(gates, units)[-1]
     grid = -(-gates.units // units)
     tile = (units, products, grid, threads, shared, resident, registers)
-    fit = int(occupancy(device, *(np.array([n]) for n in (threads, registers, shared)))[0])
+    fit = fitting_blocks(device, threads, registers, shared)
     if not fit or registers > _REGISTER_LIMIT:
         return GatesTile(*tile)
     seconds = _START + device.launch_latency

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.product import Product
@@ -312,7 +313,6 @@ _STORE_SLOTS = 38.0  # of a unit of the output
 _TOTAL_SLOTS = 3.0  # of a value of the second product
 _CLOCKS = 4.2  # from one slot of a warp to its next, alone
 _ISSUED = 0.55  # of a scheduler's slots, where nothing waits
-_SCHEDULERS = 4
 _TURN_SECONDS, _BLOCK_SECONDS, _FIXED_SECONDS = 0.57e-6, 0.46e-6, 6.0e-6
 _BLOCK_POWER, _TOTAL_POWER = 4.0, 1.2
 
@@ -334,7 +334,7 @@ def _seconds(halo: Halo, device: Device, tile: HaloTile) -> float:
     slots, issued = _slots(halo, tile)
     waiting = _BLOCK_SECONDS + tile.turns * _TURN_SECONDS
     alone = waiting + slots * _CLOCKS / device.clock
-    shared = issued / (_SCHEDULERS * _ISSUED) / device.clock
+    shared = issued / (SCHEDULERS * _ISSUED) / device.clock
     each = norm(_BLOCK_POWER, alone / resident, shared)
     busy = max(alone, blocks * each)
     return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, halo.traffic / device.read_bandwidth)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.walk import Walk, common_vector
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
@@ -20,8 +22,6 @@ _MOST_HELD = 48  # registers of a thread
 _LINE = 64  # neighbours that a warp should load together: a line of half precision
 _OWN_REGISTERS = 24  # of a thread, besides what it holds
 _ROUND_TRIP = 1400  # cycles: a block's start, a load under load, the last store
-_MOST_BLOCKS = 32  # on a multiprocessor
-_SCHEDULERS = 4  # of a multiprocessor
 _BLOCK_START = 30  # cycles of a multiprocessor
 _SHUFFLE = 28  # cycles of one level of a tree of partial sums
 _BARRIERS = 160  # cycles that several warps take to share partial sums
@@ -239,11 +239,7 @@ def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
     Behind that comes the last block, whose way through its stages nothing hides.
     """
     warps = -(-tile.block_size // device.warp_size)
-    resident = min(
-        _MOST_BLOCKS,
-        device.max_threads_per_multi_processor // (warps * device.warp_size),
-        device.registers_per_multi_processor // (tile.registers * warps * device.warp_size),
-    )
+    resident = fitting_blocks(device, tile.block_size, tile.registers, 0)
     threads = tile.threads_per_row
     levels = math.ceil(math.log2(threads)) + 1 if threads > 1 else 0
     meets = threads > device.warp_size or (held.are_neighbours and threads > 1)
@@ -253,7 +249,7 @@ def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
     waves = tile.grid / (resident * device.multi_processor_count)
     turns = max(1.0, waves) * cycles / device.clock
     instructions = own + held.stages * levels * _LEVEL_INSTRUCTIONS
-    issued = tile.grid * (warps * instructions / _SCHEDULERS + _BLOCK_START)
+    issued = tile.grid * (warps * instructions / SCHEDULERS + _BLOCK_START)
     issue = issued / device.multi_processor_count / device.clock
     moved = held.rows * held.length * held.bytes_moved
     memory = moved / device.memory(MemoryLevel.GLOBAL).bandwidth

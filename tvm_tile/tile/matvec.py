@@ -12,11 +12,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, occupancy
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR
+from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 _MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
 _FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
@@ -288,9 +287,8 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
     """
     step = _Step.of(tile, operator, product)
-    registers = -(-step.registers // 8) * 8
-    sizes = (tile.block_size, registers, tile.shared_bytes)
-    resident = int(occupancy(device, *(np.array([size]) for size in sizes))[0])
+    registers = given_registers(device, step.registers)
+    resident = fitting_blocks(device, tile.block_size, registers, tile.shared_bytes)
     if not resident or registers > _REGISTER_LIMIT:
         return tile
     processors = device.multi_processor_count
@@ -299,7 +297,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     run *= tile.unroll if tile.form == "row" else 1
     sectors = 1 + _SPLIT_RUN * SECTOR / run
     cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
-    closing = (_BLOCK_CYCLES + _closing_cycles(tile, operator, product)) / device.clock
+    closing = (_BLOCK_CYCLES + _closing_cycles(tile, operator, product, device)) / device.clock
 
     def wave(blocks: int) -> float:
         if not blocks:
@@ -318,11 +316,11 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     return replace(tile, seconds=seconds, registers=registers)
 
 
-def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec) -> float:
+def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:
     """From a thread's own sums to the block's."""
     sums = _extent(operator, product.vectors) * tile.run
     if tile.form == "column":
         # Through shared memory, where as many threads add up the groups' sums.
         return _BARRIER_CYCLES + -(-sums // tile.groups) * tile.groups * _ADD_CYCLES
-    shuffles = math.log2(min(tile.lanes, 32)) * (_SHUFFLE_CYCLES + sums)
-    return shuffles + (2 * sums * _BARRIER_CYCLES if tile.lanes > 32 else 0)
+    shuffles = math.log2(min(tile.lanes, device.warp_size)) * (_SHUFFLE_CYCLES + sums)
+    return shuffles + (2 * sums * _BARRIER_CYCLES if tile.lanes > device.warp_size else 0)

@@ -13,6 +13,7 @@ from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 
 _THREADS = (256, 128, 64, 32)
+_REGISTERS_BESIDES = 3
 _BLOCK_CYCLE_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
 
 
@@ -25,12 +26,19 @@ class PlainTile:
         threads: threads of a block.
         vector: neighbouring outputs of one thread.
         seconds: predicted time.
+        element_bytes: what a thread holds for each of its elements.
     """
 
     points: int
     threads: int
     vector: int
     seconds: float
+    element_bytes: int = 4
+
+    @property
+    def registers(self) -> int:
+        """Of a thread: its elements, and where they are."""
+        return _REGISTERS_BESIDES + -(-self.vector * self.element_bytes // 4)
 
     @property
     def grid(self) -> int:
@@ -43,10 +51,11 @@ class PlainTile:
 
     @classmethod
     def for_points(cls, points: int, device: Device, *, vector: int, traffic: float) -> PlainTile:
-        """The widest block that still gives every multiprocessor one."""
+        """The widest block of whole warps that still gives every multiprocessor one."""
+        choices = [threads for threads in _THREADS if threads >= device.warp_size]
         threads = next(
-            (t for t in _THREADS if points >= t * vector * device.multi_processor_count),
-            _THREADS[-1] if points < 1 << 16 else _THREADS[1],
+            (t for t in choices if points >= t * vector * device.multi_processor_count),
+            choices[-1] if points < 1 << 16 else choices[1],
         )
         seconds = max(traffic / device.memory(MemoryLevel.GLOBAL).bandwidth, _BLOCK_CYCLE_SECONDS)
         return cls(points, threads, vector, seconds + device.launch_latency)
@@ -69,7 +78,9 @@ def construct_plain(
     while vector > 1 and points < vector * _THREADS[-1] * device.multi_processor_count:
         vector //= 2
     traffic = float(operator.traffic)
-    best = PlainTile.for_points(points, device, vector=vector, traffic=traffic)
+    read = sum(tensor.element_size for tensor in {r.tensor for r in operator.reads})
+    fitting = PlainTile.for_points(points, device, vector=vector, traffic=traffic)
+    best = replace(fitting, element_bytes=max(read, between, operator.write.tensor.element_size))
     vectors = [vector, *(v for v in (8, 4, 2, 1) if v != vector and widest % v == 0)]
     others = [replace(best, vector=v, threads=t) for v in vectors for t in _THREADS]
     return (best, *(tile for tile in others if tile != best))

@@ -1,4 +1,4 @@
-"""What each of the blocks that share a multiprocessor may have of its registers and memory.
+"""How many blocks share a multiprocessor, and what each may have of its registers and memory.
 
 A launch gives all threads of a kernel as many registers. A warp-specialised block then moves some
 from its producer, which needs few, to its consumers (setmaxnreg), within what it was launched with.
@@ -6,38 +6,71 @@ from its producer, which needs few, to its consumers (setmaxnreg), within what i
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from tvm_tile.device.device import Device, MemoryLevel
 
-_RESERVED = 1024  # bytes of shared memory that each block costs besides its own
-_UNIT, _MOST = 8, 255  # registers are given out by eights; a thread can name 255
+Ints = npt.NDArray[np.int64]
+
+_WORD = 4  # bytes of a register
+# Of setmaxnreg: it moves registers by eights, and none of a thread that has all it can name.
+_UNIT, _MOST = 8, 255
 # A producer does with as few as may be kept; alone on its multiprocessor it need not.
 _LEAST, _PLENTY, _GIVEN = 24, 40, 232
 
 
-def resident_blocks(device: Device, shared_bytes: int, registers: int, threads: int) -> int:
-    """Blocks that share a multiprocessor at a time; at least one.
+def occupancy(device: Device, threads: Ints, registers: Ints, shared_bytes: Ints) -> Ints:
+    """Blocks resident on one multiprocessor; zero where a block does not fit at all.
 
     Args:
         device: whose multiprocessors they are.
+        threads: of a block, shape (candidates,), as is what follows.
+        registers: of a thread, as they are given out.
         shared_bytes: of a block.
-        registers: of a thread.
-        threads: of a block.
     """
-    return max(
-        1,
-        min(
-            device.shared_memory_per_multi_processor // (shared_bytes + _RESERVED),
-            device.registers_per_multi_processor // (registers * threads),
-            device.max_threads_per_multi_processor // threads,
-        ),
+    rounded = -(-threads // device.warp_size) * device.warp_size
+    resident = np.minimum(
+        device.max_threads_per_multi_processor // rounded,
+        device.registers_per_multi_processor // (registers * rounded),
     )
+    taken = np.maximum(1, shared_bytes + device.reserved_shared_memory)
+    by_shared = device.shared_memory_per_multi_processor // taken
+    most = np.minimum(by_shared, device.max_blocks_per_multi_processor)
+    resident = np.minimum(resident, most)
+    too_large = (threads > device.max_threads_per_block) | (
+        shared_bytes > device.memory(MemoryLevel.SHARED).capacity
+    )
+    return np.where(too_large, 0, resident)
+
+
+def fitting_blocks(device: Device, threads: int, registers: int, shared_bytes: int) -> int:
+    """:func:`occupancy` of one kernel."""
+    sizes = (np.array([size], np.int64) for size in (threads, registers, shared_bytes))
+    return int(occupancy(device, *sizes)[0])
+
+
+def resident_blocks(device: Device, shared_bytes: int, registers: int, threads: int) -> int:
+    """Blocks that share a multiprocessor at a time; at least one."""
+    return max(1, fitting_blocks(device, threads, registers, shared_bytes))
+
+
+def given_registers(device: Device, registers: int) -> int:
+    """What a thread is given that needs so many."""
+    return -(-registers // device.register_unit) * device.register_unit
+
+
+def nameable_registers(device: Device) -> int:
+    """The most that a thread can use."""
+    return device.memory(MemoryLevel.REGISTER).capacity // _WORD
 
 
 def shared_capacity(device: Device, blocks: int) -> int:
     """Bytes of shared memory for each of so many blocks; the driver keeps some of each's."""
     most = device.memory(MemoryLevel.SHARED).capacity
-    kept = device.shared_memory_per_multi_processor - most
-    return min(most, device.shared_memory_per_multi_processor // blocks - kept)
+    return min(
+        most, device.shared_memory_per_multi_processor // blocks - device.reserved_shared_memory
+    )
 
 
 def launched_registers(device: Device, blocks: int, threads: int) -> int:
@@ -45,7 +78,7 @@ def launched_registers(device: Device, blocks: int, threads: int) -> int:
     if blocks * threads > device.max_threads_per_multi_processor:
         return 0
     each = device.registers_per_multi_processor // (blocks * threads)
-    return min(each // _UNIT * _UNIT, _MOST)
+    return min(each // device.register_unit * device.register_unit, nameable_registers(device))
 
 
 def divide_registers(launched: int, blocks: int, consumers: int) -> tuple[int, int] | None:

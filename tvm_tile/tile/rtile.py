@@ -128,6 +128,12 @@ class RProgram:
         return self.groups * math.prod(block // thread for block, thread in self.spatial)
 
     @property
+    def exchanged(self) -> int:
+        """Bytes of shared memory in which groups leave their sums."""
+        outputs = math.prod(block for block, _ in self.spatial)
+        return outputs * self.groups * 4 if self.groups > 1 else 0
+
+    @property
     def grid_size(self) -> int:
         """Blocks of the kernel."""
         tiles = zip(self.operator.spatial_axes, self.spatial, strict=True)

@@ -9,6 +9,7 @@ All methods take numbers as well as expressions of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,9 @@ from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.tile.product import Operand, Product
 
 ELEMENT = 2  # bytes
-UNIT = 8  # elements that the tensor cores' loads keep together: 16 bytes
+UNIT = 8  # elements that the tensor cores' loads keep together
+UNIT_BYTES = 16
 FRAGMENT = 16  # rows, and depth, of what a warp loads at once
-_UNIT_BYTES = UNIT * ELEMENT
 _BANKS = 8  # of a unit each
 _NARROWEST_ASYNC = 2  # elements: 4 bytes
 
@@ -65,7 +66,7 @@ class Slab:
         """Bytes into the stage to a unit."""
         spread = min(self.units, _BANKS)
         swizzled = unit ^ (line // (_BANKS // spread) % spread)
-        return self.start + (line * self.units + swizzled) * _UNIT_BYTES
+        return self.start + (line * self.units + swizzled) * UNIT_BYTES
 
     def element(self, thread: Any, copy: Any) -> Any:
         """The element of its unit that a thread's copy begins at, if a unit takes several.
@@ -105,8 +106,8 @@ class Slab:
         set in both numbers.
         """
         line, unit = (depth, row // UNIT) if self.is_transposed else (row, depth // UNIT)
-        exchanged = start ^ (unit * _UNIT_BYTES) if unit else start
-        return exchanged + line * self.units * _UNIT_BYTES if line else exchanged
+        exchanged = start ^ (unit * UNIT_BYTES) if unit else start
+        return exchanged + line * self.units * UNIT_BYTES if line else exchanged
 
 
 def vector_width(operand: Operand, depth: Axis) -> int:
@@ -116,9 +117,14 @@ def vector_width(operand: Operand, depth: Axis) -> int:
     """
     index = operand.indices[-1]
     inner = depth if operand.is_depth_major else operand.free[-1]
-    steps = [stride // ELEMENT for stride in operand.strides[:-1]]
-    numbers = (*steps, index.offset, inner.extent, operand.tensor.shape[-1])
-    return next(w for w in (8, 4, 2, 1) if all(number % w == 0 for number in numbers))
+    steps = [stride // operand.tensor.element_size for stride in operand.strides[:-1]]
+    return math.gcd(
+        UNIT_BYTES // operand.tensor.element_size,
+        *steps,
+        index.offset,
+        inner.extent,
+        operand.tensor.shape[-1],
+    )
 
 
 def leaves(product: Product, operand: Operand) -> list[tuple[bool, bool]]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, occupancy, sectors_touched
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, sectors_touched
+from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
 from tvm_tile.tile.vectors import Vectors, vectors_of
 from tvm_tile.tile.window import Window, WindowTile, window_of
 
@@ -116,9 +117,8 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     others = [read for read in operator.reads if read not in tile.window.reads]
     fixed = _loads(tile, others)
     moving = _loads(tile, tile.window.reads)
-    registers = _registers(tile, sum(count for _, count in fixed))
-    columns = [np.array([value], np.int64) for value in (tile.threads, registers, 0)]
-    resident = int(occupancy(device, *columns)[0])
+    registers = _registers(tile, sum(count for _, count in fixed), device)
+    resident = fitting_blocks(device, tile.threads, registers, 0)
     if not resident:
         return replace(tile, registers=registers)
 
@@ -128,9 +128,11 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     slots = outputs * (depth + _STORE_SLOTS / vector) + loads * _LOAD_SLOTS + _START_SLOTS
     slots += outputs * _DIVISION_SLOTS if tile.stores_late else 0
     slots += tested * _TEST_SLOTS + widened * _CONVERT_SLOTS
-    sectors = sum(count * (_REQUEST + _sectors(tile, r, 1)) for r, count in fixed)
-    sectors += sum(count / vector * (_REQUEST + _sectors(tile, r, vector)) for r, count in moving)
-    sectors += outputs / vector * (_REQUEST + _sectors(tile, operator.write, vector))
+    sectors = sum(count * (_REQUEST + _sectors(tile, r, 1, device)) for r, count in fixed)
+    sectors += sum(
+        count / vector * (_REQUEST + _sectors(tile, r, vector, device)) for r, count in moving
+    )
+    sectors += outputs / vector * (_REQUEST + _sectors(tile, operator.write, vector, device))
     warps = tile.grid * tile.threads / device.warp_size / device.multi_processor_count
     together = vector if tile.are_rows_neighbours else 1
     batches = tile.rows / together / _ROWS_IN_FLIGHT
@@ -141,7 +143,7 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
         warps * slots / SCHEDULERS / _ISSUE_EFFICIENCY / rate,
         warps * sectors / _SECTORS_A_CYCLE / rate,
         max(1.0, waves) * alone / rate,
-        _cached(tile, traffic) / device.l2_bandwidth,
+        _cached(tile, traffic, device) / device.l2_bandwidth,
         traffic / device.memory(MemoryLevel.GLOBAL).bandwidth,
     )
     seconds = sum(share**_OVERLAP for share in shares) ** (1 / _OVERLAP)
@@ -168,20 +170,21 @@ def _tested_rows(tile: WindowTile) -> int:
     return min(tile.rows, max(0, tile.window.size - tile.step) + overhang)
 
 
-def _registers(tile: WindowTile, fixed: int) -> int:
+def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
     kept = tile.strip if tile.stores_late else -(-tile.window.size // tile.step)
     unfinished = kept * tile.outputs // tile.strip
     lines = sum(math.prod(line.extents) for line in tile.lines)
     needed = _REGISTERS_BESIDES + fixed + unfinished + lines
-    return min(255, max(_LEAST_REGISTERS, -(-needed // 8) * 8))
+    given = max(_LEAST_REGISTERS, given_registers(device, needed))
+    return min(nameable_registers(device), given)
 
 
-def _sectors(tile: WindowTile, access: Access, vector: int) -> float:
+def _sectors(tile: WindowTile, access: Access, vector: int, device: Device) -> float:
     """Sectors that a warp touches when its threads each move one vector."""
     size = access.tensor.element_size
     strides = access.strides
-    rest = np.arange(32)
-    address = np.zeros(32, np.int64)
+    rest = np.arange(device.warp_size)
+    address = np.zeros(device.warp_size, np.int64)
     for axis in reversed(tile.operator.spatial_axes):
         own = tile.own(axis.name)
         threads = -(-axis.extent // own)
@@ -190,7 +193,7 @@ def _sectors(tile: WindowTile, access: Access, vector: int) -> float:
     return float(sectors_touched(np.sort(address), size * vector))
 
 
-def _cached(tile: WindowTile, traffic: int) -> float:
+def _cached(tile: WindowTile, traffic: int, device: Device) -> float:
     """Bytes for the second-level cache, weighted: rows that blocks share are read by each."""
     axes = tile.operator.spatial_axes
     place = next(i for i, axis in enumerate(axes) if axis.name == tile.window.axis)
@@ -203,5 +206,6 @@ def _cached(tile: WindowTile, traffic: int) -> float:
     read = once + again * sum(min(read.tensor.size, traffic) for read in tile.window.reads)
     outputs = math.prod(axis.extent for axis in axes)
     vector = tile.vectors.count
-    stored = outputs / vector / 32 * _sectors(tile, tile.operator.write, vector) * SECTOR
+    warps = outputs / vector / device.warp_size
+    stored = warps * _sectors(tile, tile.operator.write, vector, device) * SECTOR
     return read / _CACHE_SHARE + stored / _STORE_SHARE

@@ -38,7 +38,6 @@ _THREAD_INSTRUCTIONS = 75
 _ELEMENT_INSTRUCTIONS = 8
 _LOAD_INSTRUCTIONS = 12
 _STAGED_INSTRUCTIONS = 40
-_MOST_BLOCKS = 32  # of a multiprocessor at once
 _TRIP_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
 _STAGED_TRIP_SECONDS = 1.2e-6  # the same with a barrier and shared memory in between
 
@@ -255,7 +254,8 @@ def _seconds(
     multi_processors = device.multi_processor_count
     memory = sectors * _SECTOR_BYTES / device.memory(MemoryLevel.GLOBAL).bandwidth
     issue = instructions / (multi_processors * _WARPS_PER_CYCLE * device.clock)
-    resident = min(_MOST_BLOCKS, device.max_threads_per_multi_processor // threads)
+    most = device.max_blocks_per_multi_processor
+    resident = min(most, device.max_threads_per_multi_processor // threads)
     waiting = max(1.0, grid / (multi_processors * resident)) * life
     idle = max(1.0, multi_processors / grid)
     return max(memory * idle, issue * idle, waiting) + device.launch_latency

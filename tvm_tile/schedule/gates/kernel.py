@@ -33,7 +33,6 @@ from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.gates import GatesTile, resident_offsets
 
-_WARP = 32
 _RESIDENT = "resident"
 
 
@@ -53,7 +52,7 @@ def write_gates(found: Found, tile: GatesTile, *, resident: bool = False) -> tir
         values = _read(block, unit, row)
         first, start = 0, 0
         for number, product in enumerate(tile.products):
-            threads = product.warps * _WARP
+            threads = product.threads
             summing = _summing(block, number, memory, (sums, start))
             own = [block.thread >= first, block.thread < first + threads]
             with when(own if threads < tile.block_size else []):

@@ -28,7 +28,6 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.gates import GateProduct, ProductTile
 
-_WARP = 32
 _ALL_LANES = 0xFFFFFFFF
 
 
@@ -95,7 +94,7 @@ class Summing:
         tile = self.tile
         lane = ib.Bind(thread % tile.lanes)
         group = ib.Bind(thread // tile.lanes)
-        groups = tile.warps * _WARP // tile.lanes
+        groups = tile.threads // tile.lanes
         held = ib.alloc_buffer((tile.rows * self.vectors,), "float32", scope="local")
         with ib.serial(tile.turns) as turn:
             first = ib.Bind((turn * groups + group) * tile.rows)
@@ -151,15 +150,15 @@ class Summing:
                 for i in range(count):
                     given = ib.Bind(tirx.Select(is_upper, held[i], held[i + count]))
                     kept = ib.Bind(tirx.Select(is_upper, held[i + count], held[i]))
-                    ib.buffer_store(held, kept + _from_lane(given, distance), [i])
+                    ib.buffer_store(held, kept + self._from_lane(given, distance), [i])
                 number = number + tirx.Select(is_upper, tirx.const(count, "int32"), 0)
             else:
                 for i in range(count):
-                    ib.buffer_store(held, held[i] + _from_lane(held[i], distance), [i])
+                    ib.buffer_store(held, held[i] + self._from_lane(held[i], distance), [i])
             distance //= 2
         return count, ib.Bind(number)
 
-
-def _from_lane(value: Any, distance: int) -> Any:
-    """What the lane so far away has."""
-    return T.tvm_warp_shuffle_xor(T.uint32(_ALL_LANES), value, distance, _WARP, _WARP)
+    def _from_lane(self, value: Any, distance: int) -> Any:
+        """What the lane so far away has."""
+        warp = self.tile.warp
+        return T.tvm_warp_shuffle_xor(T.uint32(_ALL_LANES), value, distance, warp, warp)

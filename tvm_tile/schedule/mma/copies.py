@@ -1,13 +1,12 @@
 """Chunks of an operand, from global memory to a stage in shared memory, by all threads of a block.
 
-A thread copies the same units of 16 bytes of every chunk. Where these are does not change from
-chunk to chunk but for a sum that all threads share: the chunk's depth, and its step in a window.
-What lies outside of the tensor, or behind its end, becomes zero.
+A thread copies the same units of 16 bytes of every chunk; what lies outside of the tensor becomes
+zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +14,10 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.graph.tile_graph import AffineIndex
-from tvm_tile.schedule.tensor_cores.place import Place, Side, linear, value_of
+from tvm_tile.schedule.tensor_cores.chunks import Chunks, Run
+from tvm_tile.schedule.tensor_cores.place import Place, linear
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.slab import ELEMENT, UNIT, Slab, leaves
+from tvm_tile.tile.slab import ELEMENT, UNIT, Slab
 
 _WORD = 4 // ELEMENT  # elements of 32 bits
 _WORDS = UNIT // _WORD
@@ -32,17 +30,13 @@ class _Unit:
     Attributes:
         is_own: what must hold for the thread to have it.
         into: bytes into a stage.
-        position: of its first element in the tile.
-        depth: of its first element in the chunk.
-        indices: of its first element, but for what changes from chunk to chunk.
-        offset: the same as elements from the start of the tensor.
+        run: its elements.
+        offset: elements from the start of the tensor to the first of them, without the chunk's.
     """
 
     is_own: list[Any]
     into: Any
-    position: Any
-    depth: Any
-    indices: list[Any]
+    run: Run
     offset: Any
 
 
@@ -51,22 +45,16 @@ class Copies:
     """What one thread copies of one operand.
 
     Attributes:
-        product: whose operand it is.
-        operand: its left or its right one.
+        chunks: where they come from.
         slab: how a chunk lies in a stage.
-        side: where its rows, or columns, are.
-        origin: first values of the tile's axes.
         source: the operand as a flat buffer of 16-bit numbers.
         thread: its number.
         units: that it has.
         held: room for them in registers, 16-bit numbers; ``None`` where cp.async needs none.
     """
 
-    product: Product
-    operand: Operand
+    chunks: Chunks
     slab: Slab
-    side: Side
-    origin: Place
     source: Any
     thread: Any
     units: tuple[_Unit, ...]
@@ -79,14 +67,11 @@ class Copies:
             into: bytes into the stage -> a pointer.
             place: the chunk's first values of the summed axes.
         """
-        changing = _changing(self.product)
-        indices = self.operand.indices
-        moved = [ib.Bind(value_of(_part(index, changing), place)) for index in indices]
-        far = ib.Bind(linear(self.operand, moved))
+        moved, far = self.chunks.moved(place)
         for number, unit in enumerate(self.units):
             with ib.unroll(UNIT // self.slab.width) as copy:
                 element = self.slab.element(self.thread, copy)
-                inside = self._is_inside(unit, element, place, moved)
+                inside = self.chunks.is_inside(unit.run, element, place, moved)
                 at = unit.offset + far + element
                 if self.held is None:
                     with when(unit.is_own):
@@ -128,36 +113,8 @@ class Copies:
             with when(unit.is_own), ib.vectorized(_WORDS) as v:
                 ib.buffer_store(ring, words[v], [first + unit.into // 4 + v])
 
-    def _is_inside(
-        self, unit: _Unit, element: Any, place: Place, moved: Sequence[Any]
-    ) -> list[Any]:
-        """What must hold for an element of a unit, and its copy's others, to be in the tensor."""
-        along_depth = self.operand.is_depth_major
-        _, found = self.side.at(unit.position + (0 if along_depth else element), self.origin)
-        depth = self.product.depth
-        if depth.extent % self.slab.depth:
-            own = unit.depth + (element if along_depth else 0)
-            found.append(place[depth.name] + own < depth.extent)
-        sides = leaves(self.product, self.operand)
-        last = len(moved) - 1
-        for d, (own, more, (below, above)) in enumerate(
-            zip(unit.indices, moved, sides, strict=True)
-        ):
-            index = own + more + (element if d == last else 0)
-            found += [index >= 0] if below else []
-            found += [index < self.operand.tensor.shape[d]] if above else []
-        return found
 
-
-def begin_copies(
-    product: Product,
-    operand: Operand,
-    slab: Slab,
-    side: Side,
-    origin: Place,
-    source: Any,
-    thread: tuple[Any, int],
-) -> Copies:
+def begin_copies(chunks: Chunks, slab: Slab, source: Any, thread: tuple[Any, int]) -> Copies:
     """Find a thread's units; ``thread`` is its number, and how many there are."""
     count = slab.lines * slab.units
     number, threads = thread
@@ -166,28 +123,11 @@ def begin_copies(
     for turn in range(turns):
         own = ib.Bind(number + turn * threads)
         line, unit = ib.Bind(own // slab.units), ib.Bind(own % slab.units)
-        position, depth = slab.position(line, unit)
-        place = {**origin, **side.at(position, origin)[0], product.depth.name: depth}
-        fixed = {axis.name for axis in (*operand.free, *product.batch, product.depth)}
-        indices = [
-            ib.Bind(value_of(_part(index, fixed), place) + index.offset)
-            for index in operand.indices
-        ]
+        run = chunks.run(*slab.position(line, unit))
         is_own = [own < count] if (turn + 1) * threads > count else []
         into = ib.Bind(slab.offset(line, unit))
-        offset = ib.Bind(linear(operand, indices))
-        units.append(_Unit(is_own, into, position, depth, indices, offset))
+        units.append(_Unit(is_own, into, run, ib.Bind(linear(chunks.operand, run.indices))))
     held = None
     if slab.is_by_element:
         held = ib.alloc_buffer((turns * UNIT,), "uint16", scope="local")
-    return Copies(product, operand, slab, side, origin, source, number, tuple(units), held)
-
-
-def _changing(product: Product) -> set[str]:
-    """Axes whose values differ from chunk to chunk."""
-    return {axis.name for axis in (*product.steps, product.depth)}
-
-
-def _part(index: AffineIndex, names: Container[str]) -> AffineIndex:
-    """The terms of some axes."""
-    return AffineIndex(tuple(term for term in index.terms if term[0] in names))
+    return Copies(chunks, slab, source, number, tuple(units), held)

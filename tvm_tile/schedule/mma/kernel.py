@@ -35,35 +35,16 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.mma.copies import Copies, begin_copies
 from tvm_tile.schedule.mma.fragments import Fragments, begin_fragments, multiply
+from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.found import Found
 from tvm_tile.schedule.tensor_cores.parameters import declare
-from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Place, Side, digits, raster_place
+from tvm_tile.schedule.tensor_cores.part import Part, find_part
+from tvm_tile.schedule.tensor_cores.place import digits
 from tvm_tile.schedule.tensor_cores.store import Store
-from tvm_tile.tile.mma import WARP, MmaTile, chunk_counts, tile_counts
+from tvm_tile.tile.mma import WARP, MmaTile, chunk_counts
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT
 from tvm_tile.tile.warpgroup import CORNER_ROWS
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Where a thread's part of the product is.
-
-    Attributes:
-        origin: first values of the axes of the block's tile.
-        sides: the tile's rows and its columns.
-        thread: its number in the block.
-        lane: its number in the warp.
-        rows: the warp's first in the tile.
-        columns: the warp's first in the tile.
-    """
-
-    origin: Place
-    sides: tuple[Side, Side]
-    thread: Any
-    lane: Any
-    rows: Any
-    columns: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +110,7 @@ def write_kernel(found: Found, tile: MmaTile) -> tirx.PrimFunc:
             for name in sorted(found.epilogue.tensors)
         }
         ring = ib.alloc_buffer((tile.shared_bytes,), "uint8", scope="shared.dyn", align=128)
-        part = _part(product, tile, block, thread)
+        part = find_part(product, tile, WARP, block, thread)
         kernel = _begin(product, tile, part, buffers, ring)
         _sum_up(kernel)
         ib.evaluate(T.cuda.cta_sync())
@@ -143,44 +124,16 @@ def write_kernel(found: Found, tile: MmaTile) -> tirx.PrimFunc:
     return builder.get()
 
 
-def _part(product: Product, tile: MmaTile, block: Any, thread: Any) -> _Part:
-    rows = tile_counts(product.left, tile.rows)
-    columns = tile_counts(product.right, tile.columns)
-    row, column, batch = raster_place(block, math.prod(rows), math.prod(columns), tile.raster)
-    origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
-    left = _side(product.left, tile.rows, rows, row, origin)
-    right = _side(product.right, tile.columns, columns, column, origin)
-    warp, lane = ib.Bind(thread // WARP), ib.Bind(thread % WARP)
-    first_row = ib.Bind(warp // tile.warps[1] * tile.warp_rows)
-    first_column = ib.Bind(warp % tile.warps[1] * tile.warp_columns)
-    return _Part(origin, (left, right), thread, lane, first_row, first_column)
-
-
-def _side(
-    operand: Operand, size: int, counts: list[int], number: Any, origin: dict[str, Any]
-) -> Side:
-    """Rows, or columns, of tile ``number``; a box's first values go to ``origin``."""
-    if operand.is_depth_major:
-        return Flat(operand.free, size, ib.Bind(number * size))
-    places = dict(digits(number, operand.free, counts))
-    places[operand.free[-1].name] = places[operand.free[-1].name] * size
-    origin |= {name: ib.Bind(value) for name, value in places.items()}
-    return Boxed(operand, (*(1 for _ in operand.free[:-1]), size), size)
-
-
 def _begin(
-    product: Product, tile: MmaTile, part: _Part, buffers: Mapping[str, Any], ring: Any
+    product: Product, tile: MmaTile, part: Part, buffers: Mapping[str, Any], ring: Any
 ) -> _Kernel:
     """What a thread keeps: where its copies, its fragments and its sums are."""
     operands = (product.left, product.right)
     slabs = tile.slabs(product)
     copies = tuple(
         begin_copies(
-            product,
-            operand,
+            Chunks(product, operand, side, part.origin, tile.depth),
             slab,
-            side,
-            part.origin,
             _flat(operand, buffers),
             (part.thread, tile.block_size),
         )

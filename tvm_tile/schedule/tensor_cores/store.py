@@ -1,9 +1,10 @@
 """From sums in registers to the output: through a corner of shared memory, a warp at a time.
 
-A thread holds pairs of neighbours, eight columns apart, of two rows of every 16 that its warp
-holds. Stored from there, a warp would write 16 bytes of each of eight rows. So each warp lays some
-columns of its 16 rows down in shared memory of its own and takes them up by rows: four neighbours a
-thread, for which the epilogue is computed with loads and stores as wide.
+A thread holds sums of a few neighbours, of NVIDIA's instructions pairs of eight columns apart, of
+two rows of every 16 that its warp holds. Stored from there, a warp would write 16 bytes of each of
+eight rows. So each warp lays some columns of its rows down in shared memory of its own and takes
+them up by rows: four neighbours a thread, for which the epilogue is computed with loads and stores
+as wide.
 
 No other warp touches a warp's corner, so waiting for the warp's own threads is enough: once between
 laying down and taking up, once before the next columns are laid down.
@@ -22,9 +23,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.place import Place, Side
-from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
-
-QUAD = 4  # neighbours that a thread takes up
+from tvm_tile.tile.sum_layout import CORNER_COLUMNS, MMA_SUMS, QUAD, SumLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,9 @@ class Store:
         columns: of the tile, among them neighbours in the output.
         epilogue: what becomes of a sum.
         buffers: the epilogue's parameters by name.
-        memory: shared, of the sums' dtype: a corner (``CORNER_ROWS``, ``CORNER_PITCH``) a warp, or
+        memory: shared, of the sums' dtype: a corner (``layout.rows``, ``layout.pitch``) a warp, or
             whatever else :meth:`lay_down` is to fill.
+        layout: of the sums in registers.
     """
 
     rows: Side
@@ -45,6 +45,7 @@ class Store:
     epilogue: Epilogue
     buffers: Mapping[str, Any]
     memory: Any
+    layout: SumLayout = MMA_SUMS
 
     def write(
         self,
@@ -55,7 +56,7 @@ class Store:
         thread: Any,
         origin: Place,
     ) -> None:
-        """Store what a thread has of 16 rows that its warp holds.
+        """Store what a thread has of the rows of a block of sums.
 
         Args:
             sums: the thread's registers.
@@ -65,11 +66,12 @@ class Store:
             thread: its number among all that store, their memory's first warp's first.
             origin: first values of the tile's axes.
         """
-        warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
+        layout = self.layout
+        warp, lane = ib.Bind(thread // layout.warp), ib.Bind(thread % layout.warp)
         first, count = columns
-        each = math.gcd(count, CORNER_PITCH - 2 * QUAD)
+        each = math.gcd(count, CORNER_COLUMNS)
         with ib.unroll(count // each) as part:
-            registers = held + part * (each // 2)
+            registers = held + part * (each // layout.columns * layout.registers)
             self.lay_down(sums, registers, each, lane, lambda row, column: [warp, row, column])
             ib.evaluate(T.cuda.warp_sync())
             self._take_up((row, first + part * each), each, warp, lane, origin)
@@ -85,33 +87,33 @@ class Store:
     ) -> None:
         """Put a thread's sums of so many columns into memory.
 
-        They are pairs of neighbours, eight columns apart, of rows ``lane // 4`` and eight below.
-
         Args:
             sums: its registers.
             first: of them, the first.
-            columns: of which it has a quarter.
+            columns: a multiple of the layout's.
             lane: its number in its warp.
-            at: row of the warp's 16, and column -> indices in memory.
+            at: row of the block's, and column -> indices in memory.
         """
-        with ib.unroll(columns // 8) as octet:
-            for half in range(2):
-                row, column = lane // 4 + half * 8, octet * 8 + lane % 4 * 2
-                with ib.vectorized(2) as v:
-                    value = sums[first + octet * 4 + half * 2 + v]
-                    ib.buffer_store(self.memory, value, at(row, column + v))
+        layout = self.layout
+        with ib.unroll(columns // layout.columns) as block:
+            for held in range(0, layout.registers, layout.run):
+                row, column = layout.place(lane, held)
+                with ib.vectorized(layout.run) as v:
+                    value = sums[first + block * layout.registers + held + v]
+                    place = at(row, block * layout.columns + column + v)
+                    ib.buffer_store(self.memory, value, place)
 
     def _take_up(
         self, first: tuple[Any, Any], columns: int, warp: Any, lane: Any, origin: Place
     ) -> None:
         """Quads of neighbours, as many rows at a time as a warp's threads reach."""
-        threads = columns // QUAD
-        per_pass = min(CORNER_ROWS, 32 // threads)
-        with ib.unroll(CORNER_ROWS // per_pass) as turn:
+        threads, layout = columns // QUAD, self.layout
+        per_pass = min(layout.rows, layout.warp // threads)
+        with ib.unroll(layout.rows // per_pass) as turn:
             row = ib.Bind(turn * per_pass + lane // threads)
             column = ib.Bind(lane % threads * QUAD)
             rows, fits = self.rows.at(first[0] + row, origin)
-            if threads * per_pass < 32:
+            if threads * per_pass < layout.warp:
                 fits.append(lane < threads * per_pass)
             with when(fits):
                 self.quad(

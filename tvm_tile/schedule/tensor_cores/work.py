@@ -8,9 +8,9 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.schedule.tensor_cores.store import QUAD
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.store_work import StoreWork
+from tvm_tile.tile.sum_layout import QUAD
 
 _CALL, _QUOTIENT = 16, 5  # instructions of a function, such as sigmoid's, and of a division
 _SIMPLE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)

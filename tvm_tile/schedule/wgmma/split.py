@@ -27,8 +27,9 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.place import Place
-from tvm_tile.schedule.tensor_cores.store import QUAD, Store, when
+from tvm_tile.schedule.tensor_cores.store import Store, when
 from tvm_tile.schedule.wgmma.sums import first_row
+from tvm_tile.tile.sum_layout import QUAD
 from tvm_tile.tile.warpgroup import WARPGROUP, WarpgroupTile
 
 

@@ -1,0 +1,1 @@
+"""What models become for GPUs that are not here: machine code, as its own metadata describes it."""

@@ -1,0 +1,52 @@
+"""How far loops are unrolled in HIP's text."""
+
+from __future__ import annotations
+
+import re
+
+import tvm
+from kernels import prim_functions
+from wgmma_cases import product_case
+
+from tvm_tile.build import Builder
+from tvm_tile.build.code_object import resources_of
+from tvm_tile.build.hip import compile_hip, hip_text
+from tvm_tile.build.unrolling import limit_unrolling
+from tvm_tile.device import find_device
+from tvm_tile.passes import schedule_module
+
+RDNA = find_device("amd/rx7900xtx")
+_LOOP = re.compile(r"(#pragma unroll(?: (\d+))?\n)?\s*for \(int (\w+) = 0; \3 < (\d+);")
+
+
+def product() -> str:
+    """A product that RDNA computes without matrix units: a sum of many steps in one chunk."""
+    case = product_case("NN", 256, 240, 960, dtype="float32")
+    scheduled, (report,) = schedule_module(tvm.IRModule(prim_functions(case, RDNA)), RDNA)
+    assert report.rule == "contraction"
+    built = Builder(RDNA).build_functions({"product": scheduled[report.name]})["product"]
+    return str(built.kernels[0].source)
+
+
+def test_sums_go_eight_turns_at_a_time_and_registers_whole() -> None:
+    text = hip_text(product())
+    bounded = [loop for loop in _LOOP.finditer(text) if "_by" in loop[3]]
+    assert bounded
+    for loop in bounded:
+        assert loop[2] == re.search(r"_by(\d+)", loop[3])[1]
+        assert 1 <= int(loop[2]) <= 8 < int(loop[4])
+    held = set(re.findall(r"_local_ptr\[[^\]]*?\b(ax\w+)\b", text))
+    for loop in _LOOP.finditer(text):
+        if loop[3] in held and "_by" not in loop[3]:
+            assert loop[1], loop[0]
+
+
+def test_registers_are_no_memory() -> None:
+    taken = resources_of(compile_hip(product(), "gfx1100"))
+    assert (taken.spilled, taken.stack) == (0, 0)
+
+
+def test_only_marked_loops_are_bounded() -> None:
+    text = "#pragma unroll\n  for (int k_by4_1 = 0; a\n#pragma unroll\n  for (int baby = 0; b\n"
+    first, rest = text.split("\n", 1)
+    assert limit_unrolling(text) == f"{first} 4\n{rest}"

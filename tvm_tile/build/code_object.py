@@ -1,0 +1,48 @@
+"""What machine code for AMD's GPUs, an ELF file, says of its only kernel (HSA metadata)."""
+
+from __future__ import annotations
+
+import struct
+
+from tvm_tile.plan.resources import Resources
+
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_NOTE = struct.Struct("<III")
+_NOTES, _METADATA = 7, 32  # the type of such sections, and of the note
+
+
+def resources_of(binary: bytes) -> Resources:
+    """Read them from the metadata of a code object that holds one kernel."""
+    import msgpack
+
+    (kernel,) = msgpack.unpackb(_metadata(binary))["amdhsa.kernels"]
+
+    def number(name: str) -> int:
+        # RDNA's kernels have no registers for accumulation, and do not say so.
+        return int(kernel.get(f".{name}", 0))
+
+    return Resources(
+        registers=number("vgpr_count"),
+        stack=number("private_segment_fixed_size"),
+        shared=number("group_segment_fixed_size"),
+        spilled=number("vgpr_spill_count"),
+        accumulation=number("agpr_count"),
+        scalar=number("sgpr_count"),
+        warp=number("wavefront_size"),
+        most_threads=number("max_flat_workgroup_size"),
+    )
+
+
+def _metadata(elf: bytes) -> bytes:
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count = struct.unpack_from("<HH", elf, 0x3A)
+    for number in range(count):
+        _, kind, _, _, offset, length, *_ = _SECTION.unpack_from(elf, table + size * number)
+        at = offset
+        while kind == _NOTES and at < offset + length:
+            name, described, note = _NOTE.unpack_from(elf, at)
+            start = at + _NOTE.size + -(-name // 4) * 4
+            if note == _METADATA:
+                return elf[start : start + described]
+            at = start + -(-described // 4) * 4
+    raise ValueError("the code object has no metadata")

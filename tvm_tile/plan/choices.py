@@ -1,0 +1,113 @@
+"""What the blocks of a kernel take inside a persistent one, from what the kernel takes by itself.
+
+How kernels are predicted by themselves is in :mod:`tvm_tile.plan.warm`. Inside a persistent kernel
+nothing is launched, and a vEU that shares its multiprocessor with others waits for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.plan.execution_plan import Choice, aligned
+
+_USUAL_REGISTERS = 64  # of a thread, where nothing is known
+_LAUNCH = 0.9e-6  # seconds of a kernel before its first instruction and behind its last
+_SHORTEST = 0.4e-6  # seconds of a block: a load, a store
+# Beside others a block is slower than as a kernel: its code and its operands are in no first-level
+# cache, and it shares its multiprocessor. Fitted to eleven persistent kernels of NASNet, ResNeXt.
+_SLOWER = 1.6
+_COLD_START = 0.6e-6  # seconds
+_MEASURED_INSIDE = ("gates",)  # rules whose models were fitted to kernels inside others
+_INEFFICIENCY = 3.0  # what a kernel keeps its multiprocessor busy, over the roofline
+_SUMS = 2.3  # what sums from shared memory take, over the arithmetic's peak
+_LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel as it would be launched.
+
+    Attributes:
+        rule: that wrote it.
+        blocks: of its grid.
+        threads: of a block.
+        shared_bytes: of a block.
+        registers: of a thread; ``None`` where not known.
+        seconds: predicted amid a model, launch included.
+        flops: floating-point operations.
+        traffic: bytes that it reads and writes.
+    """
+
+    rule: str
+    blocks: int
+    threads: int
+    shared_bytes: int
+    registers: int | None
+    seconds: float
+    flops: float
+    traffic: float
+
+
+def make_choice(launch: Launch, device: Device, *, barriers: bool) -> Choice:
+    """A kernel as something that vEUs can run.
+
+    Args:
+        launch: the kernel by itself.
+        device: that it is for.
+        barriers: whether threads of a block wait for one another.
+    """
+    return Choice(
+        launch.blocks,
+        launch.threads,
+        launch.shared_bytes,
+        launch.registers or _USUAL_REGISTERS,
+        _block_seconds(launch, device),
+        _busy_seconds(launch, device),
+        0,
+        barriers,
+    )
+
+
+def with_weights_in_place(
+    choice: Choice, resident_bytes: int, flops: float, device: Device
+) -> Choice:
+    """The same where a block finds its weights in shared memory.
+
+    Args:
+        choice: without them.
+        resident_bytes: of a block's weights.
+        flops: of the kernel.
+        device: that it is for.
+    """
+    processors = device.multi_processor_count
+    reading = resident_bytes / (device.memory(MemoryLevel.SHARED).bandwidth / processors)
+    adding = _SUMS * flops / choice.blocks / (device.flops("float32") / processors)
+    busy = max(reading, adding)
+    return replace(
+        choice,
+        block_seconds=_LATENCY + busy,
+        busy_seconds=busy,
+        resident_bytes=aligned(resident_bytes),
+    )
+
+
+def _block_seconds(launch: Launch, device: Device) -> float:
+    """One block, from its first instruction to its last."""
+    warps = -(-launch.threads // device.warp_size)
+    registers = launch.registers or _USUAL_REGISTERS
+    fits = min(
+        device.max_threads_per_multi_processor // device.warp_size // warps,
+        device.registers_per_multi_processor // (registers * warps * device.warp_size),
+        device.shared_memory_per_multi_processor // max(1, launch.shared_bytes),
+    )
+    turns = -(-launch.blocks // (device.multi_processor_count * max(1, fits)))
+    seconds = max(_SHORTEST, launch.seconds - _LAUNCH) / turns
+    return seconds if launch.rule in _MEASURED_INSIDE else _SLOWER * seconds + _COLD_START
+
+
+def _busy_seconds(launch: Launch, device: Device) -> float:
+    """What a block takes of its multiprocessor's throughput."""
+    work = max(launch.flops / device.flops("float32"), launch.traffic / device.l2_bandwidth)
+    share = device.multi_processor_count / launch.blocks
+    return min(work * _INEFFICIENCY * share, launch.seconds)

@@ -1,0 +1,87 @@
+"""Kernels as functions that TVM's host code finds by their names.
+
+The host code looks a kernel up first in the modules it imports and then among the process's
+global functions. Here every kernel is such a global function: it gets the kernel's arguments,
+pointers raw, and then the launch parameters.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from tvm_tile.build.program import Kernel
+from tvm_tile.errors import BuildError
+
+GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+BLOCK = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+
+class Launcher(Protocol):
+    """A kernel that can be launched."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """What it launches."""
+
+    def launch(self, *arguments: Any) -> None:
+        """Launch it; arguments are the kernel's, then the launch parameters."""
+
+
+_Launcher = TypeVar("_Launcher", bound=Launcher)
+
+# TVM's table of global functions belongs to the process, so this view of it does too. Models
+# own their launchers; the table forgets a name when the last model that uses it is gone.
+_LAUNCHERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+_LOCK = threading.RLock()
+
+
+def attach(kernel: Kernel, make: Callable[[Kernel], _Launcher]) -> _Launcher:
+    """Make a kernel callable from the VM for as long as the answer is kept alive.
+
+    Args:
+        kernel: the kernel.
+        make: makes its launcher, where no live model has one.
+
+    Raises:
+        BuildError: another live model has a different kernel of that name.
+    """
+    import tvm_ffi
+
+    with _LOCK:
+        launcher = _LAUNCHERS.get(kernel.name)
+        if launcher is not None:
+            if launcher.kernel == kernel:
+                return launcher
+            raise BuildError(
+                "kernels of one name must be equal in all live models",
+                f"two different kernels named {kernel.name}",
+                "apply tvm_tile.build.rename_by_content before building",
+            )
+        launcher = make(kernel)
+        tvm_ffi.register_global_func(kernel.name, _weak_launch(launcher), override=True)
+        _LAUNCHERS[kernel.name] = launcher
+        weakref.finalize(launcher, _forget, kernel.name)
+        return launcher
+
+
+def _weak_launch(launcher: Launcher) -> Callable[..., None]:
+    # TVM's table must not keep the kernel alive.
+    launch = weakref.WeakMethod(launcher.launch)
+
+    def call(*arguments: Any) -> None:
+        method = launch()
+        assert method is not None, "a model outlived its kernels"
+        method(*arguments)
+
+    return call
+
+
+def _forget(name: str) -> None:
+    import tvm_ffi
+
+    with _LOCK:
+        if name not in _LAUNCHERS:
+            tvm_ffi.registry.remove_global_func(name)

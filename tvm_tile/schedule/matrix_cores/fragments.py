@@ -1,0 +1,103 @@
+"""From a stage in shared memory to sums in registers: what a wave does with a chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.device.device import MatrixInstruction
+from tvm_tile.tile.matrix_cores import MatrixTile
+from tvm_tile.tile.matrix_layout import MatrixLayout
+from tvm_tile.tile.panel import WORD, Panel
+from tvm_tile.tile.slab import UNIT_BYTES
+
+_WORDS = UNIT_BYTES // WORD
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """What a wave gives the instructions of one operand: rows, or columns, by a step's depth.
+
+    Attributes:
+        panel: where they are.
+        layout: which of them a lane holds.
+        start: units into a stage, for this lane.
+        count: fragments of a step.
+        registers: 32-bit numbers.
+    """
+
+    panel: Panel
+    layout: MatrixLayout
+    start: Any
+    count: int
+    registers: Any
+
+    def load(self, words: Any, first: Any, step: int) -> None:
+        """Load all fragments of a step.
+
+        Args:
+            words: all stages, 32-bit numbers.
+            first: unit of the stage's.
+            step: of the chunk's.
+        """
+        layout = self.layout
+        for number in range(self.count):
+            for unit in range(layout.units):
+                deep = step * layout.step + unit
+                at = self.panel.moved(self.start, number * layout.size, deep)
+                into = (number * layout.units + unit) * _WORDS
+                source = ib.Bind((first + at) * _WORDS)
+                with ib.vectorized(_WORDS) as v:
+                    ib.buffer_store(self.registers, words[source + v], [into + v])
+
+    def of(self, number: int, instruction: int) -> Any:
+        """Pointer to what one of a step's instructions takes of a fragment."""
+        each = self.layout.held * self.layout.element // WORD
+        first = number * self.layout.units * _WORDS + instruction * each
+        return self.registers.ptr_to([first])
+
+
+def begin_fragments(
+    panel: Panel, layout: MatrixLayout, rows: tuple[Any, int], lane: Any
+) -> Fragments:
+    """Those of a wave.
+
+    Args:
+        panel: where they are.
+        layout: of the instruction.
+        rows: the wave's first, and how many; of the right operand, columns.
+        lane: of the wave.
+    """
+    first, extent = rows
+    count = extent // layout.size
+    row, unit = layout.operand(lane)
+    size = count * layout.units * _WORDS
+    registers = ib.alloc_buffer((size,), "uint32", scope="local")
+    start = ib.Bind(panel.offset(first + row, unit))
+    return Fragments(panel, layout, start, count, registers)
+
+
+def multiply(tile: MatrixTile, sums: Any, sides: tuple[Fragments, Fragments]) -> None:
+    """Add the products of a step to a wave's sums.
+
+    The instruction's rows are the product's columns: a lane's sums are then neighbours. Sums are
+    those of one instruction after the other, columns first.
+    """
+    name, layout = function_of(tile.instruction), tile.layout
+    left, right = sides
+    for part in range(layout.instructions):
+        for row in range(left.count):
+            for column in range(right.count):
+                own = sums.ptr_to([(row * right.count + column) * layout.sums])
+                operands = right.of(column, part), left.of(row, part)
+                ib.evaluate(T.call_extern("void", name, own, *operands))
+
+
+def function_of(instruction: MatrixInstruction) -> str:
+    """Its name in ``build/hip_matrix.h``."""
+    family = instruction.intrinsic.replace(".", "_")
+    shape = "x".join(map(str, instruction.shape))
+    return f"{family}_{instruction.acc_dtype}_{shape}_{instruction.in_dtype}"

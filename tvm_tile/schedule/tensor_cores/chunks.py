@@ -1,0 +1,109 @@
+"""Where the elements of an operand's chunks are, chunk after chunk, for a thread that fetches some.
+
+A thread fetches the same part of every chunk. Where this is does not change from chunk to chunk but
+for a sum that all threads share: the chunk's depth, and its step in a window. What lies outside of
+the tensor, or behind its end, is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.schedule.tensor_cores.place import Place, Side, linear, value_of
+from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.slab import leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbours along an operand's contiguous axis.
+
+    Attributes:
+        position: of the first in the tile.
+        depth: of the first in the chunk.
+        indices: of the first, but for what changes from chunk to chunk.
+    """
+
+    position: Any
+    depth: Any
+    indices: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Those of one operand's tile.
+
+    Attributes:
+        product: whose operand it is.
+        operand: its left or its right one.
+        side: where its rows, or columns, are.
+        origin: first values of the tile's axes.
+        depth: of a chunk.
+    """
+
+    product: Product
+    operand: Operand
+    side: Side
+    origin: Place
+    depth: int
+
+    def run(self, position: Any, depth: Any) -> Run:
+        """The neighbours that begin at a place of every chunk."""
+        place = {
+            **self.origin,
+            **self.side.at(position, self.origin)[0],
+            self.product.depth.name: depth,
+        }
+        operand, product = self.operand, self.product
+        fixed = {axis.name for axis in (*operand.free, *product.batch, product.depth)}
+        indices = [
+            ib.Bind(value_of(_part(index, fixed), place) + index.offset)
+            for index in operand.indices
+        ]
+        return Run(position, depth, indices)
+
+    def moved(self, place: Place) -> tuple[list[Any], Any]:
+        """What a chunk adds to all indices, and to the elements before them.
+
+        Args:
+            place: the chunk's first values of the summed axes.
+        """
+        changing = {axis.name for axis in (*self.product.steps, self.product.depth)}
+        indices = self.operand.indices
+        moved = [ib.Bind(value_of(_part(index, changing), place)) for index in indices]
+        return moved, ib.Bind(linear(self.operand, moved))
+
+    def is_inside(self, run: Run, element: Any, place: Place, moved: Sequence[Any]) -> list[Any]:
+        """What must hold for an element of a run, and its load's others, to be in the tensor.
+
+        Args:
+            run: the element's.
+            element: its number in the run.
+            place: the chunk's first values of the summed axes.
+            moved: what it adds to all indices.
+        """
+        along_depth = self.operand.is_depth_major
+        _, found = self.side.at(run.position + (0 if along_depth else element), self.origin)
+        depth = self.product.depth
+        if depth.extent % self.depth:
+            own = run.depth + (element if along_depth else 0)
+            found.append(place[depth.name] + own < depth.extent)
+        sides = leaves(self.product, self.operand)
+        last = len(moved) - 1
+        for d, (own, more, (below, above)) in enumerate(
+            zip(run.indices, moved, sides, strict=True)
+        ):
+            index = own + more + (element if d == last else 0)
+            found += [index >= 0] if below else []
+            found += [index < self.operand.tensor.shape[d]] if above else []
+        return found
+
+
+def _part(index: AffineIndex, names: Container[str]) -> AffineIndex:
+    """The terms of some axes."""
+    return AffineIndex(tuple(term for term in index.terms if term[0] in names))

@@ -1,0 +1,88 @@
+"""Which part of a product a thread works on: its block's tile, its warp's rows and columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Place, Side, digits, raster_place
+from tvm_tile.tile.mma import tile_counts
+from tvm_tile.tile.product import Operand, Product
+
+
+class WarpTile(Protocol):
+    """A tile whose warps have rows and columns of their own."""
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+
+    @property
+    def columns(self) -> int:
+        """Of a block."""
+
+    @property
+    def warp_rows(self) -> int:
+        """Of a warp."""
+
+    @property
+    def warp_columns(self) -> int:
+        """Of a warp."""
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """Along the rows and along the columns."""
+
+    @property
+    def raster(self) -> int:
+        """Tiles of rows that are walked before the next tile of columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where a thread's part of the product is.
+
+    Attributes:
+        origin: first values of the axes of the block's tile.
+        sides: the tile's rows and its columns.
+        thread: its number in the block.
+        lane: its number in the warp.
+        rows: the warp's first in the tile.
+        columns: the warp's first in the tile.
+    """
+
+    origin: Place
+    sides: tuple[Side, Side]
+    thread: Any
+    lane: Any
+    rows: Any
+    columns: Any
+
+
+def find_part(product: Product, tile: WarpTile, warp_size: int, block: Any, thread: Any) -> Part:
+    """That of thread ``thread`` of block ``block``, one block a tile."""
+    rows = tile_counts(product.left, tile.rows)
+    columns = tile_counts(product.right, tile.columns)
+    row, column, batch = raster_place(block, math.prod(rows), math.prod(columns), tile.raster)
+    origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
+    left = _side(product.left, tile.rows, rows, row, origin)
+    right = _side(product.right, tile.columns, columns, column, origin)
+    warp, lane = ib.Bind(thread // warp_size), ib.Bind(thread % warp_size)
+    first_row = ib.Bind(warp // tile.warps[1] * tile.warp_rows)
+    first_column = ib.Bind(warp % tile.warps[1] * tile.warp_columns)
+    return Part(origin, (left, right), thread, lane, first_row, first_column)
+
+
+def _side(
+    operand: Operand, size: int, counts: list[int], number: Any, origin: dict[str, Any]
+) -> Side:
+    """Rows, or columns, of tile ``number``; a box's first values go to ``origin``."""
+    if operand.is_depth_major:
+        return Flat(operand.free, size, ib.Bind(number * size))
+    places = dict(digits(number, operand.free, counts))
+    places[operand.free[-1].name] = places[operand.free[-1].name] * size
+    origin |= {name: ib.Bind(value) for name, value in places.items()}
+    return Boxed(operand, (*(1 for _ in operand.free[:-1]), size), size)

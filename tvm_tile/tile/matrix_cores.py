@@ -1,0 +1,260 @@
+"""Tiles of products for AMD's matrix cores (MFMA, WMMA), fed through registers.
+
+These GPUs have no asynchronous copies: the threads of a block load a chunk of both operands to
+registers, multiply the one before it, and then store what has come to shared memory, of which a
+block keeps one stage or two. Its waves, each with a part of the tile's rows and columns, keep the
+sums in registers. Roller's alignment rules (section 3.1) are here the instructions' rows and
+columns, 16 or 32, and units of 16 bytes along the depth, which all loads keep together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device, MatrixInstruction, MemoryLevel
+from tvm_tile.tile.limits import norm
+from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
+from tvm_tile.tile.mma import chunk_counts, tile_counts
+from tvm_tile.tile.panel import Panel, panel_of
+from tvm_tile.tile.product import Product
+from tvm_tile.tile.residency import resident_blocks
+from tvm_tile.tile.slab import UNIT_BYTES
+from tvm_tile.tile.sum_layout import CORNER_COLUMNS, QUAD, SumLayout
+
+# Rows and columns of a wave, and how many waves have rows and columns of their own.
+_WAVE_SIDES = (128, 64, 32, 16)
+_WAVES = ((2, 2), (4, 1), (1, 4), (2, 4), (4, 2), (1, 2), (2, 1), (1, 1))
+_LARGEST_SIDE = 256
+LEAST_LINE = 64  # bytes of a chunk along the depth
+_LINES = (LEAST_LINE, 2 * LEAST_LINE)
+_STAGES = (2, 1)
+_FARTHEST = 1 << 31  # elements that an address reaches
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixTile:
+    """One tile of a product.
+
+    Attributes:
+        instruction: that multiplies.
+        wave: threads that it takes.
+        warp_rows: rows of the tile that a wave has.
+        warp_columns: columns that it has.
+        warps: waves of a block, along the rows and along the columns.
+        depth: elements of the summed axis in a chunk.
+        stages: chunks in shared memory.
+        raster: tiles of rows that are walked before the next tile of columns.
+        grid: blocks, one a tile.
+        shared_bytes: of a block.
+        registers: of a thread, as the model reckons.
+        seconds: predicted time.
+    """
+
+    instruction: MatrixInstruction
+    wave: int
+    warp_rows: int
+    warp_columns: int
+    warps: tuple[int, int]
+    depth: int
+    stages: int
+    raster: int = 1
+    grid: int = 0
+    shared_bytes: int = 0
+    registers: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return self.warps[0] * self.warp_rows
+
+    @property
+    def columns(self) -> int:
+        """Of a block."""
+        return self.warps[1] * self.warp_columns
+
+    @property
+    def block_size(self) -> int:
+        """Threads."""
+        return self.wave * math.prod(self.warps)
+
+    @property
+    def sums(self) -> int:
+        """Of a thread."""
+        return self.warp_rows * self.warp_columns // self.wave
+
+    @property
+    def layout(self) -> MatrixLayout:
+        """How a wave holds an instruction's operands and sums."""
+        found = layout_of(self.instruction, self.wave)
+        assert found is not None
+        return found
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of a chunk of both operands."""
+        return (self.rows + self.columns) * self.depth * self.layout.element
+
+    @property
+    def sum_layout(self) -> SumLayout:
+        """How a wave's sums are stored."""
+        own = self.layout
+        columns = min(self.warp_columns, CORNER_COLUMNS)
+        # Four words more: lanes with neighbouring rows then touch all banks.
+        return SumLayout(
+            warp=self.wave,
+            rows=own.size,
+            columns=own.size,
+            registers=own.sums,
+            run=min(own.run, QUAD),
+            pitch=columns + QUAD,
+            place=own.place,
+        )
+
+    @property
+    def store_shape(self) -> tuple[int, ...]:
+        """Sums that go out at a time, a corner a wave, where the stages were."""
+        return (math.prod(self.warps), self.sum_layout.rows, self.sum_layout.pitch)
+
+    def panels(self, product: Product) -> tuple[Panel, Panel]:
+        """How a chunk of each operand gets to a stage, and lies there."""
+        left = panel_of(product, product.left, self.rows, self.depth, self.block_size)
+        right = panel_of(product, product.right, self.columns, self.depth, self.block_size)
+        return left, replace(right, start=left.size // UNIT_BYTES)
+
+    def describe(self) -> str:
+        """One line for people."""
+        shape = "x".join(map(str, self.instruction.shape))
+        family = self.instruction.intrinsic.partition(".")[0]
+        stages = f"depth {self.depth}, {self.stages} stage{'s' if self.stages > 1 else ''}"
+        waves = f"{self.warps[0]} by {self.warps[1]} waves"
+        return f"block {self.rows} by {self.columns}, {stages}, {waves}, {family} {shape}"
+
+
+def construct_matrix_cores(product: Product, device: Device, count: int) -> tuple[MatrixTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    operands = (product.left, product.right)
+    dtype = product.left.tensor.dtype
+    if product.right.tensor.dtype != dtype or dtype not in matrix_core_dtypes(device):
+        return ()
+    if any(operand.size // operand.tensor.element_size >= _FARTHEST for operand in operands):
+        return ()
+    tiles = sorted(_tiles(product, device), key=lambda tile: tile.seconds)
+    return tuple(tiles[:count])
+
+
+def matrix_core_dtypes(device: Device) -> frozenset[str]:
+    """What :func:`construct_matrix_cores` finds tiles for on a device."""
+    known = (i for i in device.matrix_instructions if layout_of(i, device.warp_size))
+    return frozenset(i.in_dtype for i in known)
+
+
+def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
+    element = product.left.tensor.element_size
+    for instruction in device.matrix_instructions:
+        is_known = layout_of(instruction, device.warp_size) is not None
+        if not is_known or instruction.in_dtype != product.left.tensor.dtype:
+            continue
+        sides = [side for side in _WAVE_SIDES if side >= instruction.shape[0]]
+        shapes = itertools.product(sides, sides, _WAVES, _LINES, _STAGES)
+        for rows, columns, waves, line, stages in shapes:
+            if max(rows * waves[0], columns * waves[1]) > _LARGEST_SIDE:
+                continue
+            tile = MatrixTile(
+                instruction, device.warp_size, rows, columns, waves, line // element, stages
+            )
+            if stages > math.prod(chunk_counts(product, tile.depth)):
+                continue  # nothing would ever be in the second
+            tile = _filled(product, tile)
+            if _fits(device, tile):
+                yield replace(tile, seconds=_seconds(product, device, tile))
+
+
+def _filled(product: Product, tile: MatrixTile) -> MatrixTile:
+    """With all that follows from a tile's shape, but its time."""
+    row_tiles = math.prod(tile_counts(product.left, tile.rows))
+    return replace(
+        tile,
+        raster=min(row_tiles, max(1, _RASTER_ROWS // tile.rows)),
+        grid=product.batches * row_tiles * math.prod(tile_counts(product.right, tile.columns)),
+        shared_bytes=max(tile.stages * tile.stage_bytes, math.prod(tile.store_shape) * 4),
+        registers=_registers(product, tile),
+    )
+
+
+def _fits(device: Device, tile: MatrixTile) -> bool:
+    """Whether a block has enough of shared memory and of registers."""
+    nameable = device.memory(MemoryLevel.REGISTER).capacity // 4
+    most = min(nameable, device.registers_per_multi_processor // tile.block_size)
+    shared = device.memory(MemoryLevel.SHARED).capacity
+    if tile.shared_bytes > shared or tile.sums > _MOST_SUMS:
+        return False
+    return tile.registers <= most * _SHARE_OF_REGISTERS
+
+
+def _registers(product: Product, tile: MatrixTile) -> int:
+    """Sums, fragments, what is on its way to shared memory, and addresses.
+
+    The compiler loads the fragments of all steps of a chunk ahead in waves of 32, of one in others.
+    """
+    layout = tile.layout
+    loads = (tile.warp_rows + tile.warp_columns) // layout.size * layout.units
+    if tile.wave == _SHORT_WAVE:
+        loads *= tile.depth * layout.element // UNIT_BYTES // layout.step
+    held = 0
+    for panel in tile.panels(product):
+        turns = -(-panel.patches // tile.block_size) * panel.runs
+        held += turns * (UNIT_BYTES // panel.number + _OF_A_COPY)
+        held += panel.unit if panel.is_turned else 0  # where each row's part goes
+    return tile.sums + loads * UNIT_BYTES // 4 + held + _FIXED_REGISTERS
+
+
+# Not fitted to measurements: rates from data sheets, latencies as microbenchmarks of others give
+# them. Limits add up as norms of a low power do, as in tile/warpgroup.py.
+_RASTER_ROWS = 1024
+_FIXED_REGISTERS, _OF_A_COPY = 16, 2  # of a thread, and for the address of each of its loads
+_SHARE_OF_REGISTERS = 0.92  # the rest is the compiler's, which moves loads ahead
+_SHORT_WAVE = 32  # threads
+_MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers for the rest
+_SIMDS = 4  # of a compute unit, each with matrix cores of its own
+_LANES = 16  # whose loads a compute unit serves in a clock
+_CHUNK_SECONDS = 0.8e-6  # from asking for a chunk to its arrival
+_WAIT_SECONDS = 0.1e-6  # for all waves, once a chunk, and for what is stored there
+_TILE_SECONDS = 2e-6  # the first chunk, the last stores
+_FIXED_SECONDS = 5e-6  # a launch from a cold start
+_STEP_POWER, _TOTAL_POWER = 4.0, 2.0
+
+
+def _seconds(product: Product, device: Device, tile: MatrixTile) -> float:
+    """The time of the busiest compute unit and of the memory."""
+    turns = -(-tile.grid // device.multi_processor_count)
+    most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
+    resident = min(most, turns)
+    chunk = _chunk_seconds(product, device, tile, resident)
+    waits = 2 if tile.stages == 1 else 1
+    alone = (_CHUNK_SECONDS + waits * _WAIT_SECONDS) / resident
+    step = norm(_STEP_POWER, *chunk, alone)
+    chunks = math.prod(chunk_counts(product, tile.depth))
+    busy = turns * (chunks * step + _TILE_SECONDS / resident)
+    return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, product.traffic / device.read_bandwidth)
+
+
+def _chunk_seconds(
+    product: Product, device: Device, tile: MatrixTile, resident: int
+) -> tuple[float, float, float, float]:
+    """What a chunk takes of a compute unit's matrix cores, shared memory, cache and loads."""
+    units = device.multi_processor_count
+    waves = math.prod(tile.warps)
+    rate = dict(device.matrix_flops)[tile.instruction.in_dtype] / units
+    rate *= min(1.0, resident * waves / _SIMDS)
+    multiply = 2 * tile.rows * tile.columns * tile.depth / rate
+    loaded = waves * (tile.warp_rows + tile.warp_columns) * tile.layout.copies
+    line = tile.depth * tile.layout.element
+    shared = device.memory(MemoryLevel.SHARED).bandwidth / units
+    passed = (tile.rows + tile.columns + loaded) * line / shared
+    fill = tile.stage_bytes / (device.l2_bandwidth / units)
+    loads = sum(panel.size / (panel.width * panel.element) for panel in tile.panels(product))
+    return multiply, passed, fill, loads / _LANES / device.clock

@@ -1,0 +1,43 @@
+"""Where a product's sums are in the registers of a warp, and the memory that they leave through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
+
+CORNER_COLUMNS = 32  # of sums that a warp's corner takes at a time, at most
+QUAD = 4  # neighbours that a thread stores
+
+
+@dataclass(frozen=True, slots=True)
+class SumLayout:
+    """Sums of blocks of some rows by some columns, block after block along the columns.
+
+    Attributes:
+        warp: threads.
+        rows: of a block, and of the corner of shared memory that a warp has.
+        columns: of a block.
+        registers: of a thread for a block.
+        run: of these, neighbours along the columns.
+        pitch: sums from one row of the corner to the next, some of them padding.
+        place: lane and register -> row and column in the block.
+    """
+
+    warp: int
+    rows: int
+    columns: int
+    registers: int
+    run: int
+    pitch: int
+    place: Callable[[Any, int], tuple[Any, Any]]
+
+
+def _place_of_mma(lane: Any, register: int) -> tuple[Any, Any]:
+    return lane // 4 + register // 2 * 8, lane % 4 * 2 + register % 2
+
+
+MMA_SUMS = SumLayout(32, CORNER_ROWS, 8, 4, 2, CORNER_PITCH, _place_of_mma)
+"""Of NVIDIA's instructions: pairs of neighbours, eight columns apart, of two rows of every 16."""
