@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
+from tvm_tile.build.elf import sections_of
 from tvm_tile.plan.resources import Resources
 
-_SECTION = struct.Struct("<IIQQQQIIQQ")
 _NOTE = struct.Struct("<III")
 _NOTES, _METADATA = 7, 32  # the type of such sections, and of the note
 
@@ -34,12 +34,9 @@ def resources_of(binary: bytes) -> Resources:
 
 
 def _metadata(elf: bytes) -> bytes:
-    (table,) = struct.unpack_from("<Q", elf, 0x28)
-    size, count = struct.unpack_from("<HH", elf, 0x3A)
-    for number in range(count):
-        _, kind, _, _, offset, length, *_ = _SECTION.unpack_from(elf, table + size * number)
-        at = offset
-        while kind == _NOTES and at < offset + length:
+    for section in sections_of(elf):
+        at, end = section.offset, section.offset + section.length
+        while section.kind == _NOTES and at < end:
             name, described, note = _NOTE.unpack_from(elf, at)
             start = at + _NOTE.size + -(-name // 4) * 4
             if note == _METADATA:

@@ -35,7 +35,7 @@ from tvm_tile.schedule.matrix_cores.copies import Copies, begin_copies
 from tvm_tile.schedule.matrix_cores.fragments import Fragments, begin_fragments, multiply
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.found import Found
-from tvm_tile.schedule.tensor_cores.parameters import declare
+from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.part import Part, find_part
 from tvm_tile.schedule.tensor_cores.place import digits
 from tvm_tile.schedule.tensor_cores.store import Store
@@ -111,12 +111,7 @@ def write_kernel(found: Found, tile: MatrixTile) -> tirx.PrimFunc:
         ib.device_entry()
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
-        views = {
-            name: ib.decl_buffer(
-                found.shapes[name], str(buffers[name].ty.dtype), data=buffers[name].data
-            )
-            for name in sorted(found.epilogue.tensors)
-        }
+        seen = views(found.epilogue.tensors, found.shapes, buffers)
         words = ib.alloc_buffer((tile.shared_bytes // WORD,), "uint32", scope="shared", align=128)
         part = find_part(product, tile, tile.wave, block, thread)
         kernel = _begin(product, tile, part, buffers, words)
@@ -124,7 +119,7 @@ def write_kernel(found: Found, tile: MatrixTile) -> tirx.PrimFunc:
         ib.evaluate(T.cuda.cta_sync())
         dtype = tile.instruction.acc_dtype
         memory = ib.decl_buffer(tile.store_shape, dtype, data=words.data, scope="shared")
-        store = Store(*part.sides, found.epilogue, views, memory, layout)
+        store = Store(*part.sides, found.epilogue, seen, memory, layout)
         for strip in range(tile.warp_rows // layout.rows):
             held = strip * layout.rows * tile.warp_columns // tile.wave
             row = ib.Bind(part.rows + strip * layout.rows)

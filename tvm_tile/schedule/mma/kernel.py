@@ -37,7 +37,7 @@ from tvm_tile.schedule.mma.copies import Copies, begin_copies
 from tvm_tile.schedule.mma.fragments import Fragments, begin_fragments, multiply
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.found import Found
-from tvm_tile.schedule.tensor_cores.parameters import declare
+from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.part import Part, find_part
 from tvm_tile.schedule.tensor_cores.place import digits
 from tvm_tile.schedule.tensor_cores.store import Store
@@ -103,19 +103,14 @@ def write_kernel(found: Found, tile: MmaTile) -> tirx.PrimFunc:
         ib.device_entry()
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
-        views = {
-            name: ib.decl_buffer(
-                found.shapes[name], str(buffers[name].ty.dtype), data=buffers[name].data
-            )
-            for name in sorted(found.epilogue.tensors)
-        }
+        seen = views(found.epilogue.tensors, found.shapes, buffers)
         ring = ib.alloc_buffer((tile.shared_bytes,), "uint8", scope="shared.dyn", align=128)
         part = find_part(product, tile, WARP, block, thread)
         kernel = _begin(product, tile, part, buffers, ring)
         _sum_up(kernel)
         ib.evaluate(T.cuda.cta_sync())
         memory = ib.decl_buffer(tile.store_shape, "float32", data=ring.data, scope="shared.dyn")
-        store = Store(*part.sides, found.epilogue, views, memory)
+        store = Store(*part.sides, found.epilogue, seen, memory)
         for strip in range(tile.warp_rows // CORNER_ROWS):
             held = strip * CORNER_ROWS * tile.warp_columns // WARP
             row = ib.Bind(part.rows + strip * CORNER_ROWS)

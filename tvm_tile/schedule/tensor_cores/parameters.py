@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tvm.tirx.script import builder as ib
@@ -11,6 +11,16 @@ from tvm.tirx.script import builder as ib
 def declare(params: Iterable[Any]) -> dict[str, Any]:
     """Declare the parameters that callers pass; name of each -> its buffer here."""
     return {str(param.name): _declared(param) for param in params}
+
+
+def views(
+    names: Iterable[str], shapes: Mapping[str, tuple[int, ...]], buffers: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Parameters in the shapes that an epilogue knows them by; name of each -> its buffer."""
+    return {
+        name: ib.decl_buffer(shapes[name], str(buffers[name].ty.dtype), data=buffers[name].data)
+        for name in sorted(names)
+    }
 
 
 def _declared(param: Any) -> Any:
