@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -16,6 +16,25 @@ if TYPE_CHECKING:
 def line_of(record: DataclassInstance) -> str:
     """A record as a line."""
     return json.dumps(asdict(record)) + "\n"
+
+
+Keyed = TypeVar("Keyed")
+
+
+def read_keyed(path: Path, revived: Callable[[dict[str, Any]], Keyed]) -> dict[Any, Keyed]:
+    """A file's records by ``key``, of several with one the last; empty where there is no file."""
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records: list[Any] = [revived(json.loads(line)) for line in lines]
+    return {record.key: record for record in records}
+
+
+def put(path: Path, records: dict[Any, Any], record: Any) -> None:
+    """Write ``records`` with one more, or in place of the one with its key; all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = records | {record.key: record}
+    rewrite(path, (known[key] for key in sorted(known)))
 
 
 def rewrite(path: Path, records: Iterable[Any]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.lines import rewrite
+from bench.lines import put, read_keyed
 
 FILE = "code.jsonl"
 Key = tuple[str, str, str, int, str]
@@ -118,16 +117,12 @@ class Code:
 
 def read(path: Path) -> dict[Key, Code]:
     """The records of a file, the last of each key; empty where there is none."""
-    if not path.exists():
-        return {}
-    found = (_from_json(json.loads(line)) for line in path.read_text().splitlines() if line)
-    return {record.key: record for record in found}
+    return read_keyed(path, _from_json)
 
 
 def store(path: Path, record: Code) -> None:
     """Add a record, or put it in the place of the one with its key."""
-    records = {**read(path), record.key: record}
-    rewrite(path, sorted(records.values(), key=lambda each: each.key))
+    put(path, read(path), record)
 
 
 def _from_json(data: dict[str, Any]) -> Code:

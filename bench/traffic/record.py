@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.lines import rewrite
+from bench.lines import put, read_keyed
 from bench.traffic.ncu import Launch
 
 if TYPE_CHECKING:
@@ -173,18 +172,12 @@ def whole_runs(records: Iterable[Traffic], place: Place) -> dict[tuple[str, str]
 
 def read(path: Path) -> dict[Key, Traffic]:
     """The records of a file; empty where there is none."""
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    records = [_record(json.loads(line)) for line in lines]
-    return {record.key: record for record in records}
+    return read_keyed(path, _record)
 
 
 def store(path: Path, record: Traffic) -> None:
     """Add a record to a file, in place of one with its key; all or nothing."""
-    records = read(path) | {record.key: record}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rewrite(path, (records[key] for key in sorted(records)))
+    put(path, read(path), record)
 
 
 def _record(fields: dict[str, Any]) -> Traffic:

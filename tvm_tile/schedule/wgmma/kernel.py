@@ -33,7 +33,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
-from tvm_tile.schedule.tensor_cores.parameters import declare
+from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.schedule.wgmma.operand import Chunks
@@ -100,10 +100,7 @@ def write_kernel(
         rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
-        views = {
-            name: ib.decl_buffer(shapes[name], str(buffers[name].ty.dtype), data=buffers[name].data)
-            for name in sorted(epilogue.tensors)
-        }
+        seen = views(epilogue.tensors, shapes, buffers)
         data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
         ring = make_ring(tile.stages, tile.consumers, thread)
         ib.evaluate(T.cuda.cta_sync())
@@ -117,7 +114,7 @@ def write_kernel(
         )
         rows = Boxed(product.left, tile.rows, tile.block_rows)
         columns = Boxed(product.right, tile.columns, tile.width)
-        store = Store(rows, columns, epilogue, views, memory)
+        store = Store(rows, columns, epilogue, seen, memory)
         with ib.attr({_LEAST_BLOCKS: tile.blocks}), ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
