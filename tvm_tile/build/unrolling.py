@@ -1,12 +1,14 @@
 """How far loops are unrolled, for compilers that reorder all that they see at once.
 
 LLVM's schedulers move all loads of a long straight run of code to its front, and then spill what
-they cannot hold: loops of sums go a few turns at a time. Loops that walk through registers are
-unrolled whole: those need constant places, or they are memory.
+they cannot hold: loops of sums go a few turns at a time, and so do loops around unrolled ones. (How
+much is in flight together, the tile has said, and LLVM would unroll whatever has few turns.) Loops
+that walk through registers are unrolled whole: those need constant places, or they are memory.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +23,7 @@ def mark_loops(kernel: Any) -> Any:
     """A lowered kernel (an IRModule) whose unrolled sums say in their variable how far to go.
 
     before: ``for k in unroll(24): ...``      after: ``for k_by8 in unroll(24): ...``
+    before: ``for o in range(6): for k in unroll(4): ...``   after: ``for o_by2 in unroll(6): ...``
     before: ``for i in range(7): own[i] = ...``   after: ``for i in unroll(7): own[i] = ...``
     """
     import tvm
@@ -39,7 +42,7 @@ def limit_unrolling(source: str) -> str:
 
 def _marked(body: Any) -> Any:
     import tvm_ffi
-    from tvm.tirx import For, ForKind, IntImm, Var
+    from tvm.tirx import For, ForKind
 
     held = _walking_registers(body)
 
@@ -47,26 +50,40 @@ def _marked(body: Any) -> Any:
         return loop.kind == ForKind.UNROLLED and loop.loop_var not in held
 
     def is_held(loop: Any) -> bool:
-        is_constant = isinstance(loop.extent, IntImm)
-        return is_constant and loop.loop_var in held and int(loop.extent) <= _MOST_HELD
+        return loop.loop_var in held and _turns(loop) <= _MOST_HELD
 
     def mark(loop: Any) -> Any:
         if loop.kind == ForKind.SERIAL and is_held(loop):
             return For(loop.loop_var, loop.min, loop.extent, ForKind.UNROLLED, loop.body)
         inside: list[Any] = []
         tvm_ffi.structural_walk(loop.body, (For, inside.append), order="pre")
-        within = 1
-        for own in filter(is_sum, inside):
-            within *= int(own.extent)
-        if not is_sum(loop) or int(loop.extent) * within <= _MOST:
+        unrolled = [own for own in inside if own.kind == ForKind.UNROLLED]
+        if is_sum(loop):
+            unrolled = [own for own in unrolled if is_sum(own)]
+        elif loop.kind != ForKind.SERIAL or loop.loop_var in held or not unrolled:
             return loop
-        name = f"{loop.loop_var.name}{_MARK}{max(1, _MOST // within)}"
-        marked = Var(name, str(loop.loop_var.ty.dtype))
-        renamed = (Var, lambda var: marked if var.same_as(loop.loop_var) else var)
-        body = tvm_ffi.structural_map(loop.body, renamed)
-        return For(marked, loop.min, loop.extent, loop.kind, body)
+        within = math.prod(_turns(own) for own in unrolled)
+        return loop if _turns(loop) * within <= _MOST else _by(loop, max(1, int(_MOST // within)))
 
     return tvm_ffi.structural_map(body, (For, mark), order="post")
+
+
+def _turns(loop: Any) -> float:
+    """How many; infinite where that is not known."""
+    from tvm.tirx import IntImm
+
+    return int(loop.extent) if isinstance(loop.extent, IntImm) else math.inf
+
+
+def _by(loop: Any, turns: int) -> Any:
+    """The loop, so many turns at a time."""
+    import tvm_ffi
+    from tvm.tirx import For, ForKind, Var
+
+    marked = Var(f"{loop.loop_var.name}{_MARK}{turns}", str(loop.loop_var.ty.dtype))
+    renamed = (Var, lambda var: marked if var.same_as(loop.loop_var) else var)
+    body = tvm_ffi.structural_map(loop.body, renamed)
+    return For(marked, loop.min, loop.extent, ForKind.UNROLLED, body)
 
 
 def _walking_registers(body: Any) -> set[Any]:
