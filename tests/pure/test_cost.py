@@ -204,9 +204,9 @@ def test_uncoalesced_stores_take_longer() -> None:
     assert seconds(op, block=block, thread=along) < seconds(op, block=block, thread=across)
 
 
-@given(threads=st.integers(1, 1024), accumulators=st.integers(1, 64))
-def test_registers_of_a_block_fit(threads: int, accumulators: int) -> None:
-    found = int(compiled_registers(H200, np.array([threads]), np.array([accumulators]))[0])
+@given(threads=st.integers(1, 1024), sums=st.integers(1, 64), ahead=st.integers(0, 64))
+def test_registers_of_a_block_fit(threads: int, sums: int, ahead: int) -> None:
+    found = int(compiled_registers(H200, *map(np.atleast_1d, (threads, sums, ahead)))[0])
     assert found % 8 == 0 or found == 255
     assert 32 <= found <= 255
     assert found * threads <= H200.registers_per_multi_processor

@@ -55,9 +55,9 @@ def test_the_record_says_how_registers_are_given_out() -> None:
     assert (given_registers(H200, 49), given_registers(coarse, 49)) == (56, 72)
     # Of 65,536 registers each of 1,024 threads may have 64.
     assert (launched_registers(H200, 2, 512), launched_registers(coarse, 2, 512)) == (64, 48)
-    threads, accumulators = np.array([1024]), np.array([256])
-    assert compiled_registers(H200, threads, accumulators).tolist() == [64]
-    assert compiled_registers(coarse, threads, accumulators).tolist() == [48]
+    threads, sums, ahead = np.array([1024]), np.array([256]), np.array([0])
+    assert compiled_registers(H200, threads, sums, ahead).tolist() == [64]
+    assert compiled_registers(coarse, threads, sums, ahead).tolist() == [48]
     # One thread can name 255.
     assert launched_registers(H200, 1, 128) == 255
 

@@ -76,7 +76,10 @@ def _written(sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile) 
         return None
     if func is None:
         return None
-    return Scheduled(func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds)
+    return Scheduled(
+        func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds,
+        registers=tile.registers,
+    )  # fmt: skip
 
 
 def write_window(

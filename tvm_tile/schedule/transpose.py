@@ -279,6 +279,12 @@ class _Writer:
         self.buffers.append(tirx.decl_buffer([size], dtype, name, scope=scope))
         return self.buffers[-1]
 
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block, once it is written."""
+        shared = (buffer for buffer in self.buffers if buffer.scope() == "shared")
+        return sum(int(own.ty.shape[0]) * element_size(str(own.ty.dtype)) for own in shared)
+
     def var(self, name: str) -> Any:
         return tirx.Var(name, self.index_type)
 
@@ -321,4 +327,6 @@ def write_transpose(
         main.grid,
         main.threads,
         sum(tile.seconds for tile in tiles),
+        max(writer.shared_bytes for writer in writers),
+        max(tile.registers for tile in tiles),
     )

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.reduce import sum_seconds
+from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import nameable_registers, occupancy
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
 
@@ -49,8 +50,6 @@ _COPY_COST = 3.4  # issue slots of one staging load and store, with their addres
 _COPY_STALL = 62.0  # cycles that a warp waits for one of its staging loads
 SCHEDULERS = 4  # warp schedulers of a multiprocessor
 SECTOR = 32  # bytes a cache moves at once
-_REGISTERS_BESIDES = 37  # addresses and loop state
-_REGISTERS_PER_ACCUMULATOR = 0.83  # an accumulator and its share of the operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +117,17 @@ def clock(device: Device) -> float:
     return device.flops("float32") / (device.multi_processor_count * 2 * 128)
 
 
-def compiled_registers(device: Device, threads: Ints, accumulators: Ints) -> Ints:
-    """Registers of one thread: what its accumulators need, no more than a block's threads may."""
-    needed = _REGISTERS_BESIDES + _REGISTERS_PER_ACCUMULATOR * accumulators
+def compiled_registers(device: Device, threads: Ints, sums: Ints, ahead: Ints) -> Ints:
+    """Registers of one thread: what it needs, no more than a block's threads may have.
+
+    Args:
+        device: what is compiled for.
+        threads: of a block, shape (candidates,), as is what follows.
+        sums: of a thread.
+        ahead: words of the next step's operands that a thread holds.
+    """
+    use = register_use(device)
+    needed = use.beside_sums + use.of_a_sum * sums + use.of_a_word * ahead
     warps = -(-threads // device.warp_size)
     # Each scheduler has a part of the registers.
     rounded = -(-warps // SCHEDULERS) * SCHEDULERS * device.warp_size
@@ -245,7 +252,7 @@ def contraction_costs(
     for read in operator.reads:
         footprint = footprint + elements(read, operator, staged) * read.tensor.element_size
     ahead = np.where(tiles.prefetched > 0, staged_words(operator, tiles), 0)
-    registers = compiled_registers(device, threads, accumulators + ahead)
+    registers = compiled_registers(device, threads, accumulators, ahead)
     reads = reads or _reads_without_conflicts(operator, device, tiles, threads)
     occupied = occupancy(device, threads, registers, footprint + reads.padding)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
 from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.walk import Walk, common_vector
 
@@ -20,7 +21,6 @@ _THREADS = tuple(1 << power for power in range(11))  # that share a row
 _BLOCK_THREADS = (32, 128, 256)  # of several rows
 _MOST_HELD = 48  # registers of a thread
 _LINE = 64  # neighbours that a warp should load together: a line of half precision
-_OWN_REGISTERS = 24  # of a thread, besides what it holds
 _ROUND_TRIP = 1400  # cycles: a block's start, a load under load, the last store
 _BLOCK_START = 30  # cycles of a multiprocessor
 _SHUFFLE = 28  # cycles of one level of a tree of partial sums
@@ -211,13 +211,17 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     pieces = held.length // held.vector
     elements = -(-pieces // threads) * held.vector
     own = -(-elements * held.bytes_held // 4)
+    use = register_use(device)
+    # Of no more than two vectors, the parameters wait until their turn.
+    is_ahead = use.is_eager and held.parameters and elements > 2 * held.vector
+    last = use.row_vectors * (elements if is_ahead else held.vector)
     tile = HeldTile(
         held.rows,
         rows,
         threads,
         held.vector,
         elements,
-        own + _OWN_REGISTERS + held.vector,
+        use.beside_rows + own + last,
         0.0,
         held.are_neighbours,
     )

@@ -20,6 +20,7 @@ from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
 from tvm_tile.tile.mma import chunk_counts, tile_counts
 from tvm_tile.tile.panel import Panel, panel_of
 from tvm_tile.tile.product import Product
+from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import UNIT_BYTES
 from tvm_tile.tile.sum_layout import CORNER_COLUMNS, QUAD, SumLayout
@@ -168,12 +169,12 @@ def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
             )
             if stages > math.prod(chunk_counts(product, tile.depth)):
                 continue  # nothing would ever be in the second
-            tile = _filled(product, tile)
+            tile = _filled(product, tile, device)
             if _fits(device, tile):
                 yield replace(tile, seconds=_seconds(product, device, tile))
 
 
-def _filled(product: Product, tile: MatrixTile) -> MatrixTile:
+def _filled(product: Product, tile: MatrixTile, device: Device) -> MatrixTile:
     """With all that follows from a tile's shape, but its time."""
     row_tiles = math.prod(tile_counts(product.left, tile.rows))
     return replace(
@@ -181,7 +182,7 @@ def _filled(product: Product, tile: MatrixTile) -> MatrixTile:
         raster=min(row_tiles, max(1, _RASTER_ROWS // tile.rows)),
         grid=product.batches * row_tiles * math.prod(tile_counts(product.right, tile.columns)),
         shared_bytes=max(tile.stages * tile.stage_bytes, math.prod(tile.store_shape) * 4),
-        registers=_registers(product, tile),
+        registers=_registers(product, tile, device),
     )
 
 
@@ -195,14 +196,11 @@ def _fits(device: Device, tile: MatrixTile) -> bool:
     return tile.registers <= most * _SHARE_OF_REGISTERS
 
 
-def _registers(product: Product, tile: MatrixTile) -> int:
-    """Sums, fragments, what is on its way to shared memory, and addresses.
-
-    The compiler loads the fragments of all steps of a chunk ahead in waves of 32, of one in others.
-    """
+def _registers(product: Product, tile: MatrixTile, device: Device) -> int:
+    """Sums, fragments, what is on its way to shared memory, and addresses."""
     layout = tile.layout
     loads = (tile.warp_rows + tile.warp_columns) // layout.size * layout.units
-    if tile.wave == _SHORT_WAVE:
+    if register_use(device).has_all_fragments:
         loads *= tile.depth * layout.element // UNIT_BYTES // layout.step
     held = 0
     for panel in tile.panels(product):
@@ -217,7 +215,6 @@ def _registers(product: Product, tile: MatrixTile) -> int:
 _RASTER_ROWS = 1024
 _FIXED_REGISTERS, _OF_A_COPY = 16, 2  # of a thread, and for the address of each of its loads
 _SHARE_OF_REGISTERS = 0.92  # the rest is the compiler's, which moves loads ahead
-_SHORT_WAVE = 32  # threads
 _MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers for the rest
 _SIMDS = 4  # of a compute unit, each with matrix cores of its own
 _LANES = 16  # whose loads a compute unit serves in a clock

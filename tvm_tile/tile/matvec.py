@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
 from tvm_tile.tile.cost import SCHEDULERS, SECTOR
+from tvm_tile.tile.register_use import RegisterUse, register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 _MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
@@ -22,10 +23,9 @@ _FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
 _SHORTEST_SUM = 32  # points; below that, lanes have nothing to share
 _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
-_LOADS_IN_FLIGHT = 4  # of these: the compiler waits with others, to save registers
+_LOADS_IN_FLIGHT = 4  # of these: a compiler may wait with others, to save registers
 _BYTES_AT_ONCE = 4  # elements of one byte in a vector
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
-_REGISTERS_BESIDES = 14  # addresses and loop state
 # Of the model below; not yet fitted to measurements, so it ranks tiles rather than predicts times.
 _LATENCY = 0.6e-6  # seconds of a load where memory is busy
 _START = 1.0e-6  # seconds of a kernel's first loads and its end
@@ -257,7 +257,7 @@ class _Step:
     registers: int
 
     @classmethod
-    def of(cls, tile: MatvecTile, operator: Operator, product: Matvec) -> _Step:
+    def of(cls, tile: MatvecTile, operator: Operator, product: Matvec, use: RegisterUse) -> _Step:
         """The step of ``tile``."""
         vectors = _extent(operator, product.vectors)
         size, other = product.streamed.tensor.element_size, product.reused.tensor.element_size
@@ -269,14 +269,14 @@ class _Step:
         # Narrower types are widened to registers of 32 bits, an instruction an element.
         widened = (points if size < 4 else 0) + (places if other < 4 else 0)
         filled = points * size // 4 if tile.overhangs else 0
-        flying = min(tile.loads, _LOADS_IN_FLIGHT)
+        flying = tile.loads if use.is_eager else min(tile.loads, _LOADS_IN_FLIGHT)
         held = flying * tile.vector * size + vectors * length * other
         return cls(
             streamed=points * size,
             read=points * size + places * other,
             instructions=points * vectors + widened + filled + tile.loads + places / width,
             waits=-(-tile.loads // flying),
-            registers=_REGISTERS_BESIDES + vectors * tile.run + held // 4,
+            registers=use.beside_loads + vectors * tile.run + held // 4,
         )
 
 
@@ -286,7 +286,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     Blocks that are resident together make a wave; the last wave may be smaller. In each, reading
     memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
     """
-    step = _Step.of(tile, operator, product)
+    step = _Step.of(tile, operator, product, register_use(device))
     registers = given_registers(device, step.registers)
     resident = fitting_blocks(device, tile.block_size, registers, tile.shared_bytes)
     if not resident or registers > _REGISTER_LIMIT:

@@ -18,6 +18,8 @@ _SHARE = 6  # points of a row that are worth a thread, where there are rows enou
 _LEAST_LANES = 4  # of a row: together they read a sector or so
 # An H200's multiprocessor alone reads 1.7 times its share of the bandwidth.
 _MOST_SHARE = 1.7
+_REGISTERS_BESIDES = 7  # of a thread
+_OF_A_SUM = 7  # of a window's, with loads in flight
 _LEAST_PART = 4  # points of a thread that are worth a second kernel
 _ROUND_TRIP_SECONDS = 0.9e-6  # block start, a dependent load, the tree of partial sums
 
@@ -58,6 +60,13 @@ class ReduceTile:
         """Threads of a block."""
         sums = self.outputs_per_block // (self.outputs_per_thread * self.laps)
         return sums * self.threads_per_output
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, predicted: its sums or its vector, and as much of what it reads next."""
+        if self.form == "window":
+            return _REGISTERS_BESIDES + _OF_A_SUM * self.outputs_per_thread
+        return _REGISTERS_BESIDES + 2 * self.vector
 
     def describe(self) -> str:
         """One line for people."""

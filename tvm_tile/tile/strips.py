@@ -16,6 +16,7 @@ import numpy as np
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, sectors_touched
+from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
 from tvm_tile.tile.vectors import Vectors, vectors_of
 from tvm_tile.tile.window import Window, WindowTile, window_of
@@ -33,7 +34,6 @@ _STORE_SLOTS = 1.3
 _DIVISION_SLOTS = 14.0
 _START_SLOTS = 55.0  # of a thread: its place in the grid and in the tensors
 _REGISTERS_BESIDES = 8
-_LEAST_REGISTERS = 32
 # Fitted on an H200 to 700 measured tiles of 31 operators (bench/candidates.py): the first choice is
 # 1.07 times slower than the best one.
 _NEAR_TIE = 0.1
@@ -174,8 +174,10 @@ def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
     kept = tile.strip if tile.stores_late else -(-tile.window.size // tile.step)
     unfinished = kept * tile.outputs // tile.strip
     lines = sum(math.prod(line.extents) for line in tile.lines)
-    needed = _REGISTERS_BESIDES + fixed + unfinished + lines
-    given = max(_LEAST_REGISTERS, given_registers(device, needed))
+    use = register_use(device)
+    together = 2 if use.is_eager and tile.strip > 1 else 1
+    needed = _REGISTERS_BESIDES + fixed + unfinished + together * lines
+    given = max(use.least_of_windows, given_registers(device, needed))
     return min(nameable_registers(device), given)
 
 

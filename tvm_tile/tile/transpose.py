@@ -31,6 +31,7 @@ _WASTE = 1.5  # of sectors, from which on a source is worth staging
 _SAMPLES = 4  # warps or boxes whose sectors are counted
 _RUNS = (16, 32, 64, 128)  # elements in a row that a box may have, on either side
 _THREADS = 256
+_REGISTERS = 10  # of a thread, besides those elements
 _MOST_OWN = 32  # elements of a thread in a box: they wait in registers together
 _WARPS_PER_CYCLE = 4  # instructions that a multiprocessor starts
 # Measured on an H200: copies of one element a thread start 90 to 100 instructions each.
@@ -98,6 +99,7 @@ class TransposeTile:
         grid: blocks.
         sectors: predicted transfers of 32 bytes.
         seconds: predicted time.
+        registers: of a thread, predicted.
     """
 
     extents: tuple[int, ...]
@@ -108,6 +110,7 @@ class TransposeTile:
     grid: int
     sectors: float
     seconds: float
+    registers: int
 
     def describe(self) -> str:
         """One line for people."""
@@ -204,7 +207,7 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     instructions = units * (_THREAD_INSTRUCTIONS + vector * own)
     seconds = _seconds(sectors, instructions, (grid, threads, _TRIP_SECONDS), device)
     staged = (False,) * len(copy.sources)
-    return TransposeTile((), threads, vector, loads, staged, grid, sectors, seconds)
+    return TransposeTile((), threads, vector, loads, staged, grid, sectors, seconds, _REGISTERS)
 
 
 def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
@@ -315,7 +318,10 @@ def _boxed(
     )
     instructions = grid * elements * each / device.warp_size
     seconds = _seconds(sectors, instructions, (grid, threads, _STAGED_TRIP_SECONDS), device)
-    return TransposeTile(box, threads, vector, loads, staged, grid, sectors, seconds)
+    # What is to go through shared memory is loaded at once.
+    held = -(-elements * copy.write.tensor.element_size // (4 * threads))
+    registers = _REGISTERS + held
+    return TransposeTile(box, threads, vector, loads, staged, grid, sectors, seconds, registers)
 
 
 def _box(copy: Copy, box: tuple[int, ...], block: int) -> dict[str, Ints]:
