@@ -80,7 +80,6 @@ def _built(place: tuple[Any, ...], case: Any) -> Code:
 
 def _kernel(kernel: KernelReport, model: CompiledModel) -> KernelCode:
     import tvm_tile
-    from tvm_tile.tile.residency import given_registers
 
     symbol = re.compile(rf"{re.escape(kernel.name)}_kernel(_\d+)?")
     texts = [own.source for own in model.program.kernels if symbol.fullmatch(own.name)]
@@ -89,8 +88,6 @@ def _kernel(kernel: KernelReport, model: CompiledModel) -> KernelCode:
 
     def most(name: str) -> int:
         return max((int(getattr(own, name) or 0) for own in kernel.resources), default=0)
-
-    predicted = kernel.registers
 
     return KernelCode(
         name=kernel.name,
@@ -101,9 +98,10 @@ def _kernel(kernel: KernelReport, model: CompiledModel) -> KernelCode:
         resident=kernel.resident,
         fallback=kernel.fallback,
         on_matrix_units=any(_MATRIX.search(text) for text in texts),
-        predicted_registers=predicted and given_registers(device, predicted),
+        predicted_registers=kernel.registers,
         predicted_shared=kernel.shared_bytes,
-        registers=given_registers(device, most("registers")),
+        registers=most("registers"),
+        register_unit=device.register_unit,
         accumulation=most("accumulation"),
         scalar=most("scalar"),
         shared=most("shared"),

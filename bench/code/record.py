@@ -28,9 +28,10 @@ class KernelCode:
         resident: blocks of it on a compute unit; 0 where that is not known.
         fallback: why TVM's default schedule was used; empty when it was not.
         on_matrix_units: whether its machine code has their instructions.
-        predicted_registers: of a thread, as they are allotted; None where the model does not say.
+        predicted_registers: of a thread; None where the model does not say.
         predicted_shared: bytes of a block.
-        registers: of a thread, as they are allotted, the most of its kernels; so are the others.
+        registers: of a thread, the most of its kernels; so are the others.
+        register_unit: a thread is given multiples of so many.
         accumulation: of these, for matrix instructions alone.
         scalar: of a wave.
         shared: bytes of a block.
@@ -50,6 +51,7 @@ class KernelCode:
     predicted_registers: int | None
     predicted_shared: int
     registers: int
+    register_unit: int
     accumulation: int
     scalar: int
     shared: int
@@ -69,10 +71,32 @@ class KernelCode:
         return any(word.startswith(_PRODUCTS) for word in words)
 
     @property
-    def registers_are_close(self) -> bool:
+    def given_registers(self) -> int:
+        """What a thread is given."""
+        return self._given(self.registers)
+
+    @property
+    def registers_are_within(self) -> bool:
         """Whether they are predicted to within a fifth."""
         predicted = self.predicted_registers
         return predicted is not None and abs(predicted - self.registers) <= _CLOSE * self.registers
+
+    @property
+    def has_given_as_predicted(self) -> bool:
+        """Whether a thread is given as many registers as if it needed those predicted."""
+        predicted = self.predicted_registers
+        return predicted is not None and self._given(predicted) == self.given_registers
+
+    @property
+    def registers_are_close(self) -> bool:
+        """Whether either holds.
+
+        Of very few registers one is more than a fifth, and makes no difference.
+        """
+        return self.registers_are_within or self.has_given_as_predicted
+
+    def _given(self, registers: int) -> int:
+        return -(-registers // self.register_unit) * self.register_unit
 
     @property
     def shared_is_close(self) -> bool:

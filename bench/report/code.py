@@ -15,9 +15,16 @@ _ABOUT = (
     "*Registers* (vector, accumulation registers included, as a thread is given them, by eights or "
     "twenty-fours), *LDS* and *waves* (on a compute unit, by registers, LDS and threads) are "
     "medians over launches; *spilled* and *stack* the most of any kernel. *Close*: kernels whose "
-    "registers, or whose LDS, were predicted to within 20 %."
+    "registers, or whose LDS, were predicted to within 20 % of what the metadata says; registers "
+    "also where a thread is given as many as the prediction would be (*same given*)."
 )
 _PLACE = ("model", "dtype", "device")
+_PREDICTED = {
+    "registers within 20 %": "registers_are_within",
+    "same given": "has_given_as_predicted",
+    "close registers": "registers_are_close",
+    "close LDS": "shared_is_close",
+}
 
 
 def page(records: Sequence[Code]) -> str:
@@ -61,7 +68,7 @@ def _model(record: Code) -> list[str]:
         "" if record.batch is None else str(record.batch),
         *(str(len(kernels)), percent(_share(kernels, "fallback")), str(sum(_calls(kernels)))),
         percent(_on_matrix_units(kernels)),
-        *(number(_median(kernels, name)) for name in ("registers", "shared", "waves")),
+        *(number(_median(kernels, name)) for name in ("given_registers", "shared", "waves")),
         *(str(max(getattr(kernel, name) for kernel in kernels)) for name in ("spilled", "stack")),
         *(percent(_share(kernels, name)) for name in ("registers_are_close", "shared_is_close")),
         *(number(record.predicted_ms), number(record.seconds)),
@@ -96,18 +103,18 @@ def _median(kernels: Iterable[KernelCode], name: str) -> float | None:
 def _rules(records: Sequence[Code]) -> str:
     found = [kernel for record in records for kernel in record.kernels]
     rows = []
-    for rule in sorted({kernel.rule for kernel in found}):
-        own = [kernel for kernel in found if kernel.rule == rule]
+    rules = sorted({kernel.rule for kernel in found})
+    groups = {rule: [kernel for kernel in found if kernel.rule == rule] for rule in rules}
+    for rule, own in {**groups, "all": found}.items():
         rows.append(
             [
                 *(rule, str(len(own)), str(max(kernel.spilled for kernel in own))),
                 str(max(kernel.stack for kernel in own)),
-                percent(_share(own, "registers_are_close")),
-                percent(_share(own, "shared_is_close")),
+                *(percent(_share(own, name)) for name in _PREDICTED.values()),
             ]
         )
-    header = ["rule", "kernels", "most spilled", "most stack", "close registers", "close LDS"]
-    return table(header, rows)
+    header = ["rule", "kernels", "most spilled", "most stack"]
+    return table([*header, *_PREDICTED], rows)
 
 
 def _fallbacks(records: Iterable[Code]) -> str:

@@ -12,7 +12,8 @@ from bench.report.code import page
 KERNEL = KernelCode(
     name="fused_matmul_add", operators="matmul T_add", rule="matrix_cores", calls=3, block=128,
     resident=4, fallback="", on_matrix_units=True, predicted_registers=64, predicted_shared=8192,
-    registers=72, accumulation=0, scalar=20, shared=8192, spilled=0, stack=0, warp=64,
+    registers=72, register_unit=8, accumulation=0, scalar=20, shared=8192, spilled=0, stack=0,
+    warp=64,
 )  # fmt: skip
 OTHER = replace(
     KERNEL, name="take", operators="T_take", rule="dlight", calls=1, block=0, resident=0,
@@ -30,6 +31,10 @@ def test_predictions_are_close_within_a_fifth() -> None:
     assert KERNEL.registers_are_close
     assert not replace(KERNEL, predicted_registers=56).registers_are_close
     assert not OTHER.registers_are_close
+    few = replace(KERNEL, predicted_registers=4, registers=7)
+    assert few.registers_are_close
+    assert not few.registers_are_within
+    assert not replace(few, registers=9).registers_are_close
     assert KERNEL.shared_is_close
     assert not OTHER.shared_is_close
     assert replace(OTHER, shared=0).shared_is_close

@@ -24,7 +24,7 @@ from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.reduce import sum_seconds
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.residency import nameable_registers, occupancy
+from tvm_tile.tile.residency import given_registers, nameable_registers, occupancy
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
 
 Ints = npt.NDArray[np.int64]
@@ -127,14 +127,14 @@ def compiled_registers(device: Device, threads: Ints, sums: Ints, ahead: Ints) -
         ahead: words of the next step's operands that a thread holds.
     """
     use = register_use(device)
-    needed = use.beside_sums + use.of_a_sum * sums + use.of_a_word * ahead
+    needed = np.ceil(use.beside_sums + use.of_a_sum * sums + use.of_a_word * ahead)
     warps = -(-threads // device.warp_size)
     # Each scheduler has a part of the registers.
     rounded = -(-warps // SCHEDULERS) * SCHEDULERS * device.warp_size
     unit = device.register_unit
     most = device.registers_per_multi_processor // rounded // unit * unit
     most = np.minimum(most, nameable_registers(device))
-    return np.asarray(np.minimum(-(-needed // unit) * unit, most), np.int64)
+    return np.asarray(np.minimum(needed, most), np.int64)
 
 
 def elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
@@ -254,7 +254,8 @@ def contraction_costs(
     ahead = np.where(tiles.prefetched > 0, staged_words(operator, tiles), 0)
     registers = compiled_registers(device, threads, accumulators, ahead)
     reads = reads or _reads_without_conflicts(operator, device, tiles, threads)
-    occupied = occupancy(device, threads, registers, footprint + reads.padding)
+    given = given_registers(device, registers)
+    occupied = occupancy(device, threads, given, footprint + reads.padding)
 
     step = _StepModel(operator, device, tiles, reads)
     slots = np.maximum(1, device.multi_processor_count * occupied)

@@ -287,9 +287,9 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
     """
     step = _Step.of(tile, operator, product, register_use(device))
-    registers = given_registers(device, step.registers)
-    resident = fitting_blocks(device, tile.block_size, registers, tile.shared_bytes)
-    if not resident or registers > _REGISTER_LIMIT:
+    given = given_registers(device, step.registers)
+    resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
+    if not resident or given > _REGISTER_LIMIT:
         return tile
     processors = device.multi_processor_count
     warps = -(-tile.block_size // device.warp_size)
@@ -313,7 +313,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
 
     full, rest = divmod(tile.grid, resident * processors)
     seconds = full * wave(resident * processors) + wave(rest) + _START + device.launch_latency
-    return replace(tile, seconds=seconds, registers=registers)
+    return replace(tile, seconds=seconds, registers=step.registers)
 
 
 def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:

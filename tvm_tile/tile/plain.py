@@ -14,7 +14,6 @@ from tvm_tile.graph.tile_graph import Access, Operator
 
 _THREADS = (256, 128, 64, 32)
 _REGISTERS_BESIDES = 3
-_ADDRESS_BYTES = 8  # of an element whose place is looked up
 _BLOCK_CYCLE_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
 
 
@@ -80,7 +79,6 @@ def construct_plain(
         vector //= 2
     traffic = float(operator.traffic)
     read = sum(tensor.element_size for tensor in {r.tensor for r in operator.reads})
-    read += _ADDRESS_BYTES * sum(not access.is_exact for access in operator.reads)
     fitting = PlainTile.for_points(points, device, vector=vector, traffic=traffic)
     best = replace(fitting, element_bytes=max(read, between, operator.write.tensor.element_size))
     vectors = [vector, *(v for v in (8, 4, 2, 1) if v != vector and widest % v == 0)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.walk import vector_of_sum
 
@@ -18,7 +18,7 @@ _SHARE = 6  # points of a row that are worth a thread, where there are rows enou
 _LEAST_LANES = 4  # of a row: together they read a sector or so
 # An H200's multiprocessor alone reads 1.7 times its share of the bandwidth.
 _MOST_SHARE = 1.7
-_REGISTERS_BESIDES = 7  # of a thread
+_REGISTERS_BESIDES = 6  # of a thread
 _OF_A_SUM = 7  # of a window's, with loads in flight
 _LEAST_PART = 4  # points of a thread that are worth a second kernel
 _ROUND_TRIP_SECONDS = 0.9e-6  # block start, a dependent load, the tree of partial sums
@@ -66,7 +66,7 @@ class ReduceTile:
         """Of a thread, predicted: its sums or its vector, and as much of what it reads next."""
         if self.form == "window":
             return _REGISTERS_BESIDES + _OF_A_SUM * self.outputs_per_thread
-        return _REGISTERS_BESIDES + 2 * self.vector
+        return _REGISTERS_BESIDES + 2 * min(self.vector, VECTOR_BYTES // 4)
 
     def describe(self) -> str:
         """One line for people."""

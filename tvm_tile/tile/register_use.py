@@ -23,7 +23,7 @@ class RegisterUse:
         beside_rows: of rows that are held.
         row_vectors: for each element of a vector of theirs, in the last stage.
         beside_loads: of a product of few vectors.
-        least_of_windows: of windows, however little they hold.
+        least: of what loops, however little it holds.
         is_eager: whether whatever is known to be loaded later is loaded first: both parameters of
             all vectors of a row, the next line of a strip, all of a step's operands.
         has_all_fragments: whether matrix instructions have the operands of a whole chunk loaded,
@@ -36,7 +36,7 @@ class RegisterUse:
     beside_rows: int
     row_vectors: int
     beside_loads: int
-    least_of_windows: int
+    least: int
     is_eager: bool
     has_all_fragments: bool
 
@@ -48,30 +48,30 @@ _NVCC = RegisterUse(
     beside_rows=24,
     row_vectors=1,
     beside_loads=14,
-    least_of_windows=32,
+    least=32,
     is_eager=False,
     has_all_fragments=False,
 )
 # What all threads of a wave share, such as the start of a tensor, has registers of its own.
 _CDNA = RegisterUse(
-    beside_sums=50,
-    of_a_sum=2.3,
-    of_a_word=1.55,
+    beside_sums=45,
+    of_a_sum=2.2,
+    of_a_word=1.45,
     beside_rows=9,
     row_vectors=2,
     beside_loads=11,
-    least_of_windows=0,
+    least=0,
     is_eager=True,
     has_all_fragments=False,
 )
 _RDNA = RegisterUse(
-    beside_sums=50,
-    of_a_sum=2.3,
-    of_a_word=1.55,
+    beside_sums=45,
+    of_a_sum=2.2,
+    of_a_word=1.45,
     beside_rows=8,
     row_vectors=2,
     beside_loads=9,
-    least_of_windows=0,
+    least=0,
     is_eager=True,
     has_all_fragments=True,
 )

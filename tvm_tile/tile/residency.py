@@ -6,12 +6,15 @@ from its producer, which needs few, to its consumers (setmaxnreg), within what i
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
 from tvm_tile.device.device import Device, MemoryLevel
 
 Ints = npt.NDArray[np.int64]
+_Count = TypeVar("_Count", int, Ints)
 
 _WORD = 4  # bytes of a register
 # Of setmaxnreg: it moves registers by eights, and none of a thread that has all it can name.
@@ -55,8 +58,8 @@ def resident_blocks(device: Device, shared_bytes: int, registers: int, threads: 
     return max(1, fitting_blocks(device, threads, registers, shared_bytes))
 
 
-def given_registers(device: Device, registers: int) -> int:
-    """What a thread is given that needs so many."""
+def given_registers(device: Device, registers: _Count) -> _Count:
+    """What a thread is given that needs so many; any number of numbers."""
     return -(-registers // device.register_unit) * device.register_unit
 
 

@@ -118,7 +118,8 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     fixed = _loads(tile, others)
     moving = _loads(tile, tile.window.reads)
     registers = _registers(tile, sum(count for _, count in fixed), device)
-    resident = fitting_blocks(device, tile.threads, registers, 0)
+    given = given_registers(device, registers)
+    resident = fitting_blocks(device, tile.threads, given, 0)
     if not resident:
         return replace(tile, registers=registers)
 
@@ -177,8 +178,7 @@ def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
     use = register_use(device)
     together = 2 if use.is_eager and tile.strip > 1 else 1
     needed = _REGISTERS_BESIDES + fixed + unfinished + together * lines
-    given = max(use.least_of_windows, given_registers(device, needed))
-    return min(nameable_registers(device), given)
+    return min(nameable_registers(device), max(use.least, needed))
 
 
 def _sectors(tile: WindowTile, access: Access, vector: int, device: Device) -> float:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis
+from tvm_tile.tile.register_use import register_use
 
 Ints = npt.NDArray[np.int64]
 
@@ -207,7 +208,8 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     instructions = units * (_THREAD_INSTRUCTIONS + vector * own)
     seconds = _seconds(sectors, instructions, (grid, threads, _TRIP_SECONDS), device)
     staged = (False,) * len(copy.sources)
-    return TransposeTile((), threads, vector, loads, staged, grid, sectors, seconds, _REGISTERS)
+    registers = max(register_use(device).least, _REGISTERS)
+    return TransposeTile((), threads, vector, loads, staged, grid, sectors, seconds, registers)
 
 
 def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
@@ -320,7 +322,7 @@ def _boxed(
     seconds = _seconds(sectors, instructions, (grid, threads, _STAGED_TRIP_SECONDS), device)
     # What is to go through shared memory is loaded at once.
     held = -(-elements * copy.write.tensor.element_size // (4 * threads))
-    registers = _REGISTERS + held
+    registers = max(register_use(device).least, _REGISTERS + held)
     return TransposeTile(box, threads, vector, loads, staged, grid, sectors, seconds, registers)
 
 
