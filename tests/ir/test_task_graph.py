@@ -98,6 +98,16 @@ def test_what_changes_values_is_no_view() -> None:
     assert graph.nodes[0].reads == tuple(graph.given)
 
 
+def test_what_is_looked_up_is_no_view() -> None:
+    def body(table: Any, x: Any) -> Any:
+        return op.exp(op.take(table, op.astype(x, "int64"), axis=0))
+
+    graph, place = read_by_last(body, (16, 8), (4,))
+    assert [node.function for node in graph.nodes] == ["cast", "take", "tir_exp"]
+    assert place == Place(graph.nodes[1].outputs[0], 0)
+    assert not graph.views
+
+
 def test_items_of_a_tuple_are_values_of_their_own() -> None:
     def body(x: Any) -> Any:
         both = op.topk(x, k=2, axis=1, ret_type="both")

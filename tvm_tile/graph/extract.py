@@ -73,13 +73,15 @@ def extract_operator(block: SBlock) -> Operator | None:
         if access.tensor != write.tensor:
             computed = any(load.source.same_as(buffer) for buffer in guarded)
             reads.append(Access(access.tensor, access.indices, computed))
+    unique = tuple(dict.fromkeys(reads))
     return Operator(
         name=block.name_hint,
         axes=axes,
-        reads=tuple(dict.fromkeys(reads)),
+        reads=unique,
         write=write,
         flops=max(1, sum(map(_flops, nodes))),
-        is_copy=isinstance(body.value, tvm.ir.TensorLoad),
+        # What another tensor says where to read is no copy.
+        is_copy=isinstance(body.value, tvm.ir.TensorLoad) and len(unique) == 1,
     )
 
 
