@@ -21,7 +21,7 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
-from tvm_tile.errors import OptionError, UnsupportedOperatorError
+from tvm_tile.errors import OptionError
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes import (
     DLIGHT,
@@ -46,6 +46,7 @@ from tvm_tile.passes.sequence import (
     Refused,
     fusion_passes,
     lowering_passes,
+    run_fusion,
     stock_fusion,
     welding,
 )
@@ -203,10 +204,9 @@ def relax_pipeline() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         device = with_blocks_only(device_for_target(Target.current()))
-        scheduling = [ScheduleTiles(device), LiftWorkspaces()]
-        fusion = fusion_passes(device, welding(device))
-        stages = [*fusion, *scheduling, *lowering_passes(device)]
-        return tvm.transform.Sequential(stages)(mod)
+        fused = run_fusion(fusion_passes(device, welding(device)), mod)
+        stages = [ScheduleTiles(device), LiftWorkspaces(), *lowering_passes(device)]
+        return tvm.transform.Sequential(stages)(fused)
 
     return run
 
@@ -266,15 +266,8 @@ def fuse(
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
     grouping = [GroupGates(device, first, refused)] if weld else []
     passes = fusion_passes(device, fusion, grouping)
-    try:
-        with compat.make_target(device):
-            return rename_by_content(tvm.transform.Sequential(passes)(mod))
-    except compat.TVM_ERRORS as error:  # of LegalizeOps, as a rule
-        raise UnsupportedOperatorError(
-            "TVM must have loops for every operator of the model, of its data types",
-            str(error).strip().partition("\n")[0],
-            "cast the operator's inputs to types that it is defined for",
-        ) from error
+    with compat.make_target(device):
+        return rename_by_content(run_fusion(passes, mod))
 
 
 def _open_store(options: Options) -> Store | None:

@@ -124,6 +124,7 @@ def test_threads_hold_whole_rows(rows: int, length: int, device: Device, dtype: 
     for tile in tiles:
         assert tile.grid * tile.rows_per_block >= rows > (tile.grid - 1) * tile.rows_per_block
         assert tile.block_size <= device.max_threads_per_block
+        assert tile.block_size % device.warp_size == 0
         assert tile.registers * tile.block_size <= device.registers_per_multi_processor
         assert tile.elements % tile.vector == 0 == length % tile.vector
         lap = tile.threads_per_row * tile.vector

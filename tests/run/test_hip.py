@@ -22,6 +22,8 @@ from tvm.relax import op
 
 import tvm_tile
 from tvm_tile.runtime import CompiledModel
+from tvm_tile.runtime.hip import Hip
+from tvm_tile.runtime.hip_memory import current_stream
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="gcc compiles the fake driver")
 
@@ -239,6 +241,92 @@ class TestStreams:
             copy = tvm.runtime.empty(IMAGE.shape, "float32", tvm.rocm(0)).copyfrom(image)
         assert f"hipMemcpyAsync {IMAGE.nbytes} 3 {stream:#x}" in fake.calls
         np.testing.assert_array_equal(copy.numpy(), IMAGE)
+
+
+class TestMemoryOfStreams:
+    """Work waits in its stream until somebody waits for that stream: see `fake_hip.c`."""
+
+    @pytest.fixture
+    def on_stream(self, fake: FakeHip) -> Any:
+        streams = [fake.library.fake_stream() for _ in range(2)]
+        return lambda n: tvm_ffi.use_raw_stream(tvm.rocm(0), streams[n])
+
+    def test_only_its_stream_gets_it_again(self, on_stream: Any) -> None:
+        with on_stream(0):
+            first = address(empty())
+            assert address(empty()) == first
+        with on_stream(1):
+            assert address(empty()) != first
+        assert address(empty()) != first
+        with on_stream(0):
+            assert address(empty()) == first
+
+    def test_whatever_stream_is_current_when_it_comes_back(self, on_stream: Any) -> None:
+        with on_stream(0):
+            one, two = empty(), empty()
+            addresses = {address(one), address(two)}
+        with on_stream(1):
+            del one
+            assert address(empty()) not in addresses
+        del two
+        assert address(empty()) not in addresses
+        with on_stream(0):
+            one, two = empty(), empty()
+        assert {address(one), address(two)} == addresses
+
+    def test_later_calls_allocate_nothing(
+        self, fake: FakeHip, model: CompiledModel, on_stream: Any
+    ) -> None:
+        image = tvm.runtime.tensor(IMAGE, tvm.rocm(0))
+
+        def calls() -> None:
+            with on_stream(0):
+                results = [model(image) for _ in range(3)]
+            results.clear()  # where the null stream is current, as for torch's tensors
+
+        for _ in range(2):
+            calls()
+        fake.reset()
+        calls()
+        assert fake.count("hipMalloc") == fake.count("hipFree") == 0
+
+    def test_calls_on_two_streams_leave_each_other_alone(
+        self, fake: FakeHip, model: CompiledModel, on_stream: Any
+    ) -> None:
+        images = [IMAGE * scale for scale in (1, -1, 2, 3)]
+        inputs = [tvm.runtime.tensor(image, tvm.rocm(0)) for image in images]
+        with on_stream(0):
+            model(inputs[0])  # its result is given back in the next call
+        with on_stream(1):
+            results = [model(x) for x in inputs[1:]]
+        # The worst order: what was enqueued first runs last.
+        with on_stream(1):
+            wait(fake)
+        with on_stream(0):
+            wait(fake)
+        for image, y in zip(images[1:], results, strict=True):
+            np.testing.assert_allclose(y.numpy(), expected(image), rtol=1e-5)
+
+    def test_all_of_it_goes_back_when_memory_is_full(self, fake: FakeHip, on_stream: Any) -> None:
+        with on_stream(0):
+            kept = address(empty())
+        fake.reset(capacity=fake.in_use)
+        with on_stream(1):
+            empty(1 << 21)
+        assert f"hipFree {kept:#x}" in fake.calls
+
+
+def empty(size: int = 1 << 22) -> Any:
+    return tvm.runtime.empty((size,), "uint8", tvm.rocm(0))
+
+
+def address(tensor: Any) -> int:
+    return tensor.data_ptr()
+
+
+def wait(fake: FakeHip) -> None:
+    """Wait for the current stream."""
+    Hip(fake.library).synchronize_stream(current_stream(0))
 
 
 class TestTime:

@@ -21,7 +21,10 @@ from tvm_tile.device.device import Device
 from tvm_tile.passes import schedule_module
 
 CHIPS = ("amd/mi300x", "amd/rx7900xtx")
-NAMES = ("softmax_prime", "layer_norm_long_rows", "mean_last", "sum_long_vector", "argmax_last")
+NAMES = (
+    *("softmax_prime", "layer_norm_long_rows", "layer_norm_of_planes"),
+    *("mean_last", "sum_long_vector", "argmax_last"),
+)
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the emulator needs g++")
 

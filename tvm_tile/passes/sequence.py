@@ -8,7 +8,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_tile import compat
 from tvm_tile.device import Device
+from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
@@ -23,6 +25,8 @@ from tvm_tile.passes.widen_late import WidenLate
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
+
+_LEGALIZING = "LegalizeOps"
 
 Refused = dict[Any, str]
 """``content_of`` a function -> why it is made of no others, or scheduled by no rule of ours."""
@@ -56,6 +60,26 @@ def fusion_passes(
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(),
     ]
+
+
+def run_fusion(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:
+    """Run :func:`fusion_passes`; what fails in others than LegalizeOps is raised as it is.
+
+    Raises:
+        UnsupportedOperatorError: TVM cannot write an operator's loops.
+    """
+    for step in passes:
+        try:
+            mod = tvm.transform.Sequential([step])(mod)  # alone, so that it is known who failed
+        except compat.TVM_ERRORS as error:
+            if step.info.name != _LEGALIZING:
+                raise
+            raise UnsupportedOperatorError(
+                "TVM must have loops for every operator of the model, of its data types",
+                str(error).strip().partition("\n")[0],
+                "cast the operator's inputs to types that it is defined for",
+            ) from error
+    return mod
 
 
 def stock_fusion() -> list[tvm.transform.Pass]:

@@ -24,6 +24,7 @@ _PAGE = 4096
 # tvm::runtime::DeviceAttrKind
 _EXISTS, _MAX_THREADS_PER_BLOCK, _WARP_SIZE, _MAX_SHARED_MEMORY_PER_BLOCK = 0, 1, 2, 3
 
+_Owner = tuple[int, int, int]  # GPU, stream, and bytes
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -106,6 +107,18 @@ class HipMemory:
     TVM's own pool does; all of it goes back to HIP when there is no other. (TVM's pool has a lock,
     which would be held while this code waits for Python's: two threads could stop each other.)
 
+    As in torch, memory belongs to the stream that was current when it was allocated, and only that
+    stream gets it again: what it enqueues next runs after all that it did with the memory before.
+    The stream that is current when memory comes back says nothing about its use. TVM's machine lets
+    go of a model's last result in the next call, on whatever stream that is; a torch tensor may go
+    at any time, when the null stream is current, on which nobody would take the memory up again.
+
+    What other streams do with memory is not known here. Torch asks its users for ``record_stream``,
+    which does nothing for memory that is not torch's: whoever reads a result on another stream than
+    its call's must let the call's stream wait (``Stream.wait_stream``) before letting go of it. The
+    same goes for what belongs to the null stream though a call on another one reads it: the weights
+    of a model, and copies of NumPy inputs beside torch's.
+
     Args:
         hip: the runtime.
         failures: where failures are noted.
@@ -115,8 +128,8 @@ class HipMemory:
         self.failures = failures
         self._hip = hip
         # Single operations on these are atomic under Python's lock, and need no other.
-        self._sizes: dict[int, int] = {}
-        self._free: dict[tuple[int, int], list[int]] = {}
+        self._owners: dict[int, _Owner] = {}
+        self._free: dict[_Owner, list[int]] = {}
 
     @_noted
     def set_device(self, index: int) -> None:
@@ -139,8 +152,9 @@ class HipMemory:
     def allocate(self, index: int, size: int) -> int | None:
         """The address of ``size`` bytes or more; None where there are none."""
         size = max(-(-size // _PAGE), 1) * _PAGE
+        owner = (index, current_stream(index), size)
         try:
-            return self._free[index, size].pop()
+            return self._free[owner].pop()
         except (KeyError, IndexError):
             pass
         self._hip.set_device(index)
@@ -149,14 +163,14 @@ class HipMemory:
         except DeviceMemoryError:
             self._release(index)
             address = self._hip.allocate(size)
-        self._sizes[address] = size
+        self._owners[address] = owner
         return address
 
     @_noted
     def free(self, index: int, address: int | None) -> None:
-        """Keep memory for reuse."""
+        """Keep memory for the stream that it was allocated on."""
         if address:
-            self._free.setdefault((index, self._sizes[address]), []).append(address)
+            self._free.setdefault(self._owners[address], []).append(address)
 
     @_noted
     def copy(self, source: Place, destination: Place, size: int, stream: int | None) -> None:
@@ -188,11 +202,11 @@ class HipMemory:
 
     def _release(self, index: int) -> None:
         """Give all memory that nobody uses back to HIP."""
-        for key in [key for key in self._free if key[0] == index]:
-            addresses = self._free.pop(key)
+        for owner in [owner for owner in self._free if owner[0] == index]:
+            addresses = self._free.pop(owner)
             while addresses:
                 address = addresses.pop()
-                del self._sizes[address]
+                del self._owners[address]
                 self._hip.free(address)
 
 

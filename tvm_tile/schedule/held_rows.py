@@ -161,13 +161,25 @@ class _Writer:
             raise ValueError(f"a stage must work on {elements} elements of its row, not {found}")
 
     def _shares(self, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV, LoopRV]:
-        pieces, vector = self.sch.split(fuse(self.sch, loops), [None, self.tile.vector])
+        pieces, vector = self._pieces(loops)
         outer, thread = pieces, pieces
         if self.tile.threads_per_row > 1:
             outer, thread = self.sch.split(pieces, [None, self.tile.threads_per_row])
             self.sch.bind(thread, "threadIdx.y" if self.tile.are_neighbours else "threadIdx.x")
         self.sch.unroll(outer)
         return outer, thread, vector
+
+    def _pieces(self, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV]:
+        """The loops over a row's vectors and over the elements of one.
+
+        Where a row is several axes, vectors are cut from the innermost one before it is fused with
+        the others. Of what is at ``[k // 14, k % 14]`` TVM bounds each index by itself; it does not
+        see that a vector stays within a line, and would give each thread space for whole lines.
+        """
+        long = [position for position, loop in enumerate(loops) if extent(self.sch, loop) > 1]
+        first = long[-1] if len(long) > 1 else 0
+        pieces, vector = self.sch.split(fuse(self.sch, loops[first:]), [None, self.tile.vector])
+        return fuse(self.sch, [*loops[:first], pieces]), vector
 
     def _vectorize(self, block: SBlockRV, vector: LoopRV) -> Any:
         """Make a copy's vectors as wide as one load; the element within all of them."""

@@ -18,7 +18,7 @@ from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.walk import Walk, common_vector
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
-_BLOCK_THREADS = (32, 128, 256)  # of several rows
+_BLOCK_THREADS = (128, 256)  # of several rows, where a warp is too few
 _MOST_HELD = 48  # registers of a thread
 _LINE = 64  # neighbours that a warp should load together: a line of half precision
 _ROUND_TRIP = 1400  # cycles: a block's start, a load under load, the last store
@@ -198,10 +198,11 @@ def _axes_along(
 def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
     """Tiles of rows that fit into registers, best first; none where no thread can hold its part."""
     least = device.warp_size if held.are_neighbours else 1
+    blocks = (device.warp_size, *_BLOCK_THREADS)
     tiles = [
         tile
         for threads in _THREADS
-        for rows in dict.fromkeys(max(least, block // threads) for block in _BLOCK_THREADS)
+        for rows in dict.fromkeys(max(least, block // threads) for block in blocks)
         if (tile := _tile(held, threads, rows, device)) is not None
     ]
     return tuple(sorted(tiles, key=lambda tile: tile.seconds))
