@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import tvm
-from kernels import prim_functions
+from kernel_bodies import gelu, mm
+from kernels import Case, Input, prim_functions
 from wgmma_cases import product_case
 
+import tvm_tile
 from tvm_tile.build import Builder
 from tvm_tile.build.code_object import resources_of
 from tvm_tile.build.hip import compile_hip, hip_text
@@ -15,7 +18,7 @@ from tvm_tile.build.unrolling import limit_unrolling
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 
-RDNA = find_device("amd/rx7900xtx")
+RDNA, MI300X = (find_device(f"amd/{name}") for name in ("rx7900xtx", "mi300x"))
 _LOOP = re.compile(r"(#pragma unroll(?: (\d+))?\n)?\s*for \(int (\w+) = 0; \3 < (\d+);")
 
 
@@ -54,3 +57,25 @@ def test_only_marked_loops_are_bounded() -> None:
     text = "#pragma unroll\n  for (int k_by4_1 = 0; a\n#pragma unroll\n  for (int baby = 0; b\n"
     first, rest = text.split("\n", 1)
     assert limit_unrolling(text) == f"{first} 4\n{rest}"
+
+
+def test_registers_are_no_memory_however_long_the_epilogue() -> None:
+    def body(x: Any, w: Any) -> Any:
+        return gelu(mm("NN")(x, w))
+
+    case = Case("gelu", "contraction", body, (Input((3136, 96)), Input((96, 384))))
+    scheduled, (report,) = schedule_module(tvm.IRModule(prim_functions(case, RDNA)), RDNA)
+    assert report.rule == "contraction"
+    (taken,) = Builder(RDNA).resources(scheduled)[report.name]
+    assert (taken.spilled, taken.stack) == (0, 0)
+
+
+def test_loops_around_unrolled_ones_go_as_the_tile_has_it() -> None:
+    (func,) = prim_functions(product_case("NT", 1, 4096, 2048, dtype="float32"), MI300X).values()
+    tiles = tvm_tile.schedule(func, MI300X, topk=300)
+    chosen = next(tile for tile in tiles if "1 rows a thread, 1 loads" in tile.tile)
+    built = Builder(MI300X).build_functions({"product": chosen.func})["product"]
+    text = hip_text(built.kernels[0].source)
+    free = re.sub(r"#pragma unroll \d+", "", text)
+    ours, llvms = (resources_of(compile_hip(own, "gfx942")).registers for own in (text, free))
+    assert ours < llvms / 2

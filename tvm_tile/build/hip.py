@@ -32,6 +32,8 @@ _VOLATILE = re.compile(r"\(volatile (\w+)\*\)")
 _OPTIONS = (
     *("-x", "hip", "-std=c++20", "-O3", "-w", "-fdeclspec", "-fno-strict-aliasing"),
     *("--cuda-device-only", "-nogpuinc", "-nogpulib", "-nostdinc"),
+    # What is to be unrolled is, however long: arrays that loops walk through are no memory then.
+    *("-mllvm", "-pragma-unroll-threshold=131072"),
 )
 _ASSEMBLER = ("-target", "amdgcn-amd-amdhsa")
 
