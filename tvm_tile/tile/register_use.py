@@ -75,10 +75,10 @@ _RDNA = RegisterUse(
     is_eager=True,
     has_all_fragments=True,
 )
-# By a kernel's language and by the threads of a wave.
-_USES = {("rocm", 64): _CDNA, ("rocm", 32): _RDNA}
+USES = {("rocm", 64): _CDNA, ("rocm", 32): _RDNA}
+"""By a kernel's language and the threads of a wave; nvcc's where there is none."""
 
 
 def register_use(device: Device) -> RegisterUse:
     """That of the compiler for a device."""
-    return _USES.get((device.kernel_language, device.warp_size), _NVCC)
+    return USES.get((device.kernel_language, device.warp_size), _NVCC)
