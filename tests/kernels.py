@@ -83,7 +83,7 @@ def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
     host = loaded.machine.module.imports[0]
     gpu = tvm.cpu() if device.kernel_language == "opencl" else tvm.cuda(0)
     return [
-        (f"{r.rule} {r.tile}", _largest_error(functions[r.name], host[r.name], gpu))
+        (f"{r.rule} {r.tile}", Reference.of(functions[r.name]).largest_error(host[r.name], gpu))
         for r in reports
     ]
 
@@ -108,11 +108,11 @@ def function_errors(
         for rank, item in enumerate(found)
     }
     built = Builder(device).build_functions(scheduled)
-    errors = []
+    reference, errors = Reference.of(func), []
     for (symbol, program), item in zip(built.items(), found, strict=True):
         assert isinstance(program, Program), str(program)
         kernel = load_functions(program, device.name)[symbol]
-        errors.append((item.tile, _largest_error(func, kernel, tvm.cuda(0))))
+        errors.append((item.tile, reference.largest_error(kernel, tvm.cuda(0))))
     return errors
 
 
@@ -125,7 +125,8 @@ def written_errors(func: tirx.PrimFunc, written: list[Any], device: Device) -> l
     loaded = load_program(build_program(_with_main(tvm.IRModule(scheduled)), device), device.name)
     host = loaded.machine.module.imports[0]
     gpu = tvm.cpu() if device.kernel_language == "opencl" else tvm.cuda(0)
-    return [_largest_error(func, host[name], gpu) for name in scheduled]
+    reference = Reference.of(func)
+    return [reference.largest_error(host[name], gpu) for name in scheduled]
 
 
 def _with_main(mod: tvm.IRModule) -> tvm.IRModule:
@@ -139,32 +140,55 @@ def _with_main(mod: tvm.IRModule) -> tvm.IRModule:
     return relax.transform.VMShapeLower()(relax.transform.AttachGlobalSymbol()(whole))
 
 
-def _largest_error(func: tirx.PrimFunc, kernel: Any, gpu: Any) -> float:
-    """Of one function; infinite where a kernel writes behind the end of an output."""
-    reference = tvm.compile(func.with_attr("global_symbol", "reference"), target="llvm")
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
-    rng = np.random.default_rng(0)
-    expected, actual, memory = [], [], []
-    for param in func.params:
-        is_output = any(param.same_as(store.buffer) for store in stores)
-        shape, dtype = [int(extent) for extent in param.ty.shape], numpy_dtype(str(param.ty.dtype))
-        flat = drawn(rng, math.prod(shape), dtype)
-        expected.append(tvm.runtime.tensor(flat.reshape(shape)))
-        end = np.full(_GUARD, poison(dtype), dtype)
-        if is_output:
-            flat = np.full_like(flat, poison(dtype))
-        memory.append(tvm.runtime.tensor(np.concatenate([flat, end]), gpu))
-        actual.append(memory[-1]._create_view(shape))
-    reference["reference"](*expected)
-    kernel(*actual)
-    errors = [
-        relative_difference(got.numpy(), want.numpy())
-        for want, got in zip(expected, actual, strict=True)
-    ]
-    ends = [whole.numpy()[-_GUARD:] for whole in memory]
-    intact = all(np.array_equal(e, np.full_like(e, poison(e.dtype)), equal_nan=True) for e in ends)
-    return max(errors) if intact else math.inf
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a function makes of random numbers on the CPU, computed once for all its kernels.
+
+    Attributes:
+        given: of each parameter, what a kernel finds there: outputs are poisoned.
+        expected: of each parameter, what is there afterwards.
+    """
+
+    given: tuple[np.ndarray, ...]
+    expected: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, func: tirx.PrimFunc) -> Reference:
+        """The reference of an unscheduled function."""
+        compiled = tvm.compile(func.with_attr("global_symbol", "reference"), target="llvm")
+        stores: list[tirx.BufferStore] = []
+        tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
+        rng = np.random.default_rng(0)
+        given, expected = [], []
+        for param in func.params:
+            shape = [int(extent) for extent in param.ty.shape]
+            dtype = numpy_dtype(str(param.ty.dtype))
+            own = drawn(rng, math.prod(shape), dtype).reshape(shape)
+            expected.append(tvm.runtime.tensor(own))
+            is_output = any(param.same_as(store.buffer) for store in stores)
+            given.append(np.full_like(own, poison(dtype)) if is_output else own)
+        compiled["reference"](*expected)
+        return cls(tuple(given), tuple(tensor.numpy() for tensor in expected))
+
+    def largest_error(self, kernel: Any, gpu: Any) -> float:
+        """Of a kernel; infinite where it writes behind the end of an output."""
+        ends = [np.full(_GUARD, poison(own.dtype), own.dtype) for own in self.given]
+        memory = [
+            tvm.runtime.tensor(np.concatenate([own.ravel(), end]), gpu)
+            for own, end in zip(self.given, ends, strict=True)
+        ]
+        pairs = zip(memory, self.given, strict=True)
+        actual = [whole._create_view(own.shape) for whole, own in pairs]
+        kernel(*actual)
+        errors = [
+            relative_difference(got.numpy(), want)
+            for want, got in zip(self.expected, actual, strict=True)
+        ]
+        intact = all(
+            np.array_equal(whole.numpy()[-_GUARD:], end, equal_nan=True)
+            for whole, end in zip(memory, ends, strict=True)
+        )
+        return max(errors) if intact else math.inf
 
 
 def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
