@@ -84,24 +84,42 @@ def emulated_error(
     late: bool,
     conflicts: bool = False,
 ) -> float:
+    """The largest error of a schedule's only kernel; see :func:`kernel_error`."""
+    kernel, shape = built(scheduled, device), (scheduled.grid, scheduled.block)
+    return kernel_error(kernel, shape, of, device, folder, late=late, conflicts=conflicts)
+
+
+def kernel_error(
+    kernel: Kernel,
+    shape: tuple[int, int],
+    of: Arguments,
+    device: Device,
+    folder: Path,
+    *,
+    late: bool,
+    conflicts: bool = False,
+) -> float:
     """The largest error of a kernel; infinite where it wrote around its outputs.
 
     Args:
-        scheduled: one kernel, whose text is run.
+        kernel: its text is run.
+        shape: blocks, and threads of a block.
         of: its function's.
         device: that the kernel is for.
         folder: for what is compiled.
         late: whether copies arrive as late as the kernel allows, threads in their order; else at
             once, the last thread first.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
+
+    Raises:
+        Race: as :func:`~warp_emulator.emulate` does.
     """
     memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
-    kernel = built(scheduled, device)
     order: dict[str, Any] = {"late": late, "backward": not late, "conflicts": conflicts}
     if device.kernel_language == "rocm":
         order["wave"] = device.warp_size
-    emulate(kernel, scheduled.grid, scheduled.block, arrays, folder, **order)
+    emulate(kernel, *shape, arrays, folder, **order)
     if not all(is_intact(memory[n][0]) for n in of.outputs):
         return math.inf
     found = {n: arrays[n].reshape(of.wanted[n].shape) for n in of.outputs}

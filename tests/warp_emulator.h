@@ -1,8 +1,11 @@
 // A block of CUDA threads as coroutines of one CPU thread: enough to run a kernel of mma, ldmatrix
-// and cp.async from its text. Copies arrive at once, or as late as their wait allows (LATE).
+// and cp.async from its text. Copies arrive at once, or as late as their wait allows (LATE). What
+// threads do with common memory is watched for races.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ucontext.h>
 #include <vector>
@@ -48,7 +51,11 @@ struct Meeting { int arrived = 0, turn = 0; };
 static int threads, current;
 static Index blockIdx;
 #define threadIdx (Index{current % COLUMNS, current / COLUMNS})
-static uchar shared[232448] __attribute__((aligned(1024)));
+#include "race_detector.h"
+// All that a block shares is in one section, whose ends the linker knows.
+#define SHARED static __attribute__((section("shared_memory"), used))
+SHARED uchar shared[232448] __attribute__((aligned(1024)));
+extern uchar __start_shared_memory[], __stop_shared_memory[];
 static ucontext_t home, contexts[1024];
 static bool done[1024];
 static Lane lanes[1024];
@@ -67,26 +74,32 @@ static void next() {
 
 template <class Last> static void meet(Meeting &at, int count, Last last) {
   int turn = at.turn;
-  if (++at.arrived == count) { last(); at.arrived = 0; at.turn++; }
+  if (++at.arrived == count) {
+    is_common = true, last(), is_common = false;
+    at.arrived = 0, at.turn++;
+  }
   while (at.turn == turn) next();
 }
 
-static void cta_sync() { meet(block, threads, [] {}); }
-static void warp_sync() { meet(warps[current / WAVE], WAVE, [] {}); }
-#ifdef IS_AMD
-// Shuffles among the threads that are there, of waves of any size; no mask is looked at.
-static void wave_sync() {
+// Waves of any size, the last maybe with threads missing.
+template <class Last> static void meet_wave(Last last) {
   int first = current / WAVE * WAVE;
-  meet(warps[current / WAVE], min(WAVE, threads - first), [] {});
+  meet(warps[current / WAVE], min(WAVE, threads - first), last);
 }
+static void cta_sync() { meet(block, threads, [] { epoch++; }); }
+static void warp_sync() { meet_wave([] { turns[current / WAVE]++; }); }
+// Two meetings: what is given must be taken before more is. They are no barriers: a shuffle orders
+// no accesses to memory.
 template <class T> static T from_thread(T value, int thread) {
   static T given[1024];
   given[current] = value;
-  wave_sync();
+  meet_wave([] {});
   T taken = given[thread < threads ? thread : current];
-  wave_sync();
+  meet_wave([] {});
   return taken;
 }
+#ifdef IS_AMD
+// Shuffles among the threads that are there; no mask is looked at.
 // As the hardware does, which knows its own waves only: others' threads are out of reach.
 static int in_wave(int thread) { return thread / WAVE == current / WAVE ? thread : current; }
 template <class T> static T __shfl_sync(uint, T value, int lane, int width) {
@@ -103,29 +116,26 @@ template <class T> static T __shfl_xor_sync(uint, T value, int mask, int width) 
 static uint __activemask() { return ~0u; }
 static float rsqrtf(float x) { return 1 / sqrtf(x); }
 static void __syncthreads() { cta_sync(); }
-static void __syncwarp() { wave_sync(); }
+static void __syncwarp() { warp_sync(); }
 #else
 static int __shfl_sync(uint, int value, int, int) { return value; }
-// Two meetings: what is given must be taken before more is.
 static float __shfl_xor_sync(uint, float value, int distance, int) {
-  static float given[1024];
-  given[current] = value;
-  warp_sync();
-  float taken = given[current ^ distance];
-  warp_sync();
-  return taken;
+  return from_thread(value, current ^ distance);
 }
 #endif
 static uint32_t cvta(const void *p) { return (const uchar *)p - shared; }
+static uchar *memory(uint32_t address) { return shared + (int32_t)address; }
 
-static void land(const Group &g) {
+UNWATCHED static void land(const Group &g) {
+  touch(g.into, g.size, ARRIVED);
   memset(g.into, 0, g.size);
   memcpy(g.into, g.from, g.brought);
 }
 static void cp_async(uint32_t into, const void *from, int size, int brought) {
   if (pending[current].empty()) pending[current].emplace_back();
-  Group g{shared + into, from, size, brought};
+  Group g{memory(into), from, size, brought};
   if (into % size || (brought && (uintptr_t)from % size)) __builtin_trap();
+  touch(from, brought, LOADED), touch(g.into, size, AWAITED);
   if (LATE) pending[current].back().push_back(g); else land(g);
 }
 static void commit() {
@@ -141,12 +151,13 @@ static void wait_all() { commit(); wait_group(0); }
 template <bool TURNED>
 static void ldmatrix(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t at) {
   Lane &own = lanes[current];
-  own.to[0] = &r0, own.to[1] = &r1, own.to[2] = &r2, own.to[3] = &r3, own.row = shared + at;
+  own.to[0] = &r0, own.to[1] = &r1, own.to[2] = &r2, own.to[3] = &r3, own.row = memory(at);
+  touch(own.row, 16, LOADED);
   meet(warps[current / 32], 32, [] {
     Lane *warp = lanes + current / 32 * 32;
     for (int m = 0; m < 4; m++) {
       uint banks = 0;
-      for (int r = 0; r < 8; r++) banks |= 1u << (warp[m * 8 + r].row - shared) / 16 % 8;
+      for (int r = 0; r < 8; r++) banks |= 1u << (uintptr_t)warp[m * 8 + r].row / 16 % 8;
       if (CONFLICTS == 0 && banks != 255) __builtin_trap();
       for (int lane = 0; lane < 32; lane++) {
         ushort pair[2];
@@ -196,11 +207,15 @@ static void kernel(void **arguments);
 static void **given;
 static void start() { kernel(given); done[current] = true; next(); }
 
-extern "C" void launch(int grid, int size, void **arguments) {
+// Returns what the first race is, or nothing.
+extern "C" const char *launch(int grid, int size, int count, void **arguments, size_t *sizes) {
   static std::vector<char> stacks(1024 * 65536);
   threads = size, given = arguments;
-  for (blockIdx.x = 0; blockIdx.x < grid; blockIdx.x++) {
-    memset(shared, 255, sizeof shared);  // NaN
+  size_t shared_size = __stop_shared_memory - __start_shared_memory;
+  watch(__start_shared_memory, shared_size);
+  for (int i = 0; i < count; i++) watch(arguments[i], sizes[i]);
+  for (blockIdx.x = 0; blockIdx.x < grid; blockIdx.x++, epoch++) {
+    memset(__start_shared_memory, 255, shared_size);  // NaN
     for (int t = 0; t < threads; t++) {
       pending[t].clear(), done[t] = false;
       getcontext(&contexts[t]);
@@ -210,4 +225,6 @@ extern "C" void launch(int grid, int size, void **arguments) {
     current = 0;
     swapcontext(&home, &contexts[0]);
   }
+  forget_all();
+  return first_race;
 }

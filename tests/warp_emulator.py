@@ -28,7 +28,7 @@ _HELPERS = (
     (r"tvm_builtin_ptx_cp_async_c[ag]_\w*_(\d+)\(", r"cp_async_whole_\1("),
     (r"tvm_builtin_cuda_cvta_generic_to_shared\(", "cvta("),
     (r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync("),
-    (r"__shared__ alignas\((\d+)\)", r"alignas(\1) static"),
+    (r"__shared__ alignas\((\d+)\)", r"alignas(\1) SHARED"),
     (r"extern __shared__ \S+ (\w+) (\w+)\[\];", r"\1* \2 = (\1*)shared;"),
 )
 _HOPPER_HELPERS = (
@@ -47,21 +47,30 @@ _HOPPER_HELPERS = (
     (r"tvm_builtin_cuda_warp_reduce_sum_4\(", "sum_of_four("),
     (r"tvm_builtin_ptx_(setmaxnreg|fence|wgmma_fence)\w*\(", "nothing("),
 )
-# One block of shared memory, and matrix instructions by what their names say.
+# Matrix instructions by what their names say.
 _AMD_HELPERS = (
     (r"\bsigned char\b", "int8_t"),
-    (r"__shared__ alignas\(\d+\) (\w+) (\w+)\[\d+\];", r"\1* \2 = (\1*)shared;"),
     (
         r"\b(mfma|wmma_gfx1\d)_(\w+?)_(\d+)x\d+x(\d+)_(\w+)\(",
         r"multiply<\1, sum_\2, \3, \4, in_\5>(",
     ),
     *_HELPERS,
 )
+_SIZES = "\n".join(
+    f"#define cp_async_{n}(into, from, size) cp_async(into, from, {n}, size)\n"
+    f"#define cp_async_whole_{n}(into, from) cp_async(into, from, {n}, {n})"
+    for n in (4, 8, 16)
+)
 _MATRIX = re.compile(r"\b(mfma|wmma)_")
 _TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (\w+), "float16", (\d+), (\w+)\.data, ([\d, ]+)\)'
 )
 _MOST_DIMENSIONS = 5
+
+
+class Race(AssertionError):
+    """Accesses to the same memory by several threads, one of them to write, which no barrier
+    orders."""
 
 
 class TensorMap(ctypes.Structure):
@@ -118,38 +127,64 @@ def emulate(
         wave: threads of a wave, for AMD's kernels; 0: the kernel is NVIDIA's.
         columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
+
+    Raises:
+        Race: in shared memory or in an array, in whatever order threads would run. Kernels of
+            warpgroups, whose barriers count what arrives, are not looked at.
     """
-    assert COMPILER is not None
     header, text = _header_and_text(kernel.source, bool(wave), maps is not None)
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
         text.partition(";")[0].partition("_kernel(")[2],
     )
-    casts = ", ".join(
-        f"*({kind}*)given[{i}]" if kind == "CUtensorMap" else f"({kind}*)given[{i}]"
-        for i, (kind, _) in enumerate(signature)
-    )
-    sizes = "\n".join(
-        f"#define cp_async_{n}(into, from, size) cp_async(into, from, {n}, size)\n"
-        f"#define cp_async_whole_{n}(into, from) cp_async(into, from, {n}, {n})"
-        for n in (4, 8, 16)
-    )
-    source, library = folder / "kernel.cpp", folder / f"kernel{late:d}{backward:d}.so"
-    launch = f"static void kernel(void** given) {{ {kernel.name}({casts}); }}"
-    source.write_text(f'#include "{header}"\n{sizes}\n{text}\n{launch}\n')
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
     modes += [f"-DCOLUMNS={columns}", *([f"-DWAVE={wave}"] if wave else [])]
-    options = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
-    subprocess.run([COMPILER, *options, *modes, "-o", library, source], check=True)
-    pointers = (ctypes.c_void_p * len(signature))(
-        *(
-            ctypes.addressof(maps[name])
-            if maps is not None and kind == "CUtensorMap"
-            else arrays[name.removesuffix("_ptr")].ctypes.data
-            for kind, name in signature
-        )
+    if maps is None:
+        # The emulator's own statics, made safe, would need the sanitizer's library.
+        modes += ["-fsanitize=thread", "-fno-threadsafe-statics"]
+    library = folder / f"kernel{late:d}{backward:d}.so"
+    call = _call(kernel.name, [kind for kind, _ in signature])
+    _compile(f'#include "{header}"\n{_SIZES}\n{text}\n{call}\n', modes, library)
+    given = [
+        _memory(maps[name] if maps and name in maps else arrays[name.removesuffix("_ptr")])
+        for _, name in signature
+    ]
+    pointers, sizes = zip(*given, strict=True)
+    run = ctypes.CDLL(str(library)).launch
+    run.restype = ctypes.c_char_p
+    count = len(given)
+    race = run(
+        grid, block, count, (ctypes.c_void_p * count)(*pointers), (ctypes.c_size_t * count)(*sizes)
     )
-    ctypes.CDLL(str(library)).launch(grid, block, pointers)
+    if race:
+        raise Race(race.decode())
+
+
+def _call(name: str, kinds: Sequence[str]) -> str:
+    """A function that hands a kernel its arguments."""
+    casts = ", ".join(
+        f"*({kind}*)given[{i}]" if kind == "CUtensorMap" else f"({kind}*)given[{i}]"
+        for i, kind in enumerate(kinds)
+    )
+    return f"static void kernel(void** given) {{ {name}({casts}); }}"
+
+
+def _compile(text: str, modes: Sequence[str], library: Path) -> None:
+    """Make a library of a kernel and the emulator."""
+    assert COMPILER is not None
+    source, compiled = library.with_name("kernel.cpp"), library.with_suffix(".o")
+    source.write_text(text)
+    options = ["-O1", "-w", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
+    subprocess.run([COMPILER, *options, *modes, "-c", "-o", compiled, source], check=True)
+    # On its own: a step that knows of the sanitizer links its library, which owns the process.
+    subprocess.run([COMPILER, "-shared", "-o", library, compiled], check=True)
+
+
+def _memory(of: np.ndarray | TensorMap) -> tuple[int, int]:
+    """Address and bytes."""
+    if isinstance(of, TensorMap):
+        return ctypes.addressof(of), ctypes.sizeof(of)
+    return of.ctypes.data, of.nbytes
 
 
 def _header_and_text(source: str, is_amd: bool, is_hopper: bool) -> tuple[str, str]:

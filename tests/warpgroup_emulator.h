@@ -17,7 +17,6 @@ static Meeting warpgroups[8];
 static int idle;
 static float passed[1024];
 
-static uchar *memory(uint32_t address) { return shared + (int32_t)address; }
 static void mbarrier_init(uint32_t at, uint count) {
   static_assert(sizeof(Barrier) == 8);
   Barrier fresh{(short)count, (short)count, 0, 0};

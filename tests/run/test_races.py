@@ -1,4 +1,7 @@
-"""Kernels of every rule under Oclgrind, which finds accesses that no barrier orders."""
+"""Kernels of every rule under Oclgrind, which finds accesses that no barrier orders.
+
+It knows no waves: kernels that exchange values within them are in ``tests/ir/test_wave_races.py``.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ short operand once for these rows::
         sums[row, m] = total                                        to shared memory
 
 The tree of shuffles halves what a lane has as often as it can: of two sums each of two lanes keeps
-one, and hands the other one over.
+one, and hands the other one over. Where lanes are left with the same sums, the first of them stores
+these: all would race for one place, if with equal values.
 """
 
 from __future__ import annotations
@@ -106,10 +107,11 @@ class Summing:
                 ib.buffer_store(held, T.float32(0), [i])
             with ib.serial(tile.steps) as step:
                 self._add(held, places, step, lane)
-            kept, number = self._across_lanes(held, lane)
+            kept, number, copies = self._across_lanes(held, lane)
+            is_first = [lane % copies == 0] if copies > 1 else []
             for i in range(kept):
                 at = ib.Bind(first * self.vectors + number + i)
-                with ib.If(at < self.rows.count * self.vectors), ib.Then():
+                with when([at < self.rows.count * self.vectors, *is_first]):
                     ib.buffer_store(self.sums, held[i], [self.start + at])
 
     def _add(self, held: Any, places: list[Any], step: Any, lane: Any) -> None:
@@ -139,9 +141,10 @@ class Summing:
                     at = r * self.vectors + m
                     ib.buffer_store(held, held[at] + product_, [at])
 
-    def _across_lanes(self, held: Any, lane: Any) -> tuple[int, Any]:
-        """How many of the sums a lane then has, in the first registers, and the first's number."""
-        count, distance = self.tile.rows * self.vectors, self.tile.lanes // 2
+    def _across_lanes(self, held: Any, lane: Any) -> tuple[int, Any, int]:
+        """How many of the sums a lane then has, in the first registers, the first's number, and how
+        many neighbouring lanes have the same."""
+        count, distance, copies = self.tile.rows * self.vectors, self.tile.lanes // 2, 1
         number: Any = tirx.const(0, "int32")
         while distance:
             if count % 2 == 0:
@@ -153,10 +156,11 @@ class Summing:
                     ib.buffer_store(held, kept + self._from_lane(given, distance), [i])
                 number = number + tirx.Select(is_upper, tirx.const(count, "int32"), 0)
             else:
+                copies *= 2
                 for i in range(count):
                     ib.buffer_store(held, held[i] + self._from_lane(held[i], distance), [i])
             distance //= 2
-        return count, ib.Bind(number)
+        return count, ib.Bind(number), copies
 
     def _from_lane(self, value: Any, distance: int) -> Any:
         """What the lane so far away has."""
