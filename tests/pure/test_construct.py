@@ -13,6 +13,7 @@ from operators import access, axes, conv2d, index, matmul
 from tvm_tile.device import Device, MemoryLevel, devices, find_device
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.construct import aligned_steps, construct_contraction, transfer_seconds
+from tvm_tile.tile.residency import nameable_registers
 from tvm_tile.tile.rtile import RProgram, RTile, TilePlan, longest_reduce_axis
 
 H200 = find_device("nvidia/h200")
@@ -58,7 +59,7 @@ def check(plan: TilePlan, device: Device) -> None:
     assert plan.grid_size == program.grid_size >= 1
     assert plan.grid_size < 1 << 31
     assert plan.cost.footprint <= device.memory(MemoryLevel.SHARED).capacity
-    assert plan.cost.registers <= 255
+    assert plan.cost.registers <= nameable_registers(device)
     assert plan.block_size * plan.cost.registers <= device.registers_per_multi_processor
     assert plan.cost.seconds > device.launch_latency
     assert plan.cost.traffic >= op.traffic
