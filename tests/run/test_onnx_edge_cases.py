@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_tile
@@ -68,3 +69,14 @@ def test_parts_of_a_split_may_be_empty() -> None:
     assert second.shape == (2, 0)
     assert np.array_equal(first, x[:, :2])
     assert np.array_equal(third, x[:, 2:])
+
+
+def test_a_shape_that_is_given_at_run_time_is_refused() -> None:
+    node = helper.make_node("ConstantOfShape", ["shape"], ["y"])
+    given = helper.make_tensor_value_info("shape", TensorProto.INT64, [3])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 3)
+    graph = helper.make_graph([node], "node", [given], [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with pytest.raises(tvm_tile.UnsupportedOperatorError, match="broadcast_to") as caught:
+        tvm_tile.compile(model, "emulated")
+    assert "constant" in caught.value.remedy

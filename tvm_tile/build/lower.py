@@ -26,7 +26,7 @@ from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.build.unrolling import mark_loops
 from tvm_tile.device.device import Device
-from tvm_tile.errors import BuildError, CompilerNotFoundError
+from tvm_tile.errors import BuildError, CompilerNotFoundError, UnsupportedOperatorError
 from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.store import Store
 
@@ -116,9 +116,10 @@ class Builder:
         Raises:
             CompilerNotFoundError: no compiler for the device is installed.
             BuildError: a PrimFunc cannot be lowered or a kernel does not compile.
+            UnsupportedOperatorError: an operator is still one, which TVM has no loops for.
         """
         copied_outputs = find_copied_outputs(mod)
-        vm, prim_funcs = compat.generate_vm(mod)
+        vm, prim_funcs = _virtual_machine(mod)
         functions = {} if prim_funcs is None else _prim_funcs(prim_funcs)
         parts: list[_Built] = []
         for built in self._build_all(functions).values():
@@ -271,6 +272,18 @@ class Builder:
             if self._store is not None:
                 self._store.put(key, binary)
         return binary
+
+
+def _virtual_machine(mod: Any) -> tuple[bytes, Any]:
+    try:
+        return compat.generate_vm(mod)
+    except compat.TVM_ERRORS as error:
+        found = " ".join(str(error).partition("# Metadata")[0].split())
+        raise UnsupportedOperatorError(
+            "TVM must have loops for every operator of the model, and know the shapes it takes",
+            found,
+            "make shapes constant that the operator is given, or leave it out of the model",
+        ) from error
 
 
 def _unscheduled(name: str, why: str) -> BuildError:

@@ -297,7 +297,8 @@ def _is_call(value: Any, *names: str) -> bool:
 
 def static_shape(ty: Any) -> tuple[int, ...] | None:
     """Extents of a tensor type; ``None`` of any other, and where one is open."""
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+    # A shape that is computed is a variable.
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
     if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape):
         return None

@@ -76,7 +76,7 @@ def has_static_results(mod: tvm.IRModule) -> bool:
     """Whether no extent of what ``main`` returns is left to the data."""
     return all(
         isinstance(ty, relax.TensorType)
-        and ty.shape is not None
+        and isinstance(ty.shape, relax.ShapeExpr)
         and UNKNOWN_EXTENT not in [_extent(extent) for extent in ty.shape]
         for ty in result_types(mod)
     )
@@ -89,7 +89,7 @@ def _signature(name: str, ty: Any) -> Signature:
             f"{name!r} is {ty}",
             "export the model so that it takes and returns tensors, not sequences or optionals",
         )
-    if ty.shape is None:
+    if not isinstance(ty.shape, relax.ShapeExpr):  # none, or a variable for what is computed
         if ty.ndim < 0:
             raise DynamicShapeError(
                 "the rank of every input and output must be known",
