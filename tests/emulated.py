@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,31 @@ _GUARD = 256  # elements
 
 def built(scheduled: Scheduled, device: Device) -> Kernel:
     """A schedule's only kernel."""
+    (kernel,) = all_built(scheduled, device)
+    return kernel
+
+
+def all_built(scheduled: Scheduled, device: Device) -> tuple[Kernel, ...]:
+    """A schedule's kernels, in the order that they run in."""
     program = Builder(device).build_functions({"product": scheduled.func})["product"]
     assert isinstance(program, Program), str(program)
-    (kernel,) = program.kernels
-    return kernel
+    return program.kernels
+
+
+def launches(scheduled: Scheduled) -> list[tuple[int, int]]:
+    """Blocks of each of its kernels, and threads of a block."""
+    text = scheduled.func.script()
+    found = re.findall(r"T\.cta_id\(\[(\d+)\]\)\n.*T\.thread_id\(\[(\d+)\]\)", text)
+    others = [(int(grid), int(block)) for grid, block in found[1:]]
+    return [(scheduled.grid, scheduled.block), *others]
+
+
+def workspaces(scheduled: Scheduled) -> dict[str, np.ndarray]:
+    """What lies between its kernels, by name: memory that is still to be filled."""
+    body = scheduled.func.body
+    statements = body if isinstance(body, tirx.SeqStmt) else [body]
+    buffers = [s.buffer for s in statements if isinstance(s, tirx.AllocBuffer)]
+    return {str(b.name): np.empty([int(n) for n in b.ty.shape], str(b.ty.dtype)) for b in buffers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +106,30 @@ def emulated_error(
     late: bool,
     conflicts: bool = False,
 ) -> float:
-    """The largest error of a kernel; infinite where it wrote around its outputs.
+    """The largest error of a schedule; infinite where it wrote around its outputs.
 
     Args:
-        scheduled: one kernel, whose text is run.
+        scheduled: kernels, whose text is run.
         of: its function's.
-        device: that the kernel is for.
+        device: that the kernels are for.
         folder: for what is compiled.
-        late: whether copies arrive as late as the kernel allows, threads in their order; else at
+        late: whether copies arrive as late as a kernel allows, threads in their order; else at
             once, the last thread first.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
     """
+    between = workspaces(scheduled)
     memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
+    memory |= {n: guarded(a, is_output=True) for n, a in between.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
-    kernel = built(scheduled, device)
     order: dict[str, Any] = {"late": late, "backward": not late, "conflicts": conflicts}
     if device.kernel_language == "rocm":
         order["wave"] = device.warp_size
-    emulate(kernel, scheduled.grid, scheduled.block, arrays, folder, **order)
-    if not all(is_intact(memory[n][0]) for n in of.outputs):
+    kernels = all_built(scheduled, device)
+    for kernel, launch in zip(kernels, launches(scheduled), strict=True):
+        own = folder / kernel.name
+        own.mkdir(exist_ok=True)
+        emulate(kernel, *launch, arrays, own, **order)
+    if not all(is_intact(memory[n][0]) for n in (*of.outputs, *between)):
         return math.inf
     found = {n: arrays[n].reshape(of.wanted[n].shape) for n in of.outputs}
     return max(relative_difference(found[n], of.wanted[n]) for n in found)
