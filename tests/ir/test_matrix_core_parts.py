@@ -12,9 +12,11 @@ import pytest
 from emulated import Arguments, all_built, arguments, emulated_error, launches, workspaces
 from kernels import Case, prim_functions
 from matrix_core_cases import MATRIX_CORE_CASES, integers
+from scheduled import relax_module
 from warp_emulator import COMPILER
-from wgmma_cases import LAYOUTS, product_case
+from wgmma_cases import LAYOUTS, product, product_case
 
+import tvm_tile
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.device import Device
 from tvm_tile.device.rocm import MI250X, MI300X, ROCM_DEVICES, RX7900XTX, RX9070XT
@@ -136,6 +138,16 @@ def test_all_that_the_parts_leave_is_between_the_kernels() -> None:
     (main, added) = launches(scheduled)
     assert main == (scheduled.grid, scheduled.block)
     assert added == (-(-37 * 11 // 64), 64)
+
+
+def test_a_model_plans_memory_for_them() -> None:
+    mod = relax_module(product("NT"), ((128, 3072), (768, 3072)), "float16")
+    model = tvm_tile.compile(mod, MI300X, options=tvm_tile.Options(cache=False))
+    (kernel,) = model.report.kernels
+    assert kernel.rule == "matrix_cores"
+    assert ", parts " in kernel.tile
+    assert len(kernel.resources) == len(model.program.kernels) == 2
+    assert b"AllocWorkspace" not in model.program.host
 
 
 @pytest.mark.parametrize("device", ROCM_DEVICES, **BY_ID)
