@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,31 @@ _GUARD = 256  # elements
 
 def built(scheduled: Scheduled, device: Device) -> Kernel:
     """A schedule's only kernel."""
+    (kernel,) = all_built(scheduled, device)
+    return kernel
+
+
+def all_built(scheduled: Scheduled, device: Device) -> tuple[Kernel, ...]:
+    """A schedule's kernels, in the order that they run in."""
     program = Builder(device).build_functions({"product": scheduled.func})["product"]
     assert isinstance(program, Program), str(program)
-    (kernel,) = program.kernels
-    return kernel
+    return program.kernels
+
+
+def launches(scheduled: Scheduled) -> list[tuple[int, int]]:
+    """Blocks of each of its kernels, and threads of a block."""
+    text = scheduled.func.script()
+    found = re.findall(r"T\.cta_id\(\[(\d+)\]\)\n.*T\.thread_id\(\[(\d+)\]\)", text)
+    others = [(int(grid), int(block)) for grid, block in found[1:]]
+    return [(scheduled.grid, scheduled.block), *others]
+
+
+def workspaces(scheduled: Scheduled) -> dict[str, np.ndarray]:
+    """What lies between its kernels, by name: memory that is still to be filled."""
+    body = scheduled.func.body
+    statements = body if isinstance(body, tirx.SeqStmt) else [body]
+    buffers = [s.buffer for s in statements if isinstance(s, tirx.AllocBuffer)]
+    return {str(b.name): np.empty([int(n) for n in b.ty.shape], str(b.ty.dtype)) for b in buffers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,43 +107,50 @@ def emulated_error(
     late: bool,
     conflicts: bool = False,
 ) -> float:
-    """The largest error of a schedule's only kernel; see :func:`kernel_error`."""
-    kernel, shape = built(scheduled, device), (scheduled.grid, scheduled.block)
-    return kernel_error(kernel, shape, of, device, folder, late=late, conflicts=conflicts)
+    """The largest error of a schedule; see :func:`kernels_error`."""
+    launched = list(zip(all_built(scheduled, device), launches(scheduled), strict=True))
+    between = workspaces(scheduled)
+    order = {"late": late, "conflicts": conflicts}
+    return kernels_error(launched, of, device, folder, between=between, **order)
 
 
-def kernel_error(
-    kernel: Kernel,
-    shape: tuple[int, int],
+def kernels_error(
+    launched: Sequence[tuple[Kernel, tuple[int, int]]],
     of: Arguments,
     device: Device,
     folder: Path,
     *,
     late: bool,
     conflicts: bool = False,
+    between: Mapping[str, np.ndarray] | None = None,
 ) -> float:
-    """The largest error of a kernel; infinite where it wrote around its outputs.
+    """The largest error of kernels; infinite where they wrote around their outputs.
 
     Args:
-        kernel: its text is run.
-        shape: blocks, and threads of a block.
-        of: its function's.
-        device: that the kernel is for.
+        launched: in their order: a kernel, whose text is run, blocks and threads of a block.
+        of: the function's.
+        device: that the kernels are for.
         folder: for what is compiled.
-        late: whether copies arrive as late as the kernel allows, threads in their order; else at
+        late: whether copies arrive as late as a kernel allows, threads in their order; else at
             once, the last thread first.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
+        between: what lies between the kernels, by name.
 
     Raises:
         Race: as :func:`~warp_emulator.emulate` does.
     """
+    between = between or {}
     memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
+    memory |= {n: guarded(a, is_output=True) for n, a in between.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
     order: dict[str, Any] = {"late": late, "backward": not late, "conflicts": conflicts}
     if device.kernel_language == "rocm":
         order["wave"] = device.warp_size
-    emulate(kernel, *shape, arrays, folder, **order)
-    if not all(is_intact(memory[n][0]) for n in of.outputs):
+    for kernel, shape in launched:
+        own = folder / kernel.name
+        own.mkdir(exist_ok=True)
+        emulate(kernel, *shape, arrays, own, **order)
+    if not all(is_intact(memory[n][0]) for n in (*of.outputs, *between)):
         return math.inf
     found = {n: arrays[n].reshape(of.wanted[n].shape) for n in of.outputs}
     return max(relative_difference(found[n], of.wanted[n]) for n in found)

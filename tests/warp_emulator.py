@@ -135,7 +135,7 @@ def emulate(
     header, text = _header_and_text(kernel.source, bool(wave), maps is not None)
     signature = re.findall(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
-        text.partition(";")[0].partition("_kernel(")[2],
+        text.partition(";")[0].partition(f"{kernel.name}(")[2],
     )
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
     modes += [f"-DCOLUMNS={columns}", *([f"-DWAVE={wave}"] if wave else [])]
@@ -188,7 +188,8 @@ def _memory(of: np.ndarray | TensorMap) -> tuple[int, int]:
 
 
 def _header_and_text(source: str, is_amd: bool, is_hopper: bool) -> tuple[str, str]:
-    if is_amd and _MATRIX.search(source):
+    # Of AMD's, other kernels with shared memory may have several blocks of it.
+    if is_amd and (_MATRIX.search(source) or "__shared__" not in _kernel_of(source)):
         return "matrix_emulator.h", _text_of(source, _AMD_HELPERS)
     packed = source if is_amd else pack_halves(source, contract=True)
     if is_hopper:
@@ -198,7 +199,11 @@ def _header_and_text(source: str, is_amd: bool, is_hopper: bool) -> tuple[str, s
 
 def _text_of(source: str, helpers: Sequence[tuple[str, str]]) -> str:
     """What is compiled for the GPU, with calls of the emulator's functions."""
-    text = source[source.index('extern "C" __global__') :]
+    text = _kernel_of(source)
     for pattern, replacement in helpers:
         text = re.sub(pattern, replacement, text)
     return text
+
+
+def _kernel_of(source: str) -> str:
+    return source[source.index('extern "C" __global__') :]

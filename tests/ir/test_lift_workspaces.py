@@ -65,6 +65,21 @@ def one_kernel(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> 
             y[v] = within[v]
 
 
+@T.prim_func(private=True)
+def of_threads(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:
+    between = T.alloc_buffer((64, 2), "float16")
+    with T.attr({"tirx.device_entry": True}):
+        block = T.cta_id([1])
+        thread = T.thread_id([64])
+        between[thread, block] = T.float16(x[thread])
+    with T.attr({"tirx.device_entry": True}):
+        block = T.cta_id([2])
+        thread = T.thread_id([32])
+        own = T.alloc_buffer((1,), "float32", scope="local")
+        own[0] = T.float32(between[block * 32 + thread, 0])
+        y[block * 32 + thread] = own[0]
+
+
 @T.prim_func(private=True, s_tir=True)
 def of_any_size(var_x: T.handle, var_y: T.handle) -> None:
     n = T.int64()
@@ -127,6 +142,15 @@ def test_what_lies_between_two_kernels_is_an_output_that_nobody_reads() -> None:
         'R.Tensor((64, 2), dtype="float16")])',
         'gv: R.Tensor((64,), dtype="float32") = lv[0]',
     ]
+
+
+def test_so_it_is_in_the_dialect_of_threads() -> None:
+    after = lifted(module(of_threads, called))
+    assert params_of(after) == [
+        ("x", [64], "float32"), ("y", [64], "float32"), ("between", [64, 2], "float16"),
+    ]  # fmt: skip
+    assert len(after["f"].body) == 2
+    assert not any(isinstance(s, tirx.AllocBuffer) for s in after["f"].body)
 
 
 def test_several_outputs_stay_a_tuple() -> None:

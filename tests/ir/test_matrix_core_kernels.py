@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated import arguments, built, emulated_error
+from emulated import all_built, arguments, emulated_error
 from kernels import Case, prim_functions, rules_of
 from matrix_core_cases import MATRIX_CORE_CASES, PRODUCTS, integers
 from warp_emulator import COMPILER
@@ -89,7 +89,7 @@ def test_machine_code(dtype: str, device: Device) -> None:
     if dtype not in matrix_core_dtypes(device):
         return
     choice = choices(large(dtype), device)[0]()
-    kernel = built(choice, device)
+    kernel, *_ = all_built(choice, device)
     assembly = assembly_of(kernel.source, dict(device.target)["mcpu"])
     facts = {name: int(value) for name, value in re.findall(r"\.(\w+): +(\d+)$", assembly, re.M)}
     assert (facts["vgpr_spill_count"], facts["private_segment_fixed_size"]) == (0, 0)
@@ -113,7 +113,7 @@ def test_machine_code(dtype: str, device: Device) -> None:
 
 @pytest.mark.parametrize("device", ROCM_DEVICES, **BY_ID)
 def test_meetings_wait_for_what_was_stored(device: Device) -> None:
-    kernel = built(choices(large("float16"), device)[0](), device)
+    kernel, *_ = all_built(choices(large("float16"), device)[0](), device)
     lines = code_of(assembly_of(kernel.source, dict(device.target)["mcpu"]))
     meetings = [
         n for n, line in enumerate(lines) if line.startswith(("s_barrier", "s_barrier_sig"))

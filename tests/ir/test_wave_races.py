@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated import arguments, built, emulated_error, kernel_error
+from emulated import arguments, built, emulated_error, kernels_error
 from gates_cases import lstm
 from kernels import Case, prim_functions
 from matrix_core_cases import integers
@@ -94,7 +94,7 @@ def idle_barriers(choice: Scheduled, func: Any, device: Device, folder: Path) ->
         own.mkdir()
         bare = replace(kernel, source=text[: barrier.start()] + text[barrier.end() :])
         try:
-            kernel_error(bare, shape, of, device, own, late=True)
+            kernels_error([(bare, shape)], of, device, own, late=True)
         except Race:
             continue
         idle.append(f"{number}: {barrier[0]}")

@@ -52,14 +52,20 @@ def check(tile: MatrixTile, of: Product, device: Device) -> None:
     corner = size * (min(32, tile.warp_columns) + 4) * 4
     assert tile.shared_bytes == max(staged, math.prod(tile.warps) * corner)
     assert tile.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
-    assert 1 <= tile.stages <= min(2, math.prod(chunk_counts(of, tile.depth)))
+    chunks = math.prod(chunk_counts(of, tile.depth))
+    assert 1 <= tile.stages <= min(2, chunks)
+    assert tile.parts in (1, 2, 4, 8, 16)
+    if tile.parts > 1:
+        assert 2 * tile.parts <= chunks
+        assert tile.grid <= device.multi_processor_count
     assert tile.warp_rows * tile.warp_columns // device.warp_size == tile.sums <= 128
     assert tile.sums < tile.registers
     assert tile.registers <= device.memory(MemoryLevel.REGISTER).capacity // 4
     assert tile.registers * tile.block_size <= device.registers_per_multi_processor
     assert tile.block_size == device.warp_size * math.prod(tile.warps) <= 1024
     rows = math.prod(tile_counts(of.left, tile.rows))
-    assert tile.grid == of.batches * rows * math.prod(tile_counts(of.right, tile.columns))
+    tiles = of.batches * rows * math.prod(tile_counts(of.right, tile.columns))
+    assert tile.grid == tiles * tile.parts
     assert 1 <= tile.raster <= rows
     left, right = tile.panels(of)
     assert right.start * 16 == left.size
@@ -134,6 +140,39 @@ def test_a_small_product_fills_the_device() -> None:
     assert best.grid >= MI300X.multi_processor_count // 2
 
 
+DEEP = ((128, 768, 3072), (64, 64, 65536), (49, 512, 4608))
+WIDE = ((4096, 4096, 4096), (512, 65536, 256), (8192, 64, 512), (128, 768, 64))
+
+
+@pytest.mark.parametrize("device", ROCM_DEVICES, ids=lambda device: device.name)
+@pytest.mark.parametrize("extents", DEEP)
+def test_deep_products_of_few_tiles_are_split(
+    extents: tuple[int, int, int], device: Device
+) -> None:
+    best, *others = construct_matrix_cores(product(*extents), device, EVERY)
+    whole = next(tile for tile in others if tile.parts == 1)
+    assert best.parts > 1
+    assert best.seconds < whole.seconds / 2
+
+
+@pytest.mark.parametrize("device", ROCM_DEVICES, ids=lambda device: device.name)
+@pytest.mark.parametrize("extents", WIDE)
+def test_products_of_many_tiles_or_of_few_chunks_are_whole(
+    extents: tuple[int, int, int], device: Device
+) -> None:
+    best, *_ = construct_matrix_cores(product(*extents), device, 1)
+    assert best.parts == 1
+
+
+def test_parts_cost_a_launch_and_what_they_move() -> None:
+    of = product(128, 768, 3072)
+    slow = replace(MI300X, launch_latency=100e-6)
+    small = replace(MI300X, l2_capacity=0, read_bandwidth=50e9)
+    assert construct_matrix_cores(of, MI300X, 1)[0].parts > 1
+    for device in (slow, small):
+        assert construct_matrix_cores(of, device, 1)[0].parts == 1
+
+
 def test_long_operands_take_the_memorys_time() -> None:
     of = product(64, 65536, 512)
     best, *_ = construct_matrix_cores(of, MI300X, 1)
@@ -181,3 +220,4 @@ def test_a_tile_describes_itself() -> None:
     tile = MatrixTile(instruction, 64, 64, 32, (2, 4), 32, 1)
     assert tile.describe() == "block 128 by 128, depth 32, 1 stage, 2 by 4 waves, mfma 16x16x16"
     assert (tile.rows, tile.columns, tile.block_size) == (128, 128, 512)
+    assert replace(tile, parts=4).describe() == f"{tile.describe()}, parts 4"

@@ -75,8 +75,9 @@ template <int loads, int products> ON_DEVICE void loads_then_products() {
   __builtin_amdgcn_sched_barrier(0);
 }
 // A number of turns that the compiler cannot know: it would write out the turns of a short loop, and
-// hold the loads of several in registers.
+// hold the loads of several in registers. All threads have as many. (A number that the compiler has
+// in vector registers, for whatever reason, it would refuse as a scalar one.)
 ON_DEVICE int rolled(int turns) {
-  asm("" : "+s"(turns));
-  return turns;
+  asm("" : "+v"(turns));
+  return __builtin_amdgcn_readfirstlane(turns);
 }

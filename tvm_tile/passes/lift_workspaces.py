@@ -111,30 +111,39 @@ def _called_by_call_tir_only(mod: tvm.IRModule) -> list[str]:
 
 def _lift(func: Any, name: str) -> _Lifted | None:
     """``func`` without the memory that it allocates; ``None`` where it has none."""
-    is_blocks = isinstance(func, tirx.PrimFunc) and isinstance(func.body, SBlockRealize)
-    if not is_blocks or func.body.block.name_hint != "root" or compat.runs_on_host(func):
+    if not isinstance(func, tirx.PrimFunc) or compat.runs_on_host(func):
         return None
-    root = func.body.block
-    statements = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    # Of the last resort: allocated by a statement, so that TVM leaves it where it is.
+    root = _root_of(func)
+    whole = func.body if root is None else root.body
+    statements = list(whole) if isinstance(whole, tirx.SeqStmt) else [whole]
+    # Of the last resort, and of the thread-level dialect: allocated by a statement, so that TVM
+    # leaves it where it is.
     declared = [
         s
         for s in statements
         if isinstance(s, tirx.AllocBuffer) and _is_plain(s.buffer) and _users(s.buffer, statements)
     ]
-    shared = [b for b in root.alloc_buffers if _is_plain(b) and _users(b, statements) > 1]
+    own = [] if root is None else root.alloc_buffers
+    shared = [b for b in own if _is_plain(b) and _users(b, statements) > 1]
     workspaces = (*shared, *(statement.buffer for statement in declared))
     if not workspaces:
         return None
-    kept = [b for b in root.alloc_buffers if not _is_among(b, shared)]
     rest = [s for s in statements if not _is_among(s, declared)]
     body = rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
-    block = replace_parts(root, body=body, alloc_buffers=kept)
-    body = SBlockRealize(func.body.iter_values, func.body.predicate, block)
+    if root is not None:
+        kept = [b for b in own if not _is_among(b, shared)]
+        block = replace_parts(root, body=body, alloc_buffers=kept)
+        body = SBlockRealize(func.body.iter_values, func.body.predicate, block)
     lifted = tirx.PrimFunc([*func.params, *workspaces], body, func.ret_type, func.attrs)
     var = tvm.ir.GlobalVar(name)
     relax.expr._update_type(var, lifted.ty)
     return _Lifted(var, lifted, workspaces)
+
+
+def _root_of(func: tirx.PrimFunc) -> Any:
+    """The block that all others are in; ``None`` of the thread-level dialect, and of one block."""
+    is_block = isinstance(func.body, SBlockRealize) and func.body.block.name_hint == "root"
+    return func.body.block if is_block else None
 
 
 def _is_plain(buffer: Any) -> bool:

@@ -5,13 +5,16 @@ registers, multiply the one before it, and then store what has come to shared me
 block keeps one stage or two. Its waves, each with a part of the tile's rows and columns, keep the
 sums in registers. Roller's alignment rules (section 3.1) are here the instructions' rows and
 columns, 16 or 32, and units of 16 bytes along the depth, which all loads keep together.
+
+Where tiles are few and their sums long, a sum is split: blocks of their own sum up parts of it, and
+a second kernel adds these.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MatrixInstruction, MemoryLevel
@@ -20,6 +23,7 @@ from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
 from tvm_tile.tile.mma import chunk_counts, tile_counts
 from tvm_tile.tile.panel import Panel, panel_of
 from tvm_tile.tile.product import Product
+from tvm_tile.tile.reduce import sum_seconds
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import UNIT_BYTES
@@ -32,6 +36,8 @@ _LARGEST_SIDE = 256
 LEAST_LINE = 64  # bytes of a chunk along the depth
 _LINES = (LEAST_LINE, 2 * LEAST_LINE)
 _STAGES = (2, 1)
+_PARTS = (2, 4, 8, 16)
+ADDING_THREADS = 64  # of a block that adds parts, four sums each: many blocks, one wave or two
 _FARTHEST = 1 << 31  # elements that an address reaches
 
 
@@ -47,8 +53,9 @@ class MatrixTile:
         warps: waves of a block, along the rows and along the columns.
         depth: elements of the summed axis in a chunk.
         stages: chunks in shared memory.
+        parts: blocks that share the sum of a tile; a second kernel adds what they have.
         raster: tiles of rows that are walked before the next tile of columns.
-        grid: blocks, one a tile.
+        grid: blocks, one a tile and part.
         shared_bytes: of a block.
         registers: of a thread, as the model reckons.
         seconds: predicted time.
@@ -61,6 +68,7 @@ class MatrixTile:
     warps: tuple[int, int]
     depth: int
     stages: int
+    parts: int = 1
     raster: int = 1
     grid: int = 0
     shared_bytes: int = 0
@@ -132,7 +140,8 @@ class MatrixTile:
         family = self.instruction.intrinsic.partition(".")[0]
         stages = f"depth {self.depth}, {self.stages} stage{'s' if self.stages > 1 else ''}"
         waves = f"{self.warps[0]} by {self.warps[1]} waves"
-        return f"block {self.rows} by {self.columns}, {stages}, {waves}, {family} {shape}"
+        parts = f", parts {self.parts}" if self.parts > 1 else ""
+        return f"block {self.rows} by {self.columns}, {stages}, {waves}, {family} {shape}{parts}"
 
 
 def construct_matrix_cores(product: Product, device: Device, count: int) -> tuple[MatrixTile, ...]:
@@ -155,6 +164,7 @@ def matrix_core_dtypes(device: Device) -> frozenset[str]:
 
 def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
     element = product.left.tensor.element_size
+    added = [(parts, _adding_seconds(product, device, parts)) for parts in _PARTS]
     for instruction in device.matrix_instructions:
         is_known = layout_of(instruction, device.warp_size) is not None
         if not is_known or instruction.in_dtype != product.left.tensor.dtype:
@@ -171,7 +181,7 @@ def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
                 continue  # nothing would ever be in the second
             tile = _filled(product, tile, device)
             if _fits(device, tile):
-                yield replace(tile, seconds=_seconds(product, device, tile))
+                yield from _timed(product, device, tile, added)
 
 
 def _filled(product: Product, tile: MatrixTile, device: Device) -> MatrixTile:
@@ -222,36 +232,66 @@ _CHUNK_SECONDS = 0.8e-6  # from asking for a chunk to its arrival
 _WAIT_SECONDS = 0.1e-6  # for all waves, once a chunk, and for what is stored there
 _TILE_SECONDS = 2e-6  # the first chunk, the last stores
 _FIXED_SECONDS = 5e-6  # a launch from a cold start
+_LEAST_CHUNKS = 2  # of a part
+_SUM_BYTES = 4
 _STEP_POWER, _TOTAL_POWER = 4.0, 2.0
 
 
-def _seconds(product: Product, device: Device, tile: MatrixTile) -> float:
-    """The time of the busiest compute unit and of the memory."""
-    turns = -(-tile.grid // device.multi_processor_count)
-    most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
-    resident = min(most, turns)
-    chunk = _chunk_seconds(product, device, tile, resident)
+def _timed(
+    product: Product, device: Device, tile: MatrixTile, added: Sequence[tuple[int, float]]
+) -> Iterator[MatrixTile]:
+    """A tile with its time, and with its sum in as many parts as are faster, if any are.
+
+    Parts are for compute units that have no block otherwise.
+
+    Args:
+        product: what is computed.
+        device: on what.
+        tile: that fits it.
+        added: numbers of parts, and what adding them takes.
+    """
+    units = device.multi_processor_count
+    fitting = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
+    multiply, *others = _chunk_seconds(product, device, tile)
     waits = 2 if tile.stages == 1 else 1
-    alone = (_CHUNK_SECONDS + waits * _WAIT_SECONDS) / resident
-    step = norm(_STEP_POWER, *chunk, alone)
+    alone = _CHUNK_SECONDS + waits * _WAIT_SECONDS
     chunks = math.prod(chunk_counts(product, tile.depth))
-    busy = turns * (chunks * step + _TILE_SECONDS / resident)
-    return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, product.traffic / device.read_bandwidth)
+
+    def seconds(parts: int) -> float:
+        """The time of the busiest compute unit and of the memory."""
+        turns = -(-tile.grid * parts // units)
+        resident = min(fitting, turns)
+        share = min(1.0, resident * math.prod(tile.warps) / _SIMDS)
+        step = norm(_STEP_POWER, multiply / share, *others, alone / resident)
+        busy = turns * (-(-chunks // parts) * step + _TILE_SECONDS / resident)
+        return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, product.traffic / device.read_bandwidth)
+
+    whole = seconds(1)
+    yield replace(tile, seconds=whole)
+    most = min(units // tile.grid, chunks // _LEAST_CHUNKS)
+    found = [(seconds(parts) + more, parts) for parts, more in added if parts <= most]
+    best, parts = min(found, default=(whole, 1))
+    if best < whole:
+        yield replace(tile, parts=parts, grid=tile.grid * parts, seconds=best)
 
 
-def _chunk_seconds(
-    product: Product, device: Device, tile: MatrixTile, resident: int
-) -> tuple[float, float, float, float]:
+def _adding_seconds(product: Product, device: Device, parts: int) -> float:
+    """What sums in parts take besides: they are written, and one more kernel reads them."""
+    size = parts * product.batches * product.left.extent * product.right.extent * _SUM_BYTES
+    is_cached = size <= device.l2_capacity
+    moved = 2 * size / (device.l2_bandwidth if is_cached else device.read_bandwidth)
+    return moved + float(sum_seconds(product.write.tensor.size, device))
+
+
+def _chunk_seconds(product: Product, device: Device, tile: MatrixTile) -> tuple[float, ...]:
     """What a chunk takes of a compute unit's matrix cores, shared memory, cache and loads."""
     units = device.multi_processor_count
-    waves = math.prod(tile.warps)
     rate = dict(device.matrix_flops)[tile.instruction.in_dtype] / units
-    rate *= min(1.0, resident * waves / _SIMDS)
     multiply = 2 * tile.rows * tile.columns * tile.depth / rate
-    loaded = waves * (tile.warp_rows + tile.warp_columns) * tile.layout.copies
+    lines = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns) * tile.layout.copies
     line = tile.depth * tile.layout.element
     shared = device.memory(MemoryLevel.SHARED).bandwidth / units
-    passed = (tile.rows + tile.columns + loaded) * line / shared
+    passed = (tile.rows + tile.columns + lines) * line / shared
     fill = tile.stage_bytes / (device.l2_bandwidth / units)
     loads = sum(panel.size / (panel.width * panel.element) for panel in tile.panels(product))
     return multiply, passed, fill, loads / _LANES / device.clock

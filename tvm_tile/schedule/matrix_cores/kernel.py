@@ -1,6 +1,7 @@
 """Write a product for AMD's matrix cores: chunks through registers, any epilogue behind.
 
-The loops that :func:`write_kernel` writes, for the one tile of a block::
+The loops that :func:`write_kernel` writes, for the one tile of a block, over all chunks or those of
+one part of the sum (see ``parts.py``)::
 
     load the first chunk; store it in the first stage; wait for one another
     for chunk, but the last:
@@ -33,6 +34,12 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.matrix_cores.copies import Copies, begin_copies
 from tvm_tile.schedule.matrix_cores.fragments import Fragments, begin_fragments, multiply
+from tvm_tile.schedule.matrix_cores.parts import (
+    add_parts,
+    declare_parts,
+    own_chunks,
+    store_of_part,
+)
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.found import Found
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
@@ -45,6 +52,8 @@ from tvm_tile.tile.panel import WORD
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.slab import UNIT_BYTES
 
+_ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
+
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
@@ -56,10 +65,8 @@ class _Kernel:
     fragments: tuple[Fragments, Fragments]
     sums: Any
     words: Any  # the stages as 32-bit numbers
-
-    @property
-    def chunks(self) -> int:
-        return math.prod(chunk_counts(self.product, self.tile.depth))
+    first: Any  # of the block's chunks among those of the sum
+    chunks: Any  # of the block
 
     def first_unit(self, chunk: Any) -> Any:
         """Of the stage of a chunk."""
@@ -70,7 +77,8 @@ class _Kernel:
     def fetch(self, chunk: Any) -> None:
         """Ask for a chunk."""
         axes = (*self.product.steps, self.product.depth)
-        place = dict(digits(chunk, axes, chunk_counts(self.product, self.tile.depth)))
+        counts = chunk_counts(self.product, self.tile.depth)
+        place = dict(digits(self.first + chunk, axes, counts))
         name = self.product.depth.name
         place[name] = ib.Bind(place[name] * self.tile.depth)
         for copies in self.copies:
@@ -102,57 +110,96 @@ class _Kernel:
 
 
 def write_kernel(found: Found, tile: MatrixTile) -> tirx.PrimFunc:
-    """The function of a product and what follows it."""
-    product, layout = found.product, tile.sum_layout
+    """The function of a product and what follows it: a kernel, and another to add sums in parts."""
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
         buffers = declare(found.params)
-        ib.device_entry()
-        block = ib.cta_id([tile.grid])
-        thread = ib.thread_id([tile.block_size])
-        seen = views(found.epilogue.tensors, found.shapes, buffers)
-        words = ib.alloc_buffer((tile.shared_bytes // WORD,), "uint32", scope="shared", align=128)
-        part = find_part(product, tile, tile.wave, block, thread)
-        kernel = _begin(product, tile, part, buffers, words)
-        _sum_up(kernel)
-        ib.evaluate(T.cuda.cta_sync())
-        dtype = tile.instruction.acc_dtype
-        memory = ib.decl_buffer(tile.store_shape, dtype, data=words.data, scope="shared")
-        store = Store(*part.sides, found.epilogue, seen, memory, layout)
-        for strip in range(tile.warp_rows // layout.rows):
-            held = strip * layout.rows * tile.warp_columns // tile.wave
-            row = ib.Bind(part.rows + strip * layout.rows)
-            columns = (part.columns, tile.warp_columns)
-            store.write(kernel.sums, held, row, columns, thread, part.origin)
+        partial = declare_parts(found.product, tile) if tile.parts > 1 else None
+        with ib.attr(_ON_DEVICE):
+            _write_tiles(found, tile, buffers, partial)
+        if partial is not None:
+            with ib.attr(_ON_DEVICE):
+                add_parts(found, tile, buffers, partial)
     return builder.get()
 
 
+def _write_tiles(found: Found, tile: MatrixTile, buffers: Mapping[str, Any], partial: Any) -> None:
+    """The kernel that multiplies.
+
+    Args:
+        found: the product and what follows it.
+        tile: how to compute it.
+        buffers: the function's parameters by name.
+        partial: where sums in parts go, as they are; ``None`` where they are whole.
+    """
+    product, layout = found.product, tile.sum_layout
+    block = ib.cta_id([tile.grid])
+    thread = ib.thread_id([tile.block_size])
+    # Blocks are dealt out to the caches in turn: those of one part, which share operands, are to
+    # come to the same, as far as that goes.
+    number, part = ib.Bind(block // tile.parts), ib.Bind(block % tile.parts)
+    words = ib.alloc_buffer((tile.shared_bytes // WORD,), "uint32", scope="shared", align=128)
+    own = find_part(product, tile, tile.wave, number, thread)
+    kernel = _begin(product, tile, own, buffers, words, part)
+    _sum_up(kernel)
+    ib.evaluate(T.cuda.cta_sync())
+    if partial is None:
+        epilogue, seen = found.epilogue, views(found.epilogue.tensors, found.shapes, buffers)
+    else:
+        epilogue, seen = store_of_part(product, tile, partial, part)
+    dtype = tile.instruction.acc_dtype
+    memory = ib.decl_buffer(tile.store_shape, dtype, data=words.data, scope="shared")
+    store = Store(*own.sides, epilogue, seen, memory, layout)
+    for strip in range(tile.warp_rows // layout.rows):
+        held = strip * layout.rows * tile.warp_columns // tile.wave
+        row = ib.Bind(own.rows + strip * layout.rows)
+        columns = (own.columns, tile.warp_columns)
+        store.write(kernel.sums, held, row, columns, thread, own.origin)
+
+
 def _begin(
-    product: Product, tile: MatrixTile, part: Part, buffers: Mapping[str, Any], words: Any
+    product: Product,
+    tile: MatrixTile,
+    own: Part,
+    buffers: Mapping[str, Any],
+    words: Any,
+    part: Any,
 ) -> _Kernel:
-    """What a thread keeps: where its copies, its fragments and its sums are."""
+    """What a thread keeps: where its copies, its fragments and its sums are.
+
+    Args:
+        product: what is computed.
+        tile: how.
+        own: where the thread's part of the tile is.
+        buffers: the function's parameters by name.
+        words: the stages as 32-bit numbers.
+        part: of the sum, the block's.
+    """
     operands = (product.left, product.right)
     panels = tile.panels(product)
     copies = tuple(
         begin_copies(
-            Chunks(product, operand, side, part.origin, tile.depth),
+            Chunks(product, operand, side, own.origin, tile.depth),
             panel,
             buffers[operand.tensor.name].data,
-            (part.thread, tile.block_size),
+            (own.thread, tile.block_size),
         )
-        for operand, panel, side in zip(operands, panels, part.sides, strict=True)
+        for operand, panel, side in zip(operands, panels, own.sides, strict=True)
     )
-    rows, columns = (part.rows, tile.warp_rows), (part.columns, tile.warp_columns)
+    rows, columns = (own.rows, tile.warp_rows), (own.columns, tile.warp_columns)
     fragments = (
-        begin_fragments(panels[0], tile.layout, rows, part.lane),
-        begin_fragments(panels[1], tile.layout, columns, part.lane),
+        begin_fragments(panels[0], tile.layout, rows, own.lane),
+        begin_fragments(panels[1], tile.layout, columns, own.lane),
     )
     dtype = tile.instruction.acc_dtype
     sums = ib.alloc_buffer((tile.sums,), dtype, scope="local")
     with ib.unroll(tile.sums) as i:
         ib.buffer_store(sums, tirx.const(0, dtype), [i])
-    return _Kernel(product, tile, copies, fragments, sums, words)
+    chunks = math.prod(chunk_counts(product, tile.depth))
+    return _Kernel(
+        product, tile, copies, fragments, sums, words, *own_chunks(chunks, tile.parts, part)
+    )
 
 
 def _sum_up(kernel: _Kernel) -> None:
@@ -169,4 +216,4 @@ def _sum_up(kernel: _Kernel) -> None:
             ib.evaluate(T.cuda.cta_sync())
         kernel.settle(chunk + 1)
         ib.evaluate(T.cuda.cta_sync())
-    kernel.multiply(tirx.const(last))
+    kernel.multiply(last)
