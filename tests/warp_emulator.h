@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <ucontext.h>
 #include <vector>
 #ifdef WAVE
@@ -205,12 +206,13 @@ static void mma(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_
 
 static void kernel(void **arguments);
 static void **given;
+static const size_t STACK = 65536;
 static void start() { kernel(given); done[current] = true; next(); }
 
 // Returns what the first race is, or nothing.
 extern "C" const char *launch(int grid, int size, int count, void **arguments, size_t *sizes) {
-  static std::vector<char> stacks(1024 * 65536);
   threads = size, given = arguments;
+  std::unique_ptr<char[]> stacks(new char[threads * STACK]);  // given back, unlike this library
   size_t shared_size = __stop_shared_memory - __start_shared_memory;
   watch(__start_shared_memory, shared_size);
   for (int i = 0; i < count; i++) watch(arguments[i], sizes[i]);
@@ -219,7 +221,7 @@ extern "C" const char *launch(int grid, int size, int count, void **arguments, s
     for (int t = 0; t < threads; t++) {
       pending[t].clear(), done[t] = false;
       getcontext(&contexts[t]);
-      contexts[t].uc_stack.ss_sp = &stacks[t * 65536], contexts[t].uc_stack.ss_size = 65536;
+      contexts[t].uc_stack.ss_sp = &stacks[t * STACK], contexts[t].uc_stack.ss_size = STACK;
       makecontext(&contexts[t], start, 0);
     }
     current = 0;

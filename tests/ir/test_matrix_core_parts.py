@@ -103,18 +103,15 @@ def exact(of: Arguments, layout: str) -> Arguments:
 def test_deep_products(dtype: str, device: Device, tmp_path: Path) -> None:
     if dtype not in matrix_core_dtypes(device):
         return
-    # On each device other layouts, and other tiles.
-    first = ROCM_DEVICES.index(device) + DTYPES.index(dtype)
-    for number, parts in enumerate(PARTS):
-        layout = LAYOUTS[(first + number) % len(LAYOUTS)]
-        entry = deep(dtype, layout, DEEP[(first + number) % len(DEEP)])
-        func, scheduled = in_parts(entry, device, parts, (first + number) % 5 / 5)
-        assert scheduled.tile.endswith(f", parts {parts}")
-        folder = tmp_path / f"{parts}"  # what was loaded once is not loaded again
-        folder.mkdir()
-        of = exact(arguments(func), layout)
-        error = emulated_error(scheduled, of, device, folder, late=bool(first % 2))
-        assert error <= LIMITS[dtype], (entry.name, scheduled.tile)
+    # On each device another layout, another tile, other parts.
+    number = ROCM_DEVICES.index(device) + DTYPES.index(dtype)
+    layout, parts = LAYOUTS[number % len(LAYOUTS)], PARTS[number % len(PARTS)]
+    entry = deep(dtype, layout, DEEP[number % len(DEEP)])
+    func, scheduled = in_parts(entry, device, parts, number % 5 / 5)
+    assert scheduled.tile.endswith(f", parts {parts}")
+    of = exact(arguments(func), layout)
+    error = emulated_error(scheduled, of, device, tmp_path, late=bool(number % 2))
+    assert error <= LIMITS[dtype], (entry.name, scheduled.tile)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
