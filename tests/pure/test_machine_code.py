@@ -55,6 +55,16 @@ def test_explain_has_a_line_for_each_kernel() -> None:
     ]
 
 
+def test_predictions_are_for_the_main_kernel() -> None:
+    adding = replace(TAKEN, registers=12, shared=0, accumulation=0, most_threads=64)
+    for own in ((TAKEN, adding), (adding, TAKEN)):
+        (kernel,) = with_resources((PRODUCT,), {"product": own}, MI300X)
+        assert (kernel.main, kernel.resident) == (TAKEN, 8)
+        lines = {line.split()[0]: line.split() for line in rendered(kernel)}
+        assert lines["64"][1] == "(60)"
+        assert lines["12"] == ["12", "0", "24", "0", "0", "0", "-", "product"]
+
+
 def test_explain_says_nothing_where_the_code_does_not() -> None:
     cubin = Resources(64, 0, 8192)
     (kernel,) = with_resources((PRODUCT,), {"product": (cubin,)}, find_device("nvidia/h200"))

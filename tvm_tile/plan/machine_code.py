@@ -21,17 +21,14 @@ def with_resources(
         built: name of a kernel -> what it was built to; those that are missing stay as they are.
         device: that they are for.
     """
-    return tuple(
-        replace(kernel, resources=own, resident=_resident(kernel, own, device))
-        for kernel in kernels
-        for own in [built.get(kernel.name, ())]
-    )
+    known = (replace(kernel, resources=built.get(kernel.name, ())) for kernel in kernels)
+    return tuple(replace(kernel, resident=_resident(kernel, device)) for kernel in known)
 
 
-def _resident(kernel: KernelReport, own: Sequence[Resources], device: Device) -> int:
-    """Blocks of a function's kernel on a multiprocessor; 0 where its block is not known."""
-    if not kernel.block or len(own) != 1:
+def _resident(kernel: KernelReport, device: Device) -> int:
+    """Blocks of a function's main kernel on a multiprocessor; 0 where that is not known."""
+    if kernel.main is None:
         return 0
-    registers = given_registers(device, own[0].registers)
-    shared = max(own[0].shared, kernel.shared_bytes)
+    registers = given_registers(device, kernel.main.registers)
+    shared = max(kernel.main.shared, kernel.shared_bytes)
     return fitting_blocks(device, kernel.block, registers, shared)

@@ -37,8 +37,8 @@ class KernelReport:
         registers: predicted, of a thread; ``None`` where the model does not say.
         shared_bytes: predicted, of a block.
         resources: what its machine code takes, one for each kernel that the function became.
-        resident: blocks of the first of these that a multiprocessor holds at once; 0 where that is
-            not known.
+        resident: blocks of the main one of these that a multiprocessor holds at once; 0 where that
+            is not known.
     """
 
     name: str
@@ -59,6 +59,15 @@ class KernelReport:
     shared_bytes: int = 0
     resources: tuple[Resources, ...] = ()
     resident: int = 0
+
+    @property
+    def main(self) -> Resources | None:
+        """What the kernel takes that ``block`` and the predictions are for; None if not known.
+
+        Those behind it are small, such as one that adds the parts of sums.
+        """
+        own = (r for r in self.resources if r.most_threads in (None, self.block))
+        return next(own, None) if self.block else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +195,9 @@ def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[str]:
 
 
 def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:
-    registers = "" if kernel.registers is None else f" ({kernel.registers})"
-    shared = f" ({kernel.shared_bytes})" if own.shared or kernel.shared_bytes else ""
+    is_main = own is kernel.main
+    registers = f" ({kernel.registers})" if is_main and kernel.registers is not None else ""
+    shared = f" ({kernel.shared_bytes})" if is_main and (own.shared or kernel.shared_bytes) else ""
     return (
         f"{own.registers}{registers}",
         str(own.accumulation),
@@ -195,7 +205,7 @@ def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:
         f"{own.shared}{shared}",
         str(own.spilled),
         str(own.stack),
-        str(kernel.resident or "-"),
+        str(kernel.resident or "-") if is_main else "-",
         kernel.name,
     )
 
