@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import starmap
 
 import pytest
 import tvm
+from amd_on_cpu import on_the_cpu
 from kernel_cases import CASES
 from kernels import Case, largest_errors, prim_functions
 
 from tvm_tile.build import Builder
 from tvm_tile.device import Device
-from tvm_tile.device.emulated import EMULATED
 from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.passes import schedule_module
-from tvm_tile.tile.register_use import USES, register_use
 
 LIMIT = 1e-4
 
@@ -40,27 +38,12 @@ ALL = [pair(case, ROCM_DEVICES[n % len(ROCM_DEVICES)]) for n, case in enumerate(
 CHOSEN = list(starmap(pair, chosen()))
 
 
-def on_the_cpu(device: Device) -> Device:
-    """A device's limits and rates, so its tiles, in OpenCL: no waves, no matrix units."""
-    limits = {key: value for key, value in device.target if key.startswith("max_")}
-    return replace(
-        device,
-        kernel_language="opencl",
-        target=tuple(sorted({**dict(EMULATED.target), **limits}.items())),
-        matrix_instructions=(),
-    )
-
-
 @pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 @pytest.mark.parametrize(("case", "device"), CHOSEN)
 def test_schedules_compute_what_the_cpu_does(
     case: Case, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_cpu = on_the_cpu(device)
-    # Tiles as its own compiler's use of registers has them.
-    place = (on_cpu.kernel_language, on_cpu.warp_size)
-    monkeypatch.setitem(USES, place, register_use(device))
-    errors = largest_errors(case, on_cpu)
+    errors = largest_errors(case, on_the_cpu(device, monkeypatch))
     assert [(kernel, error) for kernel, error in errors if not error <= LIMIT] == []
 
 

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amd_on_cpu import on_the_cpu
 from kernel_cases import CASES
 from kernels import launch_extents, prim_functions
 from tvm import DataType, IRModule
 
 from tvm_tile.build import Builder, Program
-from tvm_tile.device import find_device
+from tvm_tile.device import Device, find_device
+from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.passes import schedule_module
 
 EMULATED = find_device("emulated")
@@ -40,15 +42,15 @@ OCLGRIND = shutil.which("oclgrind")
 pytestmark = pytest.mark.skipif(OCLGRIND is None, reason="Oclgrind is not installed")
 
 
-def launches(name: str) -> list[tuple[Any, ...]]:
+def launches(name: str, device: Device = EMULATED) -> list[tuple[Any, ...]]:
     """Each kernel of a case: name, text, blocks, threads, bytes of its arguments."""
     (case,) = (case for case in CASES if case.name == name)
-    functions = prim_functions(case, EMULATED)
-    scheduled, _ = schedule_module(IRModule(functions), EMULATED)
+    functions = prim_functions(case, device)
+    scheduled, _ = schedule_module(IRModule(functions), device)
     found = []
     for symbol, func in functions.items():
         function = scheduled[symbol]
-        program = Builder(EMULATED).build_functions({symbol: function})[symbol]
+        program = Builder(device).build_functions({symbol: function})[symbol]
         assert isinstance(program, Program)
         (kernel,) = program.kernels
         extents = launch_extents(function)
@@ -81,8 +83,11 @@ def races(kernels: list[tuple[Any, ...]], folder: Path) -> int:
     return (done.stdout + done.stderr).count("data race")
 
 
-def test_no_rule_has_races(tmp_path: Path) -> None:
-    assert races([launch for name in BY_RULE.values() for launch in launches(name)], tmp_path) == 0
+@pytest.mark.parametrize("device", [EMULATED, *ROCM_DEVICES], ids=lambda device: device.name)
+def test_no_rule_has_races(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = device if device is EMULATED else on_the_cpu(device, monkeypatch)
+    found = [launch for name in BY_RULE.values() for launch in launches(name, own)]
+    assert races(found, tmp_path) == 0
 
 
 def test_without_barriers_there_are_races(tmp_path: Path) -> None:
