@@ -42,7 +42,6 @@ from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, unroll_par
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
-from tvm_tile.tile.register_use import register_use
 
 _LOOPS_OF_A_SHARE = 4  # of blocks, results, turns, threads
 _LOADS_IN_FLIGHT = 4  # of a thread
@@ -79,7 +78,7 @@ def _written(sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile) 
         return None
     return Scheduled(
         func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds,
-        registers=max(register_use(device).least, tile.registers),
+        registers=tile.registers_on(device),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.walk import vector_of_sum
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
@@ -61,12 +62,12 @@ class ReduceTile:
         sums = self.outputs_per_block // (self.outputs_per_thread * self.laps)
         return sums * self.threads_per_output
 
-    @property
-    def registers(self) -> int:
+    def registers_on(self, device: Device) -> int:
         """Of a thread, predicted: its sums or its vector, and as much of what it reads next."""
+        own = 2 * min(self.vector, VECTOR_BYTES // 4)
         if self.form == "window":
-            return _REGISTERS_BESIDES + _OF_A_SUM * self.outputs_per_thread
-        return _REGISTERS_BESIDES + 2 * min(self.vector, VECTOR_BYTES // 4)
+            own = _OF_A_SUM * self.outputs_per_thread
+        return max(register_use(device).least, _REGISTERS_BESIDES + own)
 
     def describe(self) -> str:
         """One line for people."""
