@@ -21,6 +21,11 @@ class _Block:
     successors: list[str] = field(default_factory=list)
 
 
+def metadata(assembly: str) -> dict[str, int]:
+    """Numbers that it says of its kernel: registers, bytes, threads."""
+    return {name: int(n) for name, n in re.findall(r"\.(\w+): +(\d+)$", assembly, re.MULTILINE)}
+
+
 def unfinished_stores(assembly: str) -> list[str]:
     """Barriers that some path reaches without a wait behind a store to shared memory.
 

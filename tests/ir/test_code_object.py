@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import tvm
+from hip_assembly import metadata
 from kernels import prim_functions
 from wgmma_cases import product_case
 
@@ -36,11 +35,11 @@ def test_resources_are_those_of_the_assembly(device: Device) -> None:
     built = Builder(device).build_functions({"product": scheduled[report.name]})["product"]
     kernel = built.kernels[0]
     assembly = assembly_of(kernel.source, str(dict(device.target)["mcpu"]))
-    said = dict(re.findall(r"\.(\w+): +(\d+)$", assembly, re.MULTILINE))
+    said = metadata(assembly)
     found = resources_of(kernel.binary)
     assert found.shared > 0
     assert {name: getattr(found, name) for name in NAMES} == {
-        name: int(said.get(key, 0)) for name, key in NAMES.items()
+        name: said.get(key, 0) for name, key in NAMES.items()
     }
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from emulated import all_built, arguments, emulated_error
+from hip_assembly import metadata
 from kernels import Case, prim_functions, rules_of
-from matrix_core_cases import MATRIX_CORE_CASES, PRODUCTS, integers
+from matrix_core_cases import MATRIX_CORE_CASES, PRODUCTS, device_for, product_of
 from warp_emulator import COMPILER
 from wgmma_cases import product_case
 
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.device import Device, find_device
-from tvm_tile.device.rocm import MI250X, MI300X, ROCM_DEVICES, RX7900XTX, RX9070XT
+from tvm_tile.device.rocm import MI300X, ROCM_DEVICES, RX9070XT
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.matrix_cores import schedule_matrix_cores
@@ -78,9 +79,7 @@ def test_other_devices_and_dtypes() -> None:
 
 
 def large(dtype: str) -> Case:
-    if dtype == "int8":
-        return integers("NT", 1024, 1024, 1024)
-    return product_case("NT", 1024, 1024, 1024, dtype=dtype)
+    return product_of(dtype, "NT", 1024, 1024, 1024)
 
 
 @pytest.mark.parametrize("device", ROCM_DEVICES, **BY_ID)
@@ -91,7 +90,7 @@ def test_machine_code(dtype: str, device: Device) -> None:
     choice = choices(large(dtype), device)[0]()
     kernel, *_ = all_built(choice, device)
     assembly = assembly_of(kernel.source, dict(device.target)["mcpu"])
-    facts = {name: int(value) for name, value in re.findall(r"\.(\w+): +(\d+)$", assembly, re.M)}
+    facts = metadata(assembly)
     assert (facts["vgpr_spill_count"], facts["private_segment_fixed_size"]) == (0, 0)
     assert facts["group_segment_fixed_size"] == choice.shared_bytes
     assert facts["wavefront_size"] == device.warp_size
@@ -163,8 +162,6 @@ def test_products_compute_what_the_cpu_does(dtype: str, device: Device, tmp_path
 @pytest.mark.parametrize("name", EMULATED)
 def test_what_follows_and_convolutions(name: str, tmp_path: Path) -> None:
     entry = MATRIX_CORE_CASES[name]
-    dtype = entry.inputs[0].dtype
-    devices = (MI300X, MI250X) if dtype == "float32" else (MI300X, RX7900XTX, RX9070XT)
     number = EMULATED.index(name)
-    device = devices[number % len(devices)]
-    assert error(entry, device, tmp_path, number % 4 / 4) <= 2 * LIMITS[dtype]
+    found = error(entry, device_for(entry, number), tmp_path, number % 4 / 4)
+    assert found <= 2 * LIMITS[entry.inputs[0].dtype]

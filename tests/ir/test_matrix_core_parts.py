@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated import Arguments, all_built, arguments, emulated_error, launches, workspaces
+from hip_assembly import metadata
 from kernels import Case, prim_functions
-from matrix_core_cases import MATRIX_CORE_CASES, integers
+from matrix_core_cases import MATRIX_CORE_CASES, device_for, product_of
 from scheduled import relax_module
 from warp_emulator import COMPILER
-from wgmma_cases import LAYOUTS, product, product_case
+from wgmma_cases import LAYOUTS, product
 
 import tvm_tile
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.device import Device
-from tvm_tile.device.rocm import MI250X, MI300X, ROCM_DEVICES, RX7900XTX, RX9070XT
+from tvm_tile.device.rocm import MI300X, ROCM_DEVICES
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.matrix_cores.kernel import write_kernel
@@ -87,12 +88,6 @@ def chunks_of(product: Product, tile: MatrixTile) -> int:
     return int(np.prod(chunk_counts(product, tile.depth)))
 
 
-def deep(dtype: str, layout: str, extents: tuple[int, int, int]) -> Case:
-    if dtype == "int8":
-        return integers(layout, *extents)
-    return product_case(layout, *extents, dtype=dtype)
-
-
 def exact(of: Arguments, layout: str) -> Arguments:
     """With what float64, or int64, makes of a product's operands."""
     (output,) = of.outputs
@@ -110,7 +105,7 @@ def test_deep_products(dtype: str, device: Device, tmp_path: Path) -> None:
     # On each device another layout, another tile, other parts.
     number = ROCM_DEVICES.index(device) + DTYPES.index(dtype)
     layout, parts = LAYOUTS[number % len(LAYOUTS)], PARTS[number % len(PARTS)]
-    entry = deep(dtype, layout, DEEP[number % len(DEEP)])
+    entry = product_of(dtype, layout, *DEEP[number % len(DEEP)])
     func, scheduled = in_parts(entry, device, parts, number % 5 / 5)
     assert scheduled.tile.endswith(f", parts {parts}")
     of = exact(arguments(func), layout)
@@ -123,16 +118,15 @@ def test_deep_products(dtype: str, device: Device, tmp_path: Path) -> None:
 def test_what_follows_and_convolutions(name: str, tmp_path: Path) -> None:
     entry = MATRIX_CORE_CASES[name]
     dtype = entry.inputs[0].dtype
-    devices = (MI300X, MI250X) if dtype == "float32" else (MI300X, RX7900XTX, RX9070XT)
     number = FOLLOWED.index(name)
-    device = devices[number % len(devices)]
+    device = device_for(entry, number)
     func, scheduled = in_parts(entry, device, PARTS[number % 3], number % 4 / 4)
     error = emulated_error(scheduled, arguments(func), device, tmp_path, late=bool(number % 2))
     assert error <= 2 * LIMITS[dtype], scheduled.tile
 
 
 def test_all_that_the_parts_leave_is_between_the_kernels() -> None:
-    _, scheduled = in_parts(deep("float16", "NN", DEEP[1]), MI300X, 3, 0)
+    _, scheduled = in_parts(product_of("float16", "NN", *DEEP[1]), MI300X, 3, 0)
     ((name, memory),) = workspaces(scheduled).items()
     # Lines of 41 columns, up to a multiple of four.
     assert (name, memory.shape, memory.dtype) == ("partial", (3, 37, 44), np.float32)
@@ -156,12 +150,12 @@ def test_a_model_plans_memory_for_them() -> None:
 def test_machine_code(dtype: str, device: Device) -> None:
     if dtype not in matrix_core_dtypes(device):
         return
-    _, scheduled = in_parts(deep(dtype, "NT", (128, 768, 3072)), device, 16, 0)
+    _, scheduled = in_parts(product_of(dtype, "NT", 128, 768, 3072), device, 16, 0)
     chip = dict(device.target)["mcpu"]
     main, added = (assembly_of(k.source, chip) for k in all_built(scheduled, device))
     taken = ((main, scheduled.block, scheduled.shared_bytes), (added, 64, 0))
     for assembly, threads, shared in taken:
-        facts = {n: int(value) for n, value in re.findall(r"\.(\w+): +(\d+)$", assembly, re.M)}
+        facts = metadata(assembly)
         assert (facts["vgpr_spill_count"], facts["private_segment_fixed_size"]) == (0, 0)
         assert facts["max_flat_workgroup_size"] == threads
         assert facts["group_segment_fixed_size"] == shared

@@ -13,9 +13,8 @@ import pytest
 from emulated import arguments, built, emulated_error, kernels_error
 from gates_cases import lstm
 from kernels import Case, prim_functions
-from matrix_core_cases import integers
+from matrix_core_cases import product_of
 from warp_emulator import COMPILER, Race
-from wgmma_cases import product_case
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.rocm import MI250X, MI300X, MI355X, RX7900XTX, RX9070XT
@@ -46,10 +45,7 @@ def by_name(device: Device) -> str:
 def product(dtype: str, lines: int = 3) -> Case:
     """As deep as so many of the longest chunks: the third comes to lie where the first did."""
     size = {"float32": 4, "int8": 1}.get(dtype, 2)
-    extents = (40, 72, lines * LINE // size - 2)
-    return (
-        integers("NN", *extents) if dtype == "int8" else product_case("NN", *extents, dtype=dtype)
-    )
+    return product_of(dtype, "NN", 40, 72, lines * LINE // size - 2)
 
 
 def function_and_choices(rule: Any, entry: Case, device: Device) -> tuple[Any, Sequence[Any]]:
