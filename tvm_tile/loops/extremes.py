@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax, te, tirx, topi
+from tvm import relax, te, tirx
 
 from tvm_tile.loops.keys import key_bits, winning_key
 
