@@ -7,7 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
+from tvm_tile.loops.gather import gather_elements, gather_nd, index_tensor, take
 from tvm_tile.loops.scans import products, sums
+from tvm_tile.loops.scatter import index_put, scatter_elements, scatter_nd
 
 Legalization = Callable[[Any, Any], Any]
 """``(relax.BlockBuilder, relax.Call) -> relax.Expr``: what a call of an operator becomes."""
@@ -18,6 +20,13 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.argmin": argument_of_smallest,
         "relax.cumprod": products,
         "relax.cumsum": sums,
+        "relax.gather_elements": gather_elements,
+        "relax.gather_nd": gather_nd,
+        "relax.index_put": index_put,
+        "relax.index_tensor": index_tensor,
+        "relax.scatter_elements": scatter_elements,
+        "relax.scatter_nd": scatter_nd,
+        "relax.take": take,
     }
 )
 """Name of a Relax operator -> its legalization, for ``LegalizeOps``; TVM has the others'."""
