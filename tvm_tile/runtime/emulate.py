@@ -20,7 +20,9 @@ def attach_emulated(kernel: Kernel) -> EmulatedKernel:
 
     Raises:
         BuildError: PoCL rejects it, or another live model has a different kernel of that name.
+        DeviceError: the process was forked from one in which PoCL was used.
     """
+    opencl_context()
     return attach(kernel, EmulatedKernel)
 
 
@@ -51,8 +53,10 @@ class EmulatedKernel:
 
         count = len(self._setters)
         extents = dict(zip(self._launch_params, map(int, arguments[count:]), strict=True))
-        local = tuple(max(1, extents.get(axis, 1)) for axis in BLOCK)
-        blocks = (max(1, extents.get(axis, 1)) for axis in GRID)
+        if not all(extents.values()):
+            return  # no block, or none with a thread: of tensors without elements
+        local = tuple(extents.get(axis, 1) for axis in BLOCK)
+        blocks = (extents.get(axis, 1) for axis in GRID)
         total = tuple(block * threads for block, threads in zip(blocks, local, strict=True))
         with self._lock:
             for index, setter in enumerate(self._setters):
