@@ -106,6 +106,11 @@ class CompiledModel:
             with loaded.guard():
                 return loaded.time(_on_device(kinds, values, loaded), repeats)
 
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the CPU runs its kernels: right numbers, and times that mean nothing."""
+        return self.program.language == "opencl"
+
     def explain(self) -> str:
         """Kernels, tiles, predicted time and traffic, and what fell back and why."""
         return self.report.render()
