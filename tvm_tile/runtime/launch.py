@@ -138,7 +138,8 @@ def _shared_host(program: Program, hip: HipDevice | None) -> tuple[Any, tuple[ob
     except BuildError:
         # Perhaps only code that no model uses any more keeps another kernel of the same name.
         _kept_host.cache_clear()
-        return _kept_host(*parts)
+    # Not within the except clause: the error holds that kernel, too.
+    return _kept_host(*parts)
 
 
 @functools.lru_cache(maxsize=32)
