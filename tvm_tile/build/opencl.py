@@ -8,6 +8,7 @@ import re
 import threading
 from typing import Any
 
+from tvm_tile.build.opencl_cache import bounded_caches
 from tvm_tile.errors import BuildError, CompilerNotFoundError, DeviceError
 
 _LOCK = threading.Lock()
@@ -36,6 +37,11 @@ def opencl_context() -> Any:
 @functools.cache
 def _make_context() -> tuple[Any, int]:
     """The context, and the process that it was made in."""
+    with bounded_caches(os.environ):
+        return _start(), os.getpid()
+
+
+def _start() -> Any:
     requirement = "pyopencl and PoCL, which run kernels on the CPU (the packages of emulate)"
     remedy = 'pip install "tvm_tile[emulate]"'
     try:
@@ -48,7 +54,7 @@ def _make_context() -> tuple[Any, int]:
         raise CompilerNotFoundError(requirement, str(error), remedy) from error
     for platform in platforms:
         if platform.name == "Portable Computing Language":
-            return pyopencl.Context(platform.get_devices()[:1]), os.getpid()
+            return pyopencl.Context(platform.get_devices()[:1])
     found = ", ".join(platform.name for platform in platforms) or "no OpenCL platform"
     raise CompilerNotFoundError(requirement, found, remedy)
 
