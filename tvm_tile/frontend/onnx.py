@@ -26,7 +26,13 @@ from tvm_tile.frontend.onnx_model import (
     unwrap_optionals,
     validate_model,
 )
-from tvm_tile.frontend.onnx_operators import ADDED_OPERATORS, convert_operator, is_misread
+from tvm_tile.frontend.onnx_node import Node
+from tvm_tile.frontend.onnx_operators import (
+    ADDED_OPERATORS,
+    DOMAINS,
+    convert_operator,
+    is_misread,
+)
 from tvm_tile.frontend.onnx_rewrite import (
     STANDARD_DOMAINS,
     expand_functions,
@@ -132,7 +138,8 @@ def _simplify(
 def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
     missing: dict[str, list[str]] = {}
     for node in walk_nodes(model.graph):
-        if node.domain not in _DOMAINS or node.op_type not in known:
+        domains = {DOMAINS[node.op_type]} if node.op_type in DOMAINS else _DOMAINS
+        if node.domain not in domains or node.op_type not in known:
             operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             missing.setdefault(operator, []).append(node.name or node.output[0])
     if missing:
@@ -203,11 +210,17 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         self.last_operator = op_name
+        results = int(attrs["tvm_custom"]["num_outputs"])
+        node = Node(op_name, self.bb, inputs, attrs, results, opset)
+
+        def stock(changed: Node) -> relax.Expr:
+            settled = dict(changed.attrs)
+            return super(_Importer, self)._convert_operator(
+                op_name, onnx_frontend.onnx_input(changed.inputs), settled, opset
+            )
+
         try:
-            ours = convert_operator(op_name, self.bb, inputs, attrs)
-            if ours is not None:
-                return self.bb.normalize(ours)
-            return super()._convert_operator(op_name, inputs, attrs, opset)
+            return self.bb.normalize(convert_operator(node, stock))
         except Exception as error:  # converters raise whatever comes up
             node = attrs.get("tvm_custom", {}).get("name", "")
             raise _Rejected(op_name, node, error) from error
