@@ -161,6 +161,8 @@ def resize(d: Draw) -> Form:
         )
     sizes = d.ints(1, 12, spatial)
     if d.maybe(0.25):
+        if axes is not None:  # the reference evaluator takes no negative ones here
+            attrs["axes"] = [axis % x.ndim for axis in axes]
         attrs["keep_aspect_ratio_policy"] = d.choose("not_larger", "not_smaller")
     outer_sizes = [] if axes is not None else list(x.shape[:2])
     return form("Resize", x, roi, None, np.array([*outer_sizes, *sizes]), constants=(1, 3), **attrs)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,9 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import UnsupportedOperatorError
-from tvm_tile.frontend.imported import Imported, describe, has_static_results, result_types
-from tvm_tile.frontend.onnx_fold import fold_with_onnxslim, fold_with_reference
+from tvm_tile.frontend.imported import Imported, describe, result_types
+from tvm_tile.frontend.onnx_fold import fold
+from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
 from tvm_tile.frontend.onnx_model import (
     bind_constants,
     fix_sizes,
@@ -71,7 +69,7 @@ def import_onnx(
         ModelFileError: the file is missing or not a valid ONNX model.
         DynamicShapeError: an input's extent is neither in the model nor in ``inputs``.
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
-        ModelError: ``inputs`` or ``constants`` contradict the model.
+        ModelError: ``inputs`` or ``constants`` contradict the model, or it is too large.
     """
     if isinstance(model, onnx.ModelProto):
         name = model.graph.name or "model"
@@ -82,6 +80,7 @@ def import_onnx(
     else:
         name = Path(model).stem
         model = read_model(Path(model))
+    require_few_nodes(model)
     unwrap_optionals(model.graph)
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
@@ -101,34 +100,20 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
         known -= {"Attention"}  # TVM's converter of this name is for another domain's operator
     known -= {node.op_type for node in walk_nodes(model.graph) if is_misread(node)}
     while True:
-        expanded = expand_functions(model, known)
-        rejected: _Rejected | None = None
-        dynamic: tuple[Any, onnx.ModelProto] | None = None
-        for fold in (fold_with_onnxslim, fold_with_reference):
-            simple = _simplify(expanded, fold)
-            _require_supported(simple, known)
-            try:
-                mod = _to_relax(simple)
-            except _Rejected as error:
-                rejected = error
-                continue
-            if has_static_results(mod):
-                return mod, simple
-            # Perhaps this fold left a computation of shapes in, as it does around bfloat16.
-            dynamic = dynamic or (mod, simple)
-        if dynamic is not None:
-            return dynamic
-        assert rejected is not None
-        # Some converters refuse forms (types, attributes) that ONNX's own definition of the
-        # operator through simpler ones covers.
-        if not has_definition(rejected.op_type, "", opset_version(model)):
-            raise rejected.explain() from rejected
-        known -= {rejected.op_type}
+        simple = _simplify(expand_functions(model, known))
+        _require_supported(simple, known)
+        require_bounded(simple)
+        try:
+            return _to_relax(simple), simple
+        except _Rejected as rejected:
+            # Some converters refuse forms (types, attributes) that ONNX's own definition of the
+            # operator through simpler ones covers.
+            if not has_definition(rejected.op_type, "", opset_version(model)):
+                raise rejected.explain() from rejected
+            known -= {rejected.op_type}
 
 
-def _simplify(
-    model: onnx.ModelProto, fold: Callable[[onnx.ModelProto], onnx.ModelProto]
-) -> onnx.ModelProto:
+def _simplify(model: onnx.ModelProto) -> onnx.ModelProto:
     simple = fold(model)
     while take_constant_branches(simple.graph):
         simple = fold(simple)
@@ -157,22 +142,20 @@ def _to_relax(model: onnx.ModelProto) -> Any:
         for value in free_inputs(model.graph)
     }
     importer = _Importer(shapes, None)
-    # The importer prints each failure and warns about each input name it changes.
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            mod = importer.from_onnx(model.graph, opset_version(model))
-        except _Rejected:
-            raise
-        except Exception as error:  # whatever comes up between the operators
-            raise _Rejected(importer.last_operator, "", error) from error
+    try:
+        mod = importer.from_onnx(model.graph, opset_version(model))
+    except Exception as error:  # whatever comes up between the operators
+        raise _Rejected(importer.last_operator, "", error) from error
     if any(isinstance(ty, relax.ShapeType) for ty in result_types(mod)):
         raise _Rejected("Shape", "", TypeError("a shape as the model's output"))
     return mod
 
 
-class _Rejected(Exception):
-    """A converter raised ``error`` for a node."""
+class _Rejected(BaseException):
+    """A converter raised ``error`` for a node.
+
+    No ``Exception``, for TVM's importer prints those on the way; all are caught in this file.
+    """
 
     def __init__(self, op_type: str, node: str, error: Exception) -> None:
         super().__init__(op_type, node, error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
@@ -46,11 +48,13 @@ def convert_power(node: Node) -> Value | None:
     """Pow: ONNX lets the exponent be of another type; the result has the base's."""
     base, exponent = node.inputs
     dtypes = dtype_of(base), dtype_of(exponent)
-    if dtypes[0] == dtypes[1]:
-        return None
     if "float" in dtypes[0]:
-        return op.power(base, op.astype(exponent, dtypes[0]))
-    return op.astype(op.power(op.astype(base, dtypes[1]), exponent), dtypes[0])
+        return op.power(base, op.astype(exponent, dtypes[0])) if dtypes[0] != dtypes[1] else None
+    if "float" in dtypes[1]:
+        return op.astype(op.power(op.astype(base, dtypes[1]), exponent), dtypes[0])
+    # Of two integers: float64 holds every power below 2^53, and is rounded rightly there.
+    power = op.power(op.astype(base, "float64"), op.astype(exponent, "float64"))
+    return op.astype(op.round(power), dtypes[0])
 
 
 def convert_modulo(node: Node) -> Value | None:
@@ -69,13 +73,25 @@ def convert_modulo(node: Node) -> Value | None:
 # The largest of no numbers; TVM has the largest finite number's negative.
 _EXTREMES = {"ReduceMax": -np.inf, "ReduceMin": np.inf}
 
+# What reductions that do more than to reduce make of one element.
+_OF_ONE: dict[str, Callable[[Value], Value]] = {
+    "ReduceL1": op.abs,
+    "ReduceL2": op.abs,
+    "ReduceLogSum": op.log,
+    "ReduceLogSumExp": lambda x: x,
+    "ReduceSumSquare": lambda x: op.multiply(x, x),
+}
 
-def convert_extreme(node: Node) -> Value | None:
-    """ReduceMax or ReduceMin of no elements."""
+
+def convert_reduction(node: Node) -> Value | None:
+    """Reductions along no axes, and the largest or smallest of no elements."""
     x, axes = node.inputs[0], node.attrs.get("axes")
     if node.constant(1) is not None:
         axes = np.asarray(node.constant(1)).tolist()
-    if x.ty.shape is None or (not axes and node.attrs.get("noop_with_empty_axes", 0)):
+    if not axes and node.attrs.get("noop_with_empty_axes", 0) and node.constant(1) is not None:
+        # TVM's converters leave out the rest, too.
+        return _OF_ONE[node.op_type](x) if node.op_type in _OF_ONE else None
+    if x.ty.shape is None or node.op_type not in _EXTREMES:
         return None
     # -1: an extent that the data decide
     shape = [int(e) if isinstance(e, tirx.IntImm) else -1 for e in x.ty.shape]

@@ -45,6 +45,14 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     """
     if model.ir_version == 0 or len(model.graph.output) == 0:
         raise _corrupt(source, "it has no ONNX version or no outputs")
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and opset.version > onnx.defs.onnx_opset_version():
+            raise ModelFileError(
+                f"a model's operator set must be of version {onnx.defs.onnx_opset_version()}, the "
+                "newest that the installed onnx knows, or older",
+                f"{source}: version {opset.version}",
+                "export it to an older opset, or install a newer onnx",
+            )
     # Format 3 wants every weight listed as an input, too; many old files leave that out, and
     # from format 4 on they may.
     model.ir_version = max(model.ir_version, 4)
@@ -152,8 +160,8 @@ def fix_sizes(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> Non
         _fix_input(inputs[name], tuple(int(extent) for extent in size), named)
     for value in inputs.values():
         for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in named:
-                dim.dim_value = named[dim.dim_param]
+            if _name(dim) in named:
+                dim.dim_value = named[_name(dim)]
     _require_static(list(inputs.values()))
     if sizes:
         # Shapes derived from the old, open sizes would contradict the new ones.
@@ -178,15 +186,15 @@ def _fix_input(value: onnx.ValueInfoProto, size: tuple[int, ...], named: dict[st
             "give one extent per dimension, outermost first",
         )
     for dim, extent in zip(dims, size, strict=True):
-        expected = dim.dim_value if _fixed(dim) else named.get(dim.dim_param, extent)
+        expected = dim.dim_value if _fixed(dim) else named.get(_name(dim), extent)
         if extent < 0 or expected != extent:
             raise ModelError(
                 f"the size of input {value.name!r} must agree with the model: {_shown(value)}",
-                f"{size}" + (f", with {dim.dim_param} = {expected}" if dim.dim_param else ""),
+                f"{size}" + (f", with {_name(dim)} = {expected}" if _name(dim) else ""),
                 "give the model's own extents where it fixes them, 0 or more elsewhere",
             )
-        if dim.dim_param:
-            named[dim.dim_param] = extent
+        if _name(dim):
+            named[_name(dim)] = extent
         dim.dim_value = extent
 
 
@@ -196,10 +204,12 @@ def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:
         return
     listed = ", ".join(f"{value.name!r} {_shown(value)}" for value in open_inputs)
     example = ", ".join(f"{value.name!r}: {_example(value)}" for value in open_inputs)
+    names = dict.fromkeys(name for value in open_inputs for name in _open_names(value))
     raise DynamicShapeError(
         "every extent of every input must be known when the model is compiled",
         f"open extents in {listed}",
-        f"give the sizes: inputs={{{example}}}",
+        f"give the sizes: inputs={{{example}}}"
+        + (f", with numbers that suit the model for {', '.join(names)}" if names else ""),
     )
 
 
@@ -213,7 +223,7 @@ def _shown(value: onnx.ValueInfoProto) -> str:
     if _unranked(value):
         return "(unknown rank)"
     dims = value.type.tensor_type.shape.dim
-    return f"({', '.join(str(d.dim_value) if _fixed(d) else d.dim_param or '?' for d in dims)})"
+    return f"({', '.join(str(d.dim_value) if _fixed(d) else _name(d) or '?' for d in dims)})"
 
 
 def _fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
@@ -221,9 +231,29 @@ def _fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
-def _example(value: onnx.ValueInfoProto) -> str:
+def _name(dim: onnx.TensorShapeProto.Dimension) -> str:
+    """The name that makes equal extents one; empty where there is none."""
+    # Some exporters write "?" for every open extent: those are as many different ones.
+    return "" if dim.dim_param == "?" else str(dim.dim_param)
+
+
+def _letters(value: onnx.ValueInfoProto) -> list[str]:
+    """What to call each extent: its number, its name, or the usual letter of its place."""
     dims = value.type.tensor_type.shape.dim
-    extents = [str(dim.dim_value) if _fixed(dim) else "1" for dim in dims]
+    usual = "NCHW" if len(dims) == 4 else "ABCDEFGH"
+    return [
+        str(dim.dim_value) if _fixed(dim) else _name(dim) or usual[i : i + 1] or f"d{i}"
+        for i, dim in enumerate(dims)
+    ]
+
+
+def _open_names(value: onnx.ValueInfoProto) -> list[str]:
+    dims = value.type.tensor_type.shape.dim
+    return [x for x, dim in zip(_letters(value), dims, strict=True) if not _fixed(dim)]
+
+
+def _example(value: onnx.ValueInfoProto) -> str:
+    extents = _letters(value)
     return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})" if extents else "(1, ...)"
 
 

@@ -14,7 +14,7 @@ from tvm_tile.frontend import onnx_quantized as quantized
 from tvm_tile.frontend import onnx_training as training
 from tvm_tile.frontend import onnx_windows as windows
 from tvm_tile.frontend.onnx_detection import convert_non_max_suppression
-from tvm_tile.frontend.onnx_node import Converter, Node, Value
+from tvm_tile.frontend.onnx_node import Converter, Node, Value, shape_of
 from tvm_tile.frontend.onnx_recurrent import RECURRENT_OPERATORS, convert_recurrent
 from tvm_tile.frontend.onnx_regions import convert_roi_align
 from tvm_tile.frontend.onnx_resize import convert_resize
@@ -53,8 +53,13 @@ _CONVERTERS: dict[str, Converter] = {
     "QLinearConv": quantized.convert_quantized_conv,
     "QLinearMatMul": quantized.convert_quantized_matmul,
     "QuantizeLinear": quantized.convert_quantize,
-    "ReduceMax": elementwise.convert_extreme,
-    "ReduceMin": elementwise.convert_extreme,
+    "ReduceL1": elementwise.convert_reduction,
+    "ReduceL2": elementwise.convert_reduction,
+    "ReduceLogSum": elementwise.convert_reduction,
+    "ReduceLogSumExp": elementwise.convert_reduction,
+    "ReduceMax": elementwise.convert_reduction,
+    "ReduceMin": elementwise.convert_reduction,
+    "ReduceSumSquare": elementwise.convert_reduction,
     "Resize": convert_resize,
     "ReverseSequence": indexing.convert_reverse_sequence,
     "RoiAlign": convert_roi_align,
@@ -78,6 +83,9 @@ _BOUNDED = frozenset(
     {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter"}
 )
 
+# Before opset 13 these are along all axes from the given one on.
+_FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+
 #: TVM's converter of a node.
 Stock = Callable[[Node], Value]
 
@@ -94,6 +102,8 @@ def convert_operator(node: Node, stock: Stock) -> Value:
     """
     if node.op_type in _BOUNDED:
         indexing.require_indices_within(node)
+    if node.op_type in _FLATTENING and node.opset < 13:
+        shape_of(node.inputs[0])  # TVM's converters guess where it is unknown
     if node.op_type == "ConvTranspose":
         return stock(windows.settle_conv_transpose(node))
     if node.op_type in ("Scatter", "ScatterElements"):

@@ -19,7 +19,7 @@ def convert_batch_norm(node: Node) -> Value | None:
     axes = [i for i in range(rank) if i != 1]
     # In the statistics' type, as ONNX has it; squares of differences do not cancel.
     wide = dtype_of(mean)
-    data = node.emit(op.astype(x, wide)) if wide != dtype_of(x) else x
+    data = node.emit(op.astype(x, wide))
     current = node.emit(op.mean(data, axes))
     shifted = node.emit(op.subtract(data, along(current, 1, rank)))
     spread = node.emit(op.mean(op.multiply(shifted, shifted), axes))
@@ -33,7 +33,7 @@ def convert_batch_norm(node: Node) -> Value | None:
         kept, added = constant(momentum, wide), constant(1 - momentum, wide)
         return node.emit(op.add(op.multiply(old, kept), op.multiply(new, added)))
 
-    result = node.emit(op.astype(result, dtype_of(x)))
+    result = node.emit(op.astype(node.emit(result), dtype_of(x)))
     if node.results == 1:
         return result
     return relax.Tuple([result, running(mean, current), running(variance, spread)])
