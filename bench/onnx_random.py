@@ -23,6 +23,7 @@ from bench.isolated import Crash, run_jobs
 from bench.node_cases import run_compiled, run_imported
 from bench.onnx_forms import Form, random_form
 from tvm_tile.errors import TileError
+from tvm_tile.frontend.onnx_model import free_inputs
 
 #: right; refused by an error of ours; wrong; another exception; no reference takes the form
 STATUSES = ("right", "refused", "wrong", "failed", "no reference", "crash")
@@ -58,18 +59,19 @@ def make_judge(device: str, only: str) -> Judge:
 
 
 def _references(form: Form, model: onnx.ModelProto) -> list[Sequence[np.ndarray]]:
-    names = [value.name for value in model.graph.input]
-    feeds = dict(zip(names, form.arguments(), strict=True))
     found = []
-    for evaluate in (_onnxruntime, _reference):
+    for evaluate in (onnxruntime_outputs, _reference):
         try:
-            found.append([np.asarray(output) for output in evaluate(model, feeds)])
+            found.append([np.asarray(output) for output in evaluate(model, form.arguments())])
         except Exception:  # whatever an implementation raises for what it lacks
             continue
     return found
 
 
-def _onnxruntime(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+def onnxruntime_outputs(
+    model: onnx.ModelProto, arrays: Sequence[np.ndarray]
+) -> Sequence[np.ndarray]:
+    """What ONNX Runtime computes on one processor."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -78,11 +80,14 @@ def _onnxruntime(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> Sequen
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    outputs: Sequence[np.ndarray] = session.run(None, feeds)
+    names = [value.name for value in session.get_inputs()]
+    outputs: Sequence[np.ndarray] = session.run(None, dict(zip(names, arrays, strict=True)))
     return outputs
 
 
-def _reference(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+def _reference(model: onnx.ModelProto, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    names = [value.name for value in free_inputs(model.graph)]
+    feeds = dict(zip(names, arrays, strict=True))
     outputs: Sequence[np.ndarray] = ReferenceEvaluator(model).run(None, feeds)
     return outputs
 

@@ -21,6 +21,8 @@ from tvm_tile.frontend.onnx_model import (
     fix_sizes,
     free_inputs,
     read_model,
+    require_type,
+    require_types,
     unwrap_optionals,
     validate_model,
 )
@@ -85,12 +87,15 @@ def import_onnx(
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
     mod, model = _convert(model)
-    return describe(
+    imported = describe(
         prepare(mod),
         name,
         [value.name for value in free_inputs(model.graph)],
         [value.name for value in model.graph.output],
     )
+    for value, signature in zip(model.graph.output, imported.outputs, strict=True):
+        require_type(value, signature.dtype)
+    return imported
 
 
 def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
@@ -100,7 +105,9 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
         known -= {"Attention"}  # TVM's converter of this name is for another domain's operator
     known -= {node.op_type for node in walk_nodes(model.graph) if is_misread(node)}
     while True:
-        simple = _simplify(expand_functions(model, known))
+        expanded = expand_functions(model, known)
+        require_types(expanded)
+        simple = _simplify(expanded)
         _require_supported(simple, known)
         require_bounded(simple)
         try:

@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
+from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS, outline
 from tvm_tile.frontend.onnx_rewrite import STANDARD_DOMAINS, opset_version, walk_nodes
 
 _log = logging.getLogger(__name__)
 
 # Larger results than this stay operators: a file may describe huge weights by few bytes.
 _MAX_BYTES = 1 << 28
-# Tensors up to so many elements may be shapes, axes or sizes, which shape inference reads.
-_SHAPE_ELEMENTS = 1024
 _RANDOM = frozenset(
     {
         *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
@@ -54,33 +53,12 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
-    """Element types and shapes of the main graph's tensors, as far as ONNX infers them.
-
-    Large weights are left out of what is inferred on: a model of many gigabytes cannot be
-    serialized.
-    """
-    outline = onnx.ModelProto()
-    outline.ir_version = model.ir_version
-    outline.opset_import.extend(model.opset_import)
-    graph = outline.graph
-    graph.name = "outline"
-    graph.input.extend(model.graph.input)
-    # Not the shapes that the model lists for the others: those may be wrong, or of other sizes.
-    graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.output)
-    graph.node.extend(model.graph.node)
-    listed = {value.name for value in graph.input}
-    for tensor in model.graph.initializer:
-        if math.prod(tensor.dims) <= _SHAPE_ELEMENTS:
-            graph.initializer.append(tensor)
-        elif tensor.name not in listed:
-            graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
+    """Element types and shapes of the main graph's tensors, as far as ONNX infers them."""
     try:
-        found = onnx.shape_inference.infer_shapes(outline, data_prop=True).graph
+        found = onnx.shape_inference.infer_shapes(outline(model), data_prop=True).graph
     except Exception as error:  # a node that contradicts itself is found at its conversion
         _log.info("no shapes inferred: %s", error)
-        found = graph
+        found = model.graph
     return {
         value.name: value.type.tensor_type
         for value in (*found.input, *found.value_info, *found.output)
@@ -190,13 +168,13 @@ def _result_bytes(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: 
                     name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
                 )
                 for name, array in feeds.items()
-                if array.size > _SHAPE_ELEMENTS
+                if array.size > SHAPE_ELEMENTS
             ],
             [onnx.ValueInfoProto(name=name) for name in node.output if name],
             [
                 onnx.numpy_helper.from_array(array, name)
                 for name, array in feeds.items()
-                if array.size <= _SHAPE_ELEMENTS
+                if array.size <= SHAPE_ELEMENTS
             ],
         ),
         opset_imports=[onnx.helper.make_opsetid("", opset)],
