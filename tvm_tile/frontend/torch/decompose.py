@@ -16,8 +16,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
+
+from tvm_tile.frontend.torch.converters import CONVERTERS
+from tvm_tile.frontend.torch.stock import Stock
 
 Table = dict[Any, Any]
 
@@ -50,16 +54,16 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 
 
 def decompositions() -> Table:
-    """What PyTorch breaks down before the import.
+    """What is broken down before the import: whatever has no converter, as far as PyTorch can.
 
-    Its own table turns every product into flattened rank-2 or rank-3 ones between reshapes, and
-    guards every attention against rows in which all is masked.
+    PyTorch's own table for attention guards it against rows in which all is masked, even where
+    there is no mask.
     """
-    table = torch.export.default_decompositions()
-    for kept in (torch.ops.aten.linear.default, torch.ops.aten.matmul.default):
-        table.pop(kept)
+    more = {op: how for op, how in decomposition_table.items() if not Stock.knows(op)}
+    known = {**more, **torch.export.default_decompositions()}
+    table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
     table[torch.ops.aten.scaled_dot_product_attention.default] = _attention
-    return dict(table)
+    return table
 
 
 def _attention(
@@ -141,6 +145,8 @@ def _breaks_down(node: fx.Node, table: Table) -> bool:
     """Whether PyTorch makes other operators of this one, as far as can be seen from outside."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
+    if node.target in CONVERTERS:
+        return False
     return node.target in table or node.target._can_decompose()
 
 
@@ -169,7 +175,8 @@ def _tensors(node: fx.Node) -> tuple[fx.Node, ...]:
 
 def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | None:
     """What each of some operators becomes, in a program that has nothing but them; None where
-    PyTorch gives that program more inputs than their tensors, which are constants."""
+    PyTorch gives that program more inputs than their tensors, which are constants, or more
+    outputs."""
     graph = fx.Graph()
     tensors = [tensor for node in nodes for tensor in _tensors(node)]
     inputs = [graph.placeholder(f"x{i}") for i in range(len(tensors))]
@@ -188,8 +195,9 @@ def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | N
     with mode:  # new ones: of one tensor that two operators take, PyTorch would make one input
         example = tuple(_like(tensor.meta["val"]) for tensor in tensors)
     program = torch.export.export(fx.GraphModule({}, graph), example).run_decompositions(table)
-    if len(program.graph_signature.input_specs) != len(inputs):
-        return None
+    signature = program.graph_signature
+    if len(signature.input_specs) != len(inputs) or len(signature.output_specs) != len(ends):
+        return None  # operators that write into their operands give more outputs
     starts = iter(program.graph.find_nodes(op="placeholder"))
     outputs = iter(program.graph.output_node().args[0])
     parts = []
