@@ -97,15 +97,30 @@ def wanted(node: fx.Node) -> frozenset[int]:
     return frozenset(user.args[1] for user in node.users)
 
 
+def examples(node: fx.Node) -> dict[str, torch.Tensor]:
+    """Tensors without data, like the tensors among a node's arguments."""
+    if not isinstance(node.target, OpOverload):
+        return {}
+    given = _given(node)
+    return {
+        name: given[argument.name].meta["val"]
+        for name, argument in parameters(node.target).items()
+        if isinstance(given.get(argument.name), fx.Node)
+    }
+
+
 def _arguments(node: fx.Node, value: Callable[[Any], Any]) -> dict[str, Any]:
-    assert isinstance(node.target, OpOverload)
-    given = dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False))
-    given.update(node.kwargs)
-    taken = {}
-    for name, argument in parameters(node.target).items():
-        found = given.get(argument.name, argument.default_value)
-        taken[name] = value(found)
-    return taken
+    given = _given(node)
+    return {
+        name: value(given.get(argument.name, argument.default_value))
+        for name, argument in parameters(node.target).items()
+    }
+
+
+def _given(node: fx.Node) -> dict[str, Any]:
+    """The arguments that a node gives, by the schema's names."""
+    names = (argument.name for argument in node.target._schema.arguments)
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _checked(value: relax.Expr, expected: torch.Tensor) -> relax.Expr:
@@ -135,5 +150,5 @@ def overloads(converter: Converter, *operators: OpOverload) -> dict[OpOverload, 
 
 __all__: Sequence[str] = (
     *("Converter", "Converters", "PLACEMENT", "Values"),
-    *("convert", "joined", "overloads", "parameters", "results", "wanted"),
+    *("convert", "examples", "joined", "overloads", "parameters", "results", "wanted"),
 )

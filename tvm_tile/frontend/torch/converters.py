@@ -6,11 +6,21 @@ PyTorch can: see :mod:`tvm_tile.frontend.torch.decompose`.
 
 from __future__ import annotations
 
-from tvm_tile.frontend.torch import elementwise, products, views
+from tvm_tile.frontend.torch import (
+    creation,
+    elementwise,
+    functions,
+    products,
+    reductions,
+    views,
+)
 from tvm_tile.frontend.torch.convert import Converters, joined
 
 CONVERTERS: Converters = joined(
     elementwise.CONVERTERS,
-    products.CONVERTERS,
+    functions.CONVERTERS,
+    reductions.CONVERTERS,
     views.CONVERTERS,
+    creation.CONVERTERS,
+    products.CONVERTERS,
 )

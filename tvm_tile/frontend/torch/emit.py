@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,12 +62,14 @@ class Emit:
         builder: inside the function and the dataflow block that are being written.
         results: tensors without data: PyTorch's own shapes and types of the node's results.
         wanted: positions of the results that someone uses; ``None`` may stand for the others.
+        examples: argument's name -> a tensor without data like the argument.
         made: operators that :meth:`once` has written, in the whole program.
     """
 
     builder: relax.BlockBuilder
     results: tuple[torch.Tensor, ...]
     wanted: frozenset[int]
+    examples: Mapping[str, torch.Tensor]
     made: dict[tuple[Any, relax.Expr], relax.Var]
 
     def __call__(self, value: relax.Expr) -> relax.Expr:
@@ -106,9 +108,21 @@ class Emit:
 
     def cast(self, value: relax.Expr, dtype: torch.dtype) -> relax.Expr:
         """The value in another element type; the value itself where it has that type."""
-        if dtype_of(value) == dtype:
+        found = dtype_of(value)
+        if found == dtype:
             return value
+        if dtype == torch.bool:  # TVM would cut 0.5 off to 0
+            return self(relax.op.not_equal(value, constant(0, found)))
         return self(relax.op.astype(value, dtype_name(dtype)))
+
+    def wide(self, value: relax.Expr) -> relax.Expr:
+        """The value in the element type in which formulas of several steps are computed."""
+        is_half = dtype_of(value) in (torch.float16, torch.bfloat16)
+        return self.cast(value, torch.float32) if is_half else value
+
+    def full(self, value: float | bool) -> relax.Expr:
+        """The (first) result, all of whose elements are equal."""
+        return self(relax.op.full(self.shape, constant(value, self.dtype)))
 
     def promoted(
         self,

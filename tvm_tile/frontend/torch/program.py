@@ -17,7 +17,7 @@ from torch.fx.node import map_aggregate
 from tvm import relax
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
-from tvm_tile.frontend.torch.convert import Converter, Values, convert, results, wanted
+from tvm_tile.frontend.torch.convert import Converter, Values, convert, examples, results, wanted
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.stock import Stock
@@ -116,7 +116,7 @@ class _Writer:
         try:
             converter = self._converter(node)
             if all(other in self.values for other in needed):
-                emit = Emit(self.builder, results(node), wanted(node), self.made)
+                emit = Emit(self.builder, results(node), wanted(node), examples(node), self.made)
                 self.values[node] = convert(converter, node, self._value, emit)
         except Refusal as refusal:
             self.refused.setdefault(f"{_operator(node)}: {refusal}", []).append(node)
