@@ -45,13 +45,16 @@ def run(arguments: argparse.Namespace, commit: str) -> int:
     finally:
         judge.stop()
     tallies, findings = read(arguments.results)
-    tally = Tally(arguments.device, "torch", commit)
-    for _, verdict, seconds in log.verdicts():
-        tally = tally.with_verdict(verdict, seconds)
-    tallies[tally.key] = tally
+    fresh: dict[str, Tally] = {}
+    for seed, verdict, seconds in log.verdicts():
+        door = _settings(seed, arguments).door
+        tally = fresh.get(door) or Tally(arguments.device, door, commit)
+        fresh[door] = tally.with_verdict(verdict, seconds)
+    tallies |= {tally.key: tally for tally in fresh.values()}
     write(arguments.results, tallies.values(), findings.values())
-    print(f"{sum(tally.counts.values())} graphs: {dict(tally.counts)}, {len(findings)} findings")
-    return any(tally.counts.get(status, 0) for status in _FAILED)
+    for tally in fresh.values():
+        print(f"{tally.door}: {sum(tally.counts.values())} graphs: {tally.counts}")
+    return any(tally.counts.get(status, 0) for tally in fresh.values() for status in _FAILED)
 
 
 @dataclass(frozen=True, slots=True)

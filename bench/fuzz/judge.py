@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch._export import utils as export_utils
 
-from bench.fuzz import torch_door
+from bench.fuzz import onnx_door, torch_door
 from bench.fuzz.compare import difference
 from bench.fuzz.generate import generate
 from bench.fuzz.graph import Graph
@@ -33,6 +33,7 @@ class Settings:
         device: as in ``tvm_tile.compile``; the switches after it are those of ``Options``.
         run: whether it is run, not only compiled.
         special: whether inputs with NaN and infinities are tried, too.
+        door: ``"torch"`` for an exported program, ``"onnx"`` for an ONNX model.
     """
 
     device: str
@@ -42,6 +43,7 @@ class Settings:
     topk: int = 1
     run: bool = True
     special: bool = False
+    door: str = "torch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ def settings_of(seed: int, device: str, *, run: bool) -> Settings:
         topk=3 if gpu and run and rng.random() < 0.1 else 1,
         run=run,
         special=run and rng.random() < 0.25,
+        door=rng.choice(("torch", "onnx")),
     )
 
 
@@ -114,7 +117,8 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
 
     try:
         drawn = torch_door.draw(graph, 1)
-        program = torch_door.exported(graph, drawn)
+        exported = onnx_door.exported if settings.door == "onnx" else torch_door.exported
+        program = exported(graph, drawn)
     except Exception as error:
         return Verdict("invalid", f"{type(error).__name__}: {_first_line(error)}")
     try:
@@ -134,6 +138,8 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
     if not wrong:
         return Verdict("right")
     rules = " ".join(sorted({f"{k.rule}" for k in model.report.kernels}))
+    if settings.door == "onnx" and _is_exporters(graph, program, wrong):
+        return Verdict("invalid", "the exporter's ONNX model is not the module")
     if wrong.startswith("special"):
         return Verdict("wrong", f"special values: rules {rules}", wrong)
     return Verdict("wrong", f"{_culprit(graph, program)}: rules {rules}", wrong)
@@ -175,7 +181,7 @@ def _wrong(graph: Graph, model: Any, *, special: bool) -> str:
 
 
 def _call(graph: Graph, model: Any, tensors: torch_door.Tensors) -> list[torch.Tensor]:
-    outputs = model(*torch_door.inputs_of(graph, tensors)) if graph.inputs else model()
+    outputs = model(*(tensors[signature.name] for signature in model.inputs))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     return [
         output if isinstance(output, torch.Tensor) else torch.as_tensor(output)
@@ -256,6 +262,14 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
+def _is_exporters(graph: Graph, model: Any, wrong: str) -> bool:
+    """Whether ONNX Runtime, too, finds other numbers than PyTorch."""
+    drawn = torch_door.draw(graph, 3)
+    if wrong.startswith("special"):
+        drawn = _with_specials(graph, torch_door.draw(graph, 2))
+    return bool(against_references(graph, drawn, onnx_door.run(model, drawn)))
+
+
 def _culprit(graph: Graph, program: Any) -> str:
     """Whether TVM's CPU build of the imported model is wrong, too: then its import is."""
     import tvm
@@ -264,11 +278,11 @@ def _culprit(graph: Graph, program: Any) -> str:
     from tvm_tile.frontend import import_model
 
     try:
-        machine = relax.VirtualMachine(tvm.compile(import_model(program).mod, "llvm"), tvm.cpu())
+        imported = import_model(program)
+        machine = relax.VirtualMachine(tvm.compile(imported.mod, "llvm"), tvm.cpu())
         drawn = torch_door.draw(graph, 3)
-        tensors = [
-            tvm.runtime.tensor(t.contiguous().numpy()) for t in torch_door.inputs_of(graph, drawn)
-        ]
+        given = [drawn[signature.name].contiguous().numpy() for signature in imported.inputs]
+        tensors = [tvm.runtime.tensor(array) for array in given]
         outputs = machine["main"](*tensors)
         fields = [outputs] if hasattr(outputs, "shape") else list(outputs)
         wrong = against_references(graph, drawn, [torch.as_tensor(f.numpy()) for f in fields])

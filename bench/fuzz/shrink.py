@@ -52,7 +52,9 @@ def shrink(
 
 
 def _simpler_settings(settings: Settings) -> Iterator[Settings]:
-    default = Settings(settings.device, run=settings.run, special=settings.special)
+    default = Settings(
+        settings.device, run=settings.run, special=settings.special, door=settings.door
+    )
     if settings != default:
         yield default
         for name in ("weld", "coschedule", "tf32", "topk"):
