@@ -129,7 +129,7 @@ def _plan(arguments: argparse.Namespace, command: str) -> Plan | None:
         systems=tuple((name, _label(name)) for name in names),
         device=arguments.device,
         results=arguments.results,
-        commit=arguments.commit or _commit(),
+        commit=arguments.commit or commit(),
         command=_command(arguments, command),
         jobs=arguments.jobs or max(1, len(os.sched_getaffinity(0)) - 2),
         limit_s=arguments.limit_s,
@@ -186,7 +186,7 @@ def _code(arguments: argparse.Namespace) -> int:
         print("no workload of the suite is left by these filters", file=sys.stderr)
         return 2
     devices = arguments.devices.split(",")
-    builds = Builds(chosen, devices, arguments.commit or _commit(), _command(arguments, "code"))
+    builds = Builds(chosen, devices, arguments.commit or commit(), _command(arguments, "code"))
     for record in builds.records(lambda line: print(line, flush=True)):
         code.store(arguments.results / code.FILE, record)
     return 0
@@ -222,7 +222,8 @@ def _label(name: str) -> tuple[str, str]:
     return system.name, system.variant
 
 
-def _commit() -> str:
+def commit() -> str:
+    """What this checkout is at."""
     command = ("git", "describe", "--always", "--dirty", "--abbrev=12")
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
