@@ -26,7 +26,7 @@ from tvm_tile.frontend import Imported, import_model
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
-    STATEMENTS,
+    LAST,
     FirstChoices,
     GroupGates,
     LiftWorkspaces,
@@ -38,6 +38,7 @@ from tvm_tile.passes import (
     ScheduleTiles,
     StoredPlans,
     content_of,
+    foreign_calls,
     given_name,
     is_joined,
     schedule_module,
@@ -51,7 +52,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
-from tvm_tile.plan.machine_code import with_resources
+from tvm_tile.plan.machine_code import with_launches, with_resources
 from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
@@ -123,8 +124,9 @@ def compile(
         done = coschedule_what_builds(fused, scheduled, kernels, record, builder)
     program = builder.build(_lower(done.mod, record, options))
     done = replace(done, kernels=with_resources(done.kernels, builder.resources(done.mod), record))
+    done = replace(done, kernels=with_launches(done.kernels, builder.kernel_counts(done.mod)))
     watch.lap("schedule and lower", _within(builder, measure))
-    notes = (*_switched_off(options), *measure.notes)
+    notes = (*_switched_off(options), *measure.notes, *foreign_calls(fused))
     report = done.report(record.name, notes, watch.stages, tuple(decisions))
     return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
 
@@ -297,7 +299,7 @@ def _schedule_what_builds(
         failures = builder.find_failures(scheduled)
         found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
-        failed = {k: n for k, n in found.items() if k.name in failures and k.rule != STATEMENTS}
+        failed = {k: n for k, n in found.items() if k.name in failures and k.rule not in LAST}
         # Of these no candidate builds.
         unwritten = {
             k: n for k, n in found.items() if is_joined(n) and k.fallback and n not in reasons

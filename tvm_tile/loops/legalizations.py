@@ -8,8 +8,10 @@ from typing import Any
 
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
 from tvm_tile.loops.gather import gather_elements, gather_nd, index_tensor, take
+from tvm_tile.loops.norms import group_norm, instance_norm
 from tvm_tile.loops.scans import products, sums
 from tvm_tile.loops.scatter import index_put, scatter_elements, scatter_nd
+from tvm_tile.loops.sorting import argsort, sort, topk
 
 Legalization = Callable[[Any, Any], Any]
 """``(relax.BlockBuilder, relax.Call) -> relax.Expr``: what a call of an operator becomes."""
@@ -18,15 +20,20 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
     {
         "relax.argmax": argument_of_largest,
         "relax.argmin": argument_of_smallest,
+        "relax.argsort": argsort,
         "relax.cumprod": products,
         "relax.cumsum": sums,
         "relax.gather_elements": gather_elements,
         "relax.gather_nd": gather_nd,
         "relax.index_put": index_put,
         "relax.index_tensor": index_tensor,
+        "relax.nn.group_norm": group_norm,
+        "relax.nn.instance_norm": instance_norm,
         "relax.scatter_elements": scatter_elements,
         "relax.scatter_nd": scatter_nd,
+        "relax.sort": sort,
         "relax.take": take,
+        "relax.topk": topk,
     }
 )
 """Name of a Relax operator -> its legalization, for ``LegalizeOps``; TVM has the others'."""

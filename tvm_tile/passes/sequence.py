@@ -54,9 +54,6 @@ def fusion_passes(
         WidenLate(),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
-        # What is left of operators that TVM has no legalization for.
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
         MultiplyPowers(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),
