@@ -24,5 +24,5 @@ ROWWISE = (
     case("topk_rows", "sort", lambda x: _both(op.topk(x, 5, 1)), (9, 130)),
     case("topk_in_merges", "sort", lambda x: _both(op.topk(x, 3, 1, largest=False)), (2, 8300)),
     case("argmax_int64", "rows", lambda x: op.argmax(x, 1), i64(5, 33)),
-    case("argmin_int64_all", "rows", lambda x: op.argmin(x), i64(5, 33)),
+    case("argmin_int64_all", "elementwise rows", lambda x: op.argmin(x), i64(5, 33)),
 )
