@@ -13,7 +13,6 @@ from kernels import Case, Input, prim_functions, written_errors
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile import compat
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import RULES, Task
@@ -91,10 +90,10 @@ def drawn(seed: int) -> Case:
 
     def viewed(*inputs: Any) -> Any:
         builder = relax.BlockBuilder.current()
-        value = body(*inputs)
+        value = builder.emit(body(*inputs))
         for view in views:
-            shape = [int(extent) for extent in builder.normalize(value).ty.shape]
-            value = view(draw, value, shape)
+            shape = [int(extent) for extent in value.ty.shape]
+            value = builder.emit(view(draw, value, shape))
         return value
 
     return Case(f"seed_{seed}", "", viewed, tuple(map(Input, shapes)))
