@@ -21,6 +21,7 @@ from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.multiply_powers import MultiplyPowers
 from tvm_tile.passes.narrow_products import NarrowProducts
+from tvm_tile.passes.outline_branches import OutlineBranches
 from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.widen_late import WidenLate
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
@@ -44,6 +45,7 @@ def fusion_passes(
     """
     warps = mma_dtypes(device) | matrix_core_dtypes(device)
     return [
+        OutlineBranches(),
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
