@@ -12,11 +12,11 @@ from tvm_tile import compat
 from tvm_tile.device import Device
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
+from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.inline_constants import InlineConstants
-from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.multiply_powers import MultiplyPowers
@@ -127,8 +127,7 @@ def welding(
 
 def lowering_passes(device: Device) -> list[tvm.transform.Pass]:
     """Calls and memory to the virtual machine's terms."""
-    capture = [relax.transform.RewriteCUDAGraph(), KeepGraphResults()]
-    graph = capture if device.supports_graphs else []
+    graph = [CaptureGraphs()] if device.supports_graphs else []
     return [
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
