@@ -23,6 +23,7 @@ from tvm_tile.passes.multiply_powers import MultiplyPowers
 from tvm_tile.passes.narrow_products import NarrowProducts
 from tvm_tile.passes.outline_branches import OutlineBranches
 from tvm_tile.passes.read_transposed import ReadTransposed
+from tvm_tile.passes.separate_in_place import SeparateInPlace, ShareEqualValues
 from tvm_tile.passes.widen_late import WidenLate
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.mma import mma_dtypes
@@ -49,6 +50,7 @@ def fusion_passes(
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
+        SeparateInPlace(),
         NarrowProducts(),
         *grouping,
         ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device)),
@@ -56,7 +58,7 @@ def fusion_passes(
         relax.transform.CanonicalizeBindings(),
         ChannelsLast(warpgroup_dtypes(device) | warps),
         WidenLate(),
-        relax.transform.EliminateCommonSubexpr(),
+        ShareEqualValues(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
         MultiplyPowers(),
         *fusion,
