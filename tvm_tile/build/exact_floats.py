@@ -11,9 +11,10 @@ and ONNX mean IEEE's ``maximum`` and ``minimum``, which return NaN.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tvm_tile.compat import as_written, is_as_written
+from tvm_tile.registered import as_written, is_as_written
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -58,7 +59,7 @@ def show_arithmetic(kernel: Any) -> Any:
     import tvm
     import tvm_ffi
     from tvm.ir import Call
-    from tvm.tirx import Max, Min, call_pure_extern
+    from tvm.tirx import Cast, FloatImm, Max, Min, call_pure_extern, const
 
     def show(call: Any) -> Any:
         return call.args[0] if is_as_written(call) else call
@@ -69,7 +70,19 @@ def show_arithmetic(kernel: Any) -> Any:
 
         return call
 
-    changes = [(Call, show), (Max, extremum("maximum")), (Min, extremum("minimum"))]
+    def spell(constant: Any) -> Any:
+        """TVM prints infinities of bfloat16 in no language."""
+        value = float(constant.value)
+        if str(constant.ty.dtype) != "bfloat16" or math.isfinite(value):
+            return constant
+        return Cast("bfloat16", const(value, "float32"))
+
+    changes = [
+        (FloatImm, spell),
+        (Call, show),
+        (Max, extremum("maximum")),
+        (Min, extremum("minimum")),
+    ]
     functions = {
         name: function.with_body(tvm_ffi.structural_map(function.body, changes, order="post"))
         for name, function in kernel.functions.items()

@@ -15,6 +15,7 @@ from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -56,6 +57,7 @@ def fusion_passes(
         WidenLate(),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        InfiniteExtrema(),
         MultiplyPowers(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),
