@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+
 import tvm
 import tvm_ffi
 from tvm import ir, tirx
