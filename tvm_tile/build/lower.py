@@ -19,6 +19,7 @@ from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
+    float8_in,
     may_round_quotients,
     rounds_to_integers,
     widen_halves,
@@ -217,6 +218,12 @@ class Builder:
     def _build_one(self, name: str, function: Any) -> _Built | BuildError:
         import tvm
 
+        if self._language == "opencl" and (dtype := float8_in(function)):
+            return BuildError(
+                "the emulated device computes no 8-bit floats: TVM's OpenCL has them wrong",
+                f"{name} has {dtype}",
+                "compile for a GPU, or in float32",
+            )
         try:
             named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
             module = tvm.IRModule({name: named})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import threading
 from typing import Any
 
-from tvm_tile.errors import BuildError, CompilerNotFoundError
+from tvm_tile.build.opencl_cache import bounded_caches
+from tvm_tile.errors import BuildError, CompilerNotFoundError, DeviceError
 
 _LOCK = threading.Lock()
 
@@ -17,14 +19,29 @@ def opencl_context() -> Any:
 
     Raises:
         CompilerNotFoundError: pyopencl or PoCL is not installed.
+        DeviceError: the process was forked from one in which PoCL was used.
     """
     # A cache alone lets two threads make two contexts, whose objects do not mix.
     with _LOCK:
-        return _make_context()
+        context, process = _make_context()
+    if process != os.getpid():
+        raise DeviceError(
+            "the emulated device must not have been used before a fork: PoCL's threads stay behind",
+            f"process {os.getpid()} was forked from {process}, which has used it",
+            'start processes with multiprocessing.get_context("spawn"), or fork before the first '
+            "compilation",
+        )
+    return context
 
 
 @functools.cache
-def _make_context() -> Any:
+def _make_context() -> tuple[Any, int]:
+    """The context, and the process that it was made in."""
+    with bounded_caches(os.environ):
+        return _start(), os.getpid()
+
+
+def _start() -> Any:
     requirement = "pyopencl and PoCL, which run kernels on the CPU (the packages of emulate)"
     remedy = 'pip install "tvm_tile[emulate]"'
     try:
@@ -40,6 +57,15 @@ def _make_context() -> Any:
             return pyopencl.Context(platform.get_devices()[:1])
     found = ", ".join(platform.name for platform in platforms) or "no OpenCL platform"
     raise CompilerNotFoundError(requirement, found, remedy)
+
+
+def _release_lock() -> None:
+    """In a forked process nobody would, if another thread of its parent held it."""
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_release_lock)
 
 
 # TVM has OpenCL's names for some functions only. The others it calls by their names in C,
@@ -114,7 +140,9 @@ def compile_opencl(name: str, source: str) -> Any:
     Raises:
         CompilerNotFoundError: pyopencl or PoCL is not installed.
         BuildError: PoCL rejected the text.
+        DeviceError: as :func:`opencl_context`.
     """
+    opencl_context()
     program = _build_program(source)
     import pyopencl
 
