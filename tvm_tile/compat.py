@@ -132,37 +132,6 @@ def _unchecked_schedule() -> Any:
     return unchecked
 
 
-_AS_WRITTEN = "tirx.tvm_tile.as_written"
-_OPERATOR_LOCK = threading.Lock()
-
-
-def as_written(value: Any) -> Any:
-    """A value of whatever type that TVM's passes carry along and can find out nothing about."""
-    from tvm import tirx
-
-    return tirx.call_intrin(value.ty, _as_written_operator(), value)
-
-
-def is_as_written(call: Any) -> bool:
-    """Whether a call was made by :func:`as_written`; its argument is the value."""
-    return getattr(call.op, "name", "") == _AS_WRITTEN
-
-
-@functools.cache
-def _as_written_operator() -> Any:
-    from tvm.ir import Op, _ffi_api
-    from tvm.tirx import CallEffectKind
-
-    with _OPERATOR_LOCK:
-        if _AS_WRITTEN not in Op.list_op_names():
-            _ffi_api.RegisterOp(_AS_WRITTEN, "Its argument.")
-            operator = Op.get(_AS_WRITTEN)
-            operator.set_num_inputs(1)
-            operator.set_attr("TCallEffectKind", CallEffectKind.Pure.value)
-            operator.set_attr("TVectorizable", True)
-        return Op.get(_AS_WRITTEN)
-
-
 def lower_by(mod: Any, target: Any, passes: Sequence[Any], dialect: str) -> LoweredModule:
     """Lower a scheduled PrimFunc to host code and kernels.
 

@@ -16,6 +16,7 @@ from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
@@ -58,6 +59,7 @@ def fusion_passes(
         WidenLate(),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        InfiniteExtrema(),
         MultiplyPowers(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),
