@@ -47,8 +47,6 @@ def fusion_passes(
     warps = mma_dtypes(device) | matrix_core_dtypes(device)
     return [
         OutlineBranches(),
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
         NarrowProducts(),
         *grouping,
@@ -59,6 +57,9 @@ def fusion_passes(
         WidenLate(),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        # What is left of operators that TVM has no legalization for.
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
         InfiniteExtrema(),
         MultiplyPowers(),
         *fusion,
