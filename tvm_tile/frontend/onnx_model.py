@@ -199,7 +199,7 @@ def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:
     raise DynamicShapeError(
         "every extent of every input must be known when the model is compiled",
         f"open extents in {listed}",
-        f"give the sizes: inputs={{{example}}}",
+        f"give the sizes of your data, here 1 as an example: inputs={{{example}}}",
     )
 
 
