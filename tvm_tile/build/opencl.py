@@ -77,6 +77,29 @@ _C_NAMES = (
 _OPENCL_NAMES = {name + "f": name for name in _C_NAMES} | {"nearbyint": "rint"}
 
 
+# Extrema that are NaN where an operand is: OpenCL's own are then undefined (max) or the other
+# operand (fmax). Of vectors the comparison is one of each element.
+_EXTREMA = """
+#define EXTREMUM(type, name, beats)                               \\
+  type __attribute__((overloadable)) name(type a, type b) {       \\
+    return (b beats a) | (b != b) ? b : a;                        \\
+  }
+#define EXTREMA(type) EXTREMUM(type, maximum, >) EXTREMUM(type, minimum, <)
+#define EXTREMA_OF_VECTORS(type)                                  \\
+  EXTREMA(type) EXTREMA(type##2) EXTREMA(type##3) EXTREMA(type##4) EXTREMA(type##8)
+EXTREMA_OF_VECTORS(float)
+EXTREMA_OF_VECTORS(double)
+"""
+# The hyperbolic tangent of what is large is 1 exactly, and not 1 less the last place.
+_TANH = """
+#define EXACT_TANH(type)                                          \\
+  type __attribute__((overloadable)) exact_tanh(type x) {         \\
+    return fabs(x) > 10 ? copysign((type)1, x) : tanh(x);         \\
+  }
+#define tanh exact_tanh
+"""
+
+
 def complete_opencl(source: str, *, contract: bool) -> str:
     """TVM's OpenCL text with what it lacks to be compiled, and compiled rightly.
 
@@ -85,6 +108,8 @@ def complete_opencl(source: str, *, contract: bool) -> str:
         contract: whether products may be fused into sums, as OpenCL C allows by default.
     """
     lines = [f"#define {c} {name}" for c, name in _OPENCL_NAMES.items() if _calls(source, c)]
+    if _calls(source, "maximum") or _calls(source, "minimum"):
+        lines.append(_EXTREMA)
     if not contract:
         lines.append("#pragma OPENCL FP_CONTRACT OFF")
     return "\n".join([*lines, source])
