@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_tile.errors import InstallationError, TileError
+from tvm_tile.errors import ALL_ERRORS, InstallationError, TileError
 
 if TYPE_CHECKING:
     from tvm_tile.device.device import Device
@@ -387,12 +387,13 @@ def let_errors_through() -> None:
     import tvm_ffi
     from tvm_ffi import core
 
+    def from_text(kind: type[TileError]) -> type[TileError]:
+        # TVM keeps the text alone, and calls a class to have the error back.
+        return type(kind.__name__, (kind,), {"__new__": lambda _, text: kind.from_text(text)})
+
     tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
-    kinds = [TileError]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-        # TVM keeps the text alone.
-        tvm_ffi.register_error(kind.__name__, kind.from_text)
+    for kind in ALL_ERRORS:
+        tvm_ffi.register_error(kind.__name__, from_text(kind))
         core.ERROR_TYPE_TO_NAME[kind] = kind.__name__
 
 
