@@ -3,6 +3,7 @@
 python -m bench run --suite ops --systems tvm_tile,torch,dlight [--limit-s 600] [--resume]
 python -m bench traffic --suite models --systems tvm_tile,tvm_tile_unfused
 python -m bench code --suite models --devices amd/mi300x,amd/rx9070xt --batches 1
+python -m bench fuzz --seed 0 --count 500 --device emulated
 python -m bench report [--results bench/results]
 python -m bench list
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from bench import suites, systems
 from bench.code import record as code
 from bench.code.build import Builds
+from bench.fuzz import arguments as fuzz_arguments
 from bench.machine import probe
 from bench.runner import Plan, Runner, begin_preloading
 from bench.systems.tvm_tile import TvmTile
@@ -73,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_filters(coding)
     coding.add_argument("--commit", help="where the checkout has no history")
     coding.add_argument("--results", type=Path, default=RESULTS, help="the folder of code.jsonl")
+    fuzzing = commands.add_parser(
+        "fuzz", help="random graphs: compiled, compared with PyTorch, shrunk where they are wrong"
+    )
+    fuzzing.set_defaults(do=_fuzz)
+    fuzz_arguments.add_arguments(fuzzing, RESULTS)
     report = commands.add_parser("report", help="tables and plots of what was measured")
     report.set_defaults(do=_report)
     report.add_argument("--results", type=Path, default=RESULTS, help="the folder")
@@ -223,6 +230,12 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()
+
+
+def _fuzz(arguments: argparse.Namespace) -> int:
+    from bench.fuzz.command import run
+
+    return run(arguments, commit())
 
 
 def _report(arguments: argparse.Namespace) -> int:
