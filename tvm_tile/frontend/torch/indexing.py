@@ -101,7 +101,10 @@ def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> r
 
     def loops(data: te.Tensor, *tables: te.Tensor) -> te.Tensor:
         def body(*at: Any) -> Any:
-            position, others = at[start : start + broadcast], [*at[:start], *at[start + broadcast :]]
+            position, others = (
+                at[start : start + broadcast],
+                [*at[:start], *at[start + broadcast :]],
+            )
             source: list[Any] = []
             for axis, extent in enumerate(extents):
                 if axis in axes:
@@ -123,7 +126,9 @@ def _index_select(emit: Emit, x: relax.Expr, dim: int, index: relax.Expr) -> rel
     axis = axis_of(dim, len(shape))
     require_within(index, shape[axis] if shape else 1)
     rows = emit.reshape(x, shape or (1,))
-    found = relax.op.take(rows, emit.reshape(index, (math.prod(shape_of(index)),)), axis, mode="clip")
+    found = relax.op.take(
+        rows, emit.reshape(index, (math.prod(shape_of(index)),)), axis, mode="clip"
+    )
     return emit.reshape(emit(found), emit.shape)
 
 
@@ -181,9 +186,7 @@ def _masked_fill(emit: Emit, x: relax.Expr, mask: relax.Expr, value: Operand) ->
     return relax.op.where(emit.cast(mask, torch.bool), filling, x)
 
 
-def _masked_scatter(
-    emit: Emit, x: relax.Expr, mask: relax.Expr, source: relax.Expr
-) -> relax.Expr:
+def _masked_scatter(emit: Emit, x: relax.Expr, mask: relax.Expr, source: relax.Expr) -> relax.Expr:
     """The mask's k-th true element takes the source's k-th; its last where that has too few."""
     shape = emit.shape
     count = math.prod(shape)

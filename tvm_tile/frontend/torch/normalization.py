@@ -45,9 +45,7 @@ def _filled(
     return emit.once(lambda like: relax.op.full(tuple(shape), like), constant(number, dtype))
 
 
-def _moments(
-    emit: Emit, x: relax.Expr, axes: Sequence[int]
-) -> tuple[relax.Expr, relax.Expr]:
+def _moments(emit: Emit, x: relax.Expr, axes: Sequence[int]) -> tuple[relax.Expr, relax.Expr]:
     """The mean and the variance (by the number of elements), with dimensions of extent 1."""
     if dtype_of(x) in _HALVES:
         x = emit.cast(x, torch.float32)

@@ -72,9 +72,7 @@ def _windows(
     settings = (kernel_size, stride or kernel_size, padding, dilation)
     each = [list(values) * (rank if len(values) == 1 else 1) for values in map(_listed, settings)]
     extents = shape_of(x)[-rank:]
-    return tuple(
-        Windows(*of) for of in zip(extents, *each, emit.shape[-rank:], strict=True)
-    )
+    return tuple(Windows(*of) for of in zip(extents, *each, emit.shape[-rank:], strict=True))
 
 
 def _listed(values: int | Sequence[int]) -> Sequence[int]:
@@ -120,7 +118,9 @@ def _max_pool_with_indices(
         extents = [w.kernel for w in windows]
         return _largest_and_where(data, extents, [w.count for w in windows], elements)
 
-    return tuple(emit(relax.TupleGetItem(emit.te(loops, x, name="max_pool_places"), i)) for i in (0, 1))
+    return tuple(
+        emit(relax.TupleGetItem(emit.te(loops, x, name="max_pool_places"), i)) for i in (0, 1)
+    )
 
 
 def _is_inside(windows: Windows, place: Any) -> list[Any]:

@@ -172,7 +172,7 @@ def _by_tvm(
 def _gathered(emit: Emit, x: relax.Expr, by_axis: dict[int, Taps]) -> relax.Expr:
     """Each element a sum of few, written out::
 
-        B[n, c, i, j] = sum(u[i, a] * v[j, b] * A[n, c, p[i, a], q[j, b]] for a, b)
+    B[n, c, i, j] = sum(u[i, a] * v[j, b] * A[n, c, p[i, a], q[j, b]] for a, b)
     """
     axes = list(by_axis)
     is_copy = all(found.is_copy for found in by_axis.values())

@@ -149,7 +149,9 @@ def _put_by_mask(
     mask = emit.cast(emit.reshape(mask, (math.prod(flags),)), torch.int64)
     ranks = emit(relax.op.cumsum(mask, 0, "int64"))
 
-    def loops(data: te.Tensor, updates: te.Tensor, given: te.Tensor, counts: te.Tensor) -> te.Tensor:
+    def loops(
+        data: te.Tensor, updates: te.Tensor, given: te.Tensor, counts: te.Tensor
+    ) -> te.Tensor:
         dtype = str(data.dtype)
 
         def body(*at: Any) -> Any:
@@ -263,7 +265,10 @@ def _update(updates: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
     where = list(at)
     where[axis] = k
     return updates(
-        *(tirx.max(tirx.min(i, extent - 1), 0) for i, extent in zip(where, updates.shape, strict=True))
+        *(
+            tirx.max(tirx.min(i, extent - 1), 0)
+            for i, extent in zip(where, updates.shape, strict=True)
+        )
     )
 
 
@@ -457,9 +462,7 @@ def clamp(i: Any, extent: int) -> Any:
     return tirx.max(tirx.min(i, extent - 1), 0)
 
 
-def _select_scatter(
-    emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index: int
-) -> relax.Expr:
+def _select_scatter(emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index: int) -> relax.Expr:
     axis = axis_of(dim, len(shape_of(x)))
     index %= shape_of(x)[axis]
     row = list(shape_of(src))
