@@ -8,7 +8,7 @@ import torch
 from tvm import relax
 
 from tvm_tile.frontend.torch.convert import Converters
-from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of, shape_of
+from tvm_tile.frontend.torch.emit import Emit, Refusal, shape_of
 
 # (dimensions of the windows, transposed) -> operator, layout of the data, layout of the weights.
 _CONVOLUTIONS = {
@@ -49,17 +49,15 @@ def _addmm(
     beta: float,
     alpha: float,
 ) -> relax.Expr:
-    product = _scaled(emit, _mm(emit, mat1, mat2), alpha)
-    if beta == 0:  # PyTorch then ignores even the input's NaN
-        return product
-    return relax.op.add(product, _scaled(emit, x, beta))
+    return _sum(emit, x, _mm(emit, mat1, mat2), beta, alpha)
 
 
-def _scaled(emit: Emit, value: relax.Expr, factor: float) -> relax.Expr:
-    value = emit(value)
-    if factor == 1:
-        return value
-    return emit(relax.op.multiply(value, constant(factor, dtype_of(value))))
+def _sum(emit: Emit, x: relax.Expr, product: relax.Expr, beta: float, alpha: float) -> relax.Expr:
+    """``beta * x + alpha * product``; PyTorch ignores even NaN where ``beta`` is 0."""
+    scaled = emit.times(emit(product), alpha)
+    if beta == 0:
+        return relax.op.broadcast_to(scaled, emit.shape)
+    return relax.op.add(scaled, emit.times(x, beta))
 
 
 def _baddbmm(
@@ -70,7 +68,38 @@ def _baddbmm(
     beta: float,
     alpha: float,
 ) -> relax.Expr:
-    return _addmm(emit, x, batch1, batch2, beta, alpha)
+    return _sum(emit, x, _mm(emit, batch1, batch2), beta, alpha)
+
+
+def _addbmm(
+    emit: Emit,
+    x: relax.Expr,
+    batch1: relax.Expr,
+    batch2: relax.Expr,
+    beta: float,
+    alpha: float,
+) -> relax.Expr:
+    products = emit(relax.op.matmul(batch1, batch2))
+    return _sum(emit, x, relax.op.sum(products, 0), beta, alpha)
+
+
+def _trilinear(
+    emit: Emit,
+    i1: relax.Expr,
+    i2: relax.Expr,
+    i3: relax.Expr,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int,
+) -> relax.Expr:
+    product = None
+    for value, added in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        for axis in sorted(added):
+            value = emit(relax.op.expand_dims(value, axis))
+        product = value if product is None else emit(relax.op.multiply(product, value))
+    return relax.op.sum(product, list(sumdim)) if sumdim else product
 
 
 def _convolution(
@@ -119,5 +148,7 @@ CONVERTERS: Converters = {
     _ATEN.matmul.default: _matmul,
     _ATEN.addmm.default: _addmm,
     _ATEN.baddbmm.default: _baddbmm,
+    _ATEN.addbmm.default: _addbmm,
+    _ATEN._trilinear.default: _trilinear,
     _ATEN.convolution.default: _convolution,
 }
