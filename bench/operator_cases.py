@@ -19,6 +19,7 @@ from tvm import relax
 import tvm_tile
 from tvm_tile.errors import TileError
 from tvm_tile.frontend import import_model
+from tvm_tile.frontend.torch.decompose import decomposed
 
 if "expecttest" not in sys.modules:  # PyTorch's test suite imports it; its samples need it not
     sys.modules["expecttest"] = types.ModuleType("expecttest")
@@ -42,7 +43,7 @@ _EMPTY = ("empty", "new_empty")  # their numbers are arbitrary
 _COMPLEX = ("complex", "polar", "view_as_complex", "view_as_real", "stft", "istft", "imag")
 
 Tensors = tuple[torch.Tensor, ...]
-Run = Callable[[torch.nn.Module, Tensors], Sequence[np.ndarray]]
+Run = Callable[[torch.export.ExportedProgram, Tensors], Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,17 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a sample went: ``right``, ``refused`` (by name), ``wrong`` or ``untyped``."""
+    """How a sample went.
+
+    Attributes:
+        status: ``right``, ``refused`` (by name), ``wrong`` or ``untyped``.
+        detail: why it is not right.
+        used: the operators of the program, as exported and as broken down.
+    """
 
     status: str
     detail: str = ""
+    used: tuple[str, ...] = ()
 
 
 def operators() -> dict[str, OpInfo]:
@@ -182,20 +190,43 @@ def judge(chosen: Sequence[Sample], run: Run) -> list[Verdict]:
 
 def _attempt(chosen: Sequence[Sample], run: Run) -> list[Verdict]:
     tensors = tuple(t.clone() for sample in chosen for t in sample.tensors)
+    used: set[str] = set()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            left = list(run(_Together(chosen).eval(), tensors))
+            left = list(run(_exported(_Together(chosen), tensors, used), tensors))
     except TileError as error:
-        return [Verdict("refused", _short(error))] * len(chosen)
+        return [Verdict("refused", _short(error), tuple(used))] * len(chosen)
     except Exception as error:  # any failure is a verdict
-        return [Verdict("untyped", _short(error))] * len(chosen)
+        return [Verdict("untyped", _short(error), tuple(used))] * len(chosen)
     verdicts = []
     for sample in chosen:
         count = len(sample.expected)
-        verdicts.append(compare(left[:count], sample))
+        verdicts.append(compare(left[:count], sample, tuple(used)))
         left = left[count:]
     return verdicts
+
+
+def _exported(
+    module: torch.nn.Module, tensors: Tensors, used: set[str]
+) -> torch.export.ExportedProgram:
+    """The program broken down, and the operators that it had before and has now."""
+    try:
+        program = torch.export.export(module.eval(), tensors)
+    except Exception:  # the front door turns them into errors of its own
+        import_model(module, example_inputs=tensors)
+        raise
+    used |= _operators(program)
+    try:
+        program = decomposed(program)
+    except Exception:
+        return program  # the front door finds the same
+    used |= _operators(program)
+    return program
+
+
+def _operators(program: torch.export.ExportedProgram) -> set[str]:
+    return {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
 
 
 def _short(error: Exception) -> str:
@@ -205,19 +236,22 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {line}"[:300]
 
 
-def compare(found: Sequence[np.ndarray], sample: Sample) -> Verdict:
+def compare(
+    found: Sequence[np.ndarray], sample: Sample, used: tuple[str, ...] = ()
+) -> Verdict:
     """``right`` where counts, shapes, element types, values and NaN agree."""
     if len(found) != len(sample.expected):
-        return Verdict("wrong", f"{len(found)} results instead of {len(sample.expected)}")
+        return Verdict("wrong", f"{len(found)} results instead of {len(sample.expected)}", used)
     for i, (output, wanted) in enumerate(zip(found, sample.expected, strict=True)):
         dtype = str(wanted.dtype).removeprefix("torch.")
         if output.shape != tuple(wanted.shape) or output.dtype.name != dtype:
             kind = f"{output.dtype.name}{list(output.shape)}"
-            return Verdict("wrong", f"result {i} is {kind}, not {dtype}{list(wanted.shape)}")
+            wrong = f"result {i} is {kind}, not {dtype}{list(wanted.shape)}"
+            return Verdict("wrong", wrong, used)
         exact = sample.exact[i] if sample.exact is not None else wanted
         if not _close(output, wanted) and not _close(output, exact):
-            return Verdict("wrong", f"result {i}: {_difference(output, wanted)}")
-    return Verdict("right")
+            return Verdict("wrong", f"result {i}: {_difference(output, wanted)}", used)
+    return Verdict("right", "", used)
 
 
 def _close(output: np.ndarray, wanted: torch.Tensor) -> bool:
@@ -232,9 +266,9 @@ def _difference(output: np.ndarray, wanted: torch.Tensor) -> str:
     return f"{a[place]:.7g} instead of {b[place]:.7g}"
 
 
-def run_imported(module: torch.nn.Module, tensors: Tensors) -> Sequence[np.ndarray]:
+def run_imported(program: torch.export.ExportedProgram, tensors: Tensors) -> Sequence[np.ndarray]:
     """Our front door and TVM's default CPU build: tells import from scheduling faults."""
-    mod = import_model(module, example_inputs=tensors).mod
+    mod = import_model(program).mod
     machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
     outputs: Any = machine["main"](*[tvm.runtime.tensor(t.numpy()) for t in tensors])
     return [o.numpy() for o in ([outputs] if hasattr(outputs, "numpy") else outputs)]
@@ -243,8 +277,8 @@ def run_imported(module: torch.nn.Module, tensors: Tensors) -> Sequence[np.ndarr
 def run_compiled(device: str) -> Run:
     """Everything of tvm_tile, for a device."""
 
-    def run(module: torch.nn.Module, tensors: Tensors) -> Sequence[np.ndarray]:
-        outputs = tvm_tile.compile(module, example_inputs=tensors, device=device)(*tensors)
+    def run(program: torch.export.ExportedProgram, tensors: Tensors) -> Sequence[np.ndarray]:
+        outputs = tvm_tile.compile(program, device=device)(*tensors)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         return [np.asarray(output) for output in outputs]
 

@@ -8,7 +8,7 @@ import torch
 from tvm import relax
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
-from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
+from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_name
 
 
 def _full(
@@ -20,7 +20,10 @@ def _full(
 def _full_like(
     emit: Emit, x: relax.Expr, fill_value: float, dtype: torch.dtype | None
 ) -> relax.Expr:
-    return _filled(emit, fill_value)
+    if isinstance(fill_value, complex):
+        raise Refusal("complex numbers")
+    # Not folded into a scalar: passes know a softmax that is guarded against empty rows by it.
+    return relax.op.full_like(x, constant(fill_value, emit.dtype), dtype_name(emit.dtype))
 
 
 def _scalar_tensor(emit: Emit, s: float, dtype: torch.dtype | None) -> relax.Expr:

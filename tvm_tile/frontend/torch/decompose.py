@@ -8,6 +8,7 @@ down, and those of an unrolled loop are a few, again and again. So only these fe
 from __future__ import annotations
 
 import copy
+import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,11 @@ def decompositions() -> Table:
     PyTorch's own table for attention guards it against rows in which all is masked, even where
     there is no mask.
     """
+    return dict(_decompositions())
+
+
+@functools.cache  # PyTorch takes a fifth of a second to list its own
+def _decompositions() -> Table:
     more = {op: how for op, how in decomposition_table.items() if not Stock.knows(op)}
     known = {**more, **torch.export.default_decompositions()}
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
@@ -77,7 +83,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value``, without dropout."""
+    """``softmax(query @ key.T * scale + mask) @ value``; dropout is refused as what is random."""
     if enable_gqa:
         groups = query.size(-3) // key.size(-3)
         key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
@@ -93,8 +99,12 @@ def _attention(
             scores = scores + attn_mask
     # Only a mask from outside may hide a whole row, whose result is 0 then.
     if attn_mask is None or is_causal:
-        return torch.matmul(torch.softmax(scores, -1), value)
-    return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
+        weights = torch.softmax(scores, -1)
+    else:
+        weights = torch.ops.aten._safe_softmax(scores, -1)
+    if dropout_p:
+        weights = torch.dropout(weights, dropout_p, train=True)
+    return torch.matmul(weights, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ _WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
 _IGNORED = frozenset({OutputKind.TOKEN})
+# They compare types and shapes that torch.export has settled.
+_STATIC_CHECKS = frozenset({torch.ops.aten._assert_tensor_metadata.default})
 _ALIGNMENT = 64  # bytes, what TVM asks of a constant's memory
 _NAMED_NODES = 4
 
@@ -109,6 +111,8 @@ class _Writer:
 
     def write(self, node: fx.Node) -> None:
         """Write what a node computes; one that is refused is noted, what needs it is left out."""
+        if node.target in _STATIC_CHECKS:
+            return
         needed = node.all_input_nodes
         if node.target is operator.getitem and node.args[0] in self.values:
             self.values[node] = self.values[node.args[0]][node.args[1]]

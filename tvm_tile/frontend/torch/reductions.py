@@ -144,12 +144,12 @@ def _any_of_all(emit: Emit, x: relax.Expr) -> relax.Expr:
 
 
 def _as_int(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return emit.cast(emit.cast(x, torch.bool), torch.int32)
+    return emit.cast(emit.cast(x, torch.bool), torch.int8)
 
 
 def _as_result(emit: Emit, value: relax.Expr) -> relax.Expr:
-    """Booleans, or the one other type in which PyTorch returns them."""
-    return emit.cast(emit.cast(value, torch.bool), emit.dtype)
+    """Booleans of 0 and 1; of bytes PyTorch returns bytes."""
+    return emit(relax.op.astype(value, dtype_name(emit.dtype)))
 
 
 def _variance(

@@ -34,6 +34,8 @@ class Stock(ExportedProgramImporter):
     ) -> Converter | None:
         """TVM's converter of a node, in our form; ``None`` where it has none."""
         name = node.target.__name__
+        if name not in _STOCK.convert_map:
+            return None
         stock = Stock()
         if name in _NEVER or name not in stock.convert_map:
             return None
