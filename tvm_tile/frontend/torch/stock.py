@@ -22,6 +22,12 @@ _NEVER = frozenset(
 class Stock(ExportedProgramImporter):
     """TVM's converters, writing with our builder."""
 
+    def _cumsum(self, node: fx.Node) -> relax.Var:
+        source, dim = self.retrieve_args(node)[:2]
+        if str(source.ty.dtype) != "bool" or "dtype" in node.kwargs:
+            return super()._cumsum(node)
+        return self.block_builder.emit(relax.op.cumsum(source, dim, "int64"))
+
     @staticmethod
     def knows(operator: Any) -> bool:
         """Whether TVM has a converter of an operator."""
