@@ -94,7 +94,7 @@ def _adaptive_max_pool(
         return largest_and_where(data, [p.longest for p in parts], output_size, elements)
 
     both = emit.te(loops, x, name="adaptive_max_pool")
-    return tuple(emit(relax.TupleGetItem(both, i)) for i in (0, 1))
+    return emit(relax.TupleGetItem(both, 0)), emit(relax.TupleGetItem(both, 1))
 
 
 _ATEN = torch.ops.aten
