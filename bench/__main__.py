@@ -3,6 +3,7 @@
 python -m bench run --suite ops --systems tvm_tile,torch,dlight [--limit-s 600] [--resume]
 python -m bench traffic --suite models --systems tvm_tile,tvm_tile_unfused
 python -m bench code --suite models --devices amd/mi300x,amd/rx9070xt --batches 1
+python -m bench fuzz --seed 0 --count 500 --device emulated
 python -m bench report [--results bench/results]
 python -m bench list
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from bench import suites, systems
 from bench.code import record as code
 from bench.code.build import Builds
+from bench.fuzz import arguments as fuzz_arguments
 from bench.machine import probe
 from bench.runner import Plan, Runner, begin_preloading
 from bench.systems.tvm_tile import TvmTile
@@ -73,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_filters(coding)
     coding.add_argument("--commit", help="where the checkout has no history")
     coding.add_argument("--results", type=Path, default=RESULTS, help="the folder of code.jsonl")
+    fuzzing = commands.add_parser(
+        "fuzz", help="random graphs: compiled, compared with PyTorch, shrunk where they are wrong"
+    )
+    fuzzing.set_defaults(do=_fuzz)
+    fuzz_arguments.add_arguments(fuzzing, RESULTS)
     report = commands.add_parser("report", help="tables and plots of what was measured")
     report.set_defaults(do=_report)
     report.add_argument("--results", type=Path, default=RESULTS, help="the folder")
@@ -122,7 +129,7 @@ def _plan(arguments: argparse.Namespace, command: str) -> Plan | None:
         systems=tuple((name, _label(name)) for name in names),
         device=arguments.device,
         results=arguments.results,
-        commit=arguments.commit or _commit(),
+        commit=arguments.commit or commit(),
         command=_command(arguments, command),
         jobs=arguments.jobs or max(1, len(os.sched_getaffinity(0)) - 2),
         limit_s=arguments.limit_s,
@@ -179,7 +186,7 @@ def _code(arguments: argparse.Namespace) -> int:
         print("no workload of the suite is left by these filters", file=sys.stderr)
         return 2
     devices = arguments.devices.split(",")
-    builds = Builds(chosen, devices, arguments.commit or _commit(), _command(arguments, "code"))
+    builds = Builds(chosen, devices, arguments.commit or commit(), _command(arguments, "code"))
     for record in builds.records(lambda line: print(line, flush=True)):
         code.store(arguments.results / code.FILE, record)
     return 0
@@ -215,13 +222,20 @@ def _label(name: str) -> tuple[str, str]:
     return system.name, system.variant
 
 
-def _commit() -> str:
+def commit() -> str:
+    """What this checkout is at."""
     command = ("git", "describe", "--always", "--dirty", "--abbrev=12")
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()
+
+
+def _fuzz(arguments: argparse.Namespace) -> int:
+    from bench.fuzz.command import run
+
+    return run(arguments, commit())
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ def run_jobs(
     workers: int,
     timeout: float,
     limit_s: float = float("inf"),
+    most_jobs: int | None = None,
 ) -> Iterator[tuple[Job, Any]]:
     """Run every job and yield (job, its result, or a :class:`Crash`) in order of completion.
 
@@ -37,6 +38,8 @@ def run_jobs(
         workers: how many processes work at once.
         timeout: seconds that one job may take; its process is then killed and replaced.
         limit_s: seconds after which no more results are waited for.
+        most_jobs: after so many, a process is replaced by a new one: what jobs leave behind in
+            memory then does not grow for ever.
     """
     end = time.monotonic() + limit_s
     todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -45,7 +48,7 @@ def run_jobs(
         todo.put(job)
     for _ in range(workers):
         threading.Thread(
-            target=_supervise, args=(make_worker, todo, done, timeout), daemon=True
+            target=_supervise, args=(make_worker, todo, done, timeout, most_jobs), daemon=True
         ).start()
     for _ in jobs:
         try:
@@ -60,15 +63,22 @@ def _supervise(
     todo: queue.SimpleQueue[Job],
     done: queue.SimpleQueue[tuple[Job, Any]],
     timeout: float,
+    most_jobs: int | None,
 ) -> None:
     worker: Worker | None = None
+    left = 0
     while True:
         try:
             job = todo.get_nowait()
         except queue.Empty:
             break
         try:
-            worker = worker or Worker(make_worker)
+            if worker is not None and left == 0 and most_jobs is not None:
+                worker.stop()
+                worker = None
+            if worker is None:
+                worker, left = Worker(make_worker), most_jobs or 0
+            left -= 1
             done.put((job, worker.call(job, timeout)))
         except Crash as crash:
             done.put((job, crash))

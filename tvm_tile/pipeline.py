@@ -6,8 +6,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,14 @@ from tvm.target import Target
 
 from tvm_tile import compat
 from tvm_tile._version import __version__
+from tvm_tile.arguments import check_examples, checked_sizes
 from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
-from tvm_tile.errors import OptionError
+from tvm_tile.errors import DeviceAbsentError
 from tvm_tile.frontend import Imported, import_model
+from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
@@ -62,56 +63,6 @@ _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 _APART = "coschedule is off: each kernel is launched by itself"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to compile.
-
-    Attributes:
-        cuda_graph: capture launches into CUDA graphs where the device can replay them.
-        parallel_builds: kernels compiled at once; one a processor by default.
-        topk: above 1, the model's so many best schedules of each kernel are built and run, and
-            the fastest is kept: the GPU must be present. 0 and 1 take the model's first choice
-            and touch no GPU.
-        exclusive: held (``with exclusive:``) while a kernel's schedules are timed; by default a
-            lock among this user's processes on this machine.
-        tf32: let tensor cores multiply float32 operands, of which they read ten bits of mantissa
-            and leave out the rest; the sums are float32. Errors are then about 1e-3 of the sum of
-            the products' magnitudes, instead of 1e-7.
-        weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
-            them, products with what takes their values. False keeps the groups of one stock
-            FuseOps, which shows what joining is worth; all else is the same.
-        coschedule: put kernels that are too small to fill the device into persistent kernels
-            (Rammer) where the model predicts less time; the report has their plans. On CUDA
-            devices only. All blocks of a persistent kernel are resident at once, so that it runs
-            beside no other cooperative kernel. False launches each kernel by itself, which shows
-            what co-scheduling is worth; all else is the same.
-        cache: where schedules and machine code are kept for the next compilation, which then
-            neither ranks, measures nor compiles what it finds there: a folder; True for that
-            of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
-            False for nowhere.
-
-    Raises:
-        OptionError: ``topk`` < 0.
-    """
-
-    cuda_graph: bool = True
-    parallel_builds: int | None = None
-    topk: int = 1
-    exclusive: AbstractContextManager[Any] | None = None
-    tf32: bool = False
-    weld: bool = True
-    coschedule: bool = True
-    cache: bool | str | os.PathLike[str] = True
-
-    def __post_init__(self) -> None:
-        if self.topk < 0:
-            raise OptionError(
-                "topk must not be negative",
-                str(self.topk),
-                "use 1 for the model's first choice, more to measure",
-            )
-
-
 def compile(
     model: Any,
     device: str | Device = "auto",
@@ -139,15 +90,19 @@ def compile(
     Raises:
         ModelError: the model cannot be read, or uses an operator that nobody can import or write.
         UnknownDeviceError: no device record has that name.
-        DeviceAbsentError: ``topk`` asks for measurements, and the GPU is not there.
+        DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
+        OptionError: ``options`` are none.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's.
     """
-    options = options or Options()
+    compat.let_errors_through()
+    options = checked_options(options)
     record = resolve_device(device)
     record = with_tf32(record) if options.tf32 else record
+    if options.topk > 1:
+        _check_measurable(record)
     watch = _Stopwatch()
-    imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
+    imported = _import(model, inputs, example_inputs)
     watch.lap("import")
     decisions: list[Decision] = []
     first, mod, weld = FirstChoices(record), imported.mod, options.weld
@@ -185,13 +140,32 @@ def schedule(
 
     Args and errors are those of :func:`compile`.
     """
+    compat.let_errors_through()
     record = resolve_device(device)
-    imported: Imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
+    imported = _import(model, inputs, example_inputs)
     first = FirstChoices(record)
     fused = fuse(imported.mod, record, first=first)
     plan = Remembered(PlanFunction(record, first=first))
     scheduled, kernels = schedule_module(fused, record, plan=plan)
     return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+
+
+def _check_measurable(device: Device) -> None:
+    if device.is_emulated:
+        raise DeviceAbsentError(
+            "candidates are measured on a GPU, which must be present",
+            f"the device is {device.name}: the CPU's times say nothing about any GPU",
+            "compile with Options(topk=1), which measures nothing, or where the GPU is",
+        )
+
+
+def _import(
+    model: Any,
+    inputs: Mapping[str, Sequence[int]] | None,
+    example_inputs: Sequence[Any] | None,
+) -> Imported:
+    check_examples(example_inputs)
+    return import_model(model, inputs=checked_sizes(inputs) or None, example_inputs=example_inputs)
 
 
 def relax_pipeline() -> tvm.transform.Pass:
@@ -275,7 +249,8 @@ def _open_store(options: Options) -> Store | None:
     code = None if folder is None else _own_fingerprint()
     if folder is None or code is None:
         return None
-    return Store(folder, " ".join((__version__, *compat.installed_versions(), code)))
+    version = " ".join((__version__, *compat.installed_versions(), code))
+    return Store(folder, version, options.cache_bytes)
 
 
 @functools.cache

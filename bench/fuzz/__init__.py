@@ -1,0 +1,1 @@
+"""Random graphs: drawn, compiled, compared, and shrunk to a few lines where they are wrong."""

@@ -1,0 +1,308 @@
+"""One graph in this process: export, compile, run, compare."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch._export import utils as export_utils
+
+from bench.fuzz import onnx_door, torch_door
+from bench.fuzz.compare import difference
+from bench.fuzz.generate import generate
+from bench.fuzz.graph import Graph
+
+# What inputs are off by in the references that roundings have moved: a few of the type's own.
+_AMPLITUDE = {"float32": 2e-6, "float16": 4e-3, "bfloat16": 3e-2}
+_SPECIAL = (float("nan"), float("inf"), float("-inf"), -0.0)
+STATUSES = ("right", "compiled", "refused", "wrong", "error", "crash", "invalid")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a graph is compiled and run.
+
+    Attributes:
+        device: as in ``tvm_tile.compile``; the switches after it are those of ``Options``.
+        run: whether it is run, not only compiled.
+        special: whether inputs with NaN and infinities are tried, too.
+        door: ``"torch"`` for an exported program, ``"onnx"`` for an ONNX model.
+    """
+
+    device: str
+    weld: bool = True
+    coschedule: bool = True
+    tf32: bool = False
+    topk: int = 1
+    run: bool = True
+    special: bool = False
+    door: str = "torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a graph went.
+
+    Attributes:
+        status: ``right``; ``compiled``, but not run; ``refused`` by an error of
+            ``tvm_tile.errors``; ``wrong`` numbers; ``error`` of another type; ``crash`` of the
+            process or no end; ``invalid`` where PyTorch itself does not take it.
+        reason: refused, wrong or failed why: what is the same where the culprit is.
+        detail: this graph's own.
+    """
+
+    status: str
+    reason: str = ""
+    detail: str = ""
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What stays the same while a graph shrinks."""
+        return self.status, self.reason.partition(":")[0]
+
+
+def settings_of(seed: int, device: str, *, run: bool) -> Settings:
+    """The switches of a seed."""
+    rng = random.Random(seed + 1)
+    gpu = device != "emulated"
+    return Settings(
+        device,
+        weld=rng.random() < 0.8,
+        coschedule=rng.random() < 0.7,
+        tf32=gpu and rng.random() < 0.2,
+        topk=3 if gpu and run and rng.random() < 0.1 else 1,
+        run=run,
+        special=run and rng.random() < 0.25,
+        door=rng.choice(("torch", "onnx")),
+    )
+
+
+def dtype_of(seed: int, device: str) -> str:
+    """The floating-point type of a seed's graph: the emulated device has float32 only."""
+    if device == "emulated":
+        return "float32"
+    return random.Random(seed + 2).choice(("float16", "float16", "bfloat16", "float32"))
+
+
+def make_worker() -> Callable[[str], dict[str, str]]:
+    """In a worker process: a function from a job, as JSON, to a verdict, as data."""
+    torch.set_num_threads(1)
+    # Half of an export's time: it looks for operators that may be decomposed, each time anew.
+    export_utils._collect_all_valid_cia_ops_for_namespace = functools.cache(
+        export_utils._collect_all_valid_cia_ops_for_namespace
+    )
+
+    def work(job: str) -> dict[str, str]:
+        data = json.loads(job)
+        settings = Settings(**data["settings"])
+        if "seed" in data:
+            graph = generate(data["seed"], data["dtype"])
+        else:
+            graph = Graph.from_data(data["graph"])
+        return asdict(judge(graph, settings))
+
+    return work
+
+
+def judge(graph: Graph, settings: Settings) -> Verdict:
+    """Compile a graph and compare what it computes."""
+    from tvm_tile.errors import TileError
+
+    try:
+        drawn = torch_door.draw(graph, 1)
+        exported = onnx_door.exported if settings.door == "onnx" else torch_door.exported
+        program = exported(graph, drawn)
+    except Exception as error:
+        return Verdict("invalid", f"{type(error).__name__}: {_first_line(error)}")
+    try:
+        model = _compiled(program, settings)
+    except TileError as error:
+        return Verdict("refused", _refusal(error), str(error)[:2000])
+    except Exception as error:
+        return Verdict("error", _place(error), "".join(traceback.format_exception(error))[-3000:])
+    if not settings.run:
+        return Verdict("compiled")
+    try:
+        wrong = _wrong(graph, model, special=settings.special)
+    except TileError as error:
+        return Verdict("error", f"call: {_refusal(error)}", str(error)[:2000])
+    except Exception as error:
+        return Verdict("error", _place(error), "".join(traceback.format_exception(error))[-3000:])
+    if not wrong:
+        return Verdict("right")
+    rules = " ".join(sorted({f"{k.rule}" for k in model.report.kernels}))
+    if settings.door == "onnx" and _is_exporters(graph, program, wrong):
+        return Verdict("invalid", "the exporter's ONNX model is not the module")
+    if wrong.startswith("special"):
+        return Verdict("wrong", f"special values: rules {rules}", wrong)
+    return Verdict("wrong", f"{_culprit(graph, program)}: rules {rules}", wrong)
+
+
+def _compiled(program: Any, settings: Settings) -> Any:
+    import tvm_tile
+
+    fields = ("weld", "coschedule", "tf32", "topk")
+    options = {name: getattr(settings, name) for name in fields}
+    return tvm_tile.compile(
+        program,
+        device=settings.device,
+        options=tvm_tile.Options(**options, cache=False, parallel_builds=1),
+    )
+
+
+def _wrong(graph: Graph, model: Any, *, special: bool) -> str:
+    """What is wrong with a compiled graph's outputs, by any of several calls."""
+    drawn = [torch_door.draw(graph, seed) for seed in (2, 3)]
+    nothing = {name: _poisoned(tensor) for name, tensor in drawn[0].items()}
+    _call(graph, model, nothing)  # so that memory which is used again holds NaN
+    first = _call(graph, model, drawn[0])
+    given = [tensor.clone() for tensor in torch_door.inputs_of(graph, drawn[1])]
+    kept = [output.clone() for output in first]
+    second = _call(graph, model, drawn[1])
+    for output, before in zip(first, kept, strict=True):
+        if not _same(output, before):
+            return "an output changed when the model was called again"
+    for tensor, before in zip(torch_door.inputs_of(graph, drawn[1]), given, strict=True):
+        if not _same(tensor, before):
+            return "an input changed"
+    wrong = against_references(graph, drawn[1], second)
+    if wrong or not special or not _has_specials(graph):
+        return wrong
+    strange = _with_specials(graph, drawn[0])
+    wrong = against_references(graph, strange, _call(graph, model, strange))
+    return f"special values: {wrong}" if wrong else ""
+
+
+def _call(graph: Graph, model: Any, tensors: torch_door.Tensors) -> list[torch.Tensor]:
+    outputs = model(*(tensors[signature.name] for signature in model.inputs))
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [
+        output if isinstance(output, torch.Tensor) else torch.as_tensor(output)
+        for output in outputs
+    ]
+
+
+def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return (
+        torch.equal(left.nan_to_num(7), right.nan_to_num(7))
+        if left.is_floating_point()
+        else torch.equal(left, right)
+    )
+
+
+def _poisoned(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor
+
+
+def _has_specials(graph: Graph) -> bool:
+    """Whether NaN and infinities have defined results: as integers they have not."""
+    return not any("torch.int" in call.text for call in graph.calls)
+
+
+def _with_specials(graph: Graph, tensors: torch_door.Tensors) -> dict[str, torch.Tensor]:
+    rng = random.Random(5)
+    special = dict(tensors)
+    for tensor in graph.inputs:
+        value = special[tensor.name].clone()
+        if value.is_floating_point() and value.numel():
+            for _ in range(1 + value.numel() // 50):
+                at = tuple(rng.randrange(extent) for extent in value.shape)
+                value[at] = rng.choice(_SPECIAL)
+        special[tensor.name] = value
+    return special
+
+
+def against_references(
+    graph: Graph,
+    tensors: torch_door.Tensors,
+    outputs: Sequence[torch.Tensor],
+) -> str:
+    """What is wrong with outputs of a graph in its own type; empty where nothing is."""
+    own = getattr(torch, graph.dtype)
+    wanted = torch_door.run(graph, tensors, torch.float64)
+    moved = [_moved(tensors, seed, _AMPLITUDE[graph.dtype]) for seed in (1, 2)]
+    others = [torch_door.run(graph, each, torch.float64) for each in moved]
+    try:
+        others.append(torch_door.run(graph, tensors, own))
+        dtypes = [output.dtype for output in others[-1]]
+    except RuntimeError:  # PyTorch's CPU lacks some operators in halves
+        dtypes = [own if output.dtype == torch.float64 else output.dtype for output in wanted]
+    if len(outputs) != len(wanted):
+        return f"{len(outputs)} outputs instead of {len(wanted)}"
+    for at, (output, dtype) in enumerate(zip(outputs, dtypes, strict=True)):
+        if output.dtype != dtype:
+            return f"output {at}: {output.dtype} instead of {dtype}"
+        references = [_array(other[at]) for other in others]
+        wrong = difference(_array(output), _array(wanted[at]), references, graph.dtype)
+        if wrong:
+            return f"output {at}: {wrong}"
+    return ""
+
+
+def _moved(tensors: torch_door.Tensors, seed: int, amplitude: float) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: tensor.double()
+        * (1 + amplitude * torch.randn(tensor.shape, generator=generator).double())
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
+
+
+def _is_exporters(graph: Graph, model: Any, wrong: str) -> bool:
+    """Whether ONNX Runtime, too, finds other numbers than PyTorch."""
+    drawn = torch_door.draw(graph, 3)
+    if wrong.startswith("special"):
+        drawn = _with_specials(graph, torch_door.draw(graph, 2))
+    return bool(against_references(graph, drawn, onnx_door.run(model, drawn)))
+
+
+def _culprit(graph: Graph, program: Any) -> str:
+    """Whether TVM's CPU build of the imported model is wrong, too: then its import is."""
+    import tvm
+    from tvm import relax
+
+    from tvm_tile.frontend import import_model
+
+    try:
+        imported = import_model(program)
+        machine = relax.VirtualMachine(tvm.compile(imported.mod, "llvm"), tvm.cpu())
+        drawn = torch_door.draw(graph, 3)
+        given = [drawn[signature.name].contiguous().numpy() for signature in imported.inputs]
+        tensors = [tvm.runtime.tensor(array) for array in given]
+        outputs = machine["main"](*tensors)
+        fields = [outputs] if hasattr(outputs, "shape") else list(outputs)
+        wrong = against_references(graph, drawn, [torch.as_tensor(f.numpy()) for f in fields])
+    except Exception as error:
+        return f"CPU build fails ({type(error).__name__})"
+    return "import" if wrong else "kernels"
+
+
+def _refusal(error: Any) -> str:
+    current = str(error.current).splitlines() or [""]
+    return f"{type(error).__name__}: {error.requirement}: {current[0][:160]}"
+
+
+def _place(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "tvm_tile/" in f.filename] or list(frames)
+    where = f"{own[-1].filename.rpartition('tvm_tile/')[2]}:{own[-1].name}" if own else "?"
+    return f"{type(error).__name__} in {where}: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    return lines[0][:160]

@@ -1,0 +1,94 @@
+"""Graphs of PyTorch: run as they are, and exported."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from bench.fuzz.graph import Graph, Tensor
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def dtype_of(tensor: Tensor, graph_dtype: str) -> torch.dtype:
+    return getattr(torch, graph_dtype if tensor.dtype == "float" else tensor.dtype)
+
+
+def draw(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
+    """Fresh values of inputs, in the layouts that they ask for; weights are always the same."""
+    return {
+        tensor.name: _drawn(tensor, graph.dtype, 77 if tensor.is_weight else seed, at)
+        for at, tensor in enumerate(graph.tensors)
+    }
+
+
+def _drawn(tensor: Tensor, graph_dtype: str, seed: int, at: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed * 1009 + at)
+    order = tensor.order or tuple(range(len(tensor.shape)))
+    shape = [tensor.shape[axis] for axis in order]
+    if tensor.dtype == "float":
+        values = torch.randn(shape, generator=generator) * tensor.scale
+    else:
+        values = torch.randint(max(1, tensor.below), shape, generator=generator)
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    return values.to(dtype_of(tensor, graph_dtype)).permute(inverse)
+
+
+def source(graph: Graph) -> str:
+    """The graph as a module's code."""
+    arguments = ", ".join(["self", *(tensor.name for tensor in graph.inputs)])
+    weights = ", ".join(["self", *(tensor.name for tensor in graph.weights)])
+    lines = ["class Model(torch.nn.Module):", f"    def __init__({weights}):"]
+    lines.append("        super().__init__()")
+    for tensor in graph.weights:
+        lines.append(f"        self.register_buffer('{tensor.name}', {tensor.name})")
+    lines.append(f"    def forward({arguments}):")
+    lines += [f"        {tensor.name} = self.{tensor.name}" for tensor in graph.weights]
+    lines += [f"        {line}" for line in graph.lines()]
+    comma = "," if len(graph.outputs) == 1 else ""
+    return "\n".join([*lines, f"        return {', '.join(graph.outputs)}{comma}"])
+
+
+def module(graph: Graph, tensors: Tensors, float_dtype: torch.dtype) -> torch.nn.Module:
+    """The graph as a module whose floats have this type."""
+    names: dict[str, Any] = {"torch": torch, "F": F, "FLOAT": float_dtype}
+    exec(source(graph), names)
+    weights = (tensors[tensor.name] for tensor in graph.weights)
+    made = names["Model"](*(as_float(weight, float_dtype) for weight in weights))
+    return made.eval()
+
+
+def as_float(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def inputs_of(graph: Graph, tensors: Tensors) -> tuple[torch.Tensor, ...]:
+    return tuple(tensors[tensor.name] for tensor in graph.inputs)
+
+
+def run(graph: Graph, tensors: Tensors, float_dtype: torch.dtype) -> list[torch.Tensor]:
+    """The graph's outputs in another floating-point type."""
+    given = (as_float(tensor, float_dtype) for tensor in inputs_of(graph, tensors))
+    with torch.no_grad():
+        return list(module(graph, tensors, float_dtype)(*given))
+
+
+def exported(graph: Graph, tensors: Tensors) -> torch.export.ExportedProgram:
+    """What ``torch.export`` makes of the graph in its own type."""
+    dtype = getattr(torch, graph.dtype)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        return torch.export.export(module(graph, tensors, dtype), inputs_of(graph, tensors))
+
+
+def call(text: str, values: Mapping[str, torch.Tensor]) -> Sequence[torch.Tensor]:
+    """One line of a graph, run at once on samples: its results."""
+    names: dict[str, Any] = {"torch": torch, "F": F, "FLOAT": torch.float64, **values}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = eval(text, names)
+    return (result,) if isinstance(result, torch.Tensor) else tuple(result)
