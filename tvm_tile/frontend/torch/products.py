@@ -118,21 +118,26 @@ def _convolution(
     if (windows, transposed) not in _CONVOLUTIONS:
         raise Refusal(f"windows of {windows} dimensions")
     function, data_layout, kernel_layout = _CONVOLUTIONS[windows, transposed]
-    settings = {"strides": stride, "padding": padding, "dilation": dilation}
-    settings = {name: _for_each(values, windows) for name, values in settings.items()}
-    if transposed:
-        settings["output_padding"] = _for_each(output_padding, windows)
-    result = function(
-        input,
-        weight,
-        groups=groups,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        **settings,
+    stride, padding, dilation, output_padding = (
+        _for_each(values, windows) for values in (stride, padding, dilation, output_padding)
     )
+    settings = {"strides": stride, "dilation": dilation, "groups": groups}
+    added = [0] * windows
+    if transposed and any(more >= s for more, s in zip(output_padding, stride, strict=True)):
+        # More than TVM allows: what is not cut off at the end, or put there.
+        left = [p - more for p, more in zip(padding, output_padding, strict=True)]
+        padding += [max(at_end, 0) for at_end in left]
+        added = [max(-at_end, 0) for at_end in left]
+    elif transposed:
+        settings["output_padding"] = output_padding
+    layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout}
+    result = emit(function(input, weight, padding=padding, **settings, **layouts))
+    if any(added):
+        widths = [0, 0, 0, 0, *(width for more in added for width in (0, more))]
+        result = emit(relax.op.nn.pad(result, widths))
     if bias is None:
         return result
-    return relax.op.add(emit(result), emit.reshape(bias, (1, -1, *(1,) * windows)))
+    return relax.op.add(result, emit.reshape(bias, (1, shape_of(bias)[0], *(1,) * windows)))
 
 
 def _for_each(values: Sequence[int], windows: int) -> list[int]:
