@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,6 +120,19 @@ class Emit:
         """The value in the element type in which formulas of several steps are computed."""
         is_half = dtype_of(value) in (torch.float16, torch.bfloat16)
         return self.cast(value, torch.float32) if is_half else value
+
+    def times(self, value: relax.Expr, factor: float) -> relax.Expr:
+        """A floating-point or integer value times a number.
+
+        TVM makes 0 of ``x * 0``, which is NaN where ``x`` is not finite.
+        """
+        dtype = dtype_of(value)
+        if factor == 1:
+            return value
+        if factor == 0 and dtype.is_floating_point:
+            zero, nan = constant(0, dtype), constant(math.nan, dtype)
+            return self(relax.op.where(self(relax.op.isfinite(value)), zero, nan))
+        return self(relax.op.multiply(value, constant(factor, dtype)))
 
     def full(self, value: float | bool) -> relax.Expr:
         """The (first) result, all of whose elements are equal."""

@@ -142,7 +142,7 @@ def _grid_sample(
     parts_of = _PARTS[interpolation_mode]
 
     def tables(points: te.Tensor) -> list[te.Tensor]:
-        made = []
+        made: list[te.Tensor] = []
         for i, axis in enumerate(axes):
             # A point's first coordinate is that of the last dimension.
             made += _tables(points, len(axes) - 1 - i, axis, parts_of, wide)
