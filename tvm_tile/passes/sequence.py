@@ -8,14 +8,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tvm_tile import compat
 from tvm_tile.device import Device
-from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
@@ -47,8 +47,6 @@ def fusion_passes(
     warps = mma_dtypes(device) | matrix_core_dtypes(device)
     return [
         OutlineBranches(),
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
         SeparateInPlace(),
         NarrowProducts(),
@@ -60,6 +58,10 @@ def fusion_passes(
         WidenLate(),
         ShareEqualValues(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        # What is left of operators that TVM has no legalization for.
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        InfiniteExtrema(),
         MultiplyPowers(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),
@@ -67,22 +69,30 @@ def fusion_passes(
     ]
 
 
-def run_fusion(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:
-    """Run :func:`fusion_passes`; what fails in others than LegalizeOps is raised as it is.
+def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:
+    """Run passes in their order.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
+        BuildError: a pass fails, which is named.
     """
     for step in passes:
         try:
             mod = tvm.transform.Sequential([step])(mod)  # alone, so that it is known who failed
-        except compat.TVM_ERRORS as error:
-            if step.info.name != _LEGALIZING:
-                raise
-            raise UnsupportedOperatorError(
-                "TVM must have loops for every operator of the model, of its data types",
-                str(error).strip().partition("\n")[0],
-                "cast the operator's inputs to types that it is defined for",
+        except TileError:
+            raise
+        except Exception as error:
+            found = str(error).strip().partition("\n")[0]
+            if step.info.name == _LEGALIZING:
+                raise UnsupportedOperatorError(
+                    "TVM must have loops for every operator of the model, of its data types",
+                    found,
+                    "cast the operator's inputs to types that it is defined for",
+                ) from error
+            raise BuildError(
+                "the model must pass every stage",
+                f"{step.info.name} fails: {type(error).__name__}: {found}",
+                "report it, with the model",
             ) from error
     return mod
 

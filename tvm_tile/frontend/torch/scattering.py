@@ -24,7 +24,6 @@ from tvm import relax, te, tirx
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import at_broadcast, from_front, require_within
-from tvm_tile.loops.keys import is_nan
 
 Operand = Any  # a Relax expression or a number
 _HALVES = (torch.float16, torch.bfloat16)
@@ -108,7 +107,7 @@ def _accumulated(
     hits: Callable[..., Any],
     value_at: Callable[..., Any],
 ) -> relax.Expr:
-    wide = _wide(x)
+    wide = sum_dtype(x)
     is_flag = dtype_of(x) == torch.bool
 
     def loops(data: te.Tensor, updates: te.Tensor, *tables: te.Tensor) -> te.Tensor:
@@ -175,14 +174,14 @@ def _flattened(position: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def _unflattened(flat: Any, shape: Sequence[int]) -> list[Any]:
-    position = []
+    position: list[Any] = []
     for extent in reversed(shape):
         position.insert(0, tirx.floormod(flat, extent))
         flat = tirx.floordiv(flat, extent)
     return position
 
 
-def _wide(x: relax.Expr) -> str:
+def sum_dtype(x: relax.Expr) -> str:
     """The type in which updates are added up."""
     dtype = dtype_of(x)
     return "float32" if dtype in _HALVES else "int32" if dtype == torch.bool else str(x.ty.dtype)
@@ -212,7 +211,7 @@ def _scattered(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr
 ) -> relax.Expr:
     """Along a dimension, update ``k`` goes to where ``index[k]`` says; the last one stays."""
-    x, src, index, axis = _rows(emit, x, dim, src, index)
+    x, src, index, axis = operands(emit, x, dim, src, index)
     if 0 in (*shape_of(index), *shape_of(x)):
         return emit.reshape(x, emit.shape)
 
@@ -220,7 +219,7 @@ def _scattered(
         along = te.reduce_axis((0, table.shape[axis]), "k")
 
         def body(*at: Any) -> Any:
-            found = _is_update(table, axis, at, along.var)
+            found = is_update(table, axis, at, along.var)
             number = tirx.Cast("int32", along.var)
             return te.max(tirx.Select(found, number, tirx.const(-1, "int32")), axis=along)
 
@@ -229,7 +228,7 @@ def _scattered(
     def loops(data: te.Tensor, updates: te.Tensor, chosen: te.Tensor) -> te.Tensor:
         def body(*at: Any) -> Any:
             which = chosen(*at)
-            return tirx.Select(which >= 0, _update(updates, axis, at, which), data(*at))
+            return tirx.Select(which >= 0, update_at(updates, axis, at, which), data(*at))
 
         return te.compute(data.shape, body, name="scatter")
 
@@ -237,7 +236,7 @@ def _scattered(
     return emit.reshape(result, emit.shape)
 
 
-def _rows(
+def operands(
     emit: Emit, x: relax.Expr, dim: int, src: relax.Expr, index: relax.Expr
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr, int]:
     """The operands with at least one dimension, and the dimension counted from the front."""
@@ -249,7 +248,7 @@ def _rows(
     return one[0], one[1], one[2], axis
 
 
-def _is_update(table: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
+def is_update(table: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
     """Whether update ``k`` is for a position; the index may be shorter than the result."""
     conditions, where = [], list(at)
     for i, extent in enumerate(table.shape):
@@ -260,7 +259,7 @@ def _is_update(table: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
     return tirx.all(*conditions, table(*where) == at[axis])
 
 
-def _update(updates: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
+def update_at(updates: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
     """Update ``k`` for a position, one for all, or any if there is none."""
     where = list(at)
     where[axis] = k
@@ -272,6 +271,7 @@ def _update(updates: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
     )
 
 
+<<<<<<< HEAD
 def _scatter_add(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr
 ) -> relax.Expr:
@@ -470,6 +470,8 @@ def _select_scatter(emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index:
     return _slice_scatter(emit, x, emit.reshape(src, row), axis, index, index + 1, 1)
 
 
+=======
+>>>>>>> main
 def _diagonal_scatter(
     emit: Emit, x: relax.Expr, src: relax.Expr, offset: int, dim1: int, dim2: int
 ) -> relax.Expr:
@@ -521,13 +523,6 @@ CONVERTERS: Converters = {
     _ATEN.put.default: _put,
     _ATEN.scatter.src: _scatter,
     _ATEN.scatter.value: _scatter_value,
-    _ATEN.scatter.reduce: _scatter_with,
-    _ATEN.scatter.value_reduce: _scatter_value_with,
-    _ATEN.scatter_add.default: _scatter_add,
-    _ATEN.scatter_reduce.two: _scatter_reduce,
-    _ATEN.index_reduce.default: _index_reduce,
-    _ATEN.slice_scatter.default: _slice_scatter,
-    _ATEN.select_scatter.default: _select_scatter,
     _ATEN.diagonal_scatter.default: _diagonal_scatter,
     _ATEN.as_strided_scatter.default: _as_strided_scatter,
 }
