@@ -17,6 +17,7 @@ from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
+from tvm_tile.passes.limit_fusion import LimitFusion
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.multiply_powers import MultiplyPowers
@@ -102,6 +103,7 @@ def stock_fusion() -> list[tvm.transform.Pass]:
     return [
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
+        LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
     ]
@@ -119,18 +121,21 @@ def welding(
         MarkSpreads(),
         relax.transform.FoldConstant(),
         InlineConstants(),
+        LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         # Once more, for what feeds reductions.
         MarkReductions(),
         relax.transform.AnnotateTIROpPattern(),
         MarkSpreads(),
+        LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         # And for what follows them: a mean's division, the rounding of a sum to half precision.
         MarkReductions(with_followers=True),
         relax.transform.AnnotateTIROpPattern(),
         MarkSpreads(),
+        LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         FuseTiles(device, record, first, refused),
