@@ -118,14 +118,8 @@ def _max_pool_with_indices(
         extents = [w.kernel for w in windows]
         return largest_and_where(data, extents, [w.count for w in windows], elements)
 
-<<<<<<< HEAD
-    return tuple(
-        emit(relax.TupleGetItem(emit.te(loops, x, name="max_pool_places"), i)) for i in (0, 1)
-    )
-=======
     both = emit.te(loops, x, name="max_pool_places")
     return emit(relax.TupleGetItem(both, 0)), emit(relax.TupleGetItem(both, 1))
->>>>>>> main
 
 
 def _is_inside(windows: Windows, place: Any) -> list[Any]:
