@@ -97,7 +97,8 @@ _TANH = """
   type __attribute__((overloadable)) exact_tanh(type x) {         \\
     return fabs(x) > (type)10 ? copysign((type)1, x) : tanh(x);   \\
   }
-EXACT_TANH(float) EXACT_TANH(float2) EXACT_TANH(float4) EXACT_TANH(float8)
+EXACT_TANH(float) EXACT_TANH(float2) EXACT_TANH(float3) EXACT_TANH(float4) EXACT_TANH(float8)
+EXACT_TANH(double) EXACT_TANH(double2) EXACT_TANH(double3) EXACT_TANH(double4) EXACT_TANH(double8)
 #define tanh exact_tanh
 """
 
