@@ -118,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("schedule", _schedule, "Print the TensorIR of the kernels.", source)
     sub.add_argument("--kernel", help="only this one")
 
+    _add_others(commands)
+    return parser
+
+
+def _add_others(commands: Any) -> None:
+    """The commands that compile no model."""
     sub = commands.add_parser("sign", help="Sign a saved model, in its place.")
     sub.set_defaults(run=_sign)
     sub.add_argument("model", type=Path, help="a saved model (.tvmtile)")
@@ -131,7 +137,6 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, help="default: the device's name, such as nvidia_h200.json"
     )
     sub.add_argument("--repeats", type=_count(1), default=15, help="of each measurement (15)")
-    return parser
 
 
 def _add_options(sub: argparse.ArgumentParser) -> None:

@@ -22,6 +22,7 @@ from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import DeviceAbsentError
+from tvm_tile.foreign_errors import let_errors_through
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
@@ -95,12 +96,8 @@ def compile(
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's.
     """
-    compat.let_errors_through()
     options = checked_options(options)
-    record = resolve_device(device)
-    record = with_tf32(record) if options.tf32 else record
-    if options.topk > 1:
-        _check_measurable(record)
+    record = _record(device, options)
     watch = _Stopwatch()
     imported = _import(model, inputs, example_inputs)
     watch.lap("import")
@@ -140,7 +137,6 @@ def schedule(
 
     Args and errors are those of :func:`compile`.
     """
-    compat.let_errors_through()
     record = resolve_device(device)
     imported = _import(model, inputs, example_inputs)
     first = FirstChoices(record)
@@ -148,6 +144,13 @@ def schedule(
     plan = Remembered(PlanFunction(record, first=first))
     scheduled, kernels = schedule_module(fused, record, plan=plan)
     return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+
+
+def _record(device: str | Device, options: Options) -> Device:
+    record = resolve_device(device)
+    if options.topk > 1:
+        _check_measurable(record)
+    return with_tf32(record) if options.tf32 else record
 
 
 def _check_measurable(device: Device) -> None:
@@ -164,6 +167,7 @@ def _import(
     inputs: Mapping[str, Sequence[int]] | None,
     example_inputs: Sequence[Any] | None,
 ) -> Imported:
+    let_errors_through()
     check_examples(example_inputs)
     return import_model(model, inputs=checked_sizes(inputs) or None, example_inputs=example_inputs)
 
