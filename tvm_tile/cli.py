@@ -259,6 +259,7 @@ def _open_model(arguments: argparse.Namespace) -> CompiledModel:
     import tvm_tile
     from tvm_tile.progress import ConsoleProgress
 
+    key = getattr(arguments, "verify_key", None)
     if arguments.model.suffix == _SAVED_SUFFIX:
         if given := next(_for_compiling(arguments), ""):
             raise InputError(
@@ -266,8 +267,8 @@ def _open_model(arguments: argparse.Namespace) -> CompiledModel:
                 f"{given} was given",
                 f"leave {given} out, or pass the model that it was made from",
             )
-        return tvm_tile.load(arguments.model, key=arguments.verify_key)
-    if getattr(arguments, "verify_key", None) is not None:
+        return tvm_tile.load(arguments.model, key=key)
+    if key is not None:
         raise InputError(
             "saved models (.tvmtile) are signed, others are not",
             f"--verify-key was given for {arguments.model}",
@@ -288,7 +289,7 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.inputs:
         yield "--input"
     for name in ("device", "tf32", "topk", "cache"):
-        if getattr(arguments, name) not in (None, False):
+        if getattr(arguments, name, None) not in (None, False):
             yield f"--{name}"
 
 

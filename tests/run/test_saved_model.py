@@ -31,6 +31,9 @@ from tvm_tile.errors import BuildError, RunError, SavedModelError
 from tvm_tile.runtime import CompiledModel, artifact, load
 
 MANIFEST = "manifest.json"
+REPORT = {"device": "x", "kernels": [], "notes": []}
+# Its edge leads from the eighth of one function to the ninth.
+DECISION = {"functions": ["f"], "edges": [{"maker": 7, "taker": 8, "size": 1, "is_view": False}]}
 X = np.linspace(-2, 2, 6 * 16, dtype="float32").reshape(6, 16)
 
 
@@ -211,6 +214,7 @@ class TestForgery:
             ("report", "[]"),
             ("report", '{"device": "x", "kernels": [3], "notes": []}'),
             ("report", '{"device": "x", "kernels": [], "notes": [3]}'),
+            ("report", json.dumps({**REPORT, "decisions": [DECISION]})),
             ("members", []),
             ("members", {"vm.bin": {"size": 1}}),
             ("more", 1),
