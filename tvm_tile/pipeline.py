@@ -97,10 +97,7 @@ def compile(
     """
     options = checked_options(options)
     with one_compilation():
-        record = resolve_device(device)
-        record = with_tf32(record) if options.tf32 else record
-        if options.topk > 1:
-            _check_measurable(record)
+        record = _record(device, options)
         watch = _Stopwatch()
         imported = _import(model, inputs, example_inputs)
         watch.lap("import")
@@ -159,6 +156,13 @@ def schedule(
         plan = Remembered(PlanFunction(record, first=first))
         scheduled, kernels = schedule_module(fused, record, plan=plan)
         return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+
+
+def _record(device: str | Device, options: Options) -> Device:
+    record = resolve_device(device)
+    if options.topk > 1:
+        _check_measurable(record)
+    return with_tf32(record) if options.tf32 else record
 
 
 def _check_measurable(device: Device) -> None:
