@@ -12,7 +12,7 @@ import onnx
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.errors import TileError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import Imported, describe, result_types
 from tvm_tile.frontend.onnx_fold import fold
 from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
@@ -115,7 +115,8 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
         except _Rejected as rejected:
             # Some converters refuse forms (types, attributes) that ONNX's own definition of the
             # operator through simpler ones covers.
-            if not has_definition(rejected.op_type, "", opset_version(model)):
+            is_final = isinstance(rejected.error, TileError)
+            if is_final or not has_definition(rejected.op_type, "", opset_version(model)):
                 raise rejected.explain() from rejected
             known -= {rejected.op_type}
 
@@ -168,12 +169,14 @@ class _Rejected(BaseException):
         super().__init__(op_type, node, error)
         self.op_type = op_type
         self._node = node
-        self._error = error
+        self.error = error
 
-    def explain(self) -> UnsupportedOperatorError:
+    def explain(self) -> TileError:
+        if isinstance(self.error, TileError):
+            return self.error
         return UnsupportedOperatorError(
             f"operator {self.op_type} must be in a form that TVM's ONNX importer knows",
-            f"at node {self._node!r}: {type(self._error).__name__}: {_first_line(self._error)}",
+            f"at node {self._node!r}: {type(self.error).__name__}: {_first_line(self.error)}",
             "give the sizes of all inputs, or export this operator in another form",
         )
 

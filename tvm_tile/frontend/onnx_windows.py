@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
 
 
@@ -226,14 +227,16 @@ def convert_affine_grid(node: Node) -> Value:
     assert size is not None
     extents = [int(extent) for extent in size[2:]]
     corners = bool(node.attrs.get("align_corners", 0))
-    lines = []
-    for extent in extents:
-        if corners and extent > 1:
-            lines.append(np.linspace(-1, 1, extent))
-        elif corners:
-            lines.append(np.array([-1.0]))  # the first of linspace's
-        else:
-            lines.append((2 * np.arange(extent) + 1) / extent - 1)
+    if corners and 1 in extents:
+        raise UnsupportedOperatorError(
+            "AffineGrid with align_corners needs two elements along each axis",
+            f"extents {extents}",
+            "export without align_corners, for which implementations differ here",
+        )
+    lines = [
+        np.linspace(-1, 1, extent) if corners else (2 * np.arange(extent) + 1) / extent - 1
+        for extent in extents
+    ]
     grid = np.meshgrid(*lines, indexing="ij")
     # ONNX counts x first, which is the last axis.
     points = np.stack([*reversed(grid), np.ones(extents)], axis=-1).reshape(-1, len(extents) + 1)
