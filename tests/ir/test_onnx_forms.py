@@ -103,6 +103,13 @@ FORMS = {
         np.array([4, 1, 2], "int32"), direction="bidirectional", hidden_size=2, results=3,
         tolerance=1e-4,
     ),
+    "a threshold of infinities": form(
+        "ThresholdedRelu", np.array([-np.inf, np.inf, np.nan, 2, -1], "float32")
+    ),
+    "a logarithm of infinite sums": form(
+        "ReduceLogSumExp", np.array([[np.inf, 1], [-np.inf, -np.inf], [3e38, 3e38]], "float32"),
+        np.array([1]), constants=(1,), keepdims=0,
+    ),
     "a real inverse transform": form(
         "DFT", floats(2, 5, 2), None, np.array(1), constants=(2,), opset=20, inverse=1
     ),

@@ -45,7 +45,14 @@ from tvm_tile.frontend.prepare import prepare
 
 # The importer takes these two outside its table of converters.
 _HANDLED_APART = frozenset({"If", "Constant"})
-_DOMAINS = STANDARD_DOMAINS | {"com.microsoft"}
+# Operators of ONNX Runtime's own domain whose conversion was compared with it. The domain has
+# others that share no more than the name with a standard one.
+_OF_ONNXRUNTIME = frozenset(
+    {
+        *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu"),
+        *("DequantizeLinear", "MatMulInteger16", "QuantizeLinear", "SkipLayerNormalization"),
+    }
+)
 
 
 def import_onnx(
@@ -131,8 +138,7 @@ def _simplify(model: onnx.ModelProto) -> onnx.ModelProto:
 def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
     missing: dict[str, list[str]] = {}
     for node in walk_nodes(model.graph):
-        domains = {DOMAINS[node.op_type]} if node.op_type in DOMAINS else _DOMAINS
-        if node.domain not in domains or node.op_type not in known:
+        if node.op_type not in known or not _is_of_known_domain(node):
             operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             missing.setdefault(operator, []).append(node.name or node.output[0])
     if missing:
@@ -141,6 +147,14 @@ def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
             "; ".join(f"{op} (nodes {', '.join(names)})" for op, names in missing.items()),
             "export the model without these operators, or to another opset",
         )
+
+
+def _is_of_known_domain(node: onnx.NodeProto) -> bool:
+    if node.domain == "com.microsoft":
+        return node.op_type in _OF_ONNXRUNTIME
+    if node.op_type in DOMAINS:
+        return bool(node.domain == DOMAINS[node.op_type])
+    return node.domain in STANDARD_DOMAINS
 
 
 def _to_relax(model: onnx.ModelProto) -> Any:

@@ -67,6 +67,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Slice": indexing.convert_slice,
     "Split": indexing.convert_split,
     "TensorScatter": indexing.convert_tensor_scatter,
+    "ThresholdedRelu": elementwise.convert_thresholded_relu,
     "Upsample": convert_resize,
 }
 
