@@ -100,8 +100,15 @@ FORMS = {
     ),
     "samples that end early": form(
         "LSTM", floats(4, 3, 2), floats(2, 8, 2), floats(2, 8, 2), None,
-        np.array([4, 1, 2], "int32"), direction="bidirectional", hidden_size=2, results=3,
+        np.array([4, 0, 2], "int32"), direction="bidirectional", hidden_size=2, results=3,
         tolerance=1e-4,
+    ),
+    "windows that begin inside and end outside": form(
+        "LpPool", floats(1, 1, 4, 5), kernel_shape=[1, 2], strides=[2, 2], auto_pad="VALID",
+        ceil_mode=1, p=3, tolerance=1e-4,
+    ),
+    "a wrap around what is left": form(
+        "Pad", floats(5, 6), np.array([2, -1, -2, 3]), constants=(1,), mode="wrap"
     ),
     "a threshold of infinities": form(
         "ThresholdedRelu", np.array([-np.inf, np.inf, np.nan, 2, -1], "float32")

@@ -9,7 +9,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx_indexing import dtype_named
-from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of
+from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
 
 
 def convert_lp_normalization(node: Node) -> Value:
@@ -124,6 +124,15 @@ def convert_thresholded_relu(node: Node) -> Value:
     x, dtype = node.inputs[0], dtype_of(node.inputs[0])
     threshold = constant(float(node.attrs.get("alpha", 1.0)), dtype)
     return op.where(op.greater(x, threshold), x, constant(0.0, dtype))
+
+
+def convert_prelu(node: Node) -> Value:
+    """PRelu; TVM's takes a slope that does not broadcast to its input, and fails much later."""
+    x, slope = node.inputs
+    falling = node.emit(op.multiply(x, slope))
+    if shape_of(falling) != shape_of(x):
+        raise ValueError(f"a slope of {shape_of(slope)} for {shape_of(x)}")
+    return op.where(op.less(x, constant(0, dtype_of(x))), falling, x)
 
 
 def convert_bit_cast(node: Node) -> Value:

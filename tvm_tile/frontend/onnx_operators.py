@@ -49,6 +49,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Momentum": training.convert_optimizer,
     "NonMaxSuppression": convert_non_max_suppression,
     "OneHot": indexing.convert_one_hot,
+    "PRelu": elementwise.convert_prelu,
     "Pow": elementwise.convert_power,
     "QLinearConv": quantized.convert_quantized_conv,
     "QLinearMatMul": quantized.convert_quantized_matmul,
@@ -107,6 +108,10 @@ def convert_operator(node: Node, stock: Stock) -> Value:
         shape_of(node.inputs[0])  # TVM's converters guess where it is unknown
     if node.op_type == "ConvTranspose":
         return stock(windows.settle_conv_transpose(node))
+    if node.op_type == "Pad":
+        return indexing.convert_wrapping_pad(node, stock)
+    if node.op_type == "LpPool":
+        return windows.convert_lp_pool(node, stock(node))
     if node.op_type in ("Squeeze", "Unsqueeze"):
         return stock(indexing.settle_axes(node))
     if node.op_type in ("Scatter", "ScatterElements"):
