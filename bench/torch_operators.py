@@ -3,9 +3,9 @@
 Usage: python -m bench.torch_operators [--device emulated] [--only softmax] [--workers 2]
 
 ``import``: the front door, then TVM's CPU build, for every sample. The device: everything of
-tvm_tile, for the first ``--samples`` of them. Writes bench/results/torch_operators.json (every
-sample) and .md (the table). Interrupted or out of time, it goes on where it stopped. ``--retry`` runs again what
-did not come out right, ``--fresh`` everything.
+tvm_tile, for ``--samples`` of them. Writes bench/results/torch_operators.json (every sample) and
+.md (the table). Interrupted or out of time, it goes on where it stopped. ``--retry`` runs again
+what did not come out right, ``--fresh`` everything.
 """
 
 from __future__ import annotations
