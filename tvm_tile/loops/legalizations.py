@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
+from tvm_tile.loops.scans import products, sums
 
 Legalization = Callable[[Any, Any], Any]
 """``(relax.BlockBuilder, relax.Call) -> relax.Expr``: what a call of an operator becomes."""
@@ -15,6 +16,8 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
     {
         "relax.argmax": argument_of_largest,
         "relax.argmin": argument_of_smallest,
+        "relax.cumprod": products,
+        "relax.cumsum": sums,
     }
 )
 """Name of a Relax operator -> its legalization, for ``LegalizeOps``; TVM has the others'."""

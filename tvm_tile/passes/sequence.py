@@ -44,8 +44,6 @@ def fusion_passes(
     """
     warps = mma_dtypes(device) | matrix_core_dtypes(device)
     return [
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
         relax.transform.ConvertToDataflow(),
         NarrowProducts(),
         *grouping,
@@ -56,6 +54,9 @@ def fusion_passes(
         WidenLate(),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        # What is left of operators that TVM has no legalization for.
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
         MultiplyPowers(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tvm_tile.frontend.torch import (
     adaptive_pooling,
+    counting,
     creation,
     elementwise,
     embedding_bag,
@@ -44,5 +45,6 @@ CONVERTERS: Converters = joined(
     scattering.CONVERTERS,
     scatter_reductions.CONVERTERS,
     sorting.CONVERTERS,
+    counting.CONVERTERS,
     scans.CONVERTERS,
 )

@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
-from tvm_tile.frontend.torch.indexing import clamped, nothing, require_within
+from tvm_tile.frontend.torch.indexing import clamped, require_within
 
 _SUM, _MEAN, _MAX = range(3)  # PyTorch's numbers of the modes
 _HALVES = (torch.float16, torch.bfloat16)
@@ -34,7 +34,7 @@ def _embedding_bag(
     if not emit.wanted <= {0}:
         raise Refusal("the places of the rows in the bags")
     if 0 in emit.shape:
-        return emit(nothing(emit, weight)), None, None, None
+        return emit.nothing(weight), None, None, None
     if not count:
         return emit.full(0), None, None, None
     wide = "float32" if dtype_of(weight) in _HALVES else str(weight.ty.dtype)

@@ -73,15 +73,6 @@ def at_broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
     return tensor(*(0 if one else i for one, i in zip(zero, own, strict=True)))
 
 
-def nothing(emit: Emit, x: relax.Expr) -> relax.Expr:
-    """A result without elements, of the type of ``x``; as a constant TVM could not read it back."""
-
-    def loops(data: te.Tensor) -> te.Tensor:
-        return te.compute(emit.shape, lambda *_: tirx.const(0, str(data.dtype)), name="nothing")
-
-    return emit.te(loops, x, name="nothing")
-
-
 def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> relax.Expr:
     """``x[indices]``; the indexed dimensions stay in place if they are neighbours, else go first.
 
@@ -92,7 +83,7 @@ def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> r
     if not axes:
         return x
     if 0 in emit.shape:
-        return nothing(emit, x)
+        return emit.nothing(x)
     given = [from_front(emit, indices[axis], extents[axis]) for axis in axes]
     if len(axes) == 1:
         return relax.op.take(x, given[0], axes[0], mode="clip")
@@ -122,7 +113,7 @@ def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> r
 def _index_select(emit: Emit, x: relax.Expr, dim: int, index: relax.Expr) -> relax.Expr:
     shape = shape_of(x)
     if 0 in emit.shape:
-        return nothing(emit, x)
+        return emit.nothing(x)
     axis = axis_of(dim, len(shape))
     require_within(index, shape[axis] if shape else 1)
     rows = emit.reshape(x, shape or (1,))
@@ -143,13 +134,13 @@ def _embedding(
     """Only gradients depend on the other arguments."""
     require_within(indices, shape_of(weight)[0])
     if 0 in emit.shape:
-        return nothing(emit, weight)
+        return emit.nothing(weight)
     return relax.op.take(weight, indices, 0, mode="clip")
 
 
 def _take(emit: Emit, x: relax.Expr, index: relax.Expr) -> relax.Expr:
     if 0 in emit.shape:
-        return nothing(emit, x)
+        return emit.nothing(x)
     count = math.prod(shape_of(x))
     row = emit.reshape(x, (count,))
     return relax.op.take(row, from_front(emit, index, count), 0, mode="clip")
@@ -160,7 +151,7 @@ def _gather(
 ) -> relax.Expr:
     shape = shape_of(x)
     if 0 in emit.shape:
-        return nothing(emit, x)
+        return emit.nothing(x)
     axis = axis_of(dim, len(shape))
     require_within(index, shape[axis] if shape else 1)
     rows, places = (emit.reshape(v, shape_of(v) or (1,)) for v in (x, index))
