@@ -13,7 +13,7 @@ from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.torch.decompose import decomposed
-from tvm_tile.frontend.torch.program import shortened, function_of
+from tvm_tile.frontend.torch.program import function_of, shortened
 from tvm_tile.frontend.torch.sizes import concrete
 
 __all__ = ["import_module", "import_program"]
