@@ -21,7 +21,7 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
-from tvm_tile.errors import OptionError
+from tvm_tile.errors import OptionError, TileError, VerificationError
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes import (
     DLIGHT,
@@ -55,8 +55,13 @@ from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
+from tvm_tile.verify import Kernels, Verifier
 
 Progress = Callable[[str, int, int], None]
+# From the modules before and after scheduling, and the reports, to what is wrong, by kernel.
+Check = Callable[
+    [tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]], Mapping[str, VerificationError]
+]
 _IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 _APART = "coschedule is off: each kernel is launched by itself"
@@ -89,6 +94,10 @@ class Options:
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
             False for nowhere.
+        verify: run each kernel, once it is built, on random inputs next to TVM's CPU build of its
+            function, and schedule another way what differs, as is done with what does not build:
+            the device must be present. Persistent kernels are not among them, nor is the model as
+            a whole: see :meth:`CompiledModel.verify`.
 
     Raises:
         OptionError: ``topk`` < 0.
@@ -102,6 +111,7 @@ class Options:
     weld: bool = True
     coschedule: bool = True
     cache: bool | str | os.PathLike[str] = True
+    verify: bool = False
 
     def __post_init__(self) -> None:
         if self.topk < 0:
@@ -142,6 +152,7 @@ def compile(
         DeviceAbsentError: ``topk`` asks for measurements, and the GPU is not there.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's.
+        VerificationError: with ``verify``: no schedule of a function is right.
     """
     options = options or Options()
     record = resolve_device(device)
@@ -162,7 +173,10 @@ def compile(
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    fused, scheduled, kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan)
+    check = _wrong_kernels(record, builder) if options.verify else None
+    fused, scheduled, kernels = _schedule_what_builds(
+        fused, fuse_without, record, builder, plan, check
+    )
     done = Coscheduling(scheduled, kernels)
     if options.coschedule:
         done = coschedule_what_builds(fused, scheduled, kernels, record, builder)
@@ -171,7 +185,8 @@ def compile(
     watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes)
     report = done.report(record.name, notes, watch.stages, tuple(decisions))
-    return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
+    verifier = Verifier(model, Kernels(fused, scheduled, kernels, record, builder))
+    return CompiledModel(program, record.name, imported.inputs, imported.outputs, report, verifier)
 
 
 def schedule(
@@ -305,9 +320,10 @@ def _schedule_what_builds(
     device: Device,
     builder: Builder,
     plan: Plan,
+    check: Check | None,
 ) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
-    """Schedule; what does not build is made of fewer functions, if it was joined, else scheduled by
-    dlight instead, then by statements."""
+    """Schedule; what does not build, or is wrong, is made of fewer functions, if it was joined,
+    else scheduled by dlight instead, then by statements."""
     refused: Refused = {}
     beyond_dlight: set[Any] = set()
     while True:
@@ -319,7 +335,9 @@ def _schedule_what_builds(
         )
         # Before anything is built, so that nothing is built twice.
         scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
-        failures = builder.find_failures(scheduled)
+        failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
+        if check is not None and not failures:
+            failures |= check(fused, scheduled, kernels)
         found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
         failed = {k: n for k, n in found.items() if k.name in failures and k.rule != STATEMENTS}
@@ -335,10 +353,19 @@ def _schedule_what_builds(
         for kernel, name in unwritten.items():
             refused[contents[name]] = kernel.fallback
         for kernel, name in failed.items():
-            reason = f"its kernel did not build: {failures[kernel.name].current}"
-            refused.setdefault(contents[name], reason)
+            failure = failures[kernel.name]
+            how = "was wrong" if isinstance(failure, VerificationError) else "did not build"
+            refused.setdefault(contents[name], f"its kernel {how}: {failure.current}")
         if any(is_joined(name) and name not in reasons for name in (failed | unwritten).values()):
             fused = fuse_without(refused)
+
+
+def _wrong_kernels(device: Device, builder: Builder) -> Check:
+    """What is wrong with kernels, each checked once."""
+    known: dict[Any, VerificationError | None] = {}
+    return lambda fused, scheduled, kernels: Kernels(
+        fused, scheduled, kernels, device, builder
+    ).wrong(known)
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:
