@@ -28,7 +28,7 @@ RESULTS = Path(__file__).parent / "results"
 UNFINISHED = Path(__file__).parent / "out"  # not under version control
 STATUSES = ("passed", "unsupported", "failed", "not run")
 HALVES = frozenset({"float16", "bfloat16"})
-PACKAGES = ("apache-tvm", "apache-tvm-ffi", "onnx", "onnxslim", "numpy")
+PACKAGES = ("apache-tvm", "apache-tvm-ffi", "onnx", "numpy")
 
 # backend -> case -> [status, detail]
 Verdicts = dict[str, dict[str, list[str]]]

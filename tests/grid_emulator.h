@@ -20,6 +20,8 @@
 #define ushort unsigned short
 using std::max;
 using std::min;
+template <class T> static T maximum(T a, T b) { return b > a || b != b ? b : a; }
+template <class T> static T minimum(T a, T b) { return b < a || b != b ? b : a; }
 struct alignas(8) int2 { int x, y; };
 struct alignas(16) int4 { int x, y, z, w; };
 struct alignas(8) float2 { float x, y; };

@@ -25,6 +25,8 @@
 typedef _Float16 half;
 using std::max;
 using std::min;
+template <class T> static T maximum(T a, T b) { return b > a || b != b ? b : a; }
+template <class T> static T minimum(T a, T b) { return b < a || b != b ? b : a; }
 struct alignas(4) half2 { half x, y; };
 struct alignas(8) half4 { half x, y, z, w; };
 struct alignas(8) ushort4 { ushort x, y, z, w; };
@@ -42,8 +44,8 @@ static half2 __floats2half2_rn(float x, float y) { return {(half)x, (half)y}; }
 static half2 __hadd2(half2 a, half2 b) { return {a.x + b.x, a.y + b.y}; }
 static half2 __hsub2(half2 a, half2 b) { return {a.x - b.x, a.y - b.y}; }
 static half2 __hmul2(half2 a, half2 b) { return {a.x * b.x, a.y * b.y}; }
-static half2 __hmax2(half2 a, half2 b) { return {max(a.x, b.x), max(a.y, b.y)}; }
-static half2 __hmin2(half2 a, half2 b) { return {min(a.x, b.x), min(a.y, b.y)}; }
+static half2 maximum(half2 a, half2 b) { return {maximum(a.x, b.x), maximum(a.y, b.y)}; }
+static half2 minimum(half2 a, half2 b) { return {minimum(a.x, b.x), minimum(a.y, b.y)}; }
 
 struct Index { int x, y; };
 struct Group { uchar *into; const void *from; int size, brought; };

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
         ModelFileError,
         OptionError,
         PlanError,
+        RunError,
         SavedModelError,
         TileError,
         UnknownDeviceError,
         UnsupportedOperatorError,
     )
-    from tvm_tile.pipeline import Options, compile
+    from tvm_tile.options import Options
+    from tvm_tile.pipeline import compile
     from tvm_tile.runtime import CompiledModel, load
     from tvm_tile.schedule.ranking import schedule
 
@@ -66,6 +68,7 @@ __all__ = [
     "OptionError",
     "Options",
     "PlanError",
+    "RunError",
     "SavedModelError",
     "TileError",
     "UnknownDeviceError",
@@ -82,7 +85,7 @@ __all__ = [
 _HOMES = {
     "CompiledModel": "tvm_tile.runtime",
     "Device": "tvm_tile.device",
-    "Options": "tvm_tile.pipeline",
+    "Options": "tvm_tile.options",
     "compile": "tvm_tile.pipeline",
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",

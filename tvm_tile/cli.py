@@ -1,27 +1,30 @@
-"""The command ``tvm-tile``: compile | run | explain | schedule | devices | calibrate."""
+"""The command ``tvm-tile``: compile | run | explain | verify | schedule | sign | devices...."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
-import itertools
+import functools
 import os
-import re
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tvm_tile._version import __version__
-from tvm_tile.device import Device, MemoryLevel, devices
-from tvm_tile.device.record import SUFFIX, write_record
-from tvm_tile.errors import InputError, ModelError, SavedModelError, TileError
+from tvm_tile.cli_devices import check_output, list_devices, measure_device
+from tvm_tile.errors import InputError, ModelError, TileError
 
 if TYPE_CHECKING:
+    from tvm_tile.options import Options
     from tvm_tile.runtime import CompiledModel
 
 _SAVED_SUFFIX = ".tvmtile"
+_EXIT_OK = 0
+_EXIT_DIFFERS = 1
 _EXIT_ERROR = 2  # as argparse does
+_EXIT_INTERRUPTED = 128 + signal.SIGINT  # as shells do
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,11 +34,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after the program's name; those of this process by default.
 
     Returns:
-        The exit status: 0, or 2 after an error that was explained on standard error.
+        The exit status: 0; 1 where ``verify`` found that something differs; 2 after an error that
+        was explained on standard error. Ctrl-C ends the process with 130, if the words are those
+        of the process.
     """
+    if argv is None:
+        # An exception might be taken for a failure of whatever TVM was just calling.
+        signal.signal(signal.SIGINT, _interrupted)
     try:
         arguments = _parser().parse_args(argv)
-        arguments.run(arguments)
+        status: int | None = arguments.run(arguments)
     except TileError as error:
         print(f"tvm-tile: error: {error}", file=sys.stderr)
         return _EXIT_ERROR
@@ -43,10 +51,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `tvm-tile explain ... | head`: the reader has seen enough. Python would complain
         # again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = None
     except OSError as error:
         print(f"tvm-tile: error: {error}", file=sys.stderr)
         return _EXIT_ERROR
-    return 0
+    return status or 0
+
+
+def _interrupted(_signal: int, _frame: object) -> NoReturn:
+    # \x1b[?25h: the progress bar hides the cursor. Files are whole or not there at all.
+    show_cursor = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
+    os.write(2, f"{show_cursor}tvm-tile: interrupted\n".encode())
+    os._exit(_EXIT_INTERRUPTED)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,31 +72,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tvm-tile {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Any, help_text: str, model_help: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help_text, description=help_text)
-        sub.set_defaults(run=run)
-        sub.add_argument("model", type=Path, help=model_help)
-        sub.add_argument(
-            "--device",
-            help="such as nvidia/h200, or the file of a record that `tvm-tile calibrate` wrote; "
-            'by default "auto", the GPU that is present',
-        )
-        sub.add_argument(
-            "--input",
-            dest="inputs",
-            type=_named_shape,
-            action="append",
-            default=[],
-            metavar="NAME=1x3x320x320",
-            help="fix the shape of an input; may be repeated",
-        )
-        return sub
-
-    either = "an ONNX file, or a saved model (.tvmtile)"
-    sub = command("compile", _compile, "Compile a model and save it.", "an ONNX file")
+    command = functools.partial(_add_command, commands)
+    source = "an ONNX file, or one that torch.export.save wrote (.pt2)"
+    either = "an ONNX file, a .pt2 file, or a saved model (.tvmtile)"
+    sub = command("compile", _compile, "Compile a model and save it.", source)
+    _add_options(sub)
     sub.add_argument("-o", "--output", type=Path, help="default: the model's name, .tvmtile")
+    sub.add_argument("--key", type=Path, help="sign it with this Ed25519 private key (PEM)")
 
     sub = command("run", _run, "Run a model and describe its outputs.", either)
+    _add_options(sub)
+    _add_verify_key(sub)
     sub.add_argument(
         "--input-file",
         dest="input_files",
@@ -90,25 +92,84 @@ def _parser() -> argparse.ArgumentParser:
         metavar="X.npy",
         help="one file an input, in order; without any, random inputs",
     )
-    sub.add_argument("--seed", type=int, default=0, help="of the random inputs")
+    sub.add_argument("--seed", type=_count(0), default=0, help="of the random inputs")
     sub.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz")
     sub.add_argument("--time", action="store_true", help="also measure one call")
 
     sub = command("explain", _explain, "Tell how each kernel was made and what it costs.", either)
+    _add_options(sub)
+    _add_verify_key(sub)
     sub.add_argument("--svg", type=Path, help="also draw which functions became one kernel")
 
-    sub = command("schedule", _schedule, "Print the TensorIR of the kernels.", "an ONNX file")
+    sub = command(
+        "verify", _verify, "Compare each kernel, and the whole, with others' results.", source
+    )
+    _add_options(sub)
+
+    sub = command("schedule", _schedule, "Print the TensorIR of the kernels.", source)
     sub.add_argument("--kernel", help="only this one")
 
-    commands.add_parser("devices", help="List known devices.").set_defaults(run=_devices)
+    sub = commands.add_parser("sign", help="Sign a saved model, in its place.")
+    sub.set_defaults(run=_sign)
+    sub.add_argument("model", type=Path, help="a saved model (.tvmtile)")
+    sub.add_argument("--key", type=Path, required=True, help="an Ed25519 private key (PEM)")
+
+    commands.add_parser("devices", help="List known devices.").set_defaults(run=list_devices)
 
     sub = commands.add_parser("calibrate", help="Measure the GPU and write its device record.")
-    sub.set_defaults(run=_calibrate)
+    sub.set_defaults(run=measure_device)
     sub.add_argument(
         "-o", "--output", type=Path, help="default: the device's name, such as nvidia_h200.json"
     )
-    sub.add_argument("--repeats", type=int, default=15, help="of each measurement (15)")
+    sub.add_argument("--repeats", type=_count(1), default=15, help="of each measurement (15)")
     return parser
+
+
+def _add_command(
+    commands: Any, name: str, run: Any, help_text: str, model_help: str
+) -> argparse.ArgumentParser:
+    """A command on a model."""
+    sub = commands.add_parser(name, help=help_text, description=help_text)
+    sub.set_defaults(run=run)
+    sub.add_argument("model", type=Path, help=model_help)
+    sub.add_argument(
+        "--device",
+        help="such as nvidia/h200, or the file of a record that `tvm-tile calibrate` wrote; "
+        'by default "auto", the GPU that is present',
+    )
+    sub.add_argument(
+        "--input",
+        dest="inputs",
+        type=_named_shape,
+        action="append",
+        default=[],
+        metavar="NAME=1x3x320x320",
+        help="fix the shape of an input; may be repeated",
+    )
+    return sub
+
+
+def _add_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--tf32", action="store_true", help="let tensor cores round float32 operands")
+    sub.add_argument(
+        "--topk", type=_count(0), help="measure so many schedules of each kernel on the GPU"
+    )
+    sub.add_argument("--cache", help="a folder for schedules and machine code, or: none")
+
+
+def _add_verify_key(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--verify-key", type=Path, help="an Ed25519 public key (PEM): refuse what it has not signed"
+    )
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+        return int(text)
+
+    return count
 
 
 def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -124,48 +185,78 @@ def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 def _compile(arguments: argparse.Namespace) -> None:
     output = arguments.output or Path(arguments.model.stem + _SAVED_SUFFIX)
-    _check_folder(output)
+    check_output(output)
     if arguments.model.suffix == _SAVED_SUFFIX:
         raise ModelError(
             "the model must not be compiled yet", str(arguments.model), "pass the ONNX file"
         )
     model = _open_model(arguments)
-    model.save(output)
-    megabytes = output.stat().st_size / 1e6
-    print(
-        f"{output}: {len(model.report.kernels)} kernels for {model.device_name}, {megabytes:.1f} MB"
-    )
+    model.save(output, key=arguments.key)
+    kernels, size = len(model.report.kernels), _size(output.stat().st_size)
+    print(f"{output}: {kernels} kernels for {model.device_name}, {size}")
+
+
+def _size(count: float) -> str:
+    """Bytes for people, to three digits."""
+    for unit in ("bytes", "KB", "MB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.4g} GB"
+
+
+def _sign(arguments: argparse.Namespace) -> None:
+    from tvm_tile.runtime.artifact import sign
+
+    sign(arguments.model, arguments.key)
+    print(f"{arguments.model}: signed")
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    import numpy as np
+    from tvm_tile.cli_arrays import describe_array, random_inputs, read_array, write_arrays
 
     if arguments.output is not None:
-        _check_folder(arguments.output)
-    files = [_read_array(path) for path in arguments.input_files]
+        check_output(arguments.output)
+    files = [read_array(path) for path in arguments.input_files]
     model = _open_model(arguments)
-    values = files or _random_inputs(model, arguments.seed)
+    values = files or random_inputs(model, arguments.seed)
     results = model(*values)
+    if model.is_emulated:
+        print("emulated: the CPU runs the GPU's kernels, slowly", file=sys.stderr)
     results = results if isinstance(results, tuple) else (results,)
     named = {
         signature.name: result for signature, result in zip(model.outputs, results, strict=True)
     }
     for name, result in named.items():
-        print(f"{name}: {_describe(result)}")
+        print(f"{name}: {describe_array(result)}")
     if arguments.output is not None:
-        np.savez(arguments.output, **named)
+        write_arrays(named, arguments.output)
     if arguments.time:
         timing = model.time(*values)
-        print(f"one call: {timing.median_s * 1e3:.3f} ms (spread {timing.iqr_s * 1e3:.3f} ms)")
+        where = ", emulated, which says nothing about any GPU" if model.is_emulated else ""
+        spread = f"(spread {timing.iqr_s * 1e3:.3f} ms)"
+        print(f"one call{where}: {timing.median_s * 1e3:.3f} ms {spread}")
 
 
 def _explain(arguments: argparse.Namespace) -> None:
     if arguments.svg is not None:
-        _check_folder(arguments.svg)
+        check_output(arguments.svg)
     model = _open_model(arguments)
     if arguments.svg is not None:
         arguments.svg.write_text(model.report.draw(), encoding="utf-8")
     print(model.explain())
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    if arguments.model.suffix == _SAVED_SUFFIX:
+        raise ModelError(
+            "a model is verified where it is compiled",
+            str(arguments.model),
+            "pass the file that it was made from",
+        )
+    found = _open_model(arguments).verify()
+    print(found.render())
+    return _EXIT_OK if found.is_right else _EXIT_DIFFERS
 
 
 def _schedule(arguments: argparse.Namespace) -> None:
@@ -185,134 +276,52 @@ def _schedule(arguments: argparse.Namespace) -> None:
     print("\n\n".join(kernels.values()))
 
 
-def _devices(_: argparse.Namespace) -> None:
-    from tvm_tile.device.detect import detect_device
-
-    headings = ("device", "target", "processors", "GB", "TB/s", "fp32 TFLOP/s", "KiB a block")
-    rows = [(*headings, "measured"), *(_device_row(device) for device in devices())]
-    _print_table(rows, names=2)
-    print(f"auto is {detect_device().name} on this machine")
-
-
-def _device_row(device: Device) -> tuple[str, ...]:
-    target = dict(device.target)
-    memory = device.memory(MemoryLevel.GLOBAL)
-    return (
-        device.name,
-        str(target.get("arch", target.get("mcpu", target["kind"]))),
-        str(device.multi_processor_count),
-        f"{memory.capacity / 1e9:.0f}",
-        f"{memory.bandwidth / 1e12:.2f}",
-        f"{device.flops('float32') / 1e12:.1f}",
-        f"{device.memory(MemoryLevel.SHARED).capacity >> 10}",
-        "-" if device.measured is None else device.measured.date,
-    )
-
-
-def _print_table(rows: Sequence[Sequence[str]], *, names: int) -> None:
-    """Print columns: the first ``names`` of them flush left, the others flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        left = [cell.ljust(width) for cell, width in itertools.islice(cells, names)]
-        print("  ".join((*left, *(cell.rjust(width) for cell, width in cells))))
-
-
-def _calibrate(arguments: argparse.Namespace) -> None:
-    from tvm_tile.calibrate import calibrate, compare
-
-    # Told before a minute of measuring rather than after.
-    if arguments.output is not None:
-        _check_folder(arguments.output)
-        if arguments.output.suffix != SUFFIX:
-            raise InputError(
-                f"the file of a device record must end in {SUFFIX}",
-                str(arguments.output),
-                f"use {arguments.output.with_suffix(SUFFIX)}",
-            )
-    measured, built_in = calibrate(
-        arguments.repeats, lambda line: print(line, file=sys.stderr, flush=True)
-    )
-    output = arguments.output or Path(re.sub(r"\W+", "_", measured.name) + SUFFIX)
-    write_record(measured, output)
-    headings = ("quantity", "measured", f"built in ({built_in.name})")
-    _print_table([headings, *compare(measured, built_in)], names=1)
-    print(f"{output}: use it with --device {output}")
-
-
 def _open_model(arguments: argparse.Namespace) -> CompiledModel:
     """Load a saved model, or compile any other, with its progress on standard error."""
     import tvm_tile
     from tvm_tile.progress import ConsoleProgress
 
     if arguments.model.suffix == _SAVED_SUFFIX:
-        if arguments.inputs or arguments.device is not None:
-            given = "--input" if arguments.inputs else "--device"
+        if given := next(_for_compiling(arguments), ""):
             raise InputError(
                 "a saved model has its device and its shapes already",
                 f"{given} was given",
                 f"leave {given} out, or pass the model that it was made from",
             )
-        return tvm_tile.load(arguments.model)
+        return tvm_tile.load(arguments.model, key=arguments.verify_key)
+    if getattr(arguments, "verify_key", None) is not None:
+        raise InputError(
+            "saved models (.tvmtile) are signed, others are not",
+            f"--verify-key was given for {arguments.model}",
+            "leave it out, or pass a saved model",
+        )
     with ConsoleProgress() as progress:
         return tvm_tile.compile(
             arguments.model,
             device=arguments.device or "auto",
             inputs=dict(arguments.inputs) or None,
+            options=_options(arguments),
             progress=progress,
         )
 
 
-def _check_folder(output: Path) -> None:
-    # Compiling can take minutes: better told before than after.
-    if not output.parent.is_dir():
-        raise SavedModelError(
-            "the folder of the output must exist", str(output.parent), "create it, or use another"
-        )
+def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
+    """What was given that a compiled model cannot heed."""
+    if arguments.inputs:
+        yield "--input"
+    for name in ("device", "tf32", "topk", "cache"):
+        if getattr(arguments, name) not in (None, False):
+            yield f"--{name}"
 
 
-def _read_array(path: Path) -> Any:
-    import numpy as np
+def _options(arguments: argparse.Namespace) -> Options:
+    from tvm_tile.options import Options
 
-    try:
-        value = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(
-            "an input file must be a NumPy array",
-            f"{path}: {error}",
-            "write it with numpy.save(path, array)",
-        ) from error
-    if not isinstance(value, np.ndarray):
-        raise InputError(
-            "an input file must hold one array",
-            f"{path} is an archive of several",
-            "write one .npy file an input",
-        )
-    return value
-
-
-def _random_inputs(model: CompiledModel, seed: int) -> list[Any]:
-    import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
-    import numpy as np
-
-    generator = np.random.default_rng(seed)
-    values: list[Any] = []
-    for signature in model.inputs:
-        if "float" in signature.dtype:
-            value: Any = generator.standard_normal(signature.shape)
-        else:
-            # 0 and 1 are in range whatever the integers mean: labels, token numbers, masks.
-            value = generator.integers(0, 2, signature.shape)
-        values.append(value.astype(signature.dtype))
-    return values
-
-
-def _describe(value: Any) -> str:
-    shape = "x".join(map(str, value.shape)) or "scalar"
-    text = f"{value.dtype} {shape}"
-    if value.size == 0:
-        return text
-    return f"{text}, from {value.min():.6g} to {value.max():.6g}, mean {value.mean():.6g}"
+    given = {name: getattr(arguments, name) for name in ("topk", "cache")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given.get("cache") == "none":
+        given["cache"] = False
+    return Options(tf32=arguments.tf32, **given)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_tile.errors import InstallationError
+from tvm_tile.errors import InstallationError, TileError
 
 if TYPE_CHECKING:
     from tvm_tile.device.device import Device
@@ -130,6 +130,37 @@ def _unchecked_schedule() -> Any:
     steps = {n: s.__wrapped__ for n, s in vars(Schedule).items() if hasattr(s, "__wrapped__")}
     unchecked: Any = type("Schedule", (Schedule,), {**steps, "copy": copy})
     return unchecked
+
+
+_AS_WRITTEN = "tirx.tvm_tile.as_written"
+_OPERATOR_LOCK = threading.Lock()
+
+
+def as_written(value: Any) -> Any:
+    """A value of whatever type that TVM's passes carry along and can find out nothing about."""
+    from tvm import tirx
+
+    return tirx.call_intrin(value.ty, _as_written_operator(), value)
+
+
+def is_as_written(call: Any) -> bool:
+    """Whether a call was made by :func:`as_written`; its argument is the value."""
+    return getattr(call.op, "name", "") == _AS_WRITTEN
+
+
+@functools.cache
+def _as_written_operator() -> Any:
+    from tvm.ir import Op, _ffi_api
+    from tvm.tirx import CallEffectKind
+
+    with _OPERATOR_LOCK:
+        if _AS_WRITTEN not in Op.list_op_names():
+            _ffi_api.RegisterOp(_AS_WRITTEN, "Its argument.")
+            operator = Op.get(_AS_WRITTEN)
+            operator.set_num_inputs(1)
+            operator.set_attr("TCallEffectKind", CallEffectKind.Pure.value)
+            operator.set_attr("TVectorizable", True)
+        return Op.get(_AS_WRITTEN)
 
 
 def lower_module(mod: Any, target: Any) -> LoweredModule:
@@ -377,6 +408,24 @@ def make_virtual_machine(module: Any, device: Any, *, pooled: bool) -> Any:
     from tvm.runtime.vm import VirtualMachine
 
     return VirtualMachine(module, device, "pooled" if pooled else "naive")
+
+
+@functools.cache
+def let_errors_through() -> None:
+    """Have TVM hand on our errors, and Ctrl-C, when it calls Python that raises them.
+
+    Otherwise they arrive as RuntimeErrors, and Ctrl-C is taken for a pass that failed.
+    """
+    import tvm_ffi
+    from tvm_ffi import core
+
+    tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
+    kinds = [TileError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        # TVM keeps the text alone.
+        tvm_ffi.register_error(kind.__name__, kind.from_text)
+        core.ERROR_TYPE_TO_NAME[kind] = kind.__name__
 
 
 # What TVM's schedule primitives and passes raise when a step does not apply.

@@ -18,6 +18,7 @@ TileError
 ├── VerificationError           a kernel that computes something else than its function
 ├── BuildError                  machine code could not be made
 │   └── CompilerNotFoundError   neither NVRTC nor nvcc (nor PoCL, when emulated)
+├── RunError                    a compiled model that failed while it was loaded or ran
 ├── PlanError                   an execution plan that would not run rightly
 ├── SavedModelError             a saved file: tampered, truncated or incompatible
 └── InstallationError           installed packages that are known to crash together
@@ -26,6 +27,8 @@ Each message has three parts: what is required, what is there now, and the remed
 """
 
 from __future__ import annotations
+
+_FOUND, _REMEDY = "\n  found:  ", "\n  remedy: "
 
 
 class TileError(Exception):
@@ -41,7 +44,14 @@ class TileError(Exception):
         self.requirement = requirement
         self.current = current
         self.remedy = remedy
-        super().__init__(f"{requirement}\n  found:  {current}\n  remedy: {remedy}")
+        super().__init__(f"{requirement}{_FOUND}{current}{_REMEDY}{remedy}")
+
+    @classmethod
+    def from_text(cls, text: str) -> TileError:
+        """The error whose ``str`` is ``text``."""
+        requirement, _, rest = text.partition(_FOUND)
+        current, _, remedy = rest.partition(_REMEDY)
+        return cls(requirement, current, remedy)
 
     def __reduce__(self) -> tuple[type[TileError], tuple[str, str, str]]:
         # Errors cross process borders (parallel kernel builds); the default would pass one string.
@@ -114,6 +124,10 @@ class BuildError(TileError):
 
 class CompilerNotFoundError(BuildError):
     """No compiler for the device's code is installed."""
+
+
+class RunError(TileError):
+    """A compiled model failed while its code was loaded or ran."""
 
 
 class PlanError(TileError):

@@ -6,8 +6,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,14 @@ from tvm.target import Target
 
 from tvm_tile import compat
 from tvm_tile._version import __version__
-from tvm_tile.build import Builder, rename_by_content
+from tvm_tile.arguments import check_examples, checked_sizes
+from tvm_tile.build import Builder, Program, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
-from tvm_tile.errors import OptionError, TileError, VerificationError
+from tvm_tile.errors import DeviceAbsentError, TileError, VerificationError
 from tvm_tile.frontend import Imported, import_model
+from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
     STATEMENTS,
@@ -51,75 +52,16 @@ from tvm_tile.passes.sequence import (
     welding,
 )
 from tvm_tile.plan.machine_code import with_resources
-from tvm_tile.plan.report import KernelReport, Stage
+from tvm_tile.plan.report import Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
 from tvm_tile.verify import Kernels, Verifier
 
 Progress = Callable[[str, int, int], None]
-# From the modules before and after scheduling, and the reports, to what is wrong, by kernel.
-Check = Callable[
-    [tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]], Mapping[str, VerificationError]
-]
 _IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 _APART = "coschedule is off: each kernel is launched by itself"
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to compile.
-
-    Attributes:
-        cuda_graph: capture launches into CUDA graphs where the device can replay them.
-        parallel_builds: kernels compiled at once; one a processor by default.
-        topk: above 1, the model's so many best schedules of each kernel are built and run, and
-            the fastest is kept: the GPU must be present. 0 and 1 take the model's first choice
-            and touch no GPU.
-        exclusive: held (``with exclusive:``) while a kernel's schedules are timed; by default a
-            lock among this user's processes on this machine.
-        tf32: let tensor cores multiply float32 operands, of which they read ten bits of mantissa
-            and leave out the rest; the sums are float32. Errors are then about 1e-3 of the sum of
-            the products' magnitudes, instead of 1e-7.
-        weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
-            them, products with what takes their values. False keeps the groups of one stock
-            FuseOps, which shows what joining is worth; all else is the same.
-        coschedule: put kernels that are too small to fill the device into persistent kernels
-            (Rammer) where the model predicts less time; the report has their plans. On CUDA
-            devices only. All blocks of a persistent kernel are resident at once, so that it runs
-            beside no other cooperative kernel. False launches each kernel by itself, which shows
-            what co-scheduling is worth; all else is the same.
-        cache: where schedules and machine code are kept for the next compilation, which then
-            neither ranks, measures nor compiles what it finds there: a folder; True for that
-            of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
-            False for nowhere.
-        verify: run each kernel, once it is built, on random inputs next to TVM's CPU build of its
-            function, and schedule another way what differs, as is done with what does not build:
-            the device must be present. Persistent kernels are not among them, nor is the model as
-            a whole: see :meth:`CompiledModel.verify`.
-
-    Raises:
-        OptionError: ``topk`` < 0.
-    """
-
-    cuda_graph: bool = True
-    parallel_builds: int | None = None
-    topk: int = 1
-    exclusive: AbstractContextManager[Any] | None = None
-    tf32: bool = False
-    weld: bool = True
-    coschedule: bool = True
-    cache: bool | str | os.PathLike[str] = True
-    verify: bool = False
-
-    def __post_init__(self) -> None:
-        if self.topk < 0:
-            raise OptionError(
-                "topk must not be negative",
-                str(self.topk),
-                "use 1 for the model's first choice, more to measure",
-            )
 
 
 def compile(
@@ -149,16 +91,17 @@ def compile(
     Raises:
         ModelError: the model cannot be read, or uses an operator that nobody can import or write.
         UnknownDeviceError: no device record has that name.
-        DeviceAbsentError: ``topk`` asks for measurements, and the GPU is not there.
+        DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
+        OptionError: ``options`` are none.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's.
         VerificationError: with ``verify``: no schedule of a function is right.
     """
-    options = options or Options()
-    record = resolve_device(device)
-    record = with_tf32(record) if options.tf32 else record
+    compat.let_errors_through()
+    options = checked_options(options)
+    record = _resolved(device, options)
     watch = _Stopwatch()
-    imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
+    imported = _import(model, inputs, example_inputs)
     watch.lap("import")
     decisions: list[Decision] = []
     first, mod, weld = FirstChoices(record), imported.mod, options.weld
@@ -173,20 +116,13 @@ def compile(
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    check = _wrong_kernels(record, builder) if options.verify else None
-    fused, scheduled, kernels = _schedule_what_builds(
-        fused, fuse_without, record, builder, plan, check
-    )
-    done = Coscheduling(scheduled, kernels)
-    if options.coschedule:
-        done = coschedule_what_builds(fused, scheduled, kernels, record, builder)
-    program = builder.build(_lower(done.mod, record, options))
-    done = replace(done, kernels=with_resources(done.kernels, builder.resources(done.mod), record))
+    kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
+    done, program = _built(kernels, options)
     watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes)
     report = done.report(record.name, notes, watch.stages, tuple(decisions))
-    verifier = Verifier(model, Kernels(fused, scheduled, kernels, record, builder))
-    return CompiledModel(program, record.name, imported.inputs, imported.outputs, report, verifier)
+    signature = imported.inputs, imported.outputs
+    return CompiledModel(program, record.name, *signature, report, Verifier(model, kernels))
 
 
 def schedule(
@@ -200,13 +136,41 @@ def schedule(
 
     Args and errors are those of :func:`compile`.
     """
+    compat.let_errors_through()
     record = resolve_device(device)
-    imported: Imported = import_model(model, inputs=inputs, example_inputs=example_inputs)
+    imported = _import(model, inputs, example_inputs)
     first = FirstChoices(record)
     fused = fuse(imported.mod, record, first=first)
     plan = Remembered(PlanFunction(record, first=first))
     scheduled, kernels = schedule_module(fused, record, plan=plan)
     return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+
+
+def _check_measurable(device: Device) -> None:
+    if device.is_emulated:
+        raise DeviceAbsentError(
+            "candidates are measured on a GPU, which must be present",
+            f"the device is {device.name}: the CPU's times say nothing about any GPU",
+            "compile with Options(topk=1), which measures nothing, or where the GPU is",
+        )
+
+
+def _import(
+    model: Any,
+    inputs: Mapping[str, Sequence[int]] | None,
+    example_inputs: Sequence[Any] | None,
+) -> Imported:
+    check_examples(example_inputs)
+    return import_model(model, inputs=checked_sizes(inputs) or None, example_inputs=example_inputs)
+
+
+def _resolved(device: str | Device, options: Options) -> Device:
+    """The record to compile for, as the options see it."""
+    record = resolve_device(device)
+    record = with_tf32(record) if options.tf32 else record
+    if options.topk > 1:
+        _check_measurable(record)
+    return record
 
 
 def relax_pipeline() -> tvm.transform.Pass:
@@ -290,7 +254,8 @@ def _open_store(options: Options) -> Store | None:
     code = None if folder is None else _own_fingerprint()
     if folder is None or code is None:
         return None
-    return Store(folder, " ".join((__version__, *compat.installed_versions(), code)))
+    version = " ".join((__version__, *compat.installed_versions(), code))
+    return Store(folder, version, options.cache_bytes)
 
 
 @functools.cache
@@ -320,12 +285,13 @@ def _schedule_what_builds(
     device: Device,
     builder: Builder,
     plan: Plan,
-    check: Check | None,
-) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
+    options: Options,
+) -> Kernels:
     """Schedule; what does not build, or is wrong, is made of fewer functions, if it was joined,
     else scheduled by dlight instead, then by statements."""
     refused: Refused = {}
     beyond_dlight: set[Any] = set()
+    known: dict[Any, VerificationError | None] = {}
     while True:
         contents = _contents(fused)
         reasons = {name: refused[key] for name, key in contents.items() if key in refused}
@@ -336,8 +302,9 @@ def _schedule_what_builds(
         # Before anything is built, so that nothing is built twice.
         scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
         failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
-        if check is not None and not failures:
-            failures |= check(fused, scheduled, kernels)
+        made = Kernels(fused, scheduled, kernels, device, builder)
+        if options.verify and not failures:
+            failures |= made.wrong(known)
         found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
         failed = {k: n for k, n in found.items() if k.name in failures and k.rule != STATEMENTS}
@@ -346,7 +313,7 @@ def _schedule_what_builds(
             k: n for k, n in found.items() if is_joined(n) and k.fallback and n not in reasons
         }
         if not failed and not unwritten:
-            return fused, scheduled, kernels
+            return made
         beyond_dlight |= {
             contents[name] for kernel, name in failed.items() if kernel.rule == DLIGHT
         }
@@ -360,12 +327,15 @@ def _schedule_what_builds(
             fused = fuse_without(refused)
 
 
-def _wrong_kernels(device: Device, builder: Builder) -> Check:
-    """What is wrong with kernels, each checked once."""
-    known: dict[Any, VerificationError | None] = {}
-    return lambda fused, scheduled, kernels: Kernels(
-        fused, scheduled, kernels, device, builder
-    ).wrong(known)
+def _built(kernels: Kernels, options: Options) -> tuple[Coscheduling, Program]:
+    """Kernels joined as far as that is asked for, and the whole as a program."""
+    device, builder = kernels.device, kernels.builder
+    done = Coscheduling(kernels.scheduled, kernels.reports)
+    if options.coschedule:
+        done = coschedule_what_builds(*kernels.parts, device, builder)
+    program = builder.build(_lower(done.mod, device, options))
+    resources = with_resources(done.kernels, builder.resources(done.mod), device)
+    return replace(done, kernels=resources), program
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:

@@ -11,16 +11,18 @@ import pytest
 import tvm
 import tvm_ffi
 from scheduled import relax_module, schedule
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
 
+import tvm_tile
 import tvm_tile.build.cuda
 import tvm_tile.build.lower
 from tvm_tile import compat
 from tvm_tile.build import Builder, Program, build_program, check_kernel, rename_by_content
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda
+from tvm_tile.build.naming import readable_name
 from tvm_tile.device import find_device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, InstallationError
 from tvm_tile.plan.store import Store
@@ -273,6 +275,39 @@ class TestNames:
     def test_renaming_twice_changes_nothing(self) -> None:
         mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))))
         assert tvm_ffi.structural_equal(rename_by_content(mod), mod)
+
+    def test_long_names_are_bounded_and_no_two_are_alike(self) -> None:
+        layers = [f"lv{'_squeeze' * 60}{'_add' * n}" for n in (1, 2, 2)]
+        mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))))
+        func = next(f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+        many = tvm.IRModule({tvm.ir.GlobalVar(f"{n}{k}"): func for k, n in enumerate(layers)})
+        names = [str(var.name_hint) for var in rename_by_content(many).get_global_vars()]
+        assert len(set(names)) == len(layers)
+        assert all(len(name) <= 64 and name.startswith("lv_squeeze_squeeze") for name in names)
+
+    def test_names_are_identifiers(self) -> None:
+        assert readable_name("a/b:0.ü", 20) == "a_b_0__"
+        assert readable_name("0", 20) == "n0"
+        assert readable_name("fused" + "_add" * 40, 30) == "fused_add_add_add_and_37_more"
+        assert len(readable_name("x" * 300, 30)) == 30
+
+    def test_parameters_have_no_words_of_kernels_and_no_names_of_others(self) -> None:
+        names = ["float4", "__global", "max", "x.y", "x_y", "T_add", "", "x" * 999]
+        inputs = [relax.Var(name, relax.TensorType((4, 8), "float32")) for name in names]
+        builder = relax.BlockBuilder()
+        with builder.function("main", inputs):
+            with builder.dataflow():
+                total: Any = inputs[0]
+                for value in inputs[1:]:
+                    total = builder.emit(op.add(op.tanh(total), value))
+                output = builder.emit_output(total)
+            builder.emit_func_output(output)
+        model = tvm_tile.compile(builder.get(), "emulated")
+        arrays = [np.full((4, 8), 0.1 * n, "float32") for n in range(len(names))]
+        expected = arrays[0]
+        for array in arrays[1:]:
+            expected = np.tanh(expected) + array
+        np.testing.assert_allclose(model(*arrays), expected, rtol=1e-4)
 
     def test_names_tell_contents_apart(self) -> None:
         def name(shape: tuple[int, ...]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tvm_tile.frontend.decompose import decomposed, decompositions  # noqa: E402
+from tvm_tile.frontend.torch.decompose import decomposed, decompositions  # noqa: E402
 
 # Deprecations inside PyTorch's own decompositions; the importer ignores them, too.
 pytestmark = pytest.mark.filterwarnings("ignore")

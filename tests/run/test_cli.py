@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tvm_tile.cli import main
+from tvm_tile.cli_arrays import describe_array, write_arrays
 from tvm_tile.device import devices
 
 WEIGHTS = np.arange(32, dtype="float32").reshape(4, 8) / 32
@@ -53,7 +55,7 @@ def test_compile_saves_and_shows_progress_as_lines(
     captured = capsys.readouterr()
     assert path.is_file()
     assert captured.out.startswith(f"{path}: ")
-    assert "for emulated" in captured.out
+    assert re.search(r"kernels for emulated, \d{1,3}(\.\d+)? KB$", captured.out)
     lines = captured.err.splitlines()
     assert [line.split()[0] for line in lines] == [
         f"[{done}/{len(lines)}]" for done in range(1, len(lines) + 1)
@@ -79,7 +81,8 @@ def test_run_reads_and_writes_arrays(
     np.testing.assert_allclose(np.load(out)["y"], np.maximum(x @ WEIGHTS, 0), rtol=1e-5)
     captured = capsys.readouterr()
     assert captured.out.startswith("y: float32 3x8, from 0 to ")
-    assert "one call: " in captured.out
+    assert "one call, emulated, which says nothing about any GPU: " in captured.out
+    assert captured.err == "emulated: the CPU runs the GPU's kernels, slowly\n"
 
 
 def test_run_compiles_a_model_and_makes_the_same_random_inputs(
@@ -137,6 +140,14 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
         (["compile", "{saved}"], "must not be compiled yet"),
         (["run", "{broken_saved}"], "broken.tvmtile"),
         (["run", "{saved}", "--input", "x=1x4"], "--input was given"),
+        (["run", "{saved}", "--topk", "3"], "--topk was given"),
+        (["run", "{model}", "--verify-key", "k.pem", "--input", "x=3x4"], "--verify-key was given"),
+        (["run", "{model}", "--device", "emulated", "--topk", "2"], "say nothing"),
+        (["run", "{saved}", "--verify-key", "{missing}"], "not signed"),
+        (["compile", "{missing_exported}"], "missing.pt2"),
+        (["compile", "{model}", "--cache", ""], "cache must be a folder"),
+        (["sign", "{missing}", "--key", "{missing}"], "no file"),
+        (["compile", "{model}", "-o", "{folder}"], "is a folder"),
         (["explain", "{saved}", "--device", "nvidia/h200"], "--device was given"),
         (["run", "{saved}", "--input-file", "{missing}"], "missing.onnx"),
         (["run", "{saved}", "--input-file", "{wrong}"], "(3, 4)"),
@@ -154,6 +165,8 @@ def test_an_error_is_explained_without_a_traceback(
         "model": onnx_file,
         "saved": saved,
         "missing": tmp_path / "missing.onnx",
+        "missing_exported": tmp_path / "missing.pt2",
+        "folder": tmp_path,
         "broken": tmp_path / "broken.onnx",
         "broken_saved": tmp_path / "broken.tvmtile",
         "wrong": tmp_path / "wrong.npy",
@@ -177,6 +190,56 @@ def test_a_malformed_shape_is_refused_by_the_parser(
         main(["run", "m.onnx", "--input", shape])
     assert exit_.value.code == 2
     assert "does not look like NAME=1x3x320x320" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "m", "--seed", "-1"], ["compile", "m", "--topk", "1.5"], ["sign", "m"]]
+)
+def test_wrong_words_are_refused_by_the_parser(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(words)
+    assert exit_.value.code == 2
+
+
+def test_any_name_of_an_output_can_be_written(tmp_path: Path) -> None:
+    arrays = {"file": WEIGHTS, "a/b": np.array(True), "../up": np.zeros((0, 2))}
+    write_arrays(arrays, tmp_path / "all.npz")
+    with np.load(tmp_path / "all.npz") as found:
+        assert set(found.files) == set(arrays)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[name], array)
+    assert describe_array(np.array([True, False])) == "bool 2, from 0 to 1, mean 0.5"
+
+
+def test_a_torch_program_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    program = torch.export.export(torch.nn.ReLU(), (torch.zeros(2, 3),))
+    torch.export.save(program, tmp_path / "m.pt2")
+    assert main(["run", str(tmp_path / "m.pt2"), "--device", "emulated", "--cache", "none"]) == 0
+    assert "float32 2x3" in capsys.readouterr().out
+
+
+def test_ctrl_c_is_one_line_and_status_130(onnx_file: Path) -> None:
+    # Once it has TVM, it is amid compiling.
+    code = (
+        "import sys, threading, os, signal, time\n"
+        "from tvm_tile.cli import main\n"
+        "def interrupt():\n"
+        "    while 'tvm_tile.pipeline' not in sys.modules: time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=interrupt, daemon=True).start()\n"
+        "sys.argv[1:] = sys.argv[2:]\n"
+        "sys.exit(main())\n"
+    )
+    words = ["-", "run", str(onnx_file), "--device", "emulated", "--input", "x=3x4"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "tvm-tile: interrupted\n")
 
 
 def test_help_needs_no_tvm() -> None:

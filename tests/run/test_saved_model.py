@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -10,8 +11,10 @@ import os
 import stat
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,12 @@ from scheduled import compile_model
 from tvm.relax import op
 
 import tvm_tile.build.cuda
-from tvm_tile.errors import SavedModelError
+from tvm_tile.cli import main
+from tvm_tile.errors import BuildError, RunError, SavedModelError
+from tvm_tile.plan import whole_file
 from tvm_tile.runtime import CompiledModel, artifact, load
 
+MANIFEST = "manifest.json"
 X = np.linspace(-2, 2, 6 * 16, dtype="float32").reshape(6, 16)
 
 
@@ -130,6 +136,199 @@ class TestAllOrNothing:
     def test_a_missing_folder_is_an_os_error(self, model: CompiledModel, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             model.save(tmp_path / "no" / "m.tvmtile")
+
+
+def _orphan(folder: Path, age: float) -> Path:
+    path = folder / f".tvm_tile-{age}.tmp"
+    path.write_bytes(b"half")
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+class TestManyWriters:
+    def test_threads_may_save_to_one_path(self, model: CompiledModel, tmp_path: Path) -> None:
+        path = tmp_path / "m.tvmtile"
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(model.save, path) for _ in range(24)]:
+                done.result()
+        assert load(path).program == model.program
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_file_system_without_unnamed_files(
+        self, model: CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dead, young, locked = (_orphan(tmp_path, age) for age in (3600, 1, 7200))
+        monkeypatch.setattr(whole_file.os.path, "isdir", lambda _: False)
+        with locked.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # its writer lives
+            model.save(tmp_path / "m.tvmtile")
+        assert load(tmp_path / "m.tvmtile").program == model.program
+        assert [path.exists() for path in (dead, young, locked)] == [False, True, True]
+
+    def test_links_and_what_is_no_file(self, model: CompiledModel, tmp_path: Path) -> None:
+        kept = tmp_path / "kept"
+        kept.write_bytes(b"kept")
+        (tmp_path / "link").symlink_to(kept)
+        model.save(tmp_path / "link")
+        assert (kept.read_bytes(), (tmp_path / "link").is_symlink()) == (b"kept", False)
+        os.mkfifo(tmp_path / "pipe")
+        for wrong in (tmp_path / "pipe", tmp_path):
+            with pytest.raises(FileExistsError):
+                model.save(wrong)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one.pem, one.pub, other.pem and other.pub, and keys of no use."""
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives import serialization as text
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+    folder = tmp_path_factory.mktemp("keys")
+    pem, pkcs8 = text.Encoding.PEM, text.PrivateFormat.PKCS8
+    info, plain = text.PublicFormat.SubjectPublicKeyInfo, text.NoEncryption()
+    kinds = {name: ed25519.Ed25519PrivateKey.generate() for name in ("one", "other")}
+    for name, key in {**kinds, "curve": ec.generate_private_key(ec.SECP256R1())}.items():
+        (folder / f"{name}.pem").write_bytes(key.private_bytes(pem, pkcs8, plain))
+        (folder / f"{name}.pub").write_bytes(key.public_key().public_bytes(pem, info))
+    locked = kinds["one"].private_bytes(pem, pkcs8, text.BestAvailableEncryption(b"word"))
+    (folder / "locked.pem").write_bytes(locked)
+    (folder / "text.pem").write_bytes(b"no key")
+    return folder
+
+
+class TestSignatures:
+    def test_what_is_signed_loads_with_its_key(
+        self, model: CompiledModel, good: Path, keys: Path, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "m.tvmtile"
+        model.save(path, key=keys / "one.pem")
+        assert load(path, key=keys / "one.pub").program == load(path).program == model.program
+        with pytest.raises(SavedModelError, match="signed with another key"):
+            load(path, key=keys / "other.pub")
+        with pytest.raises(SavedModelError, match="not signed"):
+            load(good, key=keys / "one.pub")
+        words = ["sign", str(path), "--key", str(keys / "other.pem")]
+        assert main(words) == 0
+        assert load(path, key=keys / "other.pub").program == model.program
+        assert main(["explain", str(path), "--verify-key", str(keys / "one.pub")]) == 2
+        assert main(["run", str(path), "--verify-key", str(keys / "other.pub")]) == 0
+
+    def test_what_is_changed_is_not(self, model: CompiledModel, keys: Path, tmp_path: Path) -> None:
+        signed = tmp_path / "signed.tvmtile"
+        model.save(signed, key=keys / "one.pem")
+        with zipfile.ZipFile(signed) as archive:
+            signature = archive.comment.partition(b" ")[2]
+            manifest = json.loads(archive.read("manifest.json"))
+        manifest["device"] = "another"
+        text = json.dumps(manifest).encode()
+        for comment in (signature, b"ed25519:" + b"00" * 64, b"ed25519:zz", b"ed25519:"):
+            path = rewrite(
+                signed, tmp_path / "m.tvmtile", lambda members: members.update({MANIFEST: text})
+            )
+            with zipfile.ZipFile(path, "a") as archive:
+                archive.comment = hashlib.sha256(text).hexdigest().encode() + b" " + comment
+            assert load(path).device_name == "another"
+            with pytest.raises(SavedModelError):
+                load(path, key=keys / "one.pub")
+
+    def test_keys_of_no_use(self, model: CompiledModel, keys: Path, tmp_path: Path) -> None:
+        path = tmp_path / "m.tvmtile"
+        for name in ("one.pub", "curve.pem", "locked.pem", "text.pem", "none.pem", "."):
+            with pytest.raises(SavedModelError, match="key"):
+                model.save(path, key=keys / name)
+        assert not path.exists()
+        model.save(path, key=keys / "one.pem")
+        for name in ("one.pem", "curve.pub", "text.pem", "none.pub"):
+            with pytest.raises(SavedModelError, match="key"):
+                load(path, key=keys / name)
+
+
+def _forged(good: Path, path: Path, change: Callable[[Any], None]) -> Path:
+    """A copy whose manifest is changed, and whose sums are right again."""
+    with zipfile.ZipFile(good) as archive:
+        manifest = json.loads(archive.read(MANIFEST))
+    change(manifest)
+    text = json.dumps(manifest).encode()
+    rewrite(good, path, lambda members: members.update({MANIFEST: text}))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = hashlib.sha256(text).hexdigest().encode()
+    return path
+
+
+class TestForgery:
+    """Sums that are recomputed find nothing; what makes no sense is refused all the same."""
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("language", "java"),
+            ("language", 3),
+            ("arch", "../x"),
+            ("device", None),
+            ("inputs", [{"name": "x", "shape": [-1], "dtype": "float32"}]),
+            ("inputs", [{"name": "x", "shape": [1.5], "dtype": "float32"}]),
+            ("inputs", [{"name": "x", "shape": [1], "dtype": "object"}]),
+            ("inputs", {"x": 1}),
+            ("outputs", [[]]),
+            ("copied_outputs", [7]),
+            ("copied_outputs", [True]),
+            ("kernels", []),
+            ("kernels", [{"name": "a b", "arg_types": [], "launch_params": []}] * 2),
+            ("report", "{"),
+            ("report", "[]"),
+            ("report", '{"device": "x", "kernels": [3], "notes": []}'),
+            ("report", '{"device": "x", "kernels": [], "notes": [3]}'),
+            ("members", []),
+            ("members", {"vm.bin": {"size": 1}}),
+            ("more", 1),
+        ],
+    )
+    def test_a_manifest_that_makes_no_sense(
+        self, good: Path, tmp_path: Path, key: str, value: Any
+    ) -> None:
+        path = _forged(good, tmp_path / "m.tvmtile", lambda manifest: manifest.update({key: value}))
+        with pytest.raises(SavedModelError):
+            load(path)
+
+    def test_code_that_does_not_load_is_a_typed_error(self, good: Path, tmp_path: Path) -> None:
+        for name in ("host.bc", "vm.bin", "kernels/0.src"):
+            garbage = b"garbage " * 9
+
+            def change(manifest: Any, name: str = name, garbage: bytes = garbage) -> None:
+                entry = {"size": len(garbage), "sha256": hashlib.sha256(garbage).hexdigest()}
+                manifest["members"][name] = entry
+
+            path = _forged(good, tmp_path / "m.tvmtile", change)
+            rewrite(path, path, lambda members, n=name, g=garbage: members.update({n: g}))
+            model = load(path)
+            with pytest.raises((RunError, BuildError)):
+                model(X)
+
+    def test_no_more_memory_than_the_file_deserves(self, good: Path, tmp_path: Path) -> None:
+        bomb = tmp_path / "bomb.tvmtile"
+        with zipfile.ZipFile(good) as source, zipfile.ZipFile(bomb, "w") as archive:
+            for name in source.namelist():
+                archive.writestr(name, source.read(name))
+            with archive.open(
+                zipfile.ZipInfo("kernels/9.src"), "w", force_zip64=True
+            ) as member:  # stored; its directory entry will lie
+                member.write(b"x")
+            archive.infolist()[-1].file_size = 6 << 30
+            archive.comment = source.comment
+        with pytest.raises(SavedModelError, match="would become"):
+            load(bomb)
+
+    def test_what_never_ends(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path / "pipe", Path("/dev/zero")):
+            with pytest.raises(SavedModelError, match="not a regular file"):
+                load(path)
+
+    @pytest.mark.parametrize("path", [None, 3, "a\0b"])
+    def test_what_is_no_path(self, path: Any) -> None:
+        with pytest.raises(SavedModelError, match="path"):
+            load(path)
 
 
 class TestDamage:

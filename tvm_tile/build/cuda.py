@@ -72,6 +72,10 @@ template <class A, class B> struct conditional<false, A, B> { using type = B; };
 """,
 }
 
+_EXTREMA = Path(__file__).with_name("cuda_extrema.h").read_text()
+# What TVM's own prelude for CUDA ends with; helpers that a kernel calls come behind it.
+END_OF_PRELUDE = "#define ushort unsigned short\n#endif\n"
+
 # NVRTC has neither <math.h> nor <cuda.h>, where nvcc finds these.
 _NVRTC_PREAMBLE = """
 struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
@@ -104,7 +108,7 @@ def compile_cuda(
         BuildError: the compiler rejected the text.
     """
     _check_static_shared_memory(source)
-    source = pack_halves(source, contract=contract)
+    source = _with_extrema(pack_halves(source, contract=contract))
     options = (
         f"-fmad={str(contract).lower()}",
         f"-prec-div={str(exact_quotients).lower()}",
@@ -121,6 +125,14 @@ def compile_cuda(
         "neither",
         'pip install "tvm_tile[cuda]"',
     )
+
+
+def _with_extrema(source: str) -> str:
+    """CUDA text with `maximum` and `minimum` behind its prelude, where it calls them."""
+    if "maximum(" not in source and "minimum(" not in source:
+        return source
+    prelude, end, kernel = source.rpartition(END_OF_PRELUDE)
+    return f"{prelude}{end}{_EXTREMA}{kernel}"
 
 
 def compiler_for(arch: str) -> str:

@@ -16,14 +16,13 @@ import re
 import tempfile
 from pathlib import Path
 
+from tvm_tile.build.cuda import END_OF_PRELUDE
 from tvm_tile.build.hip_math import calls_mathematics, math_library, math_version
 from tvm_tile.build.unrolling import limit_unrolling
 from tvm_tile.build.zig import run_zig, zig_version
 from tvm_tile.plan.store import Store
 
 _PRELUDES = tuple(Path(__file__).with_name(f"hip_{name}.h") for name in ("prelude", "matrix"))
-# What TVM's own prelude for CUDA ends with; helpers that a kernel calls come behind it.
-_END_OF_CUDA_PRELUDE = "#define ushort unsigned short\n#endif\n"
 # Vectors of 16-bit and 8-bit numbers lie in those of 32 bits, and TVM points into these.
 _ELEMENT_ADDRESS = re.compile(r"&\((\w+)\.([xyzw])\)")
 # Only shared memory is volatile. Loads of what may be any memory are slower, and clang does not
@@ -108,7 +107,7 @@ def _assemble(
 
 def hip_text(source: str) -> str:
     """TVM's CUDA text without its prelude for CUDA, and with bounds to its unrolled loops."""
-    kernel = source.partition(_END_OF_CUDA_PRELUDE)[2] or source
+    kernel = source.partition(END_OF_PRELUDE)[2] or source
     kernel = _VOLATILE.sub(r"(volatile SHARED \1*)", kernel)
     return limit_unrolling(_ELEMENT_ADDRESS.sub(r"address_of_\2(\1)", kernel))
 

@@ -135,19 +135,24 @@ EXTREMA(long)
 EXTREMA(long long)
 EXTREMA(ulong)
 EXTREMA(unsigned long long)
-ON_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
-ON_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
-ON_DEVICE double max(double a, double b) { return __builtin_fmax(a, b); }
-ON_DEVICE double min(double a, double b) { return __builtin_fmin(a, b); }
-
-ON_DEVICE half max(half a, half b) { return __builtin_fmaxf16(a, b); }
-ON_DEVICE half min(half a, half b) { return __builtin_fminf16(a, b); }
-ON_DEVICE nv_bfloat16 max(nv_bfloat16 a, nv_bfloat16 b) {
-  return (nv_bfloat16)__builtin_fmaxf((float)a, (float)b);
-}
-ON_DEVICE nv_bfloat16 min(nv_bfloat16 a, nv_bfloat16 b) {
-  return (nv_bfloat16)__builtin_fminf((float)a, (float)b);
-}
+// Extrema as IEEE 754 has them since 2019: NaN where an operand is NaN. Some GPUs have an instruction
+// for it; elsewhere it takes two of them where an operand is constant, and three otherwise.
+#if defined(__gfx950__) || defined(__GFX12__)
+#define COMPARES(b) false
+#else
+#define COMPARES(b) (__builtin_constant_p(b) && b == b)
+#endif
+#define EXTREMA_OF_FLOATS(type)                                                     \
+  ON_DEVICE type maximum(type a, type b) {                                          \
+    return COMPARES(b) ? (b > a ? b : a) : __builtin_elementwise_maximum(a, b);    \
+  }                                                                                 \
+  ON_DEVICE type minimum(type a, type b) {                                          \
+    return COMPARES(b) ? (b < a ? b : a) : __builtin_elementwise_minimum(a, b);    \
+  }
+EXTREMA_OF_FLOATS(half)
+EXTREMA_OF_FLOATS(nv_bfloat16)
+EXTREMA_OF_FLOATS(float)
+EXTREMA_OF_FLOATS(double)
 
 ON_DEVICE half __float2half_rn(float x) { return (half)x; }
 ON_DEVICE half __float2half(float x) { return (half)x; }

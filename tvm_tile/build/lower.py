@@ -14,10 +14,12 @@ from tvm_tile import compat
 from tvm_tile.build import code_object, cubin
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda, compiler_for
+from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
+    float8_in,
     may_round_quotients,
     rounds_to_integers,
     widen_halves,
@@ -216,8 +218,14 @@ class Builder:
     def _build_one(self, name: str, function: Any) -> _Built | BuildError:
         import tvm
 
+        if self._language == "opencl" and (dtype := float8_in(function)):
+            return BuildError(
+                "the emulated device computes no 8-bit floats: TVM's OpenCL has them wrong",
+                f"{name} has {dtype}",
+                "compile for a GPU, or in float32",
+            )
         try:
-            named = widen_halves(function).with_attr("global_symbol", name)
+            named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
             module = tvm.IRModule({name: named})
             lowered = compat.lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
@@ -237,6 +245,7 @@ class Builder:
         return _Built(lowered.host, kernels)
 
     def _source(self, kernel: compat.LoweredKernel) -> str:
+        kernel = replace(kernel, module=show_arithmetic(kernel.module))
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
         if self._language == "rocm":

@@ -19,6 +19,23 @@ _FLOAT_ONLY = frozenset(
 _HALVES = ("float16", "bfloat16")
 
 
+def float8_in(function: Any) -> str:
+    """An 8-bit float that a PrimFunc loads, stores or makes; empty where there is none."""
+    import tvm
+    import tvm_ffi
+    from tvm.tirx import BufferStore, Cast
+
+    found = []
+
+    def note(node: Any) -> None:
+        value = node.value if isinstance(node, BufferStore) else node
+        if "float8" in str(value.ty.dtype):
+            found.append(str(value.ty.dtype))
+
+    tvm_ffi.structural_walk(function.body, ((tvm.ir.TensorLoad, BufferStore, Cast), note))
+    return next(iter(found), "")
+
+
 def widen_halves(function: Any) -> Any:
     """A PrimFunc whose functions of half-precision numbers that TVM lacks run in float32.
 

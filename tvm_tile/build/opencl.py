@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import threading
 from typing import Any
 
-from tvm_tile.errors import BuildError, CompilerNotFoundError
+from tvm_tile.build.opencl_cache import bounded_caches
+from tvm_tile.errors import BuildError, CompilerNotFoundError, DeviceError
 
 _LOCK = threading.Lock()
 
@@ -17,14 +19,29 @@ def opencl_context() -> Any:
 
     Raises:
         CompilerNotFoundError: pyopencl or PoCL is not installed.
+        DeviceError: the process was forked from one in which PoCL was used.
     """
     # A cache alone lets two threads make two contexts, whose objects do not mix.
     with _LOCK:
-        return _make_context()
+        context, process = _make_context()
+    if process != os.getpid():
+        raise DeviceError(
+            "the emulated device must not have been used before a fork: PoCL's threads stay behind",
+            f"process {os.getpid()} was forked from {process}, which has used it",
+            'start processes with multiprocessing.get_context("spawn"), or fork before the first '
+            "compilation",
+        )
+    return context
 
 
 @functools.cache
-def _make_context() -> Any:
+def _make_context() -> tuple[Any, int]:
+    """The context, and the process that it was made in."""
+    with bounded_caches(os.environ):
+        return _start(), os.getpid()
+
+
+def _start() -> Any:
     requirement = "pyopencl and PoCL, which run kernels on the CPU (the packages of emulate)"
     remedy = 'pip install "tvm_tile[emulate]"'
     try:
@@ -42,6 +59,15 @@ def _make_context() -> Any:
     raise CompilerNotFoundError(requirement, found, remedy)
 
 
+def _release_lock() -> None:
+    """In a forked process nobody would, if another thread of its parent held it."""
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_release_lock)
+
+
 # TVM has OpenCL's names for some functions only. The others it calls by their names in C,
 # which end in f for float; in OpenCL C a function has one name for all types.
 _C_NAMES = (
@@ -49,6 +75,29 @@ _C_NAMES = (
     "log1p", "nextafter", "tan",
 )  # fmt: skip
 _OPENCL_NAMES = {name + "f": name for name in _C_NAMES} | {"nearbyint": "rint"}
+
+
+# Extrema that are NaN where an operand is: OpenCL's own are then undefined (max) or the other
+# operand (fmax). Of vectors the comparison is one of each element.
+_EXTREMA = """
+#define EXTREMUM(type, name, beats)                               \\
+  type __attribute__((overloadable)) name(type a, type b) {       \\
+    return (b beats a) | (b != b) ? b : a;                        \\
+  }
+#define EXTREMA(type) EXTREMUM(type, maximum, >) EXTREMUM(type, minimum, <)
+#define EXTREMA_OF_VECTORS(type)                                  \\
+  EXTREMA(type) EXTREMA(type##2) EXTREMA(type##3) EXTREMA(type##4) EXTREMA(type##8)
+EXTREMA_OF_VECTORS(float)
+EXTREMA_OF_VECTORS(double)
+"""
+# The hyperbolic tangent of what is large is 1 exactly, and not 1 less the last place.
+_TANH = """
+#define EXACT_TANH(type)                                          \\
+  type __attribute__((overloadable)) exact_tanh(type x) {         \\
+    return fabs(x) > 10 ? copysign((type)1, x) : tanh(x);         \\
+  }
+#define tanh exact_tanh
+"""
 
 
 def complete_opencl(source: str, *, contract: bool) -> str:
@@ -59,6 +108,8 @@ def complete_opencl(source: str, *, contract: bool) -> str:
         contract: whether products may be fused into sums, as OpenCL C allows by default.
     """
     lines = [f"#define {c} {name}" for c, name in _OPENCL_NAMES.items() if _calls(source, c)]
+    if _calls(source, "maximum") or _calls(source, "minimum"):
+        lines.append(_EXTREMA)
     if not contract:
         lines.append("#pragma OPENCL FP_CONTRACT OFF")
     return "\n".join([*lines, source])
@@ -85,7 +136,9 @@ def compile_opencl(name: str, source: str) -> Any:
     Raises:
         CompilerNotFoundError: pyopencl or PoCL is not installed.
         BuildError: PoCL rejected the text.
+        DeviceError: as :func:`opencl_context`.
     """
+    opencl_context()
     program = _build_program(source)
     import pyopencl
 

@@ -6,16 +6,12 @@ TVM computes vectors of halves element by element::
     __3.y = (__4.y+v__1.y);
 
 after: ``__3 = __hadd2(__4, v__1);``. The numbers are the same; they also stay packed in registers.
-
-It also compares two halves and selects one, where one instruction does. Of a NaN and a number both
-take the number, but for ``max(number, NaN)``, which is NaN in TVM's text.
 """
 
 from __future__ import annotations
 
 import re
 
-_EXTREMUM = re.compile(r"return __h(gt|lt)\((?:__half\()?a\)?, (?:__half\()?b\)?\) \? a : b;")
 _NAME = r"(\w+)"
 _DECLARED = re.compile(rf"\bhalf([24]) {_NAME}(?= =|;)")
 _BINARY = {"+": "hadd2", "-": "hsub2", "*": "hmul2"}
@@ -23,7 +19,7 @@ _PAIRS = {"x": "y", "z": "w"}
 _LINE = re.compile(
     r"(?P<into>\w+)\.(?P<part>[xz]) = "
     r"(?:\((?P<a>\w+)\.(?P=part)(?P<op>[-+*])(?P<b>\w+)\.(?P=part)\)"
-    r"|(?P<call>max|min)\((?P<c>\w+)\.(?P=part), (?P<d>\w+)\.(?P=part)\)"
+    r"|(?P<call>maximum|minimum)\((?P<c>\w+)\.(?P=part), (?P<d>\w+)\.(?P=part)\)"
     r"|\(half\)\((?P<from>\w+)\.(?P=part)\));\n"
 )
 
@@ -35,7 +31,6 @@ def pack_halves(source: str, *, contract: bool) -> str:
         source: as TVM writes it.
         contract: whether products may be fused into sums.
     """
-    source = _EXTREMUM.sub(_with_instruction, source)
     sizes = {name: int(size) for size, name in _DECLARED.findall(source)}
     parts, end = [], 0
     for found in _LINE.finditer(source):
@@ -51,10 +46,6 @@ def pack_halves(source: str, *, contract: bool) -> str:
         parts += [source[end : found.start()], packed]
         end = start + len(second)
     return "".join([*parts, source[end:]])
-
-
-def _with_instruction(comparison: re.Match[str]) -> str:
-    return f"return __h{'max' if comparison[1] == 'gt' else 'min'}(a, b);"
 
 
 def _packed(found: re.Match[str], sizes: dict[str, int], *, contract: bool) -> str | None:
@@ -74,6 +65,6 @@ def _packed(found: re.Match[str], sizes: dict[str, int], *, contract: bool) -> s
     if left not in sizes or right not in sizes:
         return None
     if found["call"]:
-        return f"{into} = __h{found['call']}2({pair(left)}, {pair(right)});\n"
+        return f"{into} = {found['call']}({pair(left)}, {pair(right)});\n"
     rounded = "" if contract else "_rn"
     return f"{into} = __{_BINARY[found['op']]}{rounded}({pair(left)}, {pair(right)});\n"

@@ -55,6 +55,12 @@ def find_device(name: str) -> Device:
         UnknownDeviceError: no record has that name.
         DeviceRecordError: the file is missing, or holds no device record.
     """
+    if not isinstance(name, str):
+        raise UnknownDeviceError(
+            "a device must be a name, or a tvm_tile.Device",
+            repr(name)[:200],
+            'pass one such as "nvidia/h200", or "auto"',
+        )
     if name.strip().lower().endswith(SUFFIX):
         return read_record(Path(name.strip()))
     wanted = name.strip().lower()

@@ -51,13 +51,13 @@ def resolve_device(device: str | Device) -> Device:
             (returned as it is).
 
     Raises:
-        UnknownDeviceError: no record has that name.
+        UnknownDeviceError: no record has that name, or ``device`` is neither name nor record.
         DeviceRecordError: it is a file that holds no device record.
         DeviceTooSmallError: ``"auto"``, and the GPU present is older than any record.
     """
     if isinstance(device, Device):
         return device
-    if device.strip().lower() == "auto":
+    if isinstance(device, str) and device.strip().lower() == "auto":
         return detect_device()
     return find_device(device)
 

@@ -155,6 +155,11 @@ class Device:
     supports_graphs: bool
     measured: Measurement | None
 
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the CPU runs its kernels: right numbers, and times that mean nothing."""
+        return self.kernel_language == "opencl"
+
     def memory(self, level: MemoryLevel) -> Memory:
         """The record of one memory level."""
         return next(memory for memory in self.memories if memory.level is level)

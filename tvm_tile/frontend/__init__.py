@@ -29,8 +29,9 @@ def import_model(
     """Import a model of any supported kind.
 
     Args:
-        model: path of an ONNX file, ``onnx.ModelProto``, ``torch.export.ExportedProgram``,
-            ``torch.nn.Module``, or a Relax ``IRModule`` with a function ``main``.
+        model: path of an ONNX file or of a ``.pt2`` file, ``onnx.ModelProto``,
+            ``torch.export.ExportedProgram``, ``torch.nn.Module``, or a Relax ``IRModule`` with a
+            function ``main``.
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         example_inputs: arguments of a module's ``forward``; needed for ``torch.nn.Module`` only.
 
@@ -45,6 +46,10 @@ def import_model(
     """
     if isinstance(model, tvm.IRModule):
         return _import_relax(model, inputs or {})
+    if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
+        from tvm_tile.frontend.exported_file import read_exported
+
+        model = read_exported(Path(model))
     if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
         from tvm_tile.frontend.onnx import import_onnx
 

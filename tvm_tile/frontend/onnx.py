@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +13,26 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import UnsupportedOperatorError
-from tvm_tile.frontend.imported import Imported, describe, has_static_results, result_types
-from tvm_tile.frontend.onnx_fold import fold_with_onnxslim, fold_with_reference
+from tvm_tile.frontend.imported import Imported, describe, result_types
+from tvm_tile.frontend.onnx_fold import fold
+from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
 from tvm_tile.frontend.onnx_model import (
     bind_constants,
     fix_sizes,
     free_inputs,
     read_model,
+    require_type,
+    require_types,
     unwrap_optionals,
     validate_model,
 )
-from tvm_tile.frontend.onnx_operators import ADDED_OPERATORS, convert_operator, is_misread
+from tvm_tile.frontend.onnx_node import Node
+from tvm_tile.frontend.onnx_operators import (
+    ADDED_OPERATORS,
+    DOMAINS,
+    convert_operator,
+    is_misread,
+)
 from tvm_tile.frontend.onnx_rewrite import (
     STANDARD_DOMAINS,
     expand_functions,
@@ -65,7 +71,7 @@ def import_onnx(
         ModelFileError: the file is missing or not a valid ONNX model.
         DynamicShapeError: an input's extent is neither in the model nor in ``inputs``.
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
-        ModelError: ``inputs`` or ``constants`` contradict the model.
+        ModelError: ``inputs`` or ``constants`` contradict the model, or it is too large.
     """
     if isinstance(model, onnx.ModelProto):
         name = model.graph.name or "model"
@@ -76,16 +82,20 @@ def import_onnx(
     else:
         name = Path(model).stem
         model = read_model(Path(model))
+    require_few_nodes(model)
     unwrap_optionals(model.graph)
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
     mod, model = _convert(model)
-    return describe(
+    imported = describe(
         prepare(mod),
         name,
         [value.name for value in free_inputs(model.graph)],
         [value.name for value in model.graph.output],
     )
+    for value, signature in zip(model.graph.output, imported.outputs, strict=True):
+        require_type(value, signature.dtype)
+    return imported
 
 
 def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
@@ -96,33 +106,21 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
     known -= {node.op_type for node in walk_nodes(model.graph) if is_misread(node)}
     while True:
         expanded = expand_functions(model, known)
-        rejected: _Rejected | None = None
-        dynamic: tuple[Any, onnx.ModelProto] | None = None
-        for fold in (fold_with_onnxslim, fold_with_reference):
-            simple = _simplify(expanded, fold)
-            _require_supported(simple, known)
-            try:
-                mod = _to_relax(simple)
-            except _Rejected as error:
-                rejected = error
-                continue
-            if has_static_results(mod):
-                return mod, simple
-            # Perhaps this fold left a computation of shapes in, as it does around bfloat16.
-            dynamic = dynamic or (mod, simple)
-        if dynamic is not None:
-            return dynamic
-        assert rejected is not None
-        # Some converters refuse forms (types, attributes) that ONNX's own definition of the
-        # operator through simpler ones covers.
-        if not has_definition(rejected.op_type, "", opset_version(model)):
-            raise rejected.explain() from rejected
-        known -= {rejected.op_type}
+        require_types(expanded)
+        simple = _simplify(expanded)
+        _require_supported(simple, known)
+        require_bounded(simple)
+        try:
+            return _to_relax(simple), simple
+        except _Rejected as rejected:
+            # Some converters refuse forms (types, attributes) that ONNX's own definition of the
+            # operator through simpler ones covers.
+            if not has_definition(rejected.op_type, "", opset_version(model)):
+                raise rejected.explain() from rejected
+            known -= {rejected.op_type}
 
 
-def _simplify(
-    model: onnx.ModelProto, fold: Callable[[onnx.ModelProto], onnx.ModelProto]
-) -> onnx.ModelProto:
+def _simplify(model: onnx.ModelProto) -> onnx.ModelProto:
     simple = fold(model)
     while take_constant_branches(simple.graph):
         simple = fold(simple)
@@ -132,7 +130,8 @@ def _simplify(
 def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
     missing: dict[str, list[str]] = {}
     for node in walk_nodes(model.graph):
-        if node.domain not in _DOMAINS or node.op_type not in known:
+        domains = {DOMAINS[node.op_type]} if node.op_type in DOMAINS else _DOMAINS
+        if node.domain not in domains or node.op_type not in known:
             operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             missing.setdefault(operator, []).append(node.name or node.output[0])
     if missing:
@@ -150,22 +149,20 @@ def _to_relax(model: onnx.ModelProto) -> Any:
         for value in free_inputs(model.graph)
     }
     importer = _Importer(shapes, None)
-    # The importer prints each failure and warns about each input name it changes.
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            mod = importer.from_onnx(model.graph, opset_version(model))
-        except _Rejected:
-            raise
-        except Exception as error:  # whatever comes up between the operators
-            raise _Rejected(importer.last_operator, "", error) from error
+    try:
+        mod = importer.from_onnx(model.graph, opset_version(model))
+    except Exception as error:  # whatever comes up between the operators
+        raise _Rejected(importer.last_operator, "", error) from error
     if any(isinstance(ty, relax.ShapeType) for ty in result_types(mod)):
         raise _Rejected("Shape", "", TypeError("a shape as the model's output"))
     return mod
 
 
-class _Rejected(Exception):
-    """A converter raised ``error`` for a node."""
+class _Rejected(BaseException):
+    """A converter raised ``error`` for a node.
+
+    No ``Exception``, for TVM's importer prints those on the way; all are caught in this file.
+    """
 
     def __init__(self, op_type: str, node: str, error: Exception) -> None:
         super().__init__(op_type, node, error)
@@ -203,11 +200,17 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         self.last_operator = op_name
+        results = int(attrs["tvm_custom"]["num_outputs"])
+        node = Node(op_name, self.bb, inputs, attrs, results, opset)
+
+        def stock(changed: Node) -> relax.Expr:
+            settled = dict(changed.attrs)
+            return super(_Importer, self)._convert_operator(
+                op_name, onnx_frontend.onnx_input(changed.inputs), settled, opset
+            )
+
         try:
-            ours = convert_operator(op_name, self.bb, inputs, attrs)
-            if ours is not None:
-                return self.bb.normalize(ours)
-            return super()._convert_operator(op_name, inputs, attrs, opset)
+            return self.bb.normalize(convert_operator(node, stock))
         except Exception as error:  # converters raise whatever comes up
             node = attrs.get("tvm_custom", {}).get("name", "")
             raise _Rejected(op_name, node, error) from error

@@ -6,7 +6,6 @@ overlap equals the threshold from being selected, and sorts on the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,24 +14,20 @@ from tvm.ir import GenericConst
 from tvm.relax import op
 from tvm.script import tirx as T
 
-Value = Any  # a Relax expression with a known type
+from tvm_tile.frontend.onnx_node import Node, Value
 
 
-def convert_non_max_suppression(
-    builder: relax.BlockBuilder, inputs: Sequence[Value], attrs: Mapping[str, Any]
-) -> Value:
+def convert_non_max_suppression(node: Node) -> Value:
     """Convert a node of NonMaxSuppression.
 
-    Args:
-        builder: where operators and kernels go.
-        inputs: boxes (batches, boxes, 4), scores (batches, classes, boxes), then each of one
-            element or ``None``: the most boxes of a class, overlap and score thresholds.
-        attrs: ``center_point_box``: boxes are centers and sizes, not two corners.
+    Its inputs are boxes (batches, boxes, 4), scores (batches, classes, boxes), then each of one
+    element or left out: the most boxes of a class, overlap and score thresholds.
 
     Returns:
         The selected (batch, class, box) of int64, as many rows as there are.
     """
-    boxes, scores, limit, overlap, threshold = (*inputs, None, None, None)[:5]
+    builder = node.builder
+    boxes, scores, limit, overlap, threshold = (node.input(i) for i in range(5))
     batches, classes, number = (int(extent) for extent in scores.ty.shape)
     most = number if limit is not None else 0
     if isinstance(limit, GenericConst):
@@ -41,7 +36,7 @@ def convert_non_max_suppression(
         return relax.const(np.zeros((0, 3)), "int64")
     rows = batches * classes
     arguments = (
-        _corners(builder, boxes, bool(attrs.get("center_point_box", 0))),
+        _corners(builder, boxes, bool(node.attrs.get("center_point_box", 0))),
         op.reshape(op.astype(scores, "float32"), (rows, number)),
         op.reshape(op.astype(limit, "int64"), (1,)),
         _scalar(overlap, 0.0),

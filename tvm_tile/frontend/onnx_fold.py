@@ -1,98 +1,104 @@
 """Fold constants of an ONNX model. Knows ONNX, not TVM.
 
 TVM's importer needs shapes, axes and scales as constants, where exporters leave arithmetic on
-shapes. Two ways, of which the importer's caller tries the second when the first does not lead to
-a module: onnxslim, which also simplifies, and ONNX's own reference evaluator, which knows every
-operator of every version.
+shapes. Shapes are ONNX's own inference's, values those of ONNX's own reference evaluator. (The
+simplifiers in use have shape inferences of their own, which err: onnxslim's on a ``Pad`` whose
+axes are in no order, so that a shape that was read behind it was folded wrong.)
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
-import warnings
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 
-from tvm_tile.frontend.onnx_model import free_inputs
+from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS, outline
 from tvm_tile.frontend.onnx_rewrite import STANDARD_DOMAINS, opset_version, walk_nodes
 
 _log = logging.getLogger(__name__)
 
 # Larger results than this stay operators: a file may describe huge weights by few bytes.
-_MAX_BYTES = 1 << 30
+_MAX_BYTES = 1 << 28
 _RANDOM = frozenset(
     {
         *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
         *("Multinomial", "Bernoulli", "Dropout"),
     }
 )
+# Whose results have as many elements as the data decide, never more than the inputs' ranks times
+# theirs.
+_SHRINKING = frozenset({"NonZero", "Unique", "Compress"})
+# The reference evaluator of ONNX 1.23 errs on forms of these.
+_MISJUDGED = frozenset({"LRN", "Resize", "Upsample"})
 
 
-def fold_with_onnxslim(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Fold and simplify; ``model`` itself, unchanged, where onnxslim does not accept it.
-
-    Inputs and outputs keep their names and order.
-    """
-    import onnxslim
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            slim: onnx.ModelProto = onnxslim.slim(copy)
-    except Exception as error:  # whatever comes up
-        _log.info("onnxslim failed: %s", error)
-        return model
-    if [value.name for value in slim.graph.output] != [v.name for v in model.graph.output]:
-        return model
-    # It drops inputs that nothing reads; callers still pass them.
-    del slim.graph.input[:]
-    slim.graph.input.extend(free_inputs(model.graph))
-    return slim
-
-
-def fold_with_reference(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Fold node by node with ONNX's reference evaluator, and drop what is unused then.
+def fold(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Fold node by node, and drop what is unused then.
 
     Returns:
         A new model with the same inputs and outputs.
     """
     folded = onnx.ModelProto()
     folded.CopyFrom(model)
+    constants = {t.name: t for t in folded.graph.initializer}
+    arrays: dict[str, np.ndarray] = {}
     # Every constant shape that is found may let shape inference find more.
-    while _fold_once(folded):
+    while _fold_once(folded, constants, arrays):
         pass
     _drop_unused(folded.graph)
     return folded
 
 
-def _fold_once(model: onnx.ModelProto) -> bool:
-    graph = model.graph
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    shapes = {
-        value.name: value.type.tensor_type.shape
-        for value in (*inferred.input, *inferred.value_info, *inferred.output)
-        if value.type.tensor_type.HasField("shape")
+def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
+    """Element types and shapes of the main graph's tensors, as far as ONNX infers them."""
+    try:
+        found = onnx.shape_inference.infer_shapes(outline(model), data_prop=True).graph
+    except Exception as error:  # a node that contradicts itself is found at its conversion
+        _log.info("no shapes inferred: %s", error)
+        found = model.graph
+    return {
+        value.name: value.type.tensor_type
+        for value in (*found.input, *found.value_info, *found.output)
+        if value.type.HasField("tensor_type")
     }
-    constants = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+
+
+def static_extents(tensor: onnx.TypeProto.Tensor | None) -> tuple[int, ...] | None:
+    """The extents of a tensor, where all are known."""
+    if tensor is None or not tensor.HasField("shape"):
+        return None
+    if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim):
+        return None
+    return tuple(int(dim.dim_value) for dim in tensor.shape.dim)
+
+
+def _fold_once(
+    model: onnx.ModelProto,
+    constants: dict[str, onnx.TensorProto],
+    arrays: dict[str, np.ndarray],
+) -> bool:
+    graph = model.graph
+    types = inferred_types(model)
     opset = opset_version(model)
     kept = []
     for node in graph.node:
-        results = _shape_result(node, shapes)
-        if results is None:
-            results = _results(node, constants, opset)
+        results = _shape_result(node, types)
+        if results is None and _is_foldable(node, constants):
+            for name in node.input:
+                if name and name not in arrays:
+                    arrays[name] = onnx.numpy_helper.to_array(constants[name])
+            results = _results(node, arrays, opset)
         if results is None:
             kept.append(node)
             continue
         for name, result in zip(node.output, results, strict=False):
             if name:
-                constants[name] = result
-                graph.initializer.append(onnx.numpy_helper.from_array(result, name))
+                arrays[name] = result
+                constants[name] = onnx.numpy_helper.from_array(result, name)
+                graph.initializer.append(constants[name])
     changed = len(kept) < len(graph.node)
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
     del graph.node[:]
@@ -101,61 +107,126 @@ def _fold_once(model: onnx.ModelProto) -> bool:
 
 
 def _shape_result(
-    node: onnx.NodeProto, shapes: dict[str, onnx.TensorShapeProto]
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]
 ) -> list[np.ndarray] | None:
     """The result of ``Shape`` or ``Size``, which needs the input's shape only."""
-    if node.op_type not in ("Shape", "Size") or node.input[0] not in shapes:
+    if node.op_type not in ("Shape", "Size") or node.domain not in STANDARD_DOMAINS:
         return None
-    dims = shapes[node.input[0]].dim
-    if not all(dim.HasField("dim_value") for dim in dims):
+    known = static_extents(types.get(node.input[0]))
+    if known is None:
         return None
-    extents = np.array([dim.dim_value for dim in dims], np.int64)
+    extents = np.array(known, np.int64)
     if node.op_type == "Size":
         return [np.array(extents.prod(), np.int64)]
     bounds = {a.name: a.i for a in node.attribute}
     return [extents[bounds.get("start", 0) : bounds.get("end", len(extents))]]
 
 
+def _is_foldable(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    """Whether a node's inputs are constants, and it always computes the same of them."""
+    if node.domain not in STANDARD_DOMAINS or node.op_type in _RANDOM | _MISJUDGED:
+        return False
+    if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
+        return False
+    return all(not name or name in constants for name in node.input)
+
+
 def _results(
-    node: onnx.NodeProto, constants: dict[str, np.ndarray], opset: int
+    node: onnx.NodeProto, arrays: Mapping[str, np.ndarray], opset: int
 ) -> list[np.ndarray] | None:
-    """What a node computes, where its inputs are constants and it always computes the same."""
-    if node.domain not in STANDARD_DOMAINS or node.op_type in _RANDOM or _has_graphs(node):
-        return None
-    if any(name and name not in constants for name in node.input):
-        return None
+    """What a node computes; ``None`` where that is too large, or unknown to the evaluator."""
     from onnx.reference import ReferenceEvaluator
 
-    feeds = {name: constants[name] for name in node.input if name}
+    feeds = {name: arrays[name] for name in node.input if name}
+    size = _result_bytes(node, feeds, opset)
+    if size is None or size > max(_MAX_BYTES, sum(array.nbytes for array in feeds.values())):
+        return None
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with np.errstate(all="ignore"):
             results: Sequence[object] = ReferenceEvaluator(node, opsets={"": opset}).run(
                 None, feeds
             )
     except Exception as error:  # an operator may be missing there, or its inputs be wrong
         _log.info("%s not folded: %s", node.op_type, error)
         return None
-    arrays = [
+    found = [
         np.asarray(result) for result in results if isinstance(result, np.ndarray | np.generic)
     ]
-    if len(arrays) != len(results) or sum(array.nbytes for array in arrays) > _MAX_BYTES:
-        return None
-    return arrays
+    return found if len(found) == len(results) else None
 
 
-def _has_graphs(node: onnx.NodeProto) -> bool:
-    return any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute)
+def _result_bytes(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: int) -> int | None:
+    """How large a node's results will be, before any is made; ``None`` where nobody knows."""
+    if node.op_type in _SHRINKING:
+        return sum(array.nbytes * max(array.ndim, 1) for array in feeds.values())
+    alone = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [node],
+            "alone",
+            [
+                onnx.helper.make_tensor_value_info(
+                    name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+                )
+                for name, array in feeds.items()
+                if array.size > SHAPE_ELEMENTS
+            ],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
+            [
+                onnx.numpy_helper.from_array(array, name)
+                for name, array in feeds.items()
+                if array.size <= SHAPE_ELEMENTS
+            ],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", opset)],
+    )
+    types = inferred_types(alone)
+    total = 0
+    for name in node.output:
+        if not name:
+            continue
+        extents = static_extents(types.get(name))
+        if extents is None:
+            return None
+        total += 8 * math.prod(extents)  # no element is wider
+    return total
 
 
 def _drop_unused(graph: onnx.GraphProto) -> None:
-    used = {name for node in walk_nodes(graph) for name in node.input}
-    used |= {value.name for value in graph.output}
-    for node in walk_nodes(graph):
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                used |= {value.name for value in attribute.g.output}
-    kept = [tensor for tensor in graph.initializer if tensor.name in used]
-    copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
+    """Drop the nodes and weights that no output depends on."""
+    used = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if used.isdisjoint(node.output):
+            continue
+        kept.append(node)
+        inside = [inner for attribute in node.attribute for inner in _graphs(attribute)]
+        used.update(node.input)
+        used.update(*(inner.input for graph_ in inside for inner in walk_nodes(graph_)))
+        used.update(value.name for graph_ in inside for value in _outputs_within(graph_))
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in reversed(kept)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    weights = [
+        onnx.TensorProto.FromString(tensor.SerializeToString())
+        for tensor in graph.initializer
+        if tensor.name in used
+    ]
     del graph.initializer[:]
-    graph.initializer.extend(copies)
+    graph.initializer.extend(weights)
+
+
+def _graphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    single = attribute.type == onnx.AttributeProto.GRAPH
+    return [*attribute.graphs, *([attribute.g] if single else [])]
+
+
+def _outputs_within(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Outputs of a graph and of those inside its nodes."""
+    inner = [
+        value
+        for node in walk_nodes(graph)
+        for attribute in node.attribute
+        for inside in _graphs(attribute)
+        for value in inside.output
+    ]
+    return [*graph.output, *inner]

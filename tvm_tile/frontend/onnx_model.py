@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ import onnx
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
 
 _log = logging.getLogger(__name__)
+
+#: Tensors up to so many elements may be shapes, axes or sizes, which shape inference reads.
+SHAPE_ELEMENTS = 1024
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -45,6 +49,16 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     """
     if model.ir_version == 0 or len(model.graph.output) == 0:
         raise _corrupt(source, "it has no ONNX version or no outputs")
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise _corrupt(source, "a name or an operator's type is no valid UTF-8")
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and opset.version > onnx.defs.onnx_opset_version():
+            raise ModelFileError(
+                f"a model's operator set must be of version {onnx.defs.onnx_opset_version()}, the "
+                "newest that the installed onnx knows, or older",
+                f"{source}: version {opset.version}",
+                "export it to an older opset, or install a newer onnx",
+            )
     # Format 3 wants every weight listed as an input, too; many old files leave that out, and
     # from format 4 on they may.
     model.ir_version = max(model.ir_version, 4)
@@ -62,6 +76,29 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     finally:
         for value in unranked:
             value.type.tensor_type.ClearField("shape")
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
+    """Every name in a model; protobuf gives bytes for what is no valid text."""
+    bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    for opset in model.opset_import:
+        yield opset.domain
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output)
+    while bodies:
+        body = bodies.pop()
+        for node in body.node:
+            yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+            for attribute in node.attribute:
+                yield attribute.name
+                bodies.extend(attribute.graphs)
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    bodies.append(attribute.g)
+        if isinstance(body, onnx.GraphProto):
+            yield from (tensor.name for tensor in body.initializer)
+            for value in (*body.input, *body.output):
+                yield value.name
+                yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
 def _sort_nodes(graph: onnx.GraphProto) -> None:
@@ -119,11 +156,70 @@ def free_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
 
 
 def unwrap_optionals(graph: onnx.GraphProto) -> None:
-    """Make inputs that may be left out ordinary ones, in place: a caller gives every input."""
-    for value in free_inputs(graph):
+    """Make inputs that may be left out ordinary ones, in place: a caller gives every input.
+
+    Raises:
+        ModelError: an input or output is a sequence or a map.
+    """
+    for value in (*free_inputs(graph), *graph.output):
         inner = value.type.optional_type.elem_type
         if inner.HasField("tensor_type"):
-            value.type.tensor_type.CopyFrom(inner.tensor_type)
+            tensor = onnx.TypeProto.Tensor()
+            tensor.CopyFrom(inner.tensor_type)
+            value.type.tensor_type.CopyFrom(tensor)
+        kind = value.type.WhichOneof("value")
+        if kind not in ("tensor_type", None):
+            raise ModelError(
+                "inputs and outputs of a model must be tensors",
+                f"{value.name!r} is of {kind.removesuffix('_type').replace('_', ' ')} type",
+                "export the model so that it takes and returns tensors, not sequences or maps",
+            )
+
+
+def require_types(model: onnx.ModelProto) -> None:
+    """Check the element types of all operators' inputs against ONNX's definitions.
+
+    Raises:
+        ModelFileError: an operator is given what it is not defined for.
+    """
+    try:
+        onnx.shape_inference.infer_shapes(outline(model), check_type=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise _corrupt("its types", error) from error
+
+
+def require_type(value: onnx.ValueInfoProto, dtype: str) -> None:
+    """Compare the element type that a model lists for an output with the computed one.
+
+    Raises:
+        ModelFileError: they differ.
+    """
+    code = value.type.tensor_type.elem_type
+    if code and str(onnx.helper.tensor_dtype_to_np_dtype(code)) != dtype:
+        raise _corrupt(f"output {value.name!r}", f"listed with element type {code}, but {dtype}")
+
+
+def outline(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without large weights, and without the shapes that it lists for its tensors.
+
+    A model of many gigabytes cannot be serialized, as shape inference does; and the listed shapes
+    may be wrong, or of other sizes of the inputs.
+    """
+    outlined = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = outlined.graph
+    graph.name = "outline"
+    graph.input.extend(model.graph.input)
+    graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in model.graph.output)
+    graph.node.extend(model.graph.node)
+    listed = {value.name for value in graph.input}
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= SHAPE_ELEMENTS:
+            graph.initializer.append(tensor)
+        elif tensor.name not in listed:
+            graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return outlined
 
 
 def fix_sizes(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> None:
@@ -152,8 +248,8 @@ def fix_sizes(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> Non
         _fix_input(inputs[name], tuple(int(extent) for extent in size), named)
     for value in inputs.values():
         for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in named:
-                dim.dim_value = named[dim.dim_param]
+            if _name(dim) in named:
+                dim.dim_value = named[_name(dim)]
     _require_static(list(inputs.values()))
     if sizes:
         # Shapes derived from the old, open sizes would contradict the new ones.
@@ -178,15 +274,15 @@ def _fix_input(value: onnx.ValueInfoProto, size: tuple[int, ...], named: dict[st
             "give one extent per dimension, outermost first",
         )
     for dim, extent in zip(dims, size, strict=True):
-        expected = dim.dim_value if _fixed(dim) else named.get(dim.dim_param, extent)
+        expected = dim.dim_value if _fixed(dim) else named.get(_name(dim), extent)
         if extent < 0 or expected != extent:
             raise ModelError(
                 f"the size of input {value.name!r} must agree with the model: {_shown(value)}",
-                f"{size}" + (f", with {dim.dim_param} = {expected}" if dim.dim_param else ""),
+                f"{size}" + (f", with {_name(dim)} = {expected}" if _name(dim) else ""),
                 "give the model's own extents where it fixes them, 0 or more elsewhere",
             )
-        if dim.dim_param:
-            named[dim.dim_param] = extent
+        if _name(dim):
+            named[_name(dim)] = extent
         dim.dim_value = extent
 
 
@@ -196,10 +292,12 @@ def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:
         return
     listed = ", ".join(f"{value.name!r} {_shown(value)}" for value in open_inputs)
     example = ", ".join(f"{value.name!r}: {_example(value)}" for value in open_inputs)
+    names = dict.fromkeys(name for value in open_inputs for name in _open_names(value))
     raise DynamicShapeError(
         "every extent of every input must be known when the model is compiled",
         f"open extents in {listed}",
-        f"give the sizes: inputs={{{example}}}",
+        f"give the sizes: inputs={{{example}}}"
+        + (f", with numbers that suit the model for {', '.join(names)}" if names else ""),
     )
 
 
@@ -213,7 +311,7 @@ def _shown(value: onnx.ValueInfoProto) -> str:
     if _unranked(value):
         return "(unknown rank)"
     dims = value.type.tensor_type.shape.dim
-    return f"({', '.join(str(d.dim_value) if _fixed(d) else d.dim_param or '?' for d in dims)})"
+    return f"({', '.join(str(d.dim_value) if _fixed(d) else _name(d) or '?' for d in dims)})"
 
 
 def _fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
@@ -221,9 +319,29 @@ def _fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
-def _example(value: onnx.ValueInfoProto) -> str:
+def _name(dim: onnx.TensorShapeProto.Dimension) -> str:
+    """The name that makes equal extents one; empty where there is none."""
+    # Some exporters write "?" for every open extent: those are as many different ones.
+    return "" if dim.dim_param == "?" else str(dim.dim_param)
+
+
+def _letters(value: onnx.ValueInfoProto) -> list[str]:
+    """What to call each extent: its number, its name, or the usual letter of its place."""
     dims = value.type.tensor_type.shape.dim
-    extents = [str(dim.dim_value) if _fixed(dim) else "1" for dim in dims]
+    usual = "NCHW" if len(dims) == 4 else "ABCDEFGH"
+    return [
+        str(dim.dim_value) if _fixed(dim) else _name(dim) or usual[i : i + 1] or f"d{i}"
+        for i, dim in enumerate(dims)
+    ]
+
+
+def _open_names(value: onnx.ValueInfoProto) -> list[str]:
+    dims = value.type.tensor_type.shape.dim
+    return [x for x, dim in zip(_letters(value), dims, strict=True) if not _fixed(dim)]
+
+
+def _example(value: onnx.ValueInfoProto) -> str:
+    extents = _letters(value)
     return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})" if extents else "(1, ...)"
 
 

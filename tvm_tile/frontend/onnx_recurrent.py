@@ -6,16 +6,15 @@ the state, so that it is one product over all steps; only the state's own produc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 from tvm import relax
-from tvm.ir import GenericConst
 from tvm.relax import op
 
-Value = Any  # a Relax expression with a known static shape
+from tvm_tile.frontend.onnx_node import Node, Value, dtype_of, shape_of
 
 _ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "Sigmoid": op.sigmoid,
@@ -46,26 +45,20 @@ class _Direction:
     linear_before_reset: bool
 
 
-def convert_recurrent(
-    kind: str, builder: relax.BlockBuilder, inputs: Sequence[Value], attrs: Mapping[str, Any]
-) -> relax.Tuple:
-    """Convert one node.
+def convert_recurrent(node: Node) -> relax.Tuple:
+    """Convert one node of RNN, GRU or LSTM.
 
-    Args:
-        kind: ``"RNN"``, ``"GRU"`` or ``"LSTM"``.
-        builder: where the operators go.
-        inputs: X, W, R, B, sequence_lens, initial_h, initial_c, P as ONNX defines them; ``None``
-            where left out.
-        attrs: the node's attributes.
+    Its inputs are X, W, R, B, sequence_lens, initial_h, initial_c, P as ONNX defines them.
 
     Returns:
         Y, Y_h and, for LSTM, Y_c.
 
     Raises:
-        NotImplementedError: sequence lengths, coupled gates, or an activation not known here.
+        NotImplementedError: coupled gates, or an activation not known here.
+        ValueError: weights and attributes contradict each other.
     """
-    given: list[Value] = [*inputs, *[None] * (8 - len(inputs))]
-    x, w, r, b, lengths, h0, c0, p = given
+    kind, builder, attrs = node.op_type, node.builder, node.attrs
+    x, w, r, b, lengths, h0, c0, p = (node.input(i) for i in range(8))
     if attrs.get("input_forget", 0):
         raise NotImplementedError("input_forget")
     if attrs.get("layout", 0):  # batch first: only the axes' order differs
@@ -73,16 +66,16 @@ def convert_recurrent(
         h0 = None if h0 is None else op.permute_dims(h0, [1, 0, 2])
         c0 = None if c0 is None else op.permute_dims(c0, [1, 0, 2])
     x = builder.normalize(x)
-    if lengths is not None and not _all_equal(lengths, int(x.ty.shape[0])):
-        raise NotImplementedError("sequence_lens other than all steps for every sample")
-    directions = int(w.ty.shape[0])
-    reverse = [attrs.get("direction", b"forward") == b"reverse", True]
+    directions, _, hidden = shape_of(r)
+    _require_agreement(node, shape_of(x)[2])
+    steps = int(x.ty.shape[0])
+    masks = None if lengths is None else _masks(node, lengths, steps)
+    reverse = [node.text("direction", "forward") == "reverse", True]
     ends = []
     for d in range(directions):
-        hidden = int(r.ty.shape[2])
         direction, projected = _prepare(builder, kind, x, w, r, b, p, d, attrs)
         state = tuple(_initial(s, d, x, hidden) for s in ((h0, c0) if kind == "LSTM" else (h0,)))
-        ends.append(_unroll(direction, projected, state, reverse[d]))
+        ends.append(_unroll(direction, projected, state, reverse[d], masks))
     sequence = op.stack([op.stack(list(steps), axis=0) for steps, _ in ends], axis=1)
     finals = [op.stack(list(states), axis=0) for states in zip(*(f for _, f in ends), strict=True)]
     if attrs.get("layout", 0):
@@ -91,8 +84,29 @@ def convert_recurrent(
     return relax.Tuple([builder.emit(value) for value in (sequence, *finals)])
 
 
-def _all_equal(lengths: Value, steps: int) -> bool:
-    return isinstance(lengths, GenericConst) and bool((lengths.value.numpy() == steps).all())
+def _require_agreement(node: Node, size: int) -> None:
+    """Refuse weights that are not of the sizes and directions that the attributes say."""
+    direction = node.text("direction", "forward")
+    ways = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(direction)
+    if ways is None:
+        raise ValueError(f"direction {direction}")
+    hidden = int(node.attrs.get("hidden_size", shape_of(node.inputs[2])[2]))
+    gates = _GATES[node.op_type]
+    wanted = [(ways, gates * hidden, size), (ways, gates * hidden, hidden)]
+    found = [shape_of(weights) for weights in node.inputs[1:3]]
+    if found != wanted:
+        raise ValueError(
+            f"weights of {found}, not {wanted}, for hidden_size {hidden} and direction {direction}"
+        )
+
+
+def _masks(node: Node, lengths: Value, steps: int) -> list[Value] | None:
+    """For each step which samples still run, [batch, 1]; ``None`` where always all do."""
+    known = node.constant(4)
+    if known is not None and (known == steps).all():
+        return None
+    column = node.emit(op.expand_dims(op.astype(lengths, "int32"), 1))
+    return [node.emit(op.greater(column, relax.const(t, "int32"))) for t in range(steps)]
 
 
 def _prepare(
@@ -133,17 +147,31 @@ def _prepare(
 
 
 def _unroll(
-    direction: _Direction, projected: Value, state: tuple[Value, ...], reverse: bool
+    direction: _Direction,
+    projected: Value,
+    state: tuple[Value, ...],
+    reverse: bool,
+    masks: list[Value] | None,
 ) -> tuple[list[Value], tuple[Value, ...]]:
-    """Outputs of all steps in time's order, and the state after the last one."""
+    """Outputs of all steps in time's order, and the state after the last one.
+
+    Where a sample has ended its state stays, and its output is zero.
+    """
     builder = direction.builder
     projected = builder.emit(projected)
     steps = int(projected.ty.shape[0])
     outputs: list[Value] = [None] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
-        state = _step(direction, _pick(projected, t), state)
-        state = tuple(builder.emit(value) for value in state)
+        moved = _step(direction, _pick(projected, t), state)
+        if masks is not None:
+            moved = tuple(
+                op.where(masks[t], new, old) for new, old in zip(moved, state, strict=True)
+            )
+        state = tuple(builder.emit(value) for value in moved)
         outputs[t] = state[0]
+        if masks is not None:
+            nothing = relax.const(0.0, dtype_of(state[0]))
+            outputs[t] = builder.emit(op.where(masks[t], state[0], nothing))
     return outputs, state
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 import onnx.inliner
 
+from tvm_tile.errors import ModelFileError
+
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 
 
@@ -42,7 +44,21 @@ def expand_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.Mod
 
     Returns:
         A new model. Operators that have no definition through others stay.
+
+    Raises:
+        ModelFileError: a function is called in a way that contradicts its definition.
     """
+    try:
+        return _expanded(model, known)
+    except RuntimeError as error:  # the inliner's assertions
+        raise ModelFileError(
+            "calls of functions must agree with their definitions",
+            str(error).strip().rpartition("\n")[2],
+            "export the model again; onnx.checker.check_model says more",
+        ) from error
+
+
+def _expanded(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     versions = {o.domain: int(o.version) for o in model.opset_import}

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm_tile import compat
 from tvm_tile.device import Device
 from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
@@ -54,7 +55,7 @@ def fusion_passes(
         ChannelsLast(warpgroup_dtypes(device) | warps),
         WidenLate(),
         relax.transform.EliminateCommonSubexpr(),
-        relax.transform.LegalizeOps(),
+        relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
         MultiplyPowers(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),

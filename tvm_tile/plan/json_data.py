@@ -2,30 +2,68 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 def revived(kind: Any, data: Any) -> Any:
-    """What ``dataclasses.asdict`` took apart.
+    """What ``dataclasses.asdict`` took apart, each value of the type that its field has.
 
     Args:
-        kind: a dataclass, a tuple of one kind or of several, or what JSON has itself.
+        kind: a dataclass, a tuple of one kind or of several, a ``Mapping`` from texts, a union of
+            such kinds, or what JSON has itself.
         data: of it; fields that are missing take their defaults.
 
     Raises:
-        TypeError: a field is unknown, or missing and without a default.
+        TypeError: a field is unknown, missing and without a default, or of another type.
     """
     if isinstance(kind, type) and is_dataclass(kind):
-        kinds = _kinds(kind)
-        return kind(**{name: revived(kinds.get(name), value) for name, value in data.items()})
-    if get_origin(kind) is tuple:
-        own = get_args(kind)
-        own = (own[0],) * len(data) if own[-1] is Ellipsis else own
-        return tuple(map(revived, own, data))
+        kinds, own = _kinds(kind), _of_type(dict, data)
+        if unknown := own.keys() - kinds.keys():
+            raise TypeError(f"{kind.__name__} has no field {min(map(str, unknown))!r}")
+        return kind(**{name: revived(kinds[name], value) for name, value in own.items()})
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        items = _of_type(list, data)
+        inner = (inner[0],) * len(items) if inner[-1] is Ellipsis else inner
+        if len(items) != len(inner):
+            raise TypeError(f"{len(items)} values where {len(inner)} belong")
+        return tuple(map(revived, inner, items))
+    if origin is Mapping:
+        return {name: revived(inner[1], value) for name, value in _of_type(dict, data).items()}
+    if origin in (Union, UnionType):
+        return _of_union(inner, data)
+    return _scalar(kind, data)
+
+
+def _of_type(kind: type, data: Any) -> Any:
+    if type(data) is not kind:
+        raise TypeError(f"{data!r:.80} where a {kind.__name__} belongs")
     return data
+
+
+def _of_union(kinds: tuple[Any, ...], data: Any) -> Any:
+    for kind in kinds:
+        if data is None and kind is type(None):
+            return None
+        try:
+            return revived(kind, data)
+        except TypeError:
+            continue
+    raise TypeError(f"{data!r:.80} where one of {', '.join(map(str, kinds))} belongs")
+
+
+def _scalar(kind: Any, data: Any) -> Any:
+    if kind is float and type(data) in (int, float):
+        # A whole number stays one, so that what is written again is the same text.
+        if not math.isfinite(data):
+            raise TypeError(f"{data} where a finite number belongs")
+        return data
+    return _of_type(kind, data)
 
 
 @cache

@@ -5,74 +5,154 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
+import shutil
+import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-_MAGIC = b"tvm_tile store 1\n"
+from tvm_tile.errors import OptionError
+from tvm_tile.plan.whole_file import read_regular, replacing
+
+_MAGIC = b"tvm_tile store 2\n"
 _SUM_BYTES = 32
+_START = len(_MAGIC) + 2 * _SUM_BYTES
+# Machine code and plans are far smaller; what is larger was not put there by this class.
+_MOST_BYTES_OF_ENTRY = 1 << 28
+# What is put between two looks at the whole folder, and what one look then leaves: of the limit.
+_LOOK_EVERY, _LEAVE = 1 / 16, 7 / 8
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Store:
     """A folder of entries, shared by any number of processes; never a cause of failure.
 
-    An entry is written whole or not at all, and its sum is checked when it is read: a damaged
-    one is forgotten. Where the folder cannot be written or read, nothing is ever found.
+    An entry is written whole or not at all. It carries its key and a sum, which are checked when
+    it is read: one that is damaged, or that was made under another key, is forgotten. What stands
+    in an entry's way, such as a file where a folder should be, is removed. Where the folder cannot
+    be written or read, nothing is ever found. Entries that were not used for longest go first when
+    there are too many.
 
-    The sums find damage, not malice: whoever can write to the folder can make the models that
-    are compiled with it do anything. So it is made readable and writable by its owner only.
+    The sums find damage, not malice: whoever can write to an entry can make the models that are
+    compiled with it do anything. So all is made readable and writable by its owner only, and an
+    entry that somebody else owns or may write is not read.
 
     Args:
         folder: made when the first entry is kept; may be deleted at any time.
         version: of whatever makes the entries; those of other versions are not found.
+        most_bytes: that all entries may take together, more or less.
     """
 
-    def __init__(self, folder: Path, version: str) -> None:
+    def __init__(self, folder: Path, version: str, most_bytes: int = 1 << 30) -> None:
         self._folder = folder
         self._version = version.encode()
+        self._most_bytes = most_bytes
+        self._until_look = 0.0
 
     def get(self, key: bytes) -> bytes | None:
         """What was kept under a key; None where nothing was, or something that is damaged."""
-        path = self._path(key)
+        digest = self._digest(key)
+        path = self._path(digest)
         try:
-            content = path.read_bytes()
-        except OSError:
+            content, status = read_regular(path, _MOST_BYTES_OF_ENTRY)
+        except FileNotFoundError:
             return None
-        data = _checked(content)
+        except OSError:
+            _remove(path)
+            return None
+        if status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
+            return None
+        data = _checked(content, digest)
         if data is None:
+            _remove(path)
+        else:
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.utime(path)  # the last use, by which entries are forgotten
         return data
 
     def put(self, key: bytes, data: bytes) -> None:
         """Keep something; of several processes that do, one wins."""
-        path = self._path(key)
-        packed = zlib.compress(data, 1)
-        temporary: str | None = None
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(".tmp", dir=path.parent)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(packed).digest() + packed)
+        digest = self._digest(key)
+        path = self._path(digest)
+        checked = digest + zlib.compress(data, 1)
+        with contextlib.suppress(OSError):
+            self._make_way(path)
             # Not synced to the disk: the sum finds what a power failure leaves.
-            os.replace(temporary, path)
-        except OSError:
-            if temporary is not None:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
+            with replacing(path, permissions=0o600, durable=False) as file:
+                file.write(_MAGIC + hashlib.sha256(checked).digest() + checked)
+        self._until_look -= len(checked)
+        if self._until_look < 0:
+            self._until_look = self._most_bytes * _LOOK_EVERY
+            self._forget_oldest()
 
-    def _path(self, key: bytes) -> Path:
-        name = hashlib.sha256(self._version + b"\0" + key).hexdigest()
+    def _digest(self, key: bytes) -> bytes:
+        return hashlib.sha256(self._version + b"\0" + key).digest()
+
+    def _path(self, digest: bytes) -> Path:
+        name = digest.hex()
         return self._folder / name[:2] / name[2:]
 
+    def _make_way(self, path: Path) -> None:
+        """Make an entry's folders, and remove what is none of ours in their place."""
+        self._folder.parent.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            path.parent.mkdir(mode=0o700)
+        except FileExistsError:
+            if path.parent.is_symlink() or not path.parent.is_dir():
+                path.parent.unlink()
+                path.parent.mkdir(mode=0o700)
+            elif not os.access(path.parent, os.R_OK | os.W_OK | os.X_OK):
+                path.parent.chmod(0o700)
+        if path.is_dir():
+            _remove(path)
 
-def _checked(content: bytes) -> bytes | None:
-    start = len(_MAGIC) + _SUM_BYTES
-    expected, packed = content[len(_MAGIC) : start], content[start:]
-    if not content.startswith(_MAGIC) or hashlib.sha256(packed).digest() != expected:
+    def _forget_oldest(self) -> None:
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        if total <= self._most_bytes:
+            return
+        for _, size, path in entries:
+            if total <= self._most_bytes * _LEAVE:
+                return
+            _remove(path)
+            total -= size
+
+    def _entries(self) -> Iterator[tuple[float, int, str]]:
+        """Last use, bytes on disk and path of each; other processes may remove them meanwhile."""
+        # Only what is named as entries are: the folder may be somebody's, with other things in it.
+        for folder in self._folder.glob("[0-9a-f][0-9a-f]"):
+            with contextlib.suppress(OSError), os.scandir(folder) as found:
+                for entry in found:
+                    if len(entry.name) == 2 * _SUM_BYTES - 2:
+                        status = entry.stat(follow_symlinks=False)
+                        yield status.st_mtime, status.st_size, entry.path
+
+
+def _remove(path: Path | str) -> None:
+    with contextlib.suppress(OSError):
+        try:
+            os.unlink(path)
+        except IsADirectoryError:
+            shutil.rmtree(path)
+
+
+def _checked(content: bytes, digest: bytes) -> bytes | None:
+    """What an entry holds; None where it is damaged or another key's."""
+    expected, checked = (
+        content[len(_MAGIC) : len(_MAGIC) + _SUM_BYTES],
+        content[_START - _SUM_BYTES :],
+    )
+    if not content.startswith(_MAGIC) or hashlib.sha256(checked).digest() != expected:
         return None
-    return zlib.decompress(packed)
+    if checked[:_SUM_BYTES] != digest:
+        return None
+    unpacker = zlib.decompressobj()
+    try:
+        data = unpacker.decompress(checked[_SUM_BYTES:], _MOST_BYTES_OF_ENTRY)
+    except zlib.error:
+        return None
+    return data if unpacker.eof else None
 
 
 def cache_folder(
@@ -81,23 +161,39 @@ def cache_folder(
     """Where to keep things; None for nowhere.
 
     Args:
-        option: a folder; False for none; True for ``TVM_TILE_CACHE``, which may be empty for
-            none, and where that is not set the user's cache folder.
+        option: a folder, in which ``~`` is the user's home; False for none; True for
+            ``TVM_TILE_CACHE``, which may be empty for none, and where that is not set the user's
+            cache folder.
         environment: of this process.
+
+    Raises:
+        OptionError: ``option`` is an empty path, or of no home that is known.
     """
     if not isinstance(option, bool):
-        return Path(option)
+        return _absolute(os.fspath(option), environment)
     if not option:
         return None
     if "TVM_TILE_CACHE" in environment:
         named = environment["TVM_TILE_CACHE"]
-        return Path(named) if named else None
+        return _absolute(named, environment) if named else None
     # The XDG base directory specification: a path that is not absolute is to be ignored.
     base = environment.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):
         return Path(base) / "tvm_tile"
     home = environment.get("HOME", "")
     return Path(home) / ".cache" / "tvm_tile" if os.path.isabs(home) else None
+
+
+def _absolute(named: str, environment: Mapping[str, str]) -> Path:
+    """A folder that stays the same wherever the process goes."""
+    if not named or "\0" in named:
+        raise OptionError(
+            "cache= must be a folder, or True or False", repr(named), "use False for no cache"
+        )
+    first, separator, rest = named.partition("/")
+    if first == "~" and os.path.isabs(environment.get("HOME", "")):
+        named = environment["HOME"] + separator + rest
+    return Path(os.path.abspath(os.path.expanduser(named)))
 
 
 def fingerprint(package: Path, imported: float) -> str | None:

@@ -28,8 +28,11 @@ class ArrayKind(Protocol):
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
         """(dtype as TVM names it, shape)."""
 
+    def obstacle(self, value: Any) -> str:
+        """What else than dense memory, strides apart, it is; empty where nothing."""
+
     def fits(self, value: Any, signature: Signature) -> bool:
-        """Whether dtype and shape are exactly the signature's."""
+        """Whether it is an array of plain memory of exactly the signature's dtype and shape."""
 
     def to_device(self, value: Any, device: Any) -> Any:
         """What TVM's call takes: a dense, aligned tensor on ``device``; shares memory if it can."""
@@ -42,7 +45,7 @@ def check_input(value: Any, signature: Signature) -> ArrayKind:
     """The kind of an input that fits its signature.
 
     Raises:
-        InputError: it is no array, or has another dtype, rank or shape.
+        InputError: it is no array of plain memory, or has another dtype, rank or shape.
     """
     kind = _kind_of(value)
     if kind is None:
@@ -66,6 +69,12 @@ def _kind_of(value: Any) -> ArrayKind | None:
 
 
 def _misfit(kind: ArrayKind, value: Any, signature: Signature) -> InputError:
+    if obstacle := kind.obstacle(value):
+        return InputError(
+            f"input {signature} must be an array of plain memory",
+            obstacle,
+            "convert it to one before the call",
+        )
     dtype, shape = kind.describe(value)
     if dtype != signature.dtype:
         return InputError(
@@ -90,7 +99,12 @@ class _NumpyKind:
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
         return str(value.dtype), tuple(value.shape)
 
+    def obstacle(self, value: Any) -> str:
+        return "a masked array" if isinstance(value, np.ma.MaskedArray) else ""
+
     def fits(self, value: Any, signature: Signature) -> bool:
+        if type(value) is not np.ndarray and self.obstacle(value):
+            return False
         dtype = numpy_dtype(signature.dtype)
         return bool(value.dtype == dtype and value.shape == signature.shape)
 
@@ -147,11 +161,34 @@ class _TorchKind:
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
         return str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
+    def obstacle(self, value: Any) -> str:
+        import torch
+
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):
+            return "a tensor within torch.func, such as vmap"
+        if value.is_nested or value.is_quantized or value.layout is not torch.strided:
+            kind = "nested" if value.is_nested else "quantized" if value.is_quantized else ""
+            return f"a {kind or str(value.layout).removeprefix('torch.')} tensor"
+        own = type(value).__torch_dispatch__
+        if own is not torch._C._disabled_torch_dispatch_impl:
+            return f"a {type(value).__name__}, which has a meaning of its own"
+        if value.is_meta or (value.numel() and not value._is_zerotensor() and not value.data_ptr()):
+            return "a tensor without memory"
+        return ""
+
     def fits(self, value: Any, signature: Signature) -> bool:
-        return value.dtype is _torch_dtype(signature.dtype) and value.shape == signature.shape
+        return (
+            not self.obstacle(value)
+            and value.dtype is _torch_dtype(signature.dtype)
+            and value.shape == signature.shape
+        )
 
     def to_device(self, value: Any, device: Any) -> Any:
         tensor = value.detach() if value.requires_grad else value
+        if tensor._is_zerotensor():
+            tensor = tensor.clone()
+        # Signs and conjugates that torch has not written to memory yet.
+        tensor = tensor.resolve_conj().resolve_neg()
         place = _torch_device(device)
         if place is None:
             return DLPACK.to_device(tensor.cpu().contiguous(), device)
@@ -204,6 +241,9 @@ class _DLPackKind:
         tensor = _import_dlpack(value)
         return str(tensor.dtype), tuple(tensor.shape)
 
+    def obstacle(self, value: Any) -> str:
+        return ""  # whatever DLPack can say is plain memory
+
     def fits(self, value: Any, signature: Signature) -> bool:
         return self.describe(value) == (signature.dtype, signature.shape)
 
@@ -238,7 +278,7 @@ def _import_dlpack(value: Any) -> Any:
 
     try:
         return tvm_ffi.from_dlpack(value, require_contiguous=True)
-    except (ValueError, BufferError, RuntimeError) as error:
+    except Exception as error:  # libraries of arrays raise what they like
         raise InputError(
             "an input must be exportable through DLPack, dense in row-major order",
             f"{type(value).__name__}: {error}",

@@ -1,9 +1,10 @@
 """Saved models: one zip file, complete, checked, and written all or nothing.
 
-``manifest.json`` holds versions, signatures, the report, and name, size and SHA-256 of every
-other member; the zip's comment holds the manifest's own SHA-256. The sums find damage and
-careless edits. They are no signature: whoever can write the file can make new sums, and a
-model is machine code, so load only files from people you trust.
+``manifest.json`` holds versions, signatures of inputs and outputs, the report, and name, size and
+SHA-256 of every other member; the zip's comment holds the manifest's own SHA-256. The sums find
+damage and careless edits. They prove nothing about who made the file: whoever can write it can make
+new sums, and a model is machine code. Who made it is proven by an Ed25519 signature of the
+manifest, which then follows the sum in the comment.
 """
 
 from __future__ import annotations
@@ -13,118 +14,106 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tvm_tile import compat
-from tvm_tile._version import __version__
-from tvm_tile.build.program import Kernel, Program
 from tvm_tile.errors import SavedModelError
-from tvm_tile.graph.signature import Signature
-from tvm_tile.plan.report import Report
-
-# Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 2
+from tvm_tile.plan.whole_file import open_regular, replacing
+from tvm_tile.runtime.manifest import (
+    CODE,
+    FORMAT_VERSION,
+    Manifest,
+    SavedModel,
+    assemble,
+    manifest_text,
+    members_of,
+    parse_manifest,
+)
+from tvm_tile.runtime.signing import is_signed, make_signature
 
 _MANIFEST = "manifest.json"
-# What kernels' machine code is called, by the language that they are written in.
-_CODE = {"cuda": ".cubin", "rocm": ".hsaco"}
+_STORED = (".bin", ".bc", *filter(None, CODE.values()))
 # Zip members carry a date; a fixed one makes equal models equal files.
 _DATE = (1980, 1, 1, 0, 0, 0)
+# Text of kernels becomes ten times smaller, seldom fifty times. What would become larger than this
+# was made to fill the memory.
+_MOST_GROWTH, _FREE_GROWTH = 100, 64 << 20
+_SIGNATURE = b" ed25519:"
 
 
-@dataclass(frozen=True, slots=True)
-class SavedModel:
-    """What a file holds: the parts of a compiled model."""
-
-    program: Program
-    device_name: str
-    inputs: tuple[Signature, ...]
-    outputs: tuple[Signature, ...]
-    report: Report
-
-
-def write(model: SavedModel, path: Path) -> None:
+def write(model: SavedModel, path: Path, key: str | os.PathLike[str] | None = None) -> None:
     """Write a model; ``path`` holds either its old content or all of the new one.
+
+    Args:
+        model: what to write.
+        path: where to.
+        key: a PEM file with the Ed25519 private key to sign it with; None: not signed.
 
     Raises:
         OSError: the folder cannot be written.
+        SavedModelError: the key cannot be used.
     """
-    members = _members(model.program)
-    manifest = json.dumps(_manifest(model, members), indent=1).encode()
-    path = path.absolute()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            with zipfile.ZipFile(file, "w") as archive:
-                for name, data in {_MANIFEST: manifest, **members}.items():
-                    info = zipfile.ZipInfo(name, _DATE)
-                    # Weights and machine code hardly shrink; text does.
-                    binary = name.endswith((".bin", ".bc", *_CODE.values()))
-                    info.compress_type = zipfile.ZIP_STORED if binary else zipfile.ZIP_DEFLATED
-                    archive.writestr(info, data)
-                archive.comment = hashlib.sha256(manifest).hexdigest().encode()
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    members = members_of(model.program)
+    _write(path, manifest_text(model, members), members, key)
 
 
-def _members(program: Program) -> dict[str, bytes]:
-    members = {"vm.bin": program.vm, "host.bc": program.host}
-    for position, kernel in enumerate(program.kernels):
-        members[f"kernels/{position}.src"] = kernel.source.encode()
-        if kernel.binary:
-            members[f"kernels/{position}{_CODE[program.language]}"] = kernel.binary
-    return members
-
-
-def _manifest(model: SavedModel, members: Mapping[str, bytes]) -> dict[str, Any]:
-    tvm, ffi = compat.installed_versions()
-    return {
-        "format": FORMAT_VERSION,
-        "tvm_tile": __version__,
-        "tvm": tvm,
-        "tvm_ffi": ffi,
-        "device": model.device_name,
-        "language": model.program.language,
-        "arch": model.program.arch,
-        "inputs": [asdict(signature) for signature in model.inputs],
-        "outputs": [asdict(signature) for signature in model.outputs],
-        "copied_outputs": list(model.program.copied_outputs),
-        "kernels": [
-            {
-                "name": kernel.name,
-                "arg_types": kernel.arg_types,
-                "launch_params": kernel.launch_params,
-            }
-            for kernel in model.program.kernels
-        ],
-        "report": model.report.to_json(),
-        "members": {
-            name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-            for name, data in members.items()
-        },
-    }
-
-
-def read(path: Path) -> SavedModel:
-    """Read a model and check every byte of it; nothing in it is run.
+def sign(path: Path, key: str | os.PathLike[str]) -> None:
+    """Sign a saved model in its place, once it is checked; nothing in it is run.
 
     Raises:
-        SavedModelError: the file is missing, truncated, changed, or from versions that do
-            not go with the installed ones.
+        OSError: the folder cannot be written.
+        SavedModelError: the file is no saved model, or the key cannot be used.
     """
+    manifest, members = _read(path, None)
+    _write(path, manifest, members, key)
+
+
+def _write(
+    path: Path,
+    manifest: bytes,
+    members: Mapping[str, bytes],
+    key: str | os.PathLike[str] | None,
+) -> None:
+    comment = hashlib.sha256(manifest).hexdigest().encode()
+    if key is not None:
+        comment += _SIGNATURE + make_signature(manifest, key).hex().encode()
+    with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, data in {_MANIFEST: manifest, **members}.items():
+            info = zipfile.ZipInfo(name, _DATE)
+            # Weights and machine code hardly shrink; text does.
+            is_stored = name.endswith(_STORED)
+            info.compress_type = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED
+            archive.writestr(info, data)
+        archive.comment = comment
+
+
+def read(path: Path, key: str | os.PathLike[str] | None = None) -> SavedModel:
+    """Read a model and check every byte of it; nothing in it is run.
+
+    Args:
+        path: of the file.
+        key: a PEM file with an Ed25519 public key: the model must be signed with its other half.
+
+    Raises:
+        SavedModelError: the file is missing, truncated, changed, from versions that do not go with
+            the installed ones, or not signed with the key that was given.
+    """
+    manifest, members = _read(path, key)
     try:
-        with zipfile.ZipFile(path) as archive:
-            manifest = _checked_manifest(archive, path)
-            members = {
-                name: _checked_member(archive, path, name, entry)
-                for name, entry in manifest["members"].items()
-            }
-            return _assemble(manifest, members)
+        return assemble(_parsed(manifest), members)
+    except Exception as error:  # as below
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def _read(path: Path, key: str | os.PathLike[str] | None) -> tuple[bytes, dict[str, bytes]]:
+    """The text of the manifest and the members, all checked."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            _check_sizes(archive, file, path)
+            text = archive.read(_MANIFEST)
+            manifest = _checked_manifest(text, archive.comment, path, key)
+            return text, _checked_members(archive, path, manifest)
     except FileNotFoundError as error:
         raise SavedModelError("a saved model", f"no file {path}", "check the path") from error
     except SavedModelError:
@@ -136,14 +125,35 @@ def read(path: Path) -> SavedModel:
 def _damaged(path: Path, what: str) -> SavedModelError:
     return SavedModelError(
         "a saved model must be exactly as it was written",
-        f"{path}: {what}",
+        f"{path}: {what[:1000]}",
         "copy the file again, or compile and save the model again",
     )
 
 
-def _checked_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
-    text = archive.read(_MANIFEST)
-    manifest: dict[str, Any] = json.loads(text)
+def _check_sizes(archive: zipfile.ZipFile, file: BinaryIO, path: Path) -> None:
+    """Refuse what would take far more memory than the file has bytes, before any of it is read."""
+    found = archive.infolist()
+    size = os.fstat(file.fileno()).st_size
+    if len({info.filename for info in found}) < len(found):
+        raise _damaged(path, "it has two members of one name")
+    if sum(info.compress_size for info in found) > size:
+        raise _damaged(path, "its members overlap")
+    unpacked = sum(info.file_size for info in found)
+    if unpacked > _FREE_GROWTH + _MOST_GROWTH * size:
+        raise _damaged(path, f"{size} bytes would become {unpacked}")
+    for info in found:
+        if info.filename.endswith(_STORED) and info.compress_type != zipfile.ZIP_STORED:
+            raise _damaged(path, f"{info.filename} is compressed")
+
+
+def _parsed(text: bytes) -> Manifest:
+    return parse_manifest(json.loads(text))
+
+
+def _checked_manifest(
+    text: bytes, comment: bytes, path: Path, key: str | os.PathLike[str] | None
+) -> Manifest:
+    content: dict[str, Any] = json.loads(text)
     # Versions first: a newer format may well keep its sums elsewhere.
     tvm, ffi = compat.installed_versions()
     expected = {
@@ -153,9 +163,9 @@ def _checked_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         "tvm_ffi": ffi.split(".post")[0],
     }
     saved = {
-        "format": manifest["format"],
-        "tvm": manifest["tvm"],
-        "tvm_ffi": str(manifest["tvm_ffi"]).split(".post")[0],
+        "format": content["format"],
+        "tvm": content["tvm"],
+        "tvm_ffi": str(content["tvm_ffi"]).split(".post")[0],
     }
     if saved != expected:
         raise SavedModelError(
@@ -163,54 +173,43 @@ def _checked_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
             f"{path} was saved with {_render(saved)}",
             "install these versions, or compile and save the model again",
         )
-    if hashlib.sha256(text).hexdigest().encode() != archive.comment:
+    checksum, _, signature = comment.partition(_SIGNATURE)
+    if hashlib.sha256(text).hexdigest().encode() != checksum:
         raise _damaged(path, f"{_MANIFEST} has been changed")
-    return manifest
+    if key is not None:
+        _check_signature(text, signature, path, key)
+    return parse_manifest(content)
+
+
+def _check_signature(
+    text: bytes, signature: bytes, path: Path, key: str | os.PathLike[str]
+) -> None:
+    if not signature:
+        found = "not signed"
+    elif not is_signed(text, bytes.fromhex(signature.decode()), key):
+        found = "signed with another key, or changed since"
+    else:
+        return
+    raise SavedModelError(
+        f"the model must be signed with the other half of the key {os.fspath(key)}",
+        f"{path} is {found}",
+        "get it from whoever has the private key, who signs it with `tvm-tile sign`",
+    )
 
 
 def _render(versions: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def _checked_member(
-    archive: zipfile.ZipFile, path: Path, name: str, entry: Mapping[str, Any]
-) -> bytes:
-    data = archive.read(name)
-    if len(data) != entry["size"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
-        raise _damaged(path, f"{name} has been changed")
-    return data
-
-
-def _assemble(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> SavedModel:
-    ending = _CODE.get(manifest["language"], "")
-    kernels = tuple(
-        Kernel(
-            name=kernel["name"],
-            source=members[f"kernels/{position}.src"].decode(),
-            arg_types=tuple(kernel["arg_types"]),
-            launch_params=tuple(kernel["launch_params"]),
-            binary=members.get(f"kernels/{position}{ending}", b""),
-        )
-        for position, kernel in enumerate(manifest["kernels"])
-    )
-    program = Program(
-        language=manifest["language"],
-        arch=manifest["arch"],
-        vm=members["vm.bin"],
-        host=members["host.bc"],
-        kernels=kernels,
-        copied_outputs=tuple(manifest["copied_outputs"]),
-    )
-    return SavedModel(
-        program=program,
-        device_name=manifest["device"],
-        inputs=_signatures(manifest["inputs"]),
-        outputs=_signatures(manifest["outputs"]),
-        report=Report.from_json(manifest["report"]),
-    )
-
-
-def _signatures(entries: list[dict[str, Any]]) -> tuple[Signature, ...]:
-    return tuple(
-        Signature(entry["name"], tuple(entry["shape"]), entry["dtype"]) for entry in entries
-    )
+def _checked_members(archive: zipfile.ZipFile, path: Path, manifest: Manifest) -> dict[str, bytes]:
+    if more := set(archive.namelist()) - {_MANIFEST, *manifest.members}:
+        raise _damaged(path, f"{min(more)} does not belong to it")
+    members = {}
+    for name, entry in manifest.members.items():
+        if archive.getinfo(name).file_size != entry.size:
+            raise _damaged(path, f"{name} has been changed")
+        data = archive.read(name)
+        if len(data) != entry.size or hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise _damaged(path, f"{name} has been changed")
+        members[name] = data
+    return members

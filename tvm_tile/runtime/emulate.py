@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ def attach_emulated(kernel: Kernel) -> EmulatedKernel:
 
     Raises:
         BuildError: PoCL rejects it, or another live model has a different kernel of that name.
+        DeviceError: the process was forked from one in which PoCL was used.
     """
+    opencl_context()
     return attach(kernel, EmulatedKernel)
 
 
@@ -34,6 +37,8 @@ class EmulatedKernel:
         self._queue = pyopencl.CommandQueue(opencl_context())
         self._setters = tuple(_argument_setter(arg) for arg in kernel.arg_types)
         self._launch_params = kernel.launch_params
+        # Arguments are the kernel's own state, and models in several threads may share it.
+        self._lock = threading.Lock()
         unknown = set(kernel.launch_params) - {*GRID, *BLOCK}
         if unknown:
             raise BuildError(
@@ -47,14 +52,17 @@ class EmulatedKernel:
         import pyopencl
 
         count = len(self._setters)
-        for index, setter in enumerate(self._setters):
-            self._kernel.set_arg(index, setter(arguments[index]))
         extents = dict(zip(self._launch_params, map(int, arguments[count:]), strict=True))
-        local = tuple(max(1, extents.get(axis, 1)) for axis in BLOCK)
-        blocks = (max(1, extents.get(axis, 1)) for axis in GRID)
+        if not all(extents.values()):
+            return  # no block, or none with a thread: of tensors without elements
+        local = tuple(extents.get(axis, 1) for axis in BLOCK)
+        blocks = (extents.get(axis, 1) for axis in GRID)
         total = tuple(block * threads for block, threads in zip(blocks, local, strict=True))
-        pyopencl.enqueue_nd_range_kernel(self._queue, self._kernel, total, local)
-        self._queue.finish()
+        with self._lock:
+            for index, setter in enumerate(self._setters):
+                self._kernel.set_arg(index, setter(arguments[index]))
+            pyopencl.enqueue_nd_range_kernel(self._queue, self._kernel, total, local)
+            self._queue.finish()
 
 
 def _argument_setter(arg_type: str) -> Callable[[Any], Any]:

@@ -87,6 +87,8 @@ class HipKernel:
             handle = values[position]  # ctypes.c_void_p, or None for no memory
             values[position] = (handle.value or 0) if handle is not None else 0
         extents = self._extents((*arguments, *_DEFAULTS))
+        if not all(extents[:-1]):
+            return  # no block, or none with a thread, which HIP refuses
         try:
             with self._lock:
                 self._packing.pack_into(self._buffer.data, 0, *values)

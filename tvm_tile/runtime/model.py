@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.build.program import Program
-from tvm_tile.errors import InputError
+from tvm_tile.errors import DeviceError, InputError, RunError, SavedModelError, TileError
 from tvm_tile.graph.signature import Signature
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.arrays import NUMPY, ArrayKind, check_input
 from tvm_tile.runtime.launch import Loaded, load_program
+from tvm_tile.runtime.manifest import SavedModel
 from tvm_tile.runtime.timing import Timing
 
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ class CompiledModel:
     """A model compiled for one device.
 
     Nothing is loaded before the first call, so a model for a GPU may be compiled, explained
-    and saved where there is no GPU. Calls from several threads run one after another.
+    and saved where there is no GPU. Calls from several threads run one after another. A process
+    that was forked after a call cannot call the model: drivers and PoCL do not survive a fork.
 
     Args:
         program: host code, VM bytecode and machine code.
@@ -53,6 +57,7 @@ class CompiledModel:
         self._copied = frozenset(program.copied_outputs)
         self._loaded: Loaded | None = None
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def __call__(self, *args: Any, **by_name: Any) -> Any:
         """Run the model.
@@ -69,17 +74,19 @@ class CompiledModel:
 
         Raises:
             InputError: wrong count, name, dtype, rank or shape; nothing has run then.
-            DeviceError: the model's device is not present.
+            DeviceError: the model's device is not present, or was used before this process was
+                forked.
+            RunError: TVM, a driver or a library of arrays failed.
         """
         values = self._in_order(args, by_name) if by_name or len(args) != len(self.inputs) else args
         kinds = self._check(values)
-        with self._lock:
+        with self._running():
             loaded = self._load()
             with loaded.guard():
                 tensors = _on_device(kinds, values, loaded)
                 results = loaded.main(*tensors)
-        with loaded.guard():
-            return self._outputs(results, kinds, values)
+            with loaded.guard():
+                return self._outputs(results, kinds, values)
 
     def time(self, *args: Any, repeats: int = 30, **by_name: Any) -> Timing:
         """Measure a call with inputs already on the device; copies in and out do not count.
@@ -94,17 +101,21 @@ class CompiledModel:
             nothing about any GPU.
 
         Raises:
-            InputError: as in a call, or ``repeats`` < 1.
-            DeviceError: the model's device is not present.
+            InputError: as in a call, or ``repeats`` < 1; DeviceError and RunError as there.
         """
-        if repeats < 1:
-            raise InputError("repeats must be at least 1", str(repeats), "time one call or more")
+        if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
+            raise InputError("repeats must be at least 1", repr(repeats), "time one call or more")
         values = self._in_order(args, by_name)
         kinds = self._check(values)
-        with self._lock:
+        with self._running():
             loaded = self._load()
             with loaded.guard():
                 return loaded.time(_on_device(kinds, values, loaded), repeats)
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the CPU runs its kernels: right numbers, and times that mean nothing."""
+        return self.program.language == "opencl"
 
     def explain(self) -> str:
         """Kernels, tiles, predicted time and traffic, and what fell back and why."""
@@ -134,24 +145,51 @@ class CompiledModel:
             )
         return self._verifier(self, inputs)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, key: str | Path | None = None) -> None:
         """Write a self-contained ``.tvmtile`` file, all or nothing.
 
         Args:
             path: where; an existing file is replaced only once the new one is complete.
+            key: a PEM file with an Ed25519 private key, to sign the model with.
 
         Raises:
             OSError: the folder cannot be written.
+            SavedModelError: the key cannot be used.
         """
-        saved = artifact.SavedModel(
-            self.program, self.device_name, self.inputs, self.outputs, self.report
-        )
-        artifact.write(saved, Path(path))
+        saved = SavedModel(self.program, self.device_name, self.inputs, self.outputs, self.report)
+        artifact.write(saved, Path(path), key)
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
         outputs = ", ".join(map(str, self.outputs))
         return f"CompiledModel({self.device_name}: ({inputs}) -> ({outputs}))"
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Around all that runs code of the model: one thread at a time, and errors of ours only."""
+        if self._process != os.getpid():
+            self._after_fork()
+        with self._lock:
+            try:
+                yield
+            except TileError:
+                raise
+            except Exception as error:  # TVM, drivers and libraries of arrays raise what they like
+                raise RunError(
+                    f"the model must load and run on {self.device_name}",
+                    f"{type(error).__name__}: {str(error)[:2000]}",
+                    "report it, with the model; if it comes from a file, save it again",
+                ) from error
+
+    def _after_fork(self) -> None:
+        if self._loaded is not None:
+            raise DeviceError(
+                "a model must not have been called before the process was forked",
+                f"process {self._process} has called it, and this is its child {os.getpid()}",
+                'start processes with multiprocessing.get_context("spawn"), load it there',
+            )
+        # A thread that stayed behind may have held the lock.
+        self._lock, self._process = threading.Lock(), os.getpid()
 
     def _load(self) -> Loaded:
         if self._loaded is None:
@@ -191,19 +229,25 @@ def _on_device(kinds: list[ArrayKind], values: tuple[Any, ...], loaded: Loaded) 
     return [kind.to_device(value, loaded.device) for kind, value in pairs]
 
 
-def load(path: str | Path) -> CompiledModel:
+def load(path: str | Path, *, key: str | Path | None = None) -> CompiledModel:
     """Load a model that :meth:`CompiledModel.save` wrote; no compiler is needed.
 
-    The file's sums are checked, but a model is machine code: load only files you trust.
+    **A model is native code, which the first call runs with all rights of this process: load only
+    files of people you trust.** The sums in the file, which are checked, find damage; whoever means
+    harm can recompute them. With a ``key``, only what its owner has signed is loaded.
 
     Args:
         path: the ``.tvmtile`` file.
+        key: a PEM file with the Ed25519 public key of whoever must have signed the model, with
+            ``save(path, key=...)`` or ``tvm-tile sign``.
 
     Raises:
-        SavedModelError: the file is missing, truncated, changed, or from versions that do
-            not go with the installed ones.
+        SavedModelError: the file is missing, truncated, changed, from versions that do not go with
+            the installed ones, or not signed with the other half of ``key``.
     """
-    saved = artifact.read(Path(path))
+    if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
+        raise SavedModelError("a saved model is given by its path", repr(path), "pass the path")
+    saved = artifact.read(Path(path), key)
     return CompiledModel(
         saved.program, saved.device_name, saved.inputs, saved.outputs, saved.report
     )

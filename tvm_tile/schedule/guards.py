@@ -34,7 +34,8 @@ def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.Prim
     """The function of ``sch``, with ``follower`` run only where ``source`` above it runs.
 
     TVM's ``reverse_compute_at`` derives a consumer's loops from the region its producer writes
-    and does not carry over the guard of a split that does not divide.
+    and does not carry over the guard of a split that does not divide. What guard it does give the
+    consumer stays: one that writes a part of what its producer does (a slice, say) needs it.
     """
     func = sch.mod["main"]
     name = str(sch.get(follower).name_hint)
@@ -43,7 +44,14 @@ def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.Prim
     kept = [part for part in conjuncts(guard) if _uses_only(part, scope)]
     if not kept:
         return func
-    return with_guards(func, {name: conjunction(kept)})
+    ranges = ranges_of(loops_of(func))
+    with ranges.constraint_scope(ranges.simplify(conjunction(kept))):
+        own = [
+            part
+            for part in conjuncts(realize_of(func, name).predicate)
+            if not ranges.can_prove(part)
+        ]
+    return with_guards(func, {name: conjunction([*kept, *own])})
 
 
 def hoist_guard(func: tirx.PrimFunc, name: str, variable: Any) -> tirx.PrimFunc:

@@ -14,8 +14,8 @@ from tvm_ffi import StructuralKey
 from tvm_tile.build import Builder
 from tvm_tile.build.program import Program
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract
 from tvm_tile.errors import VerificationError
+from tvm_tile.graph.extract import extract
 from tvm_tile.passes import STATEMENTS, given_name
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.runtime.launch import load_functions
@@ -45,6 +45,11 @@ class Kernels:
     reports: tuple[KernelReport, ...]
     device: Device
     builder: Builder
+
+    @property
+    def parts(self) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
+        """Both modules, and the reports."""
+        return self.fused, self.scheduled, self.reports
 
     def wrong(self, known: dict[Any, VerificationError | None]) -> dict[str, VerificationError]:
         """What is wrong with each kernel that is.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tvm_tile.frontend.exported_file import read_exported
 from tvm_tile.verify.compare import Array
 
 
@@ -34,6 +35,9 @@ def source_of(model: Any) -> Source:
         model: as in :func:`tvm_tile.compile`; a path is opened again.
     """
     torch = sys.modules.get("torch")  # whoever has a module of torch's has imported it
+    if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
+        model = read_exported(Path(model))
+        torch = sys.modules["torch"]
     if torch is not None and isinstance(model, torch.export.ExportedProgram):
         return Source("against PyTorch", lambda inputs: _in_torch(model.module(), inputs))
     if torch is not None and isinstance(model, torch.nn.Module):

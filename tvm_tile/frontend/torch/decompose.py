@@ -8,6 +8,7 @@ down, and those of an unrolled loop are a few, again and again. So only these fe
 from __future__ import annotations
 
 import copy
+import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
+
+from tvm_tile.frontend.torch.converters import CONVERTERS
+from tvm_tile.frontend.torch.stock import Stock
 
 Table = dict[Any, Any]
 
@@ -50,16 +55,21 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 
 
 def decompositions() -> Table:
-    """What PyTorch breaks down before the import.
+    """What is broken down before the import: whatever has no converter, as far as PyTorch can.
 
-    Its own table turns every product into flattened rank-2 or rank-3 ones between reshapes, and
-    guards every attention against rows in which all is masked.
+    PyTorch's own table for attention guards it against rows in which all is masked, even where
+    there is no mask.
     """
-    table = torch.export.default_decompositions()
-    for kept in (torch.ops.aten.linear.default, torch.ops.aten.matmul.default):
-        table.pop(kept)
+    return dict(_decompositions())
+
+
+@functools.cache  # PyTorch takes a fifth of a second to list its own
+def _decompositions() -> Table:
+    more = {op: how for op, how in decomposition_table.items() if not Stock.knows(op)}
+    known = {**more, **torch.export.default_decompositions()}
+    table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
     table[torch.ops.aten.scaled_dot_product_attention.default] = _attention
-    return dict(table)
+    return table
 
 
 def _attention(
@@ -73,7 +83,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value``, without dropout."""
+    """``softmax(query @ key.T * scale + mask) @ value``; dropout is refused as what is random."""
     if enable_gqa:
         groups = query.size(-3) // key.size(-3)
         key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
@@ -89,8 +99,12 @@ def _attention(
             scores = scores + attn_mask
     # Only a mask from outside may hide a whole row, whose result is 0 then.
     if attn_mask is None or is_causal:
-        return torch.matmul(torch.softmax(scores, -1), value)
-    return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
+        weights = torch.softmax(scores, -1)
+    else:
+        weights = torch.ops.aten._safe_softmax(scores, -1)
+    if dropout_p:
+        weights = torch.dropout(weights, dropout_p, train=True)
+    return torch.matmul(weights, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +155,8 @@ def _breaks_down(node: fx.Node, table: Table) -> bool:
     """Whether PyTorch makes other operators of this one, as far as can be seen from outside."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
+    if node.target in CONVERTERS:
+        return False
     return node.target in table or node.target._can_decompose()
 
 
@@ -169,7 +185,8 @@ def _tensors(node: fx.Node) -> tuple[fx.Node, ...]:
 
 def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | None:
     """What each of some operators becomes, in a program that has nothing but them; None where
-    PyTorch gives that program more inputs than their tensors, which are constants."""
+    PyTorch gives that program more inputs than their tensors, which are constants, or more
+    outputs."""
     graph = fx.Graph()
     tensors = [tensor for node in nodes for tensor in _tensors(node)]
     inputs = [graph.placeholder(f"x{i}") for i in range(len(tensors))]
@@ -188,8 +205,9 @@ def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | N
     with mode:  # new ones: of one tensor that two operators take, PyTorch would make one input
         example = tuple(_like(tensor.meta["val"]) for tensor in tensors)
     program = torch.export.export(fx.GraphModule({}, graph), example).run_decompositions(table)
-    if len(program.graph_signature.input_specs) != len(inputs):
-        return None
+    signature = program.graph_signature
+    if len(signature.input_specs) != len(inputs) or len(signature.output_specs) != len(ends):
+        return None  # operators that write into their operands give more outputs
     starts = iter(program.graph.find_nodes(op="placeholder"))
     outputs = iter(program.graph.output_node().args[0])
     parts = []

@@ -1,0 +1,1 @@
+"""Damaged and forged files: are they told, or harmless? See ``bench/mutations/__main__.py``."""

@@ -1,0 +1,24 @@
+"""Random forms of ONNX operators, to compare the front door with ONNX Runtime."""
+
+from __future__ import annotations
+
+from bench.onnx_forms.arrays import ARRAYS
+from bench.onnx_forms.form import Draw, Form
+from bench.onnx_forms.numbers import NUMBERS
+from bench.onnx_forms.windows import WINDOWS
+
+__all__ = ["Form", "random_form"]
+
+_MAKERS = (*WINDOWS, *ARRAYS, *NUMBERS)
+
+
+def random_form(seed: int, only: str = "") -> Form:
+    """The form of a seed; equal seeds make equal forms.
+
+    Args:
+        seed: of all random choices.
+        only: take only makers whose name contains this.
+    """
+    makers = [maker for maker in _MAKERS if only in maker.__name__]
+    draw = Draw(seed)
+    return draw.choose(*makers)(draw)

@@ -1,0 +1,285 @@
+"""PyTorch's own samples of its operators, and whether they come out right on a backend."""
+
+from __future__ import annotations
+
+import sys
+import types
+import unittest
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from torch.utils import _pytree as pytree
+from tvm import relax
+
+import tvm_tile
+from tvm_tile.errors import TileError
+from tvm_tile.frontend import import_model
+from tvm_tile.frontend.torch.decompose import decomposed
+
+if "expecttest" not in sys.modules:  # PyTorch's test suite imports it; its samples need it not
+    sys.modules["expecttest"] = types.ModuleType("expecttest")
+    sys.modules["expecttest"].TestCase = unittest.TestCase  # type: ignore[attr-defined]
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo
+
+# How many samples of each element type are run, spread evenly over PyTorch's list.
+COUNTS = {torch.float32: 12, torch.int64: 4, torch.bool: 4}
+
+_LINEAR_ALGEBRA = (
+    *("cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "lu", "lu_solve", "lu_unpack"),
+    *("logdet", "inverse", "matrix_exp", "norm.nuc", "ormqr", "pca_lowrank", "pinverse", "qr"),
+    *("svd", "svd_lowrank", "symeig", "triangular_solve", "ops.aten._linalg", "lobpcg"),
+)
+_RANDOM = (
+    *("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal"),
+    *("rand", "uniform", "poisson", "dropout", "fractional_max_pool", "gumbel_softmax"),
+)
+_EMPTY = ("empty", "new_empty")  # their numbers are arbitrary
+_COMPLEX = ("complex", "polar", "view_as_complex", "view_as_real", "stft", "istft", "imag")
+
+Tensors = tuple[torch.Tensor, ...]
+Run = Callable[[torch.export.ExportedProgram, Tensors], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One call of an operator.
+
+    Attributes:
+        index: its place in PyTorch's list.
+        call: takes the tensors among its arguments, gives the tensors among its results.
+        tensors: these arguments.
+        expected: PyTorch's results.
+        exact: PyTorch's results of the same numbers in float64, where it has them.
+    """
+
+    index: int
+    call: Callable[..., Tensors]
+    tensors: Tensors
+    expected: Tensors
+    exact: Tensors | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a sample went.
+
+    Attributes:
+        status: ``right``, ``refused`` (by name), ``wrong`` or ``untyped``.
+        detail: why it is not right.
+        used: the operators of the program, as exported and as broken down.
+    """
+
+    status: str
+    detail: str = ""
+    used: tuple[str, ...] = ()
+
+
+def operators() -> dict[str, OpInfo]:
+    """The operators of the database by name, without those that are left out."""
+    return {name(info): info for info in op_db if left_out(info) is None}
+
+
+def name(info: OpInfo) -> str:
+    return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else str(info.name)
+
+
+def left_out(info: OpInfo) -> str | None:
+    """Why an operator is not among those tested."""
+    short = info.name.rpartition("nn.functional.")[2].removesuffix("_like")
+    if info.name.startswith(("linalg.", "ops.aten.linalg")) or name(info) in _LINEAR_ALGEBRA:
+        return "linear algebra"
+    if info.name.startswith("fft."):
+        return "FFT"
+    if info.name.startswith("sparse.") or "sparse" in info.name:
+        return "sparse"
+    if short.startswith(_RANDOM) or "dropout" in short:
+        return "random"
+    if info.name in _COMPLEX:
+        return "complex"
+    if short.startswith(_EMPTY):
+        return "uninitialised"
+    return None
+
+
+def samples(info: OpInfo, dtype: torch.dtype) -> list[Sample]:
+    """Usable samples: PyTorch runs them, and tensors go in and come out."""
+    if dtype not in info.supported_dtypes("cpu"):
+        return []
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        listed = list(info.sample_inputs("cpu", dtype, requires_grad=False))
+        usable = []
+        for index in _spread(len(listed), COUNTS[dtype]):
+            sample = _usable(info, index, listed[index])
+            if sample is not None:
+                usable.append(sample)
+    return usable
+
+
+def _spread(count: int, most: int) -> list[int]:
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
+
+
+def _usable(info: OpInfo, index: int, sample: Any) -> Sample | None:
+    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    tensors = tuple(leaves[i].detach().clone() for i in places)
+    if not tensors or any(t.layout != torch.strided or t.is_complex() for t in tensors):
+        return None
+
+    def call(*values: torch.Tensor) -> Tensors:
+        full = list(leaves)
+        for place, value in zip(places, values, strict=True):
+            full[place] = value
+        source, args, kwargs = pytree.tree_unflatten(full, spec)
+        results = pytree.tree_leaves(info.op(source, *args, **kwargs))
+        if not all(isinstance(result, torch.Tensor) for result in results):
+            raise TypeError("results that are no tensors")
+        return tuple(results)
+
+    try:
+        with torch.no_grad():
+            expected = tuple(t.clone() for t in call(*(t.clone() for t in tensors)))
+    except Exception:  # a sample of an error, or one that needs a gradient
+        return None
+    if not expected or any(t.layout != torch.strided or t.is_complex() for t in expected):
+        return None
+    return Sample(index, call, tensors, expected, _exact(call, tensors))
+
+
+def _exact(call: Callable[..., Tensors], tensors: Tensors) -> Tensors | None:
+    widened = (t.double() if t.is_floating_point() else t.clone() for t in tensors)
+    try:
+        with torch.no_grad():
+            return call(*widened)
+    except Exception:  # float64 does not fit something else in the call
+        return None
+
+
+class _Together(torch.nn.Module):
+    """Several samples as one model: their tensors one after the other, so their results."""
+
+    def __init__(self, chosen: Sequence[Sample]) -> None:
+        super().__init__()
+        self._chosen = tuple(chosen)
+
+    def forward(self, *tensors: torch.Tensor) -> Tensors:
+        results: list[torch.Tensor] = []
+        left = list(tensors)
+        for sample in self._chosen:
+            count = len(sample.tensors)
+            results += sample.call(*left[:count])
+            left = left[count:]
+        return tuple(results)
+
+
+def judge(chosen: Sequence[Sample], run: Run) -> list[Verdict]:
+    """Run samples: all in one model, and where that fails each alone."""
+    verdicts = _attempt(chosen, run)
+    if len(chosen) > 1 and any(verdict.status != "right" for verdict in verdicts):
+        return [_attempt([sample], run)[0] for sample in chosen]
+    return verdicts
+
+
+def _attempt(chosen: Sequence[Sample], run: Run) -> list[Verdict]:
+    tensors = tuple(t.clone() for sample in chosen for t in sample.tensors)
+    used: set[str] = set()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            left = list(run(_exported(_Together(chosen), tensors, used), tensors))
+    except TileError as error:
+        return [Verdict("refused", _short(error), tuple(used))] * len(chosen)
+    except Exception as error:  # any failure is a verdict
+        return [Verdict("untyped", _short(error), tuple(used))] * len(chosen)
+    verdicts = []
+    for sample in chosen:
+        count = len(sample.expected)
+        verdicts.append(compare(left[:count], sample, tuple(used)))
+        left = left[count:]
+    return verdicts
+
+
+def _exported(
+    module: torch.nn.Module, tensors: Tensors, used: set[str]
+) -> torch.export.ExportedProgram:
+    """The program broken down, and the operators that it had before and has now."""
+    try:
+        program = torch.export.export(module.eval(), tensors)
+    except Exception:  # the front door turns them into errors of its own
+        import_model(module, example_inputs=tensors)
+        raise
+    used |= _operators(program)
+    try:
+        program = decomposed(program)
+    except Exception:
+        return program  # the front door finds the same
+    used |= _operators(program)
+    return program
+
+
+def _operators(program: torch.export.ExportedProgram) -> set[str]:
+    return {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+
+
+def _short(error: Exception) -> str:
+    text = error.current if isinstance(error, TileError) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    line = lines[0] if isinstance(error, TileError) else lines[-1]
+    return f"{type(error).__name__}: {line}"[:300]
+
+
+def compare(
+    found: Sequence[np.ndarray], sample: Sample, used: tuple[str, ...] = ()
+) -> Verdict:
+    """``right`` where counts, shapes, element types, values and NaN agree."""
+    if len(found) != len(sample.expected):
+        return Verdict("wrong", f"{len(found)} results instead of {len(sample.expected)}", used)
+    for i, (output, wanted) in enumerate(zip(found, sample.expected, strict=True)):
+        dtype = str(wanted.dtype).removeprefix("torch.")
+        if output.shape != tuple(wanted.shape) or output.dtype.name != dtype:
+            kind = f"{output.dtype.name}{list(output.shape)}"
+            wrong = f"result {i} is {kind}, not {dtype}{list(wanted.shape)}"
+            return Verdict("wrong", wrong, used)
+        exact = sample.exact[i] if sample.exact is not None else wanted
+        if not _close(output, wanted) and not _close(output, exact):
+            return Verdict("wrong", f"result {i}: {_difference(output, wanted)}", used)
+    return Verdict("right", "", used)
+
+
+def _close(output: np.ndarray, wanted: torch.Tensor) -> bool:
+    if not wanted.is_floating_point():
+        return bool(np.array_equal(output, wanted.numpy()))
+    return bool(np.allclose(output, wanted.double().numpy(), rtol=1e-4, atol=1e-5, equal_nan=True))
+
+
+def _difference(output: np.ndarray, wanted: torch.Tensor) -> str:
+    a, b = output.astype(np.float64).ravel(), wanted.double().numpy().ravel()
+    place = int(np.argmax(~np.isclose(a, b, 1e-4, 1e-5, equal_nan=True)))
+    return f"{a[place]:.7g} instead of {b[place]:.7g}"
+
+
+def run_imported(program: torch.export.ExportedProgram, tensors: Tensors) -> Sequence[np.ndarray]:
+    """Our front door and TVM's default CPU build: tells import from scheduling faults."""
+    mod = import_model(program).mod
+    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    outputs: Any = machine["main"](*[tvm.runtime.tensor(t.numpy()) for t in tensors])
+    return [o.numpy() for o in ([outputs] if hasattr(outputs, "numpy") else outputs)]
+
+
+def run_compiled(device: str) -> Run:
+    """Everything of tvm_tile, for a device."""
+
+    def run(program: torch.export.ExportedProgram, tensors: Tensors) -> Sequence[np.ndarray]:
+        outputs = tvm_tile.compile(program, device=device)(*tensors)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        return [np.asarray(output) for output in outputs]
+
+    return run

@@ -1,0 +1,95 @@
+"""Checks of what users pass, so that a wrong argument is told at once and by its name."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm_tile.errors import ModelError, OptionError
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse an option that is neither True nor False: a text such as ``"no"`` would be true.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} must be True or False", repr(value), "pass one of them")
+
+
+def check_count(name: str, value: Any, least: int, remedy: str) -> None:
+    """Refuse an option that is no whole number, or too small.
+
+    Raises:
+        OptionError: it is.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        kind = "negative" if least == 0 else f"less than {least}"
+        raise OptionError(f"{name} must be a whole number and not {kind}", repr(value), remedy)
+
+
+def check_folder(name: str, value: Any) -> None:
+    """Refuse an option that is neither a flag nor the path of a folder.
+
+    Raises:
+        OptionError: it is neither, or an empty path.
+    """
+    is_path = isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str)
+    if isinstance(value, bool) or (is_path and os.fspath(value) and "\0" not in os.fspath(value)):
+        return
+    raise OptionError(
+        f"{name} must be a folder, True or False", repr(value), "use False for nowhere"
+    )
+
+
+def checked_sizes(inputs: Any) -> dict[str, tuple[int, ...]]:
+    """The sizes of inputs that a user gave, as numbers.
+
+    Raises:
+        ModelError: they are no mapping from names to whole numbers, zero or more.
+    """
+    if inputs is None:
+        return {}
+    if not isinstance(inputs, Mapping):
+        raise _no_sizes(repr(inputs))
+    sizes = {}
+    for name, shape in inputs.items():
+        if not isinstance(name, str) or isinstance(shape, (str, bytes, Mapping)):
+            raise _no_sizes(f"{name!r}: {shape!r}")
+        try:
+            sizes[name] = tuple(_extent(extent) for extent in shape)
+        except (TypeError, ValueError) as error:
+            raise _no_sizes(f"{name!r}: {shape!r}") from error
+    return sizes
+
+
+def _extent(value: Any) -> int:
+    extent = operator.index(value)
+    if isinstance(value, bool) or extent < 0:
+        raise ValueError(value)
+    return extent
+
+
+def _no_sizes(found: str) -> ModelError:
+    return ModelError(
+        "inputs= must give names their sizes, whole numbers that are not negative",
+        found[:200],
+        'write them as inputs={"image": (1, 3, 320, 320)}',
+    )
+
+
+def check_examples(example_inputs: Sequence[Any] | None) -> None:
+    """Refuse example inputs that are no sequence of arguments, such as a single tensor.
+
+    Raises:
+        ModelError: they are not.
+    """
+    if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
+        raise ModelError(
+            "example_inputs must be a tuple or a list of arguments",
+            f"a {type(example_inputs).__name__}",
+            "write one argument as (tensor,)",
+        )

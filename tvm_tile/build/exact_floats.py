@@ -1,0 +1,87 @@
+"""Floating-point arithmetic as it is written: NaN, infinities and rounding come through.
+
+TVM's simplifier computes with floating-point numbers as with real ones: ``(x + y) - y`` is ``x`` to
+it, ``x - x`` is 0, ``x == x`` is true, ``not x < y`` is ``x >= y``, ``x * 0`` is 0. None holds for
+NaN or infinities, and the first not for plain numbers. So what a rule of its could match is hidden
+while a function is lowered, behind an operator that TVM knows nothing about.
+
+The extrema of C and of GPUs, in turn, return the number of a number and NaN, where PyTorch, NumPy
+and ONNX mean IEEE's ``maximum`` and ``minimum``, which return NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_tile.compat import as_written, is_as_written
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def hide_arithmetic(function: Any) -> Any:
+    """A PrimFunc whose floating-point arithmetic TVM's simplifier leaves as it is.
+
+    before: ``x + y - y``               ``not x < y``
+    after:  ``as_written(x + y) - y``   ``not as_written(x < y)``
+    """
+    import tvm_ffi
+    from tvm.tirx import EQ, GE, GT, LE, LT, NE, Add, Div, Max, Min, Mul, Select, Sub
+
+    def first(node: Any) -> Any:
+        return type(node)(as_written(node.a), node.b) if _is_float(node.a) else node
+
+    def truth(node: Any) -> Any:
+        return as_written(node) if _is_float(node.a) else node
+
+    def nested(node: Any) -> Any:
+        if not _is_float(node.a):
+            return node
+        a, b = (as_written(e) if isinstance(e, (Max, Min, Select)) else e for e in (node.a, node.b))
+        return type(node)(a, b)
+
+    def zeros(node: Any) -> Any:
+        if not _is_float(node.a):
+            return node
+        return type(node)(*(as_written(e) if _is_zero(e) else e for e in (node.a, node.b)))
+
+    changes = [(Sub, first), (EQ, first), (NE, first), (Max, nested), (Min, nested)]
+    changes += [(kind, truth) for kind in (LT, LE, GT, GE)]
+    changes += [(kind, zeros) for kind in (Add, Mul, Div)]
+    return tvm_ffi.structural_map(function, changes, order="post")
+
+
+def show_arithmetic(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule), as it is to be written: the inverse of `hide_arithmetic`.
+
+    before: ``max(as_written(x), y)``   after: ``maximum(x, y)``
+    """
+    import tvm
+    import tvm_ffi
+    from tvm.ir import Call
+    from tvm.tirx import Max, Min, call_pure_extern
+
+    def show(call: Any) -> Any:
+        return call.args[0] if is_as_written(call) else call
+
+    def extremum(name: str) -> Any:
+        def call(node: Any) -> Any:
+            return call_pure_extern(node.ty, name, node.a, node.b) if _is_float(node) else node
+
+        return call
+
+    changes = [(Call, show), (Max, extremum("maximum")), (Min, extremum("minimum"))]
+    functions = {
+        name: function.with_body(tvm_ffi.structural_map(function.body, changes, order="post"))
+        for name, function in kernel.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=kernel.attrs)
+
+
+def _is_float(value: Any) -> bool:
+    return str(value.ty.dtype).partition("x")[0] in _FLOATS
+
+
+def _is_zero(value: Any) -> bool:
+    from tvm.tirx import FloatImm
+
+    return isinstance(value, FloatImm) and float(value.value) == 0

@@ -1,0 +1,81 @@
+"""Where PoCL and pyopencl keep what they compile: in our folder, and not without end."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tvm_tile.plan.store import cache_folder
+
+_MOST_BYTES = 256 << 20
+_LOOK_EVERY_S = 3600.0
+# Other processes may be reading what was used since.
+_IN_USE_S = 3600.0
+
+
+@contextmanager
+def bounded_caches(environment: MutableMapping[str, str]) -> Iterator[None]:
+    """Around the import of pyopencl and the start of PoCL, which read where their caches are.
+
+    PoCL's is put beside ours, and what was not used for longest is removed from it, once an hour at
+    most; pyopencl's, which has no limit and little to gain, is off. What the user has set stays,
+    and outside of this block the environment is as it was.
+    """
+    given = dict(environment)
+    environment.setdefault("PYOPENCL_NO_CACHE", "1")
+    named = {"POCL_CACHE_DIR", "POCL_KERNEL_CACHE"} & given.keys()
+    # An empty TVM_TILE_CACHE is for ours: PoCL would keep its own elsewhere, and for ever.
+    places = {name: value for name, value in given.items() if name != "TVM_TILE_CACHE" or value}
+    folder = cache_folder(True, places)
+    if folder is not None and not named:
+        with contextlib.suppress(OSError):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            own = folder / "pocl"
+            own.mkdir(mode=0o700, exist_ok=True)
+            environment["POCL_CACHE_DIR"] = str(own)
+            forget_oldest(own, _MOST_BYTES)
+    try:
+        yield
+    finally:
+        for name in ("PYOPENCL_NO_CACHE", "POCL_CACHE_DIR"):
+            if name in given:
+                environment[name] = given[name]
+            else:
+                environment.pop(name, None)
+
+
+def forget_oldest(folder: Path, most_bytes: int) -> None:
+    """Remove programs of PoCL's that were not used for longest, down to a limit.
+
+    Args:
+        folder: PoCL's; a program is a folder ``kcache/AB/CDEF...``, a file in which PoCL touches.
+        most_bytes: of all of them.
+    """
+    looked = folder / "looked"
+    with contextlib.suppress(OSError):
+        if looked.exists() and time.time() - looked.stat().st_mtime < _LOOK_EVERY_S:
+            return
+        looked.touch()
+        programs = sorted(_program(path) for path in (folder / "kcache").glob("*/*"))
+        total = sum(size for _, size, _ in programs)
+        for used, size, path in programs:
+            if total <= most_bytes or time.time() - used < _IN_USE_S:
+                return
+            shutil.rmtree(path, ignore_errors=True)
+            total -= size
+
+
+def _program(path: Path) -> tuple[float, int, Path]:
+    """Last use, bytes and folder."""
+    used, size = path.stat().st_mtime, 0
+    for inner in path.rglob("*"):
+        # Other processes may remove it meanwhile.
+        with contextlib.suppress(OSError):
+            status = inner.lstat()
+            used, size = max(used, status.st_mtime), size + status.st_size
+    return used, size, path

@@ -1,0 +1,125 @@
+"""ONNX's element-wise operators, norms and reductions in forms that TVM's importer misreads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from tvm_tile.frontend.onnx_indexing import dtype_named
+from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of
+
+
+def convert_lp_normalization(node: Node) -> Value:
+    """LpNormalization: a line of zeros stays one."""
+    x, p = node.inputs[0], node.attrs.get("p", 2)
+    size = op.abs(x) if p == 1 else op.multiply(x, x)
+    norm = op.sum(size, [node.attrs.get("axis", -1)], keepdims=True)
+    norm = node.emit(norm if p == 1 else op.sqrt(norm))
+    zero = relax.const(0.0, dtype_of(x))
+    return op.where(op.equal(norm, zero), op.multiply(x, zero), op.divide(x, norm))
+
+
+def convert_cumulative_product(node: Node) -> Value:
+    """CumProd along a constant axis."""
+    x, axis = node.inputs[0], node.parameter(1, "an axis")
+    assert axis is not None
+    along = int(axis.item())
+    reverse = bool(node.attrs.get("reverse", 0))
+    x = op.flip(x, along) if reverse else x
+    result = op.cumprod(x, along, exclusive=bool(node.attrs.get("exclusive", 0)))
+    return op.flip(result, along) if reverse else result
+
+
+def convert_is_infinite(node: Node) -> Value | None:
+    """IsInf of one sign: TVM's converter looks for both, whatever the attributes say."""
+    x = node.inputs[0]
+    positive, negative = (node.attrs.get(f"detect_{s}", 1) for s in ("positive", "negative"))
+    if positive and negative:
+        return None
+    # Neither: no value is greater than infinity.
+    wanted = op.equal if positive or negative else op.greater
+    return wanted(x, relax.const(-np.inf if negative else np.inf, dtype_of(x)))
+
+
+def convert_power(node: Node) -> Value | None:
+    """Pow: ONNX lets the exponent be of another type; the result has the base's."""
+    base, exponent = node.inputs
+    dtypes = dtype_of(base), dtype_of(exponent)
+    if "float" in dtypes[0]:
+        return op.power(base, op.astype(exponent, dtypes[0])) if dtypes[0] != dtypes[1] else None
+    if "float" in dtypes[1]:
+        return op.astype(op.power(op.astype(base, dtypes[1]), exponent), dtypes[0])
+    # Of two integers: float64 holds every power below 2^53, and is rounded rightly there.
+    power = op.power(op.astype(base, "float64"), op.astype(exponent, "float64"))
+    return op.astype(op.round(power), dtypes[0])
+
+
+def convert_modulo(node: Node) -> Value | None:
+    """Mod of the divisor's sign; TVM's x - floor(x / y) * y is no number where one is infinite."""
+    x, y = node.inputs
+    is_float = all("float" in str(getattr(v.ty, "dtype", "")) for v in (x, y))
+    if not is_float or node.attrs.get("fmod", 0):
+        return None
+    remainder = node.emit(op.mod(x, y))  # exact, of the sign of x
+    zero = relax.const(0.0, dtype_of(x))
+    differs = op.logical_xor(op.less(remainder, zero), op.less(y, zero))
+    moved = op.logical_and(op.not_equal(remainder, zero), differs)
+    return op.where(moved, op.add(remainder, y), remainder)
+
+
+# The largest of no numbers; TVM has the largest finite number's negative.
+_EXTREMES = {"ReduceMax": -np.inf, "ReduceMin": np.inf}
+
+# What reductions that do more than to reduce make of one element.
+_OF_ONE: dict[str, Callable[[Value], Value]] = {
+    "ReduceL1": op.abs,
+    "ReduceL2": op.abs,
+    "ReduceLogSum": op.log,
+    "ReduceLogSumExp": lambda x: x,
+    "ReduceSumSquare": lambda x: op.multiply(x, x),
+}
+
+
+def convert_reduction(node: Node) -> Value | None:
+    """Reductions along no axes, and the largest or smallest of no elements."""
+    x, axes = node.inputs[0], node.attrs.get("axes")
+    if node.constant(1) is not None:
+        axes = np.asarray(node.constant(1)).tolist()
+    if not axes and node.attrs.get("noop_with_empty_axes", 0) and node.constant(1) is not None:
+        # TVM's converters leave out the rest, too.
+        return _OF_ONE[node.op_type](x) if node.op_type in _OF_ONE else None
+    if x.ty.shape is None or node.op_type not in _EXTREMES:
+        return None
+    # -1: an extent that the data decide
+    shape = [int(e) if isinstance(e, tirx.IntImm) else -1 for e in x.ty.shape]
+    reduced = {axis % len(shape) for axis in (axes or range(len(shape)))}
+    is_known = "float" in dtype_of(x) and -1 not in shape
+    if not is_known or all(shape[axis] for axis in reduced):
+        return None
+    kept = [1 if i in reduced else extent for i, extent in enumerate(shape)]
+    if not node.attrs.get("keepdims", 1):
+        kept = [extent for i, extent in enumerate(shape) if i not in reduced]
+    return relax.const(np.full(kept, _EXTREMES[node.op_type]), dtype_of(x))
+
+
+def convert_bit_cast(node: Node) -> Value:
+    """BitCast between types of one width."""
+    x, target = node.inputs[0], dtype_named(int(node.attrs["to"]))
+    widths = np.dtype(dtype_of(x)).itemsize, np.dtype(target).itemsize
+    if widths[0] != widths[1] or "bool" in (dtype_of(x), target):
+        raise ValueError(f"the bits of {dtype_of(x)} as {target}")
+
+    def bits(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: tirx.reinterpret(target, x(*i)), name="bit_cast")
+
+    return x if target == dtype_of(x) else node.compute(bits, x, name="bit_cast")
+
+
+def convert_binarizer(node: Node) -> Value:
+    """Binarizer of ai.onnx.ml: 1 above the threshold, else 0."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    threshold = constant(float(node.attrs.get("threshold", 0.0)), dtype)
+    return op.astype(op.greater(x, threshold), dtype)

@@ -1,0 +1,216 @@
+"""ONNX operators that move elements to places that attributes or other tensors name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from tvm_tile.frontend.onnx_node import Node, Value, along, axis_of, constant, dtype_of, shape_of
+
+
+def convert_slice(node: Node) -> Value | None:
+    """Slice at constant places: TVM's refuses ends before their starts, which give no elements."""
+    shape = node.inputs[0].ty.shape
+    if node.opset < 10:
+        starts, ends = np.array(node.attrs["starts"]), np.array(node.attrs["ends"])
+        axes = np.array(node.attrs.get("axes", range(len(starts))))
+        steps = np.ones(len(starts), int)
+    else:
+        given = [node.constant(i) for i in range(1, 5)]
+        if any(node.input(i + 1) is not None and v is None for i, v in enumerate(given)):
+            return None
+        starts, ends = given[0], given[1]
+        assert starts is not None
+        assert ends is not None
+        axes = np.arange(len(starts)) if given[2] is None else given[2]
+        steps = np.ones(len(starts), int) if given[3] is None else given[3]
+    if isinstance(node.inputs[0].ty, relax.ShapeType) or shape is None:
+        return None
+    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return None
+    extents = [int(extent) for extent in shape]
+    # No step leads out of an int64, and a step over everything takes the first element.
+    parts = {
+        int(axis) % len(extents): slice(int(start), int(end), int(step)).indices(
+            extents[int(axis) % len(extents)]
+        )
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
+    }
+    if len(parts) < len(axes) or not all(-len(extents) <= axis < len(extents) for axis in axes):
+        raise ValueError(f"axes {axes.tolist()} of a tensor of {len(extents)} dimensions")
+    # What has no elements has none from its start on.
+    parts = {a: part if len(range(*part)) else (0, 0, 1) for a, part in parts.items()}
+    changed = [a for a, part in parts.items() if part != (0, extents[a], 1)]
+    if not changed:
+        return node.inputs[0]
+    # Before the first element backwards is -extent - 1, for which -1 stands in Python.
+    begins, stops, strides = zip(*(parts[a] for a in changed), strict=True)
+    stops = tuple(
+        stop if stride > 0 or stop >= 0 else -extents[a] - 1
+        for a, stop, stride in zip(changed, stops, strides, strict=True)
+    )
+    return op.strided_slice(node.inputs[0], changed, begins, stops, strides)
+
+
+def convert_one_hot(node: Node) -> Value:
+    """OneHot: TVM's has float64 for any floating-point type, and finds indices out of range."""
+    depth = node.parameter(1, "a depth")
+    assert depth is not None
+    count = int(depth.item())
+    indices, values = node.inputs[0], node.inputs[2]
+    if "int" not in dtype_of(indices):
+        indices = op.astype(indices, "int64")
+    dtype = dtype_of(indices)
+    rank = len(indices.ty.shape)
+    axis = axis_of(node, -1, rank + 1)
+    wide = node.emit(op.expand_dims(indices, axis))
+    wrapped = op.where(
+        op.less(wide, constant(0, dtype)), op.add(wide, constant(count, dtype)), wide
+    )
+    numbers = along(constant(np.arange(count), dtype), axis, rank + 1)
+    off, on = (op.strided_slice(values, [0], [i], [i + 1]) for i in (0, 1))
+    return op.where(op.equal(wrapped, numbers), on, off)
+
+
+def convert_eye_like(node: Node) -> Value:
+    """EyeLike, as a constant."""
+    code = node.attrs.get("dtype")
+    dtype = dtype_of(node.inputs[0]) if code is None else dtype_named(int(code))
+    rows, columns = shape_of(node.inputs[0])
+    return constant(np.eye(rows, columns, int(node.attrs.get("k", 0))), dtype)
+
+
+def dtype_named(code: int) -> str:
+    """The element type that a number of ONNX's stands for."""
+    return str(onnx.helper.tensor_dtype_to_np_dtype(code))
+
+
+def convert_split(node: Node) -> Value | None:
+    """Split into parts of which some are empty; TVM's wants each to have an element."""
+    sizes = node.attrs.get("split")
+    if node.constant(1) is not None:
+        sizes = np.asarray(node.constant(1)).tolist()
+    if sizes is None or all(sizes):
+        return None
+    ends = np.cumsum(sizes).tolist()
+    axis = int(node.attrs.get("axis", 0))
+    return relax.Tuple(
+        [
+            op.strided_slice(node.inputs[0], [axis], [end - size], [end])
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+    )
+
+
+def convert_reverse_sequence(node: Node) -> Value:
+    """ReverseSequence: of each sample the first so many steps, backwards."""
+    x, lengths = node.inputs
+    batch = int(node.attrs.get("batch_axis", 1))
+    time = int(node.attrs.get("time_axis", 0))
+    if {batch, time} != {0, 1}:
+        raise ValueError(f"batch_axis {batch} and time_axis {time}")
+
+    def reversed_part(x: te.Tensor, lengths: te.Tensor) -> te.Tensor:
+        def element(*places: Any) -> Any:
+            length = lengths[places[batch]]
+            step = tirx.Cast("int64", places[time])
+            source = tirx.if_then_else(step < length, length - 1 - step, step)
+            source = tirx.max(tirx.min(source, x.shape[time] - 1), 0)
+            return x(*(source if i == time else place for i, place in enumerate(places)))
+
+        return te.compute(x.shape, element, name="reverse_sequence")
+
+    return node.compute(reversed_part, x, op.astype(lengths, "int64"), name="reverse_sequence")
+
+
+def convert_tensor_scatter(node: Node) -> Value:
+    """TensorScatter: a cache in which some steps are replaced, from a place on."""
+    cache, update = node.inputs[0], node.inputs[1]
+    axis = axis_of(node, -2, len(cache.ty.shape))
+    if axis == 0:
+        raise ValueError("axis 0, which is the batch")
+    circular = node.text("mode", "linear") == "circular"
+    steps, most = shape_of(update)[axis], shape_of(cache)[axis]
+    starts = node.input(2)
+    if starts is None:
+        starts = constant(np.zeros(shape_of(cache)[0]), "int64")
+
+    def replaced(cache: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
+        def element(*places: Any) -> Any:
+            step = tirx.Cast("int64", places[axis]) - starts[places[0]]
+            if circular:
+                step = tirx.floormod(step, tirx.const(most, "int64"))
+            # Read at a place that exists, whatever the starts are.
+            source = tirx.max(tirx.min(step, steps - 1), 0)
+            new = update(*(source if i == axis else place for i, place in enumerate(places)))
+            return tirx.if_then_else(tirx.all(step >= 0, step < steps), new, cache(*places))
+
+        return te.compute(cache.shape, element, name="tensor_scatter")
+
+    return node.compute(replaced, cache, update, op.astype(starts, "int64"), name="tensor_scatter")
+
+
+def convert_scatter_elements(node: Node, stock: Callable[[Node], Value]) -> Value:
+    """ScatterElements into the part of a tensor that its indices span.
+
+    TVM's operator takes the indices to span all axes but the one scattered along. So that part is
+    cut out, scattered into, and put back.
+
+    Args:
+        node: the node.
+        stock: TVM's converter.
+    """
+    x, indices, updates = node.inputs
+    whole, part = list(shape_of(x)), list(shape_of(indices))
+    along = axis_of(node, 0, len(whole))
+    cut = [i for i, (a, b) in enumerate(zip(whole, part, strict=True)) if i != along and a != b]
+    if any(part[i] > whole[i] for i in cut):
+        raise ValueError(f"indices of {part} for a tensor of {whole}")
+    if not cut:
+        return stock(node)
+    inside = node.emit(op.strided_slice(x, cut, [0] * len(cut), [part[i] for i in cut]))
+    result = node.emit(stock(replace(node, inputs=(inside, indices, updates))))
+    for number, axis in enumerate(cut):
+        # Behind the part along this axis; along later ones still only the part's extent.
+        axes = cut[number:]
+        starts = [part[axis], *[0] * (len(axes) - 1)]
+        ends = [whole[axis], *[part[i] for i in axes[1:]]]
+        rest = node.emit(op.strided_slice(x, axes, starts, ends))
+        result = node.emit(op.concat([result, rest], axis))
+    return result
+
+
+def convert_array_feature_extractor(node: Node) -> Value:
+    """ArrayFeatureExtractor of ai.onnx.ml: some columns."""
+    x, columns = node.inputs
+    taken = op.take(x, op.reshape(columns, [-1]), axis=len(x.ty.shape) - 1)
+    return taken if len(x.ty.shape) > 1 else op.expand_dims(taken, 0)
+
+
+# Operators whose indices, where they are constants, must lie within their first input.
+def require_indices_within(node: Node) -> None:
+    """Refuse constant indices that name no element.
+
+    Raises:
+        ValueError: an index is out of bounds.
+    """
+    position = 2 if node.op_type == "Compress" else 1
+    indices = node.constant(position)
+    if indices is None or not indices.size:
+        return
+    shape = shape_of(node.inputs[0])
+    if node.op_type in ("GatherND", "ScatterND"):
+        first = int(node.attrs.get("batch_dims", 0))
+        bounds = np.array(shape[first : first + indices.shape[-1]])
+    else:
+        bounds = np.array(shape[axis_of(node, 0, len(shape))])
+    if (indices < -bounds).any() or (indices >= bounds).any():
+        raise ValueError(
+            f"index {int(indices.min())} or {int(indices.max())} outside of {bounds.tolist()}"
+        )

@@ -1,0 +1,310 @@
+"""ONNX operators that read windows of a tensor, or spread elements over windows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
+
+
+def _numbers(attrs: Mapping[str, Any], name: str, count: int, default: int) -> list[int]:
+    """An attribute with a number for each spatial dimension.
+
+    Raises:
+        ValueError: there are more or fewer.
+    """
+    values = [int(value) for value in attrs.get(name, (default,) * count)]
+    if len(values) != count:
+        raise ValueError(f"{name} {values} for {count} numbers")
+    return values
+
+
+def convert_col2im(node: Node) -> Value:
+    """Col2Im: each element of the image is the sum of the columns' elements that lie there."""
+    x = node.inputs[0]
+    image, block = (node.parameter(i, name) for i, name in ((1, "an image's shape"), (2, "blocks")))
+    assert image is not None
+    assert block is not None
+    extents, kernel = image.tolist(), block.tolist()
+    rank = len(extents)
+    strides, dilations = (_numbers(node.attrs, n, rank, 1) for n in ("strides", "dilations"))
+    pads = _numbers(node.attrs, "pads", 2 * rank, 0)
+    steps = [
+        (e + pads[i] + pads[i + rank] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+        for i, e in enumerate(extents)
+    ]
+    batch, rows, columns = shape_of(x)
+    if math.prod(steps) != columns or rows % math.prod(kernel):
+        raise ValueError(f"{rows} x {columns} columns for blocks {kernel} at {steps} places")
+    channels = rows // math.prod(kernel)
+    wide = op.reshape(x, (batch, channels, *kernel, *steps))
+
+    def summed(x: te.Tensor) -> te.Tensor:
+        taps = [te.reduce_axis((0, k), name=f"k{i}") for i, k in enumerate(kernel)]
+
+        def element(*places: Any) -> Any:
+            there, sources = [], []
+            for i, (place, tap) in enumerate(zip(places[2:], taps, strict=True)):
+                offset = place + pads[i] - tap * dilations[i]
+                source = tirx.floordiv(offset, strides[i])
+                there += [
+                    offset >= 0, source < steps[i], tirx.floormod(offset, strides[i]) == 0
+                ]  # fmt: skip
+                sources.append(source)
+            zero = tirx.const(0, x.dtype)
+            return te.sum(
+                tirx.if_then_else(tirx.all(*there), x(*places[:2], *taps, *sources), zero), taps
+            )
+
+        return te.compute((batch, channels, *extents), element, name="col2im")
+
+    return node.compute(summed, wide, name="col2im")
+
+
+def settle_conv_transpose(node: Node) -> Node:
+    """ConvTranspose with ``pads`` and ``output_padding`` in the place of what leads to them.
+
+    Raises:
+        ValueError: the attributes contradict each other.
+    """
+    shape, weights = shape_of(node.inputs[0]), shape_of(node.inputs[1])
+    rank = len(shape) - 2
+    attrs = dict(node.attrs)
+    kernel = _numbers(attrs, "kernel_shape", rank, 0) if "kernel_shape" in attrs else weights[2:]
+    strides, dilations = (_numbers(attrs, name, rank, 1) for name in ("strides", "dilations"))
+    extra = _numbers(attrs, "output_padding", rank, 0)
+    pads = _numbers(attrs, "pads", 2 * rank, 0)
+    full = [
+        (e - 1) * s + (k - 1) * d + 1
+        for e, s, k, d in zip(shape[2:], strides, kernel, dilations, strict=True)
+    ]
+    auto = node.text("auto_pad", "NOTSET")
+    wanted = attrs.pop("output_shape", None)
+    attrs.pop("auto_pad", None)
+    if wanted is None and auto in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [extent * stride for extent, stride in zip(shape[2:], strides, strict=True)]
+    if wanted is not None:
+        wanted = [int(extent) for extent in wanted][-rank:]
+        for i, extent in enumerate(wanted):
+            total = full[i] + extra[i] - extent
+            low, high = total // 2, total - total // 2
+            if auto != "SAME_UPPER":
+                low, high = high, low
+            if total < 0:  # what is missing is added behind
+                low, high, extra[i] = 0, 0, extra[i] - total
+            pads[i], pads[i + rank] = low, high
+    elif auto == "VALID":
+        pads = [0] * 2 * rank
+    # Negative paddings, and more than a stride behind the end, are beyond TVM's operator.
+    if min(pads) < 0 or any(
+        e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)
+    ):
+        raise NotImplementedError(f"pads {pads} with output_padding {extra}")
+    attrs |= {"pads": pads, "output_padding": extra, "kernel_shape": list(kernel)}
+    return replace(node, attrs=attrs)
+
+
+def convert_max_pool_with_indices(node: Node, values: Value) -> Value:
+    """MaxPool's results, and the place of each, the first one where several are equal.
+
+    Args:
+        node: the MaxPool.
+        values: its results.
+    """
+    x, values = node.inputs[0], node.emit(values)
+    shape, sizes = shape_of(x), shape_of(values)
+    rank = len(shape) - 2
+    kernel = _numbers(node.attrs, "kernel_shape", rank, 0)
+    strides, dilations = (_numbers(node.attrs, n, rank, 1) for n in ("strides", "dilations"))
+    pads = _pads(node, shape[2:], sizes[2:], kernel, strides, dilations)
+    by_columns = bool(node.attrs.get("storage_order", 0))
+    nowhere = tirx.const(np.iinfo("int64").max, "int64")
+
+    def places_of(x: te.Tensor, values: te.Tensor) -> te.Tensor:
+        taps = [te.reduce_axis((0, k), name=f"k{i}") for i, k in enumerate(kernel)]
+
+        def element(*places: Any) -> Any:
+            window = [
+                place * strides[i] + tap * dilations[i] - pads[i]
+                for i, (place, tap) in enumerate(zip(places[2:], taps, strict=True))
+            ]
+            there = [c for i, w in enumerate(window) for c in (w >= 0, w < shape[i + 2])]
+            flat = tirx.Cast("int64", places[0] * shape[1] + places[1])
+            order = list(zip(window, shape[2:], strict=True))
+            for place, extent in reversed(order) if by_columns else order:
+                flat = flat * extent + place
+            inside = tirx.if_then_else(
+                tirx.all(*there), x(*places[:2], *window), tirx.min_value(x.dtype)
+            )
+            found = tirx.all(*there, inside == values(*places))
+            return te.min(tirx.if_then_else(found, flat, nowhere), taps)
+
+        return te.compute(sizes, element, name="max_pool_indices")
+
+    places = node.compute(places_of, x, values, name="max_pool_indices")
+    return relax.Tuple([values, places])
+
+
+def _pads(
+    node: Node,
+    extents: tuple[int, ...],
+    sizes: tuple[int, ...],
+    kernel: list[int],
+    strides: list[int],
+    dilations: list[int],
+) -> list[int]:
+    """Of each dimension what is padded before its first element."""
+    auto = node.text("auto_pad", "NOTSET")
+    if auto == "NOTSET":
+        return _numbers(node.attrs, "pads", 2 * len(extents), 0)[: len(extents)]
+    if auto == "VALID":
+        return [0] * len(extents)
+    totals = [
+        max(0, (n - 1) * s + (k - 1) * d + 1 - e)
+        for e, n, k, s, d in zip(extents, sizes, kernel, strides, dilations, strict=True)
+    ]
+    return [total // 2 if auto == "SAME_UPPER" else total - total // 2 for total in totals]
+
+
+def convert_max_unpool(node: Node) -> Value:
+    """MaxUnpool: elements go back where their maximum was, all others are zero."""
+    x, indices = node.inputs[0], node.inputs[1]
+    shape = shape_of(x)
+    rank = len(shape) - 2
+    kernel = _numbers(node.attrs, "kernel_shape", rank, 0)
+    strides, pads = (
+        _numbers(node.attrs, "strides", rank, 1), _numbers(node.attrs, "pads", 2 * rank, 0)
+    )  # fmt: skip
+    natural = [
+        (shape[i + 2] - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i in range(rank)
+    ]
+    size = (*shape[:2], *natural)
+    wanted = node.parameter(2, "an output shape")
+    zeros = op.zeros((math.prod(size),), dtype_of(x))
+    spread = op.scatter_elements(
+        node.emit(zeros), node.emit(op.reshape(indices, [-1])), node.emit(op.reshape(x, [-1])), 0
+    )
+    result = node.emit(op.reshape(spread, size))
+    if wanted is None or tuple(wanted.tolist()) == size:
+        return result
+    larger = [int(w) - s for w, s in zip(wanted, size, strict=True)]
+    if min(larger) < 0:
+        raise ValueError(f"an output shape {wanted.tolist()} below {list(size)}")
+    return op.nn.pad(result, [n for extra in larger for n in (0, extra)])
+
+
+def convert_lrn(node: Node) -> Value:
+    """LRN: each element by a power of the squares' sum over the channels around it."""
+    x = node.inputs[0]
+    rank, channels = len(x.ty.shape), shape_of(x)[1]
+    size = int(node.attrs["size"])
+    alpha, beta = float(node.attrs.get("alpha", 1e-4)), float(node.attrs.get("beta", 0.75))
+    bias, dtype = float(node.attrs.get("bias", 1.0)), dtype_of(x)
+    before, behind = (size - 1) // 2, size - 1 - (size - 1) // 2
+    pads = [(before, behind) if i == 1 else (0, 0) for i in range(rank)]
+    squares = node.emit(op.nn.pad(op.multiply(x, x), [n for pair in pads for n in pair]))
+    total = None
+    for i in range(size):
+        part = op.strided_slice(squares, [1], [i], [i + channels])
+        total = part if total is None else op.add(total, part)
+    scaled = op.add(op.multiply(total, constant(alpha / size, dtype)), constant(bias, dtype))
+    return op.divide(x, op.power(scaled, constant(beta, dtype)))
+
+
+def convert_affine_grid(node: Node) -> Value:
+    """AffineGrid: a constant grid of points, moved by each sample's matrix."""
+    theta = node.inputs[0]
+    size = node.parameter(1, "a size")
+    assert size is not None
+    extents = [int(extent) for extent in size[2:]]
+    corners = bool(node.attrs.get("align_corners", 0))
+    lines = []
+    for extent in extents:
+        if corners and extent > 1:
+            lines.append(np.linspace(-1, 1, extent))
+        elif corners:
+            lines.append(np.array([-1.0]))  # the first of linspace's
+        else:
+            lines.append((2 * np.arange(extent) + 1) / extent - 1)
+    grid = np.meshgrid(*lines, indexing="ij")
+    # ONNX counts x first, which is the last axis.
+    points = np.stack([*reversed(grid), np.ones(extents)], axis=-1).reshape(-1, len(extents) + 1)
+    moved = op.matmul(constant(points, dtype_of(theta)), op.permute_dims(theta, [0, 2, 1]))
+    return op.reshape(moved, (int(size[0]), *extents, len(extents)))
+
+
+def convert_deform_conv(node: Node) -> Value:
+    """DeformConv in two dimensions: columns sampled where the offsets say, then a product."""
+    x, w, offset, bias, mask = (node.input(i) for i in range(5))
+    if len(x.ty.shape) != 4:
+        raise NotImplementedError("a deformable convolution of other than two dimensions")
+    batch, channels, height, width = shape_of(x)
+    outer, inner, *kernel = shape_of(w)
+    groups, sets = (int(node.attrs.get(name, 1)) for name in ("group", "offset_group"))
+    strides, dilations = (_numbers(node.attrs, n, 2, 1) for n in ("strides", "dilations"))
+    pads = _numbers(node.attrs, "pads", 4, 0)
+    taps, (rows, columns) = math.prod(kernel), shape_of(offset)[2:]
+    if shape_of(offset)[1] != 2 * sets * taps or inner * groups != channels or channels % sets:
+        raise ValueError("offsets, channels or groups that contradict each other")
+    moved = op.reshape(offset, (batch, sets, taps, 2, rows, columns))
+    weight = (
+        op.reshape(mask, (batch, sets, taps, rows, columns))
+        if mask is not None
+        else constant(np.ones((1, 1, 1, 1, 1)), dtype_of(x))
+    )
+    one = mask is None
+
+    def sampled(x: te.Tensor, moved: te.Tensor, weight: te.Tensor) -> te.Tensor:
+        def element(n: Any, c: Any, t: Any, i: Any, j: Any) -> Any:
+            part = tirx.floordiv(c, channels // sets)
+            starts = (
+                i * strides[0] - pads[0] + tirx.floordiv(t, kernel[1]) * dilations[0],
+                j * strides[1] - pads[1] + tirx.floormod(t, kernel[1]) * dilations[1],
+            )
+            y, z = (
+                tirx.Cast(x.dtype, start) + moved[n, part, t, axis, i, j]
+                for axis, start in enumerate(starts)
+            )
+            factor = weight[0, 0, 0, 0, 0] if one else weight[n, part, t, i, j]
+            return factor * _bilinear(x, (n, c), (y, z), (height, width))
+
+        return te.compute((batch, channels, taps, rows, columns), element, name="deformed_columns")
+
+    lines = node.compute(sampled, x, node.emit(moved), node.emit(weight), name="deformed_columns")
+    wide = op.reshape(lines, (batch, groups, inner * taps, rows * columns))
+    product = op.matmul(op.reshape(w, (1, groups, outer // groups, inner * taps)), wide)
+    result = op.reshape(product, (batch, outer, rows, columns))
+    return result if bias is None else op.add(result, op.reshape(bias, (1, -1, 1, 1)))
+
+
+def _bilinear(
+    x: te.Tensor, before: tuple[Any, ...], place: tuple[Any, Any], size: tuple[int, int]
+) -> Any:
+    """A plane between its elements; zero outside of it."""
+    lows = [tirx.floor(p) for p in place]
+    total: Any = None
+    for corner in itertools.product((0, 1), repeat=2):
+        weight: Any = None
+        there, sources = [], []
+        for low, p, extent, step in zip(lows, place, size, corner, strict=True):
+            near = low + tirx.const(step, x.dtype)
+            share = tirx.const(1, x.dtype) - (p - low if step == 0 else near - p)
+            weight = share if weight is None else weight * share
+            there += [near >= 0, near <= extent - 1]
+            # Clamped as a number: a cast of what is not finite has no meaning.
+            inside = tirx.max(
+                tirx.min(near, tirx.const(extent - 1, x.dtype)), tirx.const(0, x.dtype)
+            )
+            sources.append(tirx.Cast("int32", inside))
+        zero = tirx.const(0, x.dtype)
+        term = tirx.if_then_else(tirx.all(*there), weight * x(*before, *sources), zero)
+        total = term if total is None else total + term
+    return total

@@ -1,0 +1,87 @@
+"""The PyTorch front door: an exported program or a module becomes Relax operators."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from tvm_tile.errors import ModelError
+from tvm_tile.frontend.imported import Imported, describe
+from tvm_tile.frontend.prepare import prepare
+from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.frontend.torch.program import function_of
+from tvm_tile.frontend.torch.sizes import concrete
+
+__all__ = ["import_module", "import_program"]
+
+
+def import_module(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any],
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+) -> Imported:
+    """Export a module in evaluation mode and import it.
+
+    Args:
+        module: the module; its training mode is the same afterwards.
+        example_inputs: positional arguments of its ``forward``; their shapes and types are fixed.
+        inputs: as for :func:`import_program`.
+
+    Raises:
+        ModelError: the module cannot be exported.
+        UnsupportedOperatorError: operators that cannot be imported, all of them by name.
+    """
+    was_training = {child: child.training for child in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, tuple(example_inputs))
+    except Exception as error:  # torch.export raises many kinds, also the module's own errors
+        raise ModelError(
+            "the module must be exportable by torch.export.export",
+            f"{type(module).__name__}: {type(error).__name__}: {error}",
+            "export it yourself (strict=False, or without control flow on data) and pass the "
+            "ExportedProgram",
+        ) from error
+    finally:
+        for child, training in was_training.items():
+            child.training = training
+    return import_program(program, inputs=inputs, name=type(module).__name__)
+
+
+def import_program(
+    program: ExportedProgram,
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    name: str | None = None,
+) -> Imported:
+    """Import an exported program, float16 and bfloat16 ones included.
+
+    Args:
+        program: what ``torch.export.export`` returned.
+        inputs: input name -> extents, for inputs exported with dynamic shapes.
+        name: name of the model; that of the exported module where ``None``.
+
+    Raises:
+        UnsupportedOperatorError: operators that cannot be imported, all of them by name.
+        DynamicShapeError: an extent stays unknown.
+        ModelError: ``inputs`` contradicts the program.
+    """
+    program = concrete(program, inputs or {})
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
+        try:
+            broken_down = decomposed(program)
+        except Exception as error:  # PyTorch's decompositions raise many kinds
+            raise ModelError(
+                "PyTorch must be able to break the model's operators down",
+                f"{type(error).__name__}: {error}",
+                "rewrite the module without the operator that this names",
+            ) from error
+        mod, names = function_of(broken_down)
+    return describe(prepare(mod), name or type(program.graph_module).__name__, names)

@@ -1,0 +1,349 @@
+"""Arithmetic, comparisons and logic of each element for itself."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+from tvm import relax
+from tvm.ir import Constant
+
+from tvm_tile.frontend.torch.convert import Converter, Converters, overloads
+from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of, result_type
+
+Operand = Any  # a Relax expression or a number
+Join = Callable[[relax.Expr, relax.Expr], relax.Expr]
+
+_EXPONENT_BITS = 8
+
+
+def _same(emit: Emit, x: relax.Expr) -> relax.Expr:
+    return x
+
+
+def _cast(emit: Emit, x: relax.Expr, dtype: torch.dtype | None) -> relax.Expr:
+    return emit.cast(x, emit.dtype)
+
+
+def _add(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
+    left, right = emit.promoted(x, other)
+    return (
+        _or(left, _times(emit, right, alpha))
+        if _is_bool(left)
+        else relax.op.add(left, _times(emit, right, alpha))
+    )
+
+
+def _subtract(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
+    left, right = emit.promoted(x, other)
+    return relax.op.subtract(left, _times(emit, right, alpha))
+
+
+def _times(emit: Emit, value: relax.Expr, factor: float) -> relax.Expr:
+    if factor == 1:
+        return value
+    if _is_bool(value):
+        raise Refusal("alpha of booleans")
+    return emit(relax.op.multiply(value, constant(factor, dtype_of(value))))
+
+
+def _is_bool(value: relax.Expr) -> bool:
+    return dtype_of(value) == torch.bool
+
+
+_or, _and = relax.op.logical_or, relax.op.logical_and
+
+
+def _binary(join: Join, of_bools: Join | None = None) -> Converter:
+    """A converter of an operator whose operands and result are of one element type."""
+
+    def convert(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
+        left, right = emit.promoted(x, other)
+        return (of_bools or join)(left, right) if _is_bool(left) else join(left, right)
+
+    return convert
+
+
+def _comparison(join: Join) -> Converter:
+    def convert(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
+        left, right = emit.promoted(x, other)
+        if _is_bool(left):
+            left, right = (emit.cast(side, torch.int8) for side in (left, right))
+        return join(left, right)
+
+    return convert
+
+
+def _logical(join: Join) -> Converter:
+    def convert(emit: Emit, x: relax.Expr, other: relax.Expr) -> relax.Expr:
+        return join(emit.cast(x, torch.bool), emit.cast(other, torch.bool))
+
+    return convert
+
+
+def _logical_not(emit: Emit, x: relax.Expr) -> relax.Expr:
+    return relax.op.logical_not(emit.cast(x, torch.bool))
+
+
+def _bitwise_not(emit: Emit, x: relax.Expr) -> relax.Expr:
+    return relax.op.logical_not(x) if _is_bool(x) else relax.op.bitwise_not(x)
+
+
+def _shift(join: Join, is_right: bool) -> Converter:
+    def convert(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
+        left, right = emit.promoted(x, other)
+        dtype = dtype_of(left)
+        bits = torch.iinfo(dtype).bits
+        last = constant(bits - 1, dtype)
+        is_far = emit(
+            relax.op.logical_or(
+                relax.op.less(right, constant(0, dtype)), relax.op.greater(right, last)
+            )
+        )
+        shifted = emit(join(left, emit(relax.op.where(is_far, last, right))))
+        return shifted if is_right else relax.op.where(is_far, constant(0, dtype), shifted)
+
+    return convert
+
+
+def _divide(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
+    left, right = emit.promoted(x, other, kind=PROMOTION.INT_TO_FLOAT)
+    return relax.op.divide(left, right)
+
+
+def _divide_rounding(
+    emit: Emit, x: Operand, other: Operand, rounding_mode: str | None
+) -> relax.Expr:
+    if rounding_mode is None:
+        return _divide(emit, x, other)
+    left, right = emit.promoted(x, other)
+    if not dtype_of(left).is_floating_point:
+        floor = _floor_of_integers(emit, left, right)
+        return floor if rounding_mode == "floor" else _towards_zero(emit, floor, left, right)
+    if rounding_mode == "trunc":
+        quotient = emit(relax.op.divide(emit.wide(left), emit.wide(right)))
+        return emit.cast(emit(relax.op.trunc(quotient)), emit.dtype)
+    return emit.cast(_floor_of_floats(emit, emit.wide(left), emit.wide(right)), emit.dtype)
+
+
+def _floor_of_floats(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """As PyTorch does it: the remainder is exact, the quotient of the two is not."""
+    dtype = dtype_of(left)
+    zero, one = constant(0, dtype), constant(1, dtype)
+    rest = emit(relax.op.mod(left, right))
+    quotient = emit(relax.op.divide(relax.op.subtract(left, rest), right))
+    is_apart = emit(_and(relax.op.not_equal(rest, zero), _signs_differ(rest, right)))
+    lower = emit(relax.op.where(is_apart, relax.op.subtract(quotient, one), quotient))
+    floor = emit(relax.op.floor(lower))
+    is_short = relax.op.greater(relax.op.subtract(lower, floor), constant(0.5, dtype))
+    rounded = emit(relax.op.where(is_short, relax.op.add(floor, one), floor))
+    return emit(relax.op.where(relax.op.equal(right, zero), relax.op.divide(left, right), rounded))
+
+
+def _signs_differ(left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    zero = constant(0, dtype_of(left))
+    return relax.op.not_equal(
+        relax.op.astype(relax.op.less(left, zero), "int8"),
+        relax.op.astype(relax.op.less(right, zero), "int8"),
+    )
+
+
+def _floor_of_integers(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    dtype = dtype_of(left)
+    divisor, is_negation = _divisor(emit, right)
+    floor = emit(relax.op.floor_divide(left, divisor))
+    if is_negation is None:
+        return floor
+    return emit(relax.op.where(is_negation, relax.op.subtract(constant(0, dtype), left), floor))
+
+
+def _divisor(emit: Emit, right: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
+    """A divisor that no processor traps at, 1 in place of 0 and -1; and where it was -1.
+
+    PyTorch raises an error where an integer is divided by zero; here the result is arbitrary.
+    """
+    if isinstance(right, Constant) and right.value.numpy().item() not in (0, -1):
+        return right, None
+    dtype = dtype_of(right)
+    one = constant(1, dtype)
+    divisor = emit(relax.op.where(relax.op.equal(right, constant(0, dtype)), one, right))
+    if not dtype.is_signed:
+        return divisor, None
+    is_negation = emit(relax.op.equal(right, constant(-1, dtype)))
+    return emit(relax.op.where(is_negation, one, divisor)), is_negation
+
+
+def _towards_zero(emit: Emit, floor: relax.Expr, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """The quotient of integers without its fraction, of the largest integer not above it."""
+    rest = emit(relax.op.subtract(left, relax.op.multiply(floor, right)))
+    zero, one = constant(0, dtype_of(left)), constant(1, dtype_of(left))
+    is_below = _and(relax.op.not_equal(rest, zero), relax.op.less(floor, zero))
+    return relax.op.where(emit(is_below), relax.op.add(floor, one), floor)
+
+
+def _remainder(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
+    left, right = emit.promoted(x, other)
+    if not dtype_of(left).is_floating_point:
+        return relax.op.floor_mod(left, _divisor(emit, right)[0])
+    left, right = emit.wide(left), emit.wide(right)
+    rest = emit(relax.op.mod(left, right))
+    zero = constant(0, dtype_of(rest))
+    is_apart = emit(_and(relax.op.not_equal(rest, zero), _signs_differ(rest, right)))
+    return emit.cast(emit(relax.op.where(is_apart, relax.op.add(rest, right), rest)), emit.dtype)
+
+
+def _fmod(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
+    left, right = emit.promoted(x, other)
+    if not dtype_of(left).is_floating_point:
+        return relax.op.mod(left, _divisor(emit, right)[0])
+    return emit.cast(emit(relax.op.mod(emit.wide(left), emit.wide(right))), emit.dtype)
+
+
+def _power(emit: Emit, x: Operand, exponent: Operand) -> relax.Expr:
+    dtype = result_type(x, exponent)
+    if not dtype.is_floating_point:
+        return _integer_power(emit, *emit.promoted(x, exponent))
+    base = emit.operand(x, dtype)
+    if not isinstance(exponent, relax.Expr) and exponent in _FIXED_POWERS:
+        return emit.cast(emit(_FIXED_POWERS[exponent](emit, emit.wide(base))), emit.dtype)
+    return relax.op.power(base, emit.operand(exponent, dtype))
+
+
+def _inverse(emit: Emit, value: relax.Expr) -> relax.Expr:
+    return relax.op.divide(constant(1, dtype_of(value)), value)
+
+
+def _product(emit: Emit, *values: relax.Expr) -> relax.Expr:
+    return emit(functools.reduce(relax.op.multiply, values))
+
+
+# Those that PyTorch, too, computes without logarithms.
+_FIXED_POWERS: dict[float, Callable[[Emit, relax.Expr], relax.Expr]] = {
+    0: lambda emit, x: relax.op.full(emit.shape, constant(1, dtype_of(x))),
+    0.5: lambda emit, x: relax.op.sqrt(x),
+    1: lambda emit, x: x,
+    2: lambda emit, x: _product(emit, x, x),
+    3: lambda emit, x: _product(emit, x, x, x),
+    -0.5: lambda emit, x: _inverse(emit, emit(relax.op.sqrt(x))),
+    -1: _inverse,
+    -2: lambda emit, x: _inverse(emit, _product(emit, x, x)),
+}
+
+
+def _integer_power(emit: Emit, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
+    """By squaring; exponents from 256 on count as 254 or 255, where only 0, 1 and -1 stay small."""
+    dtype = dtype_of(base)
+    if dtype == torch.bool:
+        raise Refusal("powers of booleans")
+    zero, one, two = (constant(value, dtype) for value in (0, 1, 2))
+    most = constant(min(2**_EXPONENT_BITS - 2, torch.iinfo(dtype).max - 1), dtype)
+    is_odd = emit(relax.op.not_equal(relax.op.floor_mod(exponent, two), zero))
+    clipped = relax.op.add(most, relax.op.astype(is_odd, str(dtype).removeprefix("torch.")))
+    left = emit(relax.op.where(relax.op.greater(exponent, most), clipped, exponent))
+    result, square = one, base
+    for _ in range(_EXPONENT_BITS):
+        is_set = emit(relax.op.not_equal(relax.op.floor_mod(left, two), zero))
+        result = emit(relax.op.where(is_set, relax.op.multiply(result, square), result))
+        square = emit(relax.op.multiply(square, square))
+        left = emit(relax.op.floor_divide(left, two))
+    # Of the inverses of integers, only those of 1 and -1 are integers; others are cut off to 0.
+    is_unit = relax.op.equal(relax.op.multiply(base, base), one)
+    sign = relax.op.where(is_odd, base, one)
+    inverse = emit(relax.op.where(emit(is_unit), emit(sign), zero))
+    return relax.op.where(emit(relax.op.less(exponent, zero)), inverse, result)
+
+
+def _clamp(emit: Emit, x: relax.Expr, min: Operand, max: Operand) -> relax.Expr:
+    bounds = [bound for bound in (min, max) if bound is not None]
+    dtype = result_type(x, *bounds)
+    value = emit.operand(x, dtype)
+    are_numbers = not any(isinstance(bound, relax.Expr) for bound in bounds)
+    if are_numbers and dtype.is_floating_point and not any(map(math.isnan, bounds)):
+        lower = -math.inf if min is None else float(min)
+        upper = math.inf if max is None else float(max)
+        return relax.op.clip(value, builtin_min(lower, upper), upper)
+    if min is not None:
+        value = emit(relax.op.maximum(value, emit.operand(min, dtype)))
+    return value if max is None else relax.op.minimum(value, emit.operand(max, dtype))
+
+
+def _hardtanh(emit: Emit, x: relax.Expr, min_val: float, max_val: float) -> relax.Expr:
+    return _clamp(emit, x, min_val, max_val)
+
+
+def _where(emit: Emit, condition: relax.Expr, x: Operand, other: Operand) -> relax.Expr:
+    left, right = emit.promoted(x, other)
+    return relax.op.where(emit.cast(condition, torch.bool), left, right)
+
+
+def _ignoring_nan(join: Join) -> Converter:
+    """Of two elements of which one is no number, the other."""
+
+    def convert(emit: Emit, x: relax.Expr, other: relax.Expr) -> relax.Expr:
+        left, right = emit.promoted(x, other)
+        joined = emit(join(left, right))
+        if not dtype_of(left).is_floating_point:
+            return joined
+        chosen = emit(relax.op.where(emit(relax.op.isnan(right)), left, joined))
+        return relax.op.where(emit(relax.op.isnan(left)), right, chosen)
+
+    return convert
+
+
+builtin_min = min  # the schema's names hide it
+_ATEN = torch.ops.aten
+_maximum = _binary(relax.op.maximum, _or)
+_minimum = _binary(relax.op.minimum, _and)
+_bitwise_and = _binary(relax.op.bitwise_and, _and)
+_bitwise_or = _binary(relax.op.bitwise_or, _or)
+_bitwise_xor = _binary(relax.op.bitwise_xor, relax.op.logical_xor)
+
+CONVERTERS: Converters = {
+    **overloads(_same, _ATEN.alias.default, _ATEN.clone.default, _ATEN.detach.default),
+    **overloads(_same, _ATEN.lift_fresh_copy.default, _ATEN.contiguous.default),
+    _ATEN._to_copy.default: _cast,
+    **overloads(_add, _ATEN.add.Tensor, _ATEN.add.Scalar),
+    **overloads(_subtract, _ATEN.sub.Tensor, _ATEN.sub.Scalar),
+    **overloads(_binary(relax.op.multiply, _and), _ATEN.mul.Tensor, _ATEN.mul.Scalar),
+    **overloads(_divide, _ATEN.div.Tensor, _ATEN.div.Scalar),
+    **overloads(_divide_rounding, _ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode),
+    **overloads(_remainder, _ATEN.remainder.Tensor, _ATEN.remainder.Scalar),
+    _ATEN.remainder.Scalar_Tensor: _remainder,
+    **overloads(_fmod, _ATEN.fmod.Tensor, _ATEN.fmod.Scalar),
+    **overloads(_power, _ATEN.pow.Tensor_Tensor, _ATEN.pow.Tensor_Scalar, _ATEN.pow.Scalar),
+    _ATEN.maximum.default: _maximum,
+    _ATEN.minimum.default: _minimum,
+    _ATEN.fmax.default: _ignoring_nan(relax.op.maximum),
+    _ATEN.fmin.default: _ignoring_nan(relax.op.minimum),
+    **overloads(_clamp, _ATEN.clamp.default, _ATEN.clamp.Tensor),
+    _ATEN.hardtanh.default: _hardtanh,
+    _ATEN.where.self: _where,
+    **overloads(_comparison(relax.op.equal), _ATEN.eq.Tensor, _ATEN.eq.Scalar),
+    **overloads(_comparison(relax.op.not_equal), _ATEN.ne.Tensor, _ATEN.ne.Scalar),
+    **overloads(_comparison(relax.op.less), _ATEN.lt.Tensor, _ATEN.lt.Scalar),
+    **overloads(_comparison(relax.op.less_equal), _ATEN.le.Tensor, _ATEN.le.Scalar),
+    **overloads(_comparison(relax.op.greater), _ATEN.gt.Tensor, _ATEN.gt.Scalar),
+    **overloads(_comparison(relax.op.greater_equal), _ATEN.ge.Tensor, _ATEN.ge.Scalar),
+    _ATEN.logical_and.default: _logical(_and),
+    _ATEN.logical_or.default: _logical(_or),
+    _ATEN.logical_xor.default: _logical(relax.op.logical_xor),
+    _ATEN.logical_not.default: _logical_not,
+    _ATEN.bitwise_not.default: _bitwise_not,
+    **overloads(_bitwise_and, _ATEN.bitwise_and.Tensor, _ATEN.bitwise_and.Scalar),
+    **overloads(_bitwise_or, _ATEN.bitwise_or.Tensor, _ATEN.bitwise_or.Scalar),
+    **overloads(_bitwise_xor, _ATEN.bitwise_xor.Tensor, _ATEN.bitwise_xor.Scalar),
+    **overloads(
+        _shift(relax.op.left_shift, False),
+        *(_ATEN.bitwise_left_shift.Tensor, _ATEN.bitwise_left_shift.Tensor_Scalar),
+        *(_ATEN.__lshift__.Tensor, _ATEN.__lshift__.Scalar),
+    ),
+    **overloads(
+        _shift(relax.op.right_shift, True),
+        *(_ATEN.bitwise_right_shift.Tensor, _ATEN.bitwise_right_shift.Tensor_Scalar),
+        *(_ATEN.__rshift__.Tensor, _ATEN.__rshift__.Scalar),
+    ),
+}

@@ -1,0 +1,299 @@
+"""Reading at indices: ``index``, ``gather``, ``take``, embeddings; choosing by a mask.
+
+Indices that are known when a model is compiled are checked then. One that comes from data and is
+out of bounds is an error in PyTorch; here the nearest element is read in its place, so that no
+foreign memory is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from tvm import relax, te, tirx
+
+from tvm_tile.frontend.torch.convert import Converters, overloads
+from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, constant, dtype_of, shape_of
+
+Operand = Any  # a Relax expression or a number
+_MASKS = (torch.bool, torch.uint8)
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def require_within(index: relax.Expr, extent: int, *, lowest: int = 0) -> None:
+    """Refuse an index that is known and lies outside ``lowest .. extent - 1``."""
+    if not isinstance(index, tvm.ir.GenericConst):
+        return
+    values = np.asarray(index.value.numpy())
+    if values.size and (values.min() < lowest or values.max() >= extent):
+        outside = values[(values < lowest) | (values >= extent)].ravel()[0]
+        raise Refusal(f"index {outside} is out of bounds of {extent} elements")
+
+
+def known(index: relax.Expr) -> np.ndarray | None:
+    """The values of an index that is known when a model is compiled."""
+    if not isinstance(index, tvm.ir.GenericConst):
+        return None
+    return np.asarray(index.value.numpy())
+
+
+def from_front(emit: Emit, index: relax.Expr, extent: int) -> relax.Expr:
+    """An index of which negative values count from the end, as one without negative values.
+
+    Raises:
+        Refusal: it is a mask, or known and out of bounds.
+    """
+    if dtype_of(index) in _MASKS:
+        raise Refusal("a mask as index: what it leaves depends on the data")
+    require_within(index, extent, lowest=-extent)
+    values = known(index)
+    if values is not None:
+        return relax.const(np.where(values < 0, values + extent, values), "int64")
+    index = emit.cast(index, torch.int64)
+    is_negative = emit(relax.op.less(index, constant(0, torch.int64)))
+    turned = emit(relax.op.add(index, constant(extent, torch.int64)))
+    return emit(relax.op.where(is_negative, turned, index))
+
+
+def clamped(index: Any, extent: int) -> Any:
+    """In loops: an index that is safe to read at."""
+    dtype = str(index.ty.dtype)
+    return tirx.max(tirx.min(index, tirx.const(extent - 1, dtype)), tirx.const(0, dtype))
+
+
+def at_broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
+    """In loops: the element of a tensor that is broadcast to the rank of a position."""
+    rank = len(tensor.shape)
+    own = at[len(at) - rank :] if rank else ()
+    zero = [int(extent) == 1 for extent in tensor.shape]
+    return tensor(*(0 if one else i for one, i in zip(zero, own, strict=True)))
+
+
+def nothing(emit: Emit, x: relax.Expr) -> relax.Expr:
+    """A result without elements, of the type of ``x``; as a constant TVM could not read it back."""
+
+    def loops(data: te.Tensor) -> te.Tensor:
+        return te.compute(emit.shape, lambda *_: tirx.const(0, str(data.dtype)), name="nothing")
+
+    return emit.te(loops, x, name="nothing")
+
+
+def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> relax.Expr:
+    """``x[indices]``; the indexed dimensions stay in place if they are neighbours, else go first.
+
+    An index that is a mask leaves a number of elements that only the data decide.
+    """
+    extents = shape_of(x)
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    if not axes:
+        return x
+    if 0 in emit.shape:
+        return nothing(emit, x)
+    given = [from_front(emit, indices[axis], extents[axis]) for axis in axes]
+    if len(axes) == 1:
+        return relax.op.take(x, given[0], axes[0], mode="clip")
+    broadcast = len(torch.broadcast_shapes(*(shape_of(index) for index in given)))
+    start = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
+
+    def loops(data: te.Tensor, *tables: te.Tensor) -> te.Tensor:
+        def body(*at: Any) -> Any:
+            position, others = at[start : start + broadcast], [*at[:start], *at[start + broadcast :]]
+            source: list[Any] = []
+            for axis, extent in enumerate(extents):
+                if axis in axes:
+                    table = tables[axes.index(axis)]
+                    source.append(clamped(at_broadcast(table, position), extent))
+                else:
+                    source.append(others.pop(0))
+            return data(*source)
+
+        return te.compute(emit.shape, body, name="index")
+
+    return emit.te(loops, x, *given, name="index")
+
+
+def _index_select(emit: Emit, x: relax.Expr, dim: int, index: relax.Expr) -> relax.Expr:
+    shape = shape_of(x)
+    if 0 in emit.shape:
+        return nothing(emit, x)
+    axis = axis_of(dim, len(shape))
+    require_within(index, shape[axis] if shape else 1)
+    rows = emit.reshape(x, shape or (1,))
+    found = relax.op.take(rows, emit.reshape(index, (math.prod(shape_of(index)),)), axis, mode="clip")
+    return emit.reshape(emit(found), emit.shape)
+
+
+def _embedding(
+    emit: Emit,
+    weight: relax.Expr,
+    indices: relax.Expr,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> relax.Expr:
+    """Only gradients depend on the other arguments."""
+    require_within(indices, shape_of(weight)[0])
+    if 0 in emit.shape:
+        return nothing(emit, weight)
+    return relax.op.take(weight, indices, 0, mode="clip")
+
+
+def _take(emit: Emit, x: relax.Expr, index: relax.Expr) -> relax.Expr:
+    if 0 in emit.shape:
+        return nothing(emit, x)
+    count = math.prod(shape_of(x))
+    row = emit.reshape(x, (count,))
+    return relax.op.take(row, from_front(emit, index, count), 0, mode="clip")
+
+
+def _gather(
+    emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, sparse_grad: bool
+) -> relax.Expr:
+    shape = shape_of(x)
+    if 0 in emit.shape:
+        return nothing(emit, x)
+    axis = axis_of(dim, len(shape))
+    extent = shape[axis] if shape else 1
+    require_within(index, extent)
+
+    def loops(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+        def body(*at: Any) -> Any:
+            place = clamped(table(*at), extent)
+            return data(*at[:axis], place, *at[axis + 1 :])
+
+        return te.compute([*table.shape], body, name="gather")
+
+    rows, places = (emit.reshape(v, shape_of(v) or (1,)) for v in (x, index))
+    return emit.reshape(emit.te(loops, rows, places, name="gather"), emit.shape)
+
+
+def _where(emit: Emit, condition: relax.Expr, x: Operand, other: Operand) -> relax.Expr:
+    yes, no = emit.promoted(x, other)
+    return relax.op.where(emit.cast(condition, torch.bool), yes, no)
+
+
+def _masked_fill(emit: Emit, x: relax.Expr, mask: relax.Expr, value: Operand) -> relax.Expr:
+    filling = emit.operand(value, dtype_of(x))
+    return relax.op.where(emit.cast(mask, torch.bool), filling, x)
+
+
+def _masked_scatter(
+    emit: Emit, x: relax.Expr, mask: relax.Expr, source: relax.Expr
+) -> relax.Expr:
+    """The mask's k-th true element takes the source's k-th; its last where that has too few."""
+    shape = emit.shape
+    count = math.prod(shape)
+    if 0 in (count, math.prod(shape_of(source))):
+        return x
+    wide = emit(relax.op.broadcast_to(emit.cast(mask, torch.bool), shape))
+    flags = emit.cast(emit.reshape(wide, (count,)), torch.int64)
+    ranks = emit(relax.op.cumsum(flags, 0, "int64"))
+    places = emit(relax.op.subtract(ranks, constant(1, torch.int64)))
+    row = emit.reshape(source, (math.prod(shape_of(source)),))
+    taken = emit(relax.op.take(row, places, 0, mode="clip"))
+    given = emit(relax.op.broadcast_to(x, shape))
+    return relax.op.where(wide, emit.reshape(taken, shape), given)
+
+
+# The modes of ``embedding_bag``.
+_SUM, _MEAN, _MAX = range(3)
+
+
+def _embedding_bag(
+    emit: Emit,
+    weight: relax.Expr,
+    indices: relax.Expr,
+    offsets: relax.Expr,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: relax.Expr | None,
+    include_last_offset: bool,
+    padding_idx: int,
+) -> Sequence[relax.Expr | None]:
+    """Sums, means or maxima of bags of rows: every bag looks at every index."""
+    rows, width = shape_of(weight)
+    (count,) = shape_of(indices)
+    bags = emit.shape[0]
+    require_within(indices, rows)
+    if not emit.wanted <= {0}:
+        raise Refusal("the places of the rows in the bags")
+    if not count:
+        return emit(nothing(emit, weight)), None, None, None
+    if padding_idx >= 0 or padding_idx < -1:
+        padding_idx %= rows
+    wide = "float32" if dtype_of(weight) in _HALVES else str(weight.ty.dtype)
+
+    def loops(table: te.Tensor, places: te.Tensor, starts: te.Tensor, *factors: Any) -> te.Tensor:
+        def is_in(bag: Any, k: Any) -> Any:
+            conditions = [starts(bag) <= k]
+            if int(starts.shape[0]) > bags:
+                conditions.append(k < starts(bag + 1))
+            elif bags > 1:
+                following = starts(tirx.min(bag + 1, bags - 1))
+                conditions.append(tirx.any(bag == bags - 1, k < following))
+            if padding_idx >= 0:
+                conditions.append(places(k) != padding_idx)
+            return tirx.all(*conditions)
+
+        zero, least = tirx.const(0, wide), tirx.min_value(wide)
+        along = te.reduce_axis((0, count), "k")
+        k = along.var
+
+        def element(bag: Any, column: Any) -> Any:
+            value = table(clamped(places(k), rows), column).astype(wide)
+            value = value * factors[0](k).astype(wide) if factors else value
+            return tirx.Select(is_in(bag, k), value, least if mode == _MAX else zero)
+
+        reduce = te.max if mode == _MAX else te.sum
+        total = te.compute(
+            (bags, width), lambda b, c: reduce(element(b, c), axis=along), name="bags"
+        )
+        number = te.reduce_axis((0, count), "k")
+        size = te.compute(
+            (bags,),
+            lambda b: te.sum(tirx.Cast("int32", is_in(b, number.var)), axis=number),
+            name="sizes",
+        )
+
+        def result(bag: Any, column: Any) -> Any:
+            value = total(bag, column)
+            if mode == _MEAN:
+                value = value / tirx.max(size(bag), tirx.const(1, "int32")).astype(wide)
+            if mode == _MAX:
+                value = tirx.Select(size(bag) > 0, value, zero)
+            return value.astype(str(table.dtype))
+
+        return te.compute((bags, width), result, name="embedding_bag")
+
+    weights = [] if per_sample_weights is None else [per_sample_weights]
+    found = emit.te(loops, weight, indices, offsets, *weights, name="embedding_bag")
+    return found, None, None, None
+
+
+_ATEN = torch.ops.aten
+CONVERTERS: Converters = {
+    **overloads(_index, _ATEN.index.Tensor, _ATEN._unsafe_index.Tensor),
+    _ATEN.index_select.default: _index_select,
+    _ATEN.embedding.default: _embedding,
+    _ATEN.take.default: _take,
+    _ATEN.gather.default: _gather,
+    **overloads(
+        _where,
+        _ATEN.where.self,
+        _ATEN.where.ScalarOther,
+        _ATEN.where.ScalarSelf,
+        _ATEN.where.Scalar,
+    ),
+    **overloads(_masked_fill, _ATEN.masked_fill.Scalar, _ATEN.masked_fill.Tensor),
+    _ATEN.masked_scatter.default: _masked_scatter,
+    **overloads(
+        _embedding_bag,
+        _ATEN._embedding_bag.default,
+        _ATEN._embedding_bag_forward_only.default,
+    ),
+}

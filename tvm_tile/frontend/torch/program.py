@@ -1,0 +1,219 @@
+"""An exported program becomes a Relax function: its inputs, weights, operators and outputs."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import tvm
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.node import map_aggregate
+from tvm import relax
+
+from tvm_tile.errors import ModelError, UnsupportedOperatorError
+from tvm_tile.frontend.torch.convert import Converter, Values, convert, examples, results, wanted
+from tvm_tile.frontend.torch.converters import CONVERTERS
+from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
+from tvm_tile.frontend.torch.stock import Stock
+
+_WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+_RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
+# An order of effects: operators that have some are refused themselves.
+_IGNORED = frozenset({OutputKind.TOKEN})
+# They compare types and shapes that torch.export has settled.
+_STATIC_CHECKS = frozenset({torch.ops.aten._assert_tensor_metadata.default})
+_ALIGNMENT = 64  # bytes, what TVM asks of a constant's memory
+_NAMED_NODES = 4
+
+
+def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """Write the function ``main`` of a program, with its weights as constants.
+
+    Arguments that are no tensors are fixed at the values that they were exported with, outputs
+    that are ``None`` are left out.
+
+    Args:
+        program: broken down to operators that have converters, all extents known.
+
+    Returns:
+        The module, and the names of its inputs.
+
+    Raises:
+        UnsupportedOperatorError: operators that cannot be imported, all of them by name.
+        ModelError: the program changes inputs or buffers, or returns what is no tensor.
+    """
+    _require_pure(program)
+    outputs = _outputs(program)
+    nothing = relax.Tuple([])
+    writer = _Writer(relax.BlockBuilder())
+    names = writer.bind_inputs(program)
+    parameters = [writer.values[node] for node in writer.inputs]
+    with writer.builder.function("main", parameters):
+        with writer.builder.dataflow():
+            for node in program.graph.nodes:
+                if node.op == "call_function":
+                    writer.write(node)
+            results = [writer.values.get(node, nothing) for node in outputs]
+            result = results[0] if len(results) == 1 else relax.Tuple(results)
+            output = writer.builder.emit_output(result)
+        writer.builder.emit_func_output(output)
+    writer.require_supported()
+    return writer.builder.get(), names
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """What is known while a function is written.
+
+    Attributes:
+        builder: writes the function.
+        inputs: the placeholders of the function's parameters.
+        values: each node's value, a tuple where an operator has several.
+        made: as of :class:`Emit`.
+        refused: why nodes were refused -> these nodes.
+    """
+
+    builder: relax.BlockBuilder
+    inputs: list[fx.Node] = field(default_factory=list)
+    values: dict[Any, Values] = field(default_factory=dict)
+    made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
+    refused: dict[str, list[fx.Node]] = field(default_factory=dict)
+
+    def bind_inputs(self, program: ExportedProgram) -> tuple[str, ...]:
+        """Make the parameters and constants; returns the parameters' names."""
+        names = []
+        weights: dict[Any, relax.Expr] = {}
+        placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+        for spec in program.graph_signature.input_specs:
+            node = placeholders[spec.arg.name]
+            if spec.kind in _WEIGHTS:
+                self.values[node] = _weight(program, spec.target, weights)
+            elif spec.kind == InputKind.TOKEN:
+                continue  # as _IGNORED
+            elif spec.kind != InputKind.USER_INPUT:
+                raise _unsupported(f"an input of kind {spec.kind.name}: {spec.arg.name!r}")
+            elif isinstance(node.meta.get("val"), torch.Tensor):
+                try:
+                    (example,) = results(node)
+                    dtype = dtype_name(example.dtype)
+                except Refusal as refusal:
+                    raise _unsupported(f"input {node.name!r}: {refusal}") from None
+                self.values[node] = relax.Var(node.name, relax.TensorType(example.shape, dtype))
+                self.inputs.append(node)
+                names.append(str(spec.arg.name))
+        return tuple(names)
+
+    def write(self, node: fx.Node) -> None:
+        """Write what a node computes; one that is refused is noted, what needs it is left out."""
+        if node.target in _STATIC_CHECKS:
+            return
+        needed = node.all_input_nodes
+        if node.target is operator.getitem and node.args[0] in self.values:
+            self.values[node] = self.values[node.args[0]][node.args[1]]
+            return
+        try:
+            converter = self._converter(node)
+            if all(other in self.values for other in needed):
+                emit = Emit(self.builder, results(node), wanted(node), examples(node), self.made)
+                self.values[node] = convert(converter, node, self._value, emit)
+        except Refusal as refusal:
+            self.refused.setdefault(f"{_operator(node)}: {refusal}", []).append(node)
+
+    def require_supported(self) -> None:
+        """Raise an error that names everything that was refused."""
+        if self.refused:
+            parts = (f"{why} ({_places(nodes)})" for why, nodes in self.refused.items())
+            raise _unsupported("; ".join(parts))
+
+    def _converter(self, node: fx.Node) -> Converter:
+        converter = CONVERTERS.get(node.target) or Stock.converter(node, self.builder, self.values)
+        if converter is None:
+            raise Refusal("no converter")
+        return converter
+
+    def _value(self, argument: Any) -> Any:
+        return map_aggregate(argument, lambda a: self.values[a] if isinstance(a, fx.Node) else a)
+
+
+def _require_pure(program: ExportedProgram) -> None:
+    """Refuse programs that change what outlives a call, or that need an order of effects."""
+    for spec in program.graph_signature.output_specs:
+        if spec.kind not in _RESULTS | _IGNORED:
+            raise UnsupportedOperatorError(
+                "a model must leave its inputs, buffers and parameters as they are",
+                f"{spec.kind.name.lower().replace('_', ' ')} of {spec.target or spec.arg.name!r}",
+                "return the new value as an output, and pass it as an input of the next call",
+            )
+
+
+def _weight(program: ExportedProgram, name: str, known: dict[Any, relax.Expr]) -> relax.Expr:
+    """The constant of a weight; tensors that share their memory share a constant."""
+    tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
+    if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.is_quantized:
+        raise _unsupported(f"weight {name!r} is a {type(tensor).__name__} without plain data")
+    if tensor.layout != torch.strided:
+        raise _unsupported(f"weight {name!r} has the layout {tensor.layout}")
+    try:
+        dtype_name(tensor.dtype)
+    except Refusal as refusal:
+        raise _unsupported(f"weight {name!r} has the {refusal}") from None
+    kind = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg())
+    if kind not in known:
+        data = tensor.detach().cpu().resolve_neg().contiguous()
+        if data.data_ptr() % _ALIGNMENT:
+            data = data.clone()
+        known[kind] = relax.const(tvm.runtime.from_dlpack(data))
+    return known[kind]
+
+
+def _outputs(program: ExportedProgram) -> list[fx.Node]:
+    """The nodes whose values are returned; one may be there several times."""
+    nodes = []
+    outputs = program.graph.output_node().args[0]
+    for output, spec in zip(outputs, program.graph_signature.output_specs, strict=True):
+        if spec.kind in _IGNORED:
+            continue
+        if isinstance(output, fx.Node) and isinstance(output.meta.get("val"), torch.Tensor):
+            nodes.append(output)
+        elif output is not None:
+            raise _not_tensors(f"it returns {output!r}, too")
+    if not nodes:
+        raise _not_tensors("it returns none")
+    return nodes
+
+
+def _not_tensors(found: str) -> ModelError:
+    return ModelError(
+        "a model must return tensors",
+        found,
+        "return tensors only, for example torch.tensor(value) in place of a number",
+    )
+
+
+def _operator(node: fx.Node) -> str:
+    """The operator's name; of a function of functions with the names of these."""
+    functions = [str(argument) for argument in node.args if isinstance(argument, OpOverload)]
+    return " of ".join((str(node.target), *functions))
+
+
+def _places(nodes: list[fx.Node]) -> str:
+    """Names of nodes, and the line of the model's code that the first is from."""
+    names = ", ".join(node.name for node in nodes[:_NAMED_NODES])
+    more = ", ..." if len(nodes) > _NAMED_NODES else ""
+    lines = [line.strip() for line in (nodes[0].stack_trace or "").splitlines() if line.strip()]
+    code = f", from `{lines[-1]}`" if lines else ""
+    return f"nodes {names}{more}{code}"
+
+
+def _unsupported(found: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        "every operator and every type of a model must be one that the PyTorch importer knows",
+        found,
+        "rewrite the module without these",
+    )

@@ -1,0 +1,199 @@
+"""Operators that join the elements along some dimensions to one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from tvm import relax
+
+from tvm_tile.frontend.torch.convert import Converters, overloads
+from tvm_tile.frontend.torch.emit import Emit, axis_of, constant, dtype_name, dtype_of, shape_of
+
+Reduce = Callable[..., relax.Expr]
+Dims = Sequence[int] | int | None
+
+
+def axes_of(dim: Dims, rank: int) -> list[int]:
+    """The dimensions that are meant; none at all and an empty list mean every one."""
+    if dim is None:
+        return list(range(rank))
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    return sorted(axis_of(d, rank) for d in dims) if dims else list(range(rank))
+
+
+def _reduced(
+    emit: Emit, reduce: Reduce, x: relax.Expr, dim: Dims, keepdim: bool, empty: float
+) -> relax.Expr:
+    """A reduction; ``empty`` is what it makes of nothing."""
+    rank = len(shape_of(x))
+    if math.prod(shape_of(x)) == 0:
+        value = constant(empty, dtype_of(x))
+        return emit(relax.op.full(_shape(x, axes_of(dim, rank), keepdim), value))
+    if rank == 0:
+        return x
+    return emit(reduce(x, axes_of(dim, rank), keepdim))
+
+
+def _shape(x: relax.Expr, axes: Sequence[int], keepdim: bool) -> tuple[int, ...]:
+    """The shape of a reduction's result."""
+    extents = enumerate(shape_of(x))
+    return tuple(1 if i in axes else e for i, e in extents if keepdim or i not in axes)
+
+
+def _sum(
+    emit: Emit,
+    x: relax.Expr,
+    dim: Dims,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+) -> relax.Expr:
+    return _reduced(emit, relax.op.sum, emit.cast(x, emit.dtype), dim, keepdim, 0)
+
+
+def _mean(
+    emit: Emit,
+    x: relax.Expr,
+    dim: Dims,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+) -> relax.Expr:
+    return _reduced(emit, relax.op.mean, emit.cast(x, emit.dtype), dim, keepdim, math.nan)
+
+
+def _mean_of_all(emit: Emit, x: relax.Expr, dtype: torch.dtype | None) -> relax.Expr:
+    return _mean(emit, x, None, False, dtype)
+
+
+def _product(
+    emit: Emit, x: relax.Expr, dim: int, keepdim: bool, dtype: torch.dtype | None
+) -> relax.Expr:
+    return _reduced(emit, relax.op.prod, emit.cast(x, emit.dtype), dim, keepdim, 1)
+
+
+def _product_of_all(emit: Emit, x: relax.Expr, dtype: torch.dtype | None) -> relax.Expr:
+    return _reduced(emit, relax.op.prod, emit.cast(x, emit.dtype), None, False, 1)
+
+
+def _extreme(reduce: Reduce, emit: Emit, x: relax.Expr, dim: Dims, keepdim: bool) -> relax.Expr:
+    """The largest or smallest elements; of booleans those of their numbers."""
+    dtype = dtype_of(x)
+    value = emit.cast(x, torch.int8) if dtype == torch.bool else x
+    return emit.cast(_reduced(emit, reduce, value, dim, keepdim, 0), dtype)
+
+
+def _amax(emit: Emit, x: relax.Expr, dim: Sequence[int], keepdim: bool) -> relax.Expr:
+    return _extreme(relax.op.max, emit, x, dim, keepdim)
+
+
+def _amin(emit: Emit, x: relax.Expr, dim: Sequence[int], keepdim: bool) -> relax.Expr:
+    return _extreme(relax.op.min, emit, x, dim, keepdim)
+
+
+def _max(emit: Emit, x: relax.Expr) -> relax.Expr:
+    return _extreme(relax.op.max, emit, x, None, False)
+
+
+def _min(emit: Emit, x: relax.Expr) -> relax.Expr:
+    return _extreme(relax.op.min, emit, x, None, False)
+
+
+def _max_at(
+    emit: Emit, x: relax.Expr, dim: int, keepdim: bool
+) -> tuple[relax.Expr, relax.Expr | None]:
+    place = _place(relax.op.argmax, emit, x, dim, keepdim) if 1 in emit.wanted else None
+    return _extreme(relax.op.max, emit, x, dim, keepdim), place
+
+
+def _min_at(
+    emit: Emit, x: relax.Expr, dim: int, keepdim: bool
+) -> tuple[relax.Expr, relax.Expr | None]:
+    place = _place(relax.op.argmin, emit, x, dim, keepdim) if 1 in emit.wanted else None
+    return _extreme(relax.op.min, emit, x, dim, keepdim), place
+
+
+def _argmax(emit: Emit, x: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
+    return _place(relax.op.argmax, emit, x, dim, keepdim)
+
+
+def _argmin(emit: Emit, x: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
+    return _place(relax.op.argmin, emit, x, dim, keepdim)
+
+
+def _place(reduce: Reduce, emit: Emit, x: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
+    """Where the largest or smallest elements are, the first of equal ones."""
+    shape = shape_of(x)
+    value = emit.cast(x, torch.int8) if dtype_of(x) == torch.bool else x
+    if math.prod(shape) == 0 or not shape:
+        axes = axes_of(dim, len(shape))
+        return emit(relax.op.zeros(_shape(x, axes, keepdim), dtype_name(torch.int64)))
+    if dim is not None:
+        return emit(reduce(value, axis_of(dim, len(shape)), keepdim))
+    flat = emit.reshape(value, (math.prod(shape),))
+    return emit.reshape(emit(reduce(flat, 0, False)), (1,) * len(shape) if keepdim else ())
+
+
+def _any(emit: Emit, x: relax.Expr, dim: Dims, keepdim: bool) -> relax.Expr:
+    found = _reduced(emit, relax.op.max, _as_int(emit, x), dim, keepdim, 0)
+    return _as_result(emit, found)
+
+
+def _any_of_all(emit: Emit, x: relax.Expr) -> relax.Expr:
+    return _any(emit, x, None, False)
+
+
+def _as_int(emit: Emit, x: relax.Expr) -> relax.Expr:
+    return emit.cast(emit.cast(x, torch.bool), torch.int8)
+
+
+def _as_result(emit: Emit, value: relax.Expr) -> relax.Expr:
+    """Booleans of 0 and 1; of bytes PyTorch returns bytes."""
+    return emit(relax.op.astype(value, dtype_name(emit.dtype)))
+
+
+def _variance(
+    emit: Emit, x: relax.Expr, dim: Dims, correction: float | None, keepdim: bool
+) -> relax.Expr:
+    axes = axes_of(dim, len(shape_of(x)))
+    count = math.prod(shape_of(x)[axis] for axis in axes)
+    wide = emit.wide(x)
+    value = _reduced(emit, relax.op.variance, wide, dim, keepdim, math.nan)
+    if not shape_of(x):
+        value = emit(relax.op.subtract(x, x))  # 0, or NaN of what is not finite
+    left = count - (1 if correction is None else correction)
+    if left != count:
+        factor = count / left if left > 0 else math.inf
+        value = emit(relax.op.multiply(value, constant(factor, dtype_of(wide))))
+    return emit.cast(value, dtype_of(x))
+
+
+def _variance_and_mean(
+    emit: Emit, x: relax.Expr, dim: Dims, correction: float | None, keepdim: bool
+) -> tuple[relax.Expr | None, relax.Expr | None]:
+    return (
+        _variance(emit, x, dim, correction, keepdim) if 0 in emit.wanted else None,
+        _mean(emit, x, dim, keepdim, None) if 1 in emit.wanted else None,
+    )
+
+
+_ATEN = torch.ops.aten
+CONVERTERS: Converters = {
+    _ATEN.sum.dim_IntList: _sum,
+    _ATEN.mean.dim: _mean,
+    _ATEN.mean.default: _mean_of_all,
+    _ATEN.prod.dim_int: _product,
+    _ATEN.prod.default: _product_of_all,
+    _ATEN.amax.default: _amax,
+    _ATEN.amin.default: _amin,
+    _ATEN.max.default: _max,
+    _ATEN.min.default: _min,
+    _ATEN.max.dim: _max_at,
+    _ATEN.min.dim: _min_at,
+    _ATEN.argmax.default: _argmax,
+    _ATEN.argmin.default: _argmin,
+    **overloads(_any, _ATEN.any.dim, _ATEN.any.dims),
+    _ATEN.any.default: _any_of_all,
+    _ATEN.var.correction: _variance,
+    _ATEN.var_mean.correction: _variance_and_mean,
+}

@@ -1,0 +1,340 @@
+"""Resizing: every kind of ``interpolate``, antialiased ones included."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import relax, te, tirx
+
+from tvm_tile.frontend.torch.convert import Converter, Converters, overloads
+from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name, dtype_of, shape_of
+
+_ATEN = torch.ops.aten
+_BATCH_AND_CHANNELS = 2
+_CHUNK = 1 << 22  # elements of the matrix of which the taps are read, at once
+_UNROLLED = 4  # taps along a dimension up to which the sum is written out
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """What each element along one resized dimension is a sum of.
+
+    Attributes:
+        places: [elements, taps]: places in the input; -1 where an element has fewer taps.
+        weights: of these, of the same shape; all 1 where one input element is taken as it is.
+    """
+
+    places: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """The most taps that an element has."""
+        return int(self.places.shape[1])
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether each element is one of the input."""
+        return self.count == 1 and bool((self.weights == 1).all())
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all elements have as many taps."""
+        return bool((self.places >= 0).all())
+
+
+# How PyTorch itself resizes the last dimension of a matrix: (rows, new extent, corners, scale).
+_Resize = Callable[[torch.Tensor, int, bool, float | None], torch.Tensor]
+
+
+def _nearest(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch.Tensor:
+    return _ATEN.upsample_nearest1d(x[None], [extent], scale)[0]
+
+
+def _nearest_exact(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch.Tensor:
+    return _ATEN._upsample_nearest_exact1d(x[None], [extent], scale)[0]
+
+
+def _linear(x: torch.Tensor, extent: int, corners: bool, scale: float | None) -> torch.Tensor:
+    return _ATEN.upsample_linear1d(x[None], [extent], corners, scale)[0]
+
+
+def _of_images(operator: Any) -> _Resize:
+    """Of an operator on images, which keeps the rows where their number stays."""
+
+    def resize(x: torch.Tensor, extent: int, corners: bool, scale: float | None) -> torch.Tensor:
+        return operator(x[None, None], [x.shape[0], extent], corners, None, scale)[0, 0]
+
+    return resize
+
+
+_cubic = _of_images(_ATEN.upsample_bicubic2d)
+_antialiased = _of_images(_ATEN._upsample_bilinear2d_aa)
+_antialiased_cubic = _of_images(_ATEN._upsample_bicubic2d_aa)
+
+
+@lru_cache(maxsize=64)
+def taps(resize: _Resize, old: int, new: int, corners: bool, scale: float | None) -> Taps:
+    """What PyTorch makes of a dimension: it resizes the unit matrix, column by column.
+
+    A second time with NaN in place of the ones: what that reaches is read, be its weight 0.
+    """
+    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    rows = max(_CHUNK // max(new, old, 1), 1)
+    for start in range(0, old, rows):
+        count = min(rows, old - start)
+        unit = torch.zeros(count, old, dtype=torch.float64)
+        unit[torch.arange(count), torch.arange(start, start + count)] = 1
+        weights = resize(unit, new, corners, scale)
+        reached = resize(torch.where(unit == 1, torch.nan, unit), new, corners, scale).isnan()
+        place, element = np.nonzero(reached.numpy())
+        found.append((element, place + start, weights.numpy()[place, element]))
+    elements, places, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.lexsort((places, elements))
+    elements, places, values = elements[order], places[order], values[order]
+    counts = np.bincount(elements, minlength=new)
+    ranks = np.arange(len(elements)) - np.repeat(np.cumsum(counts) - counts, counts)
+    shape = (new, int(counts.max(initial=1)))
+    result = Taps(np.full(shape, -1, np.int32), np.zeros(shape, np.float64))
+    result.places[elements, ranks] = places
+    result.weights[elements, ranks] = values
+    return result
+
+
+def _resized(
+    emit: Emit,
+    x: relax.Expr,
+    resize: _Resize,
+    scales: Sequence[float | None],
+    corners: bool = False,
+) -> relax.Expr:
+    """Resize the last dimensions, as many as there are scales."""
+    rank = len(scales)
+    old, new = shape_of(x)[-rank:], emit.shape[-rank:]
+    if len(shape_of(x)) != rank + _BATCH_AND_CHANNELS:
+        raise Refusal(f"rank {len(shape_of(x))}")
+    if 0 in emit.shape:
+        return emit(relax.op.zeros(emit.shape, dtype_name(emit.dtype)))
+    if not dtype_of(x).is_floating_point and resize not in (_nearest, _nearest_exact):
+        raise Refusal(f"weights of elements of type {dtype_of(x)}, which PyTorch rounds")
+    if stock := _by_tvm(x, resize, old, new, scales, corners):
+        return stock
+    by_dimension = [
+        taps(resize, before, after, corners, scale)
+        for before, after, scale in zip(old, new, scales, strict=True)
+    ]
+    if all(found.count <= _UNROLLED for found in by_dimension):
+        return _gathered(emit, x, dict(enumerate(by_dimension, _BATCH_AND_CHANNELS)))
+    for axis, found in enumerate(by_dimension, _BATCH_AND_CHANNELS):
+        write = _gathered if found.count <= _UNROLLED else _summed
+        x = write(emit, x, {axis: found})
+    return x
+
+
+def _by_tvm(
+    x: relax.Expr,
+    resize: _Resize,
+    old: Sequence[int],
+    new: Sequence[int],
+    scales: Sequence[float | None],
+    corners: bool,
+) -> relax.Expr | None:
+    """TVM's operator on images, which passes and rules know, where it does the same.
+
+    Nearest elements where an element becomes a whole number of them, and linear interpolation
+    where the scale is the extents' quotient.
+    """
+    if len(old) != 2:
+        return None
+    if resize is _nearest:
+        if all(after % before == 0 for before, after in zip(old, new, strict=True)) and all(
+            scale is None or scale == after / before
+            for before, after, scale in zip(old, new, scales, strict=True)
+        ):
+            return relax.op.image.resize2d(
+                x,
+                tuple(new),
+                layout="NCHW",
+                method="nearest_neighbor",
+                coordinate_transformation_mode="asymmetric",
+                rounding_method="floor",
+            )
+    return None
+
+
+def _gathered(emit: Emit, x: relax.Expr, by_axis: dict[int, Taps]) -> relax.Expr:
+    """Each element a sum of few, written out::
+
+        B[n, c, i, j] = sum(u[i, a] * v[j, b] * A[n, c, p[i, a], q[j, b]] for a, b)
+    """
+    axes = list(by_axis)
+    is_copy = all(found.is_copy for found in by_axis.values())
+    dtype = dtype_of(x)
+    wide = "float64" if dtype == torch.float64 else "float32"
+    tables = [_table(found.places) for found in by_axis.values()]
+    weights = [] if is_copy else [_table(t.weights, wide) for t in by_axis.values()]
+    shape = list(shape_of(x))
+    for axis, found in by_axis.items():
+        shape[axis] = len(found.places)
+
+    def loops(data: te.Tensor, *given: te.Tensor) -> te.Tensor:
+        places, factors = given[: len(axes)], given[len(axes) :]
+
+        def element(at: Sequence[Any], of: Sequence[int]) -> Any:
+            inside, source = [], list(at)
+            for axis, table, k in zip(axes, places, of, strict=True):
+                place = table(at[axis], k)
+                if not by_axis[axis].is_even:
+                    inside.append(place >= 0)
+                    place = tirx.max(place, 0)
+                source[axis] = place
+            value = data(*source)
+            if is_copy:
+                return value
+            value = value.astype(wide)
+            for axis, table, k in zip(axes, factors, of, strict=True):
+                value = value * table(at[axis], k)
+            return tirx.Select(tirx.all(*inside), value, tirx.const(0, wide)) if inside else value
+
+        def body(*at: Any) -> Any:
+            choices = itertools.product(*(range(found.count) for found in by_axis.values()))
+            values = [element(at, of) for of in choices]
+            total = values[0]
+            for value in values[1:]:
+                total = total + value
+            return total.astype(str(data.dtype))
+
+        return te.compute(shape, body, name="resize")
+
+    return emit.te(loops, x, *tables, *weights, name="resize")
+
+
+def _summed(emit: Emit, x: relax.Expr, by_axis: dict[int, Taps]) -> relax.Expr:
+    """Each element a sum of many along one dimension, in a loop."""
+    ((axis, found),) = by_axis.items()
+    dtype = dtype_of(x)
+    wide = "float64" if dtype == torch.float64 else "float32"
+    shape = list(shape_of(x))
+    shape[axis] = len(found.places)
+
+    def loops(data: te.Tensor, places: te.Tensor, weights: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, found.count), "k")
+
+        def body(*at: Any) -> Any:
+            place = places(at[axis], k.var)
+            value = data(*at[:axis], tirx.max(place, 0), *at[axis + 1 :]).astype(wide)
+            value = value * weights(at[axis], k.var)
+            return te.sum(tirx.Select(place >= 0, value, tirx.const(0, wide)), axis=k)
+
+        total = te.compute(shape, body, name="resize")
+        if wide == str(data.dtype):
+            return total
+        return te.compute(shape, lambda *at: total(*at).astype(data.dtype), name="narrowed")
+
+    return emit.te(loops, x, _table(found.places), _table(found.weights, wide), name="resize")
+
+
+def _table(values: np.ndarray, dtype: str = "int32") -> relax.Expr:
+    return relax.const(values.astype(dtype), dtype)
+
+
+def _scales(factors: Sequence[float] | None, rank: int) -> list[float | None]:
+    return [None] * rank if factors is None else list(factors)
+
+
+def _copying(resize: _Resize, rank: int) -> dict[str, Converter]:
+    """Converters of the overloads of an operator that copies the nearest elements."""
+
+    def plain(emit: Emit, x: relax.Expr, output_size: Any, scales: float | None) -> relax.Expr:
+        return _resized(emit, x, resize, [scales])
+
+    def image(
+        emit: Emit, x: relax.Expr, output_size: Any, scales_h: float | None, scales_w: float | None
+    ) -> relax.Expr:
+        return _resized(emit, x, resize, [scales_h, scales_w])
+
+    def volume(
+        emit: Emit,
+        x: relax.Expr,
+        output_size: Any,
+        scales_d: float | None,
+        scales_h: float | None,
+        scales_w: float | None,
+    ) -> relax.Expr:
+        return _resized(emit, x, resize, [scales_d, scales_h, scales_w])
+
+    def factors(
+        emit: Emit, input: relax.Expr, output_size: Any, scale_factors: Sequence[float] | None
+    ) -> relax.Expr:
+        return _resized(emit, input, resize, _scales(scale_factors, rank))
+
+    return {"default": {1: plain, 2: image, 3: volume}[rank], "vec": factors}
+
+
+def _weighing(resize: _Resize, rank: int) -> dict[str, Converter]:
+    """Converters of the overloads of an operator that weighs neighbouring elements."""
+
+    def plain(
+        emit: Emit, x: relax.Expr, output_size: Any, align_corners: bool, scales: float | None
+    ) -> relax.Expr:
+        return _resized(emit, x, resize, [scales], align_corners)
+
+    def image(
+        emit: Emit,
+        x: relax.Expr,
+        output_size: Any,
+        align_corners: bool,
+        scales_h: float | None,
+        scales_w: float | None,
+    ) -> relax.Expr:
+        return _resized(emit, x, resize, [scales_h, scales_w], align_corners)
+
+    def volume(
+        emit: Emit,
+        x: relax.Expr,
+        output_size: Any,
+        align_corners: bool,
+        scales_d: float | None,
+        scales_h: float | None,
+        scales_w: float | None,
+    ) -> relax.Expr:
+        return _resized(emit, x, resize, [scales_d, scales_h, scales_w], align_corners)
+
+    def factors(
+        emit: Emit,
+        input: relax.Expr,
+        output_size: Any,
+        align_corners: bool,
+        scale_factors: Sequence[float] | None,
+    ) -> relax.Expr:
+        return _resized(emit, input, resize, _scales(scale_factors, rank), align_corners)
+
+    return {"default": {1: plain, 2: image, 3: volume}[rank], "vec": factors}
+
+
+_OPERATORS = (
+    (_ATEN.upsample_nearest1d, _copying(_nearest, 1)),
+    (_ATEN.upsample_nearest2d, _copying(_nearest, 2)),
+    (_ATEN.upsample_nearest3d, _copying(_nearest, 3)),
+    (_ATEN._upsample_nearest_exact1d, _copying(_nearest_exact, 1)),
+    (_ATEN._upsample_nearest_exact2d, _copying(_nearest_exact, 2)),
+    (_ATEN._upsample_nearest_exact3d, _copying(_nearest_exact, 3)),
+    (_ATEN.upsample_linear1d, _weighing(_linear, 1)),
+    (_ATEN.upsample_bilinear2d, _weighing(_linear, 2)),
+    (_ATEN.upsample_trilinear3d, _weighing(_linear, 3)),
+    (_ATEN.upsample_bicubic2d, _weighing(_cubic, 2)),
+    (_ATEN._upsample_bilinear2d_aa, _weighing(_antialiased, 2)),
+    (_ATEN._upsample_bicubic2d_aa, _weighing(_antialiased_cubic, 2)),
+)
+CONVERTERS: Converters = {
+    getattr(operator, overload): converter
+    for operator, converters in _OPERATORS
+    for overload, converter in converters.items()
+}

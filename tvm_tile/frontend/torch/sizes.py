@@ -1,0 +1,124 @@
+"""Fix the open extents of an exported program, by exporting it again for these extents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.utils import _pytree as pytree
+
+from tvm_tile.errors import DynamicShapeError, ModelError
+
+
+def concrete(program: ExportedProgram, sizes: Mapping[str, Sequence[int]]) -> ExportedProgram:
+    """The program for inputs of certain sizes; the program itself where none of them is open.
+
+    Args:
+        program: some of whose inputs may have open extents.
+        sizes: input name -> extents. A symbol that one input settles is settled for all.
+
+    Raises:
+        ModelError: an unknown input name, a wrong rank, or a contradiction of the program.
+        DynamicShapeError: an extent stays unknown.
+    """
+    examples = _examples(program)
+    tensors = {name: v for name, v in examples.items() if isinstance(v, torch.Tensor)}
+    settled = _settled(tensors, sizes)
+    shapes = {name: _shape(name, v, sizes.get(name), settled) for name, v in tensors.items()}
+    if not any(_is_open(value) for value in examples.values()):
+        return program
+    flat = []
+    for name, value in examples.items():
+        if isinstance(value, torch.SymInt):
+            raise DynamicShapeError(
+                "numbers among a model's arguments must be known when it is compiled",
+                f"argument {name!r} was exported as an open number",
+                "export the model with a fixed number",
+            )
+        is_tensor = name in shapes
+        flat.append(torch.zeros(shapes[name], dtype=value.dtype) if is_tensor else value)
+    args, kwargs = pytree.tree_unflatten(flat, program.call_spec.in_spec)
+    try:
+        return torch.export.export(program.module(), args, kwargs)
+    except Exception as error:  # PyTorch's guards raise many kinds
+        raise ModelError(
+            "inputs= must agree with what the program was exported for",
+            f"{dict(shapes)}: {type(error).__name__}: {error}",
+            "give sizes within the program's ranges, or export it for these",
+        ) from error
+
+
+def _examples(program: ExportedProgram) -> dict[str, Any]:
+    """What PyTorch knows of each argument: a tensor without data, or the argument itself."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return {
+        spec.arg.name: spec.arg.value
+        if isinstance(spec.arg, ConstantArgument)
+        else values[spec.arg.name]
+        for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.USER_INPUT
+    }
+
+
+def _settled(
+    tensors: Mapping[str, torch.Tensor], sizes: Mapping[str, Sequence[int]]
+) -> dict[Any, int]:
+    """The value of each symbol that an input's extent is."""
+    settled: dict[Any, int] = {}
+    for name, size in sizes.items():
+        if name not in tensors:
+            raise ModelError(
+                f"inputs= may name the model's inputs: {', '.join(tensors)}",
+                f"it names {name!r}",
+                "correct the name",
+            )
+        declared = tensors[name].shape
+        if len(declared) != len(size):
+            raise _contradiction(name, declared, size)
+        for extent, value in zip(declared, size, strict=True):
+            symbol = extent.node.expr if isinstance(extent, torch.SymInt) else None
+            is_symbol = symbol is not None and symbol.is_Symbol
+            known = settled.setdefault(symbol, int(value)) if is_symbol else int(value)
+            if known != int(value) or known < 0:
+                raise _contradiction(name, declared, size)
+    return settled
+
+
+def _shape(
+    name: str, tensor: torch.Tensor, size: Sequence[int] | None, settled: Mapping[Any, int]
+) -> tuple[int, ...]:
+    """The extents of an input; what its symbols say must be what ``size`` says."""
+    shape = []
+    for extent in tensor.shape:
+        known = extent.node.expr.subs(settled) if isinstance(extent, torch.SymInt) else extent
+        shape.append(known)
+    if size is not None:
+        for i, value in enumerate(size):
+            if getattr(shape[i], "free_symbols", ()):
+                shape[i] = value
+            if int(shape[i]) != int(value):
+                raise _contradiction(name, tensor.shape, size)
+    if any(getattr(extent, "free_symbols", ()) for extent in shape):
+        raise DynamicShapeError(
+            "every extent of every input must be known when the model is compiled",
+            f"input {name!r} has shape ({', '.join(map(str, shape))})",
+            f"give its shape: inputs={{{name!r}: (...)}}",
+        )
+    return tuple(int(extent) for extent in shape)
+
+
+def _is_open(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return not all(isinstance(extent, int) for extent in value.shape)
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _contradiction(name: str, declared: Sequence[Any], size: Sequence[int]) -> ModelError:
+    return ModelError(
+        f"the size of input {name!r} must agree with the model: {tuple(declared)}",
+        f"{tuple(size)}",
+        "give one extent per dimension, the model's own where it fixes them",
+    )

@@ -1,0 +1,84 @@
+"""How to compile: the options of :func:`tvm_tile.compile`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_tile.arguments import check_count, check_flag, check_folder
+from tvm_tile.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile.
+
+    Attributes:
+        cuda_graph: capture launches into CUDA graphs where the device can replay them.
+        parallel_builds: kernels compiled at once; one a processor by default.
+        topk: above 1, the model's so many best schedules of each kernel are built and run, and
+            the fastest is kept: the GPU must be present, and the emulated device, whose times say
+            nothing about it, is refused. 0 and 1 take the model's first choice and touch no GPU.
+        exclusive: held (``with exclusive:``) while a kernel's schedules are timed; by default a
+            lock among this user's processes on this machine.
+        tf32: let tensor cores multiply float32 operands, of which they read ten bits of mantissa
+            and leave out the rest; the sums are float32. Errors are then about 1e-3 of the sum of
+            the products' magnitudes, instead of 1e-7.
+        weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
+            them, products with what takes their values. False keeps the groups of one stock
+            FuseOps, which shows what joining is worth; all else is the same.
+        coschedule: put kernels that are too small to fill the device into persistent kernels
+            (Rammer) where the model predicts less time; the report has their plans. On CUDA
+            devices only. All blocks of a persistent kernel are resident at once, so that it runs
+            beside no other cooperative kernel. False launches each kernel by itself, which shows
+            what co-scheduling is worth; all else is the same.
+        cache: where schedules and machine code are kept for the next compilation, which then
+            neither ranks, measures nor compiles what it finds there: a folder; True for that
+            of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
+            False for nowhere.
+        cache_bytes: that it may grow to; what was not used for longest goes first.
+        verify: run each kernel, once it is built, on random inputs next to TVM's CPU build of its
+            function, and schedule another way what differs, as is done with what does not build:
+            the device must be present. Persistent kernels are not among them, nor is the model as
+            a whole: see :meth:`tvm_tile.CompiledModel.verify`.
+
+    Raises:
+        OptionError: an option is of another type, or out of its range.
+    """
+
+    cuda_graph: bool = True
+    parallel_builds: int | None = None
+    topk: int = 1
+    exclusive: AbstractContextManager[Any] | None = None
+    tf32: bool = False
+    weld: bool = True
+    coschedule: bool = True
+    cache: bool | str | os.PathLike[str] = True
+    cache_bytes: int = 1 << 30
+    verify: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("cuda_graph", "tf32", "weld", "coschedule", "verify"):
+            check_flag(name, getattr(self, name))
+        check_count("topk", self.topk, 0, "use 1 for the model's first choice, more to measure")
+        if self.parallel_builds is not None:
+            check_count("parallel_builds", self.parallel_builds, 1, "use None for one a processor")
+        check_folder("cache", self.cache)
+        check_count("cache_bytes", self.cache_bytes, 0, "use cache=False for no cache")
+        if self.exclusive is not None and not isinstance(self.exclusive, AbstractContextManager):
+            raise OptionError(
+                "exclusive must be a context manager", repr(self.exclusive), "use a lock, or None"
+            )
+
+
+def checked_options(options: Options | None) -> Options:
+    """The options that were passed, or the defaults.
+
+    Raises:
+        OptionError: something else was passed.
+    """
+    if options is not None and not isinstance(options, Options):
+        raise OptionError("options must be tvm_tile.Options", repr(options)[:200], "Options(...)")
+    return options or Options()

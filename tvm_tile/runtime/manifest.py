@@ -1,0 +1,188 @@
+"""The table of contents of a saved model, and whether it makes sense."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tvm_tile import compat
+from tvm_tile._version import __version__
+from tvm_tile.build.program import Kernel, Program
+from tvm_tile.graph.signature import Signature
+from tvm_tile.plan.json_data import revived
+from tvm_tile.plan.report import Report
+
+# Raised whenever an older reader could not make sense of a new file.
+FORMAT_VERSION = 2
+
+VM, HOST = "vm.bin", "host.bc"
+# What kernels' machine code is called, by the language that they are written in; the emulated
+# device compiles the text when it runs.
+CODE = {"cuda": ".cubin", "rocm": ".hsaco", "opencl": ""}
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ARCHITECTURE = re.compile(r"[a-z0-9_]*")
+_DTYPE = re.compile(r"bool|(int|uint|float|bfloat)\d+\w*")
+_LAUNCH = re.compile(r"(block|thread|cluster)(Idx|CtaIdx)\.[xyz]|tirx\.\w+")
+_MOST_RANK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Another file in the archive: its bytes and their SHA-256 in hexadecimal."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEntry:
+    """A kernel without its text and machine code, which are members."""
+
+    name: str
+    arg_types: tuple[str, ...]
+    launch_params: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All of a saved model but the members' contents; the report is JSON within JSON."""
+
+    format: int
+    tvm: str
+    tvm_ffi: str
+    device: str
+    language: str
+    arch: str
+    inputs: tuple[Signature, ...]
+    outputs: tuple[Signature, ...]
+    copied_outputs: tuple[int, ...]
+    kernels: tuple[KernelEntry, ...]
+    report: str
+    members: Mapping[str, Member]
+    tvm_tile: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """What a file holds: the parts of a compiled model."""
+
+    program: Program
+    device_name: str
+    inputs: tuple[Signature, ...]
+    outputs: tuple[Signature, ...]
+    report: Report
+
+
+def members_of(program: Program) -> dict[str, bytes]:
+    """What is kept beside the manifest, by name."""
+    members = {VM: program.vm, HOST: program.host}
+    for position, kernel in enumerate(program.kernels):
+        members[f"kernels/{position}.src"] = kernel.source.encode()
+        if kernel.binary:
+            members[f"kernels/{position}{CODE[program.language]}"] = kernel.binary
+    return members
+
+
+def manifest_text(model: SavedModel, members: Mapping[str, bytes]) -> bytes:
+    """The manifest of a model, as JSON."""
+    tvm, ffi = compat.installed_versions()
+    manifest = Manifest(
+        format=FORMAT_VERSION,
+        tvm_tile=__version__,
+        tvm=tvm,
+        tvm_ffi=ffi,
+        device=model.device_name,
+        language=model.program.language,
+        arch=model.program.arch,
+        inputs=model.inputs,
+        outputs=model.outputs,
+        copied_outputs=model.program.copied_outputs,
+        kernels=tuple(
+            KernelEntry(kernel.name, kernel.arg_types, kernel.launch_params)
+            for kernel in model.program.kernels
+        ),
+        report=model.report.to_json(),
+        members={
+            name: Member(len(data), hashlib.sha256(data).hexdigest())
+            for name, data in members.items()
+        },
+    )
+    return json.dumps(asdict(manifest), indent=1).encode()
+
+
+def parse_manifest(content: Any) -> Manifest:
+    """The manifest in what ``json.loads`` gave.
+
+    Raises:
+        TypeError, ValueError: it lacks something, or has what no model has.
+    """
+    manifest: Manifest = revived(Manifest, content)
+    for problem in _problems(manifest):
+        raise ValueError(problem)
+    return manifest
+
+
+def _problems(manifest: Manifest) -> Iterator[str]:
+    if manifest.language not in CODE:
+        yield f"{manifest.language!r} is no language of kernels"
+    if not _ARCHITECTURE.fullmatch(manifest.arch):
+        yield f"{manifest.arch!r} is no architecture"
+    for signature in (*manifest.inputs, *manifest.outputs):
+        is_shape = len(signature.shape) <= _MOST_RANK and min(signature.shape, default=0) >= 0
+        if not is_shape or not _DTYPE.fullmatch(signature.dtype):
+            yield f"{signature} is no tensor"
+    positions = range(len(manifest.outputs))
+    if not all(position in positions for position in manifest.copied_outputs):
+        yield f"of {len(positions)} outputs {manifest.copied_outputs} are copied"
+    names = [kernel.name for kernel in manifest.kernels]
+    if len(set(names)) < len(names) or not all(map(_SYMBOL.fullmatch, names)):
+        yield "the kernels' names are not different symbols"
+    for kernel in manifest.kernels:
+        if not all(a in ("handle", "tensormap") or _DTYPE.fullmatch(a) for a in kernel.arg_types):
+            yield f"{kernel.name} takes {', '.join(kernel.arg_types)}"
+        if not all(map(_LAUNCH.fullmatch, kernel.launch_params)):
+            yield f"{kernel.name} is launched with {', '.join(kernel.launch_params)}"
+    expected = set(_expected_members(manifest))
+    if wrong := sorted(expected ^ manifest.members.keys()):
+        yield f"members are missing, or more than there should be: {', '.join(wrong[:5])}"
+
+
+def _expected_members(manifest: Manifest) -> Iterator[str]:
+    yield from (VM, HOST)
+    code = CODE[manifest.language]
+    for position in range(len(manifest.kernels)):
+        yield f"kernels/{position}.src"
+        if code:
+            yield f"kernels/{position}{code}"
+
+
+def assemble(manifest: Manifest, members: Mapping[str, bytes]) -> SavedModel:
+    """The model that a manifest and its members are of.
+
+    Raises:
+        TypeError, ValueError: a text is no UTF-8, or the report none.
+    """
+    code = CODE[manifest.language]
+    program = Program(
+        language=manifest.language,
+        arch=manifest.arch,
+        vm=members[VM],
+        host=members[HOST],
+        kernels=tuple(
+            Kernel(
+                name=entry.name,
+                source=members[f"kernels/{position}.src"].decode(),
+                arg_types=entry.arg_types,
+                launch_params=entry.launch_params,
+                binary=members[f"kernels/{position}{code}"] if code else b"",
+            )
+            for position, entry in enumerate(manifest.kernels)
+        ),
+        copied_outputs=manifest.copied_outputs,
+    )
+    report = Report.from_json(manifest.report)
+    return SavedModel(program, manifest.device, manifest.inputs, manifest.outputs, report)
