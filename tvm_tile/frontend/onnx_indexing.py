@@ -25,9 +25,9 @@ def convert_slice(node: Node) -> Value | None:
         given = [node.constant(i) for i in range(1, 5)]
         if any(node.input(i + 1) is not None and v is None for i, v in enumerate(given)):
             return None
+        assert given[0] is not None
+        assert given[1] is not None
         starts, ends = given[0], given[1]
-        assert starts is not None
-        assert ends is not None
         axes = np.arange(len(starts)) if given[2] is None else given[2]
         steps = np.ones(len(starts), int) if given[3] is None else given[3]
     if isinstance(node.inputs[0].ty, relax.ShapeType) or shape is None:
@@ -56,6 +56,14 @@ def convert_slice(node: Node) -> Value | None:
         for a, stop, stride in zip(changed, stops, strides, strict=True)
     )
     return op.strided_slice(node.inputs[0], changed, begins, stops, strides)
+
+
+def settle_axes(node: Node) -> Node:
+    """Squeeze or Unsqueeze whose constant axes are a vector, as ONNX's own definitions forget."""
+    axes = node.constant(1)
+    if axes is None or axes.ndim:
+        return node
+    return replace(node, inputs=(node.inputs[0], constant(axes.reshape(1), "int64")))
 
 
 def convert_one_hot(node: Node) -> Value:

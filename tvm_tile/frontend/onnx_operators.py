@@ -106,6 +106,8 @@ def convert_operator(node: Node, stock: Stock) -> Value:
         shape_of(node.inputs[0])  # TVM's converters guess where it is unknown
     if node.op_type == "ConvTranspose":
         return stock(windows.settle_conv_transpose(node))
+    if node.op_type in ("Squeeze", "Unsqueeze"):
+        return stock(indexing.settle_axes(node))
     if node.op_type in ("Scatter", "ScatterElements"):
         return indexing.convert_scatter_elements(node, stock)
     if node.op_type == "MaxPool" and node.results > 1:

@@ -12,15 +12,17 @@ from tvm_tile import compat
 from tvm_tile.device import Device
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
+from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
-from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.multiply_powers import MultiplyPowers
 from tvm_tile.passes.narrow_products import NarrowProducts
+from tvm_tile.passes.outline_branches import OutlineBranches
 from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.widen_late import WidenLate
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
@@ -44,8 +46,7 @@ def fusion_passes(
     """
     warps = mma_dtypes(device) | matrix_core_dtypes(device)
     return [
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
+        OutlineBranches(),
         relax.transform.ConvertToDataflow(),
         NarrowProducts(),
         *grouping,
@@ -56,6 +57,10 @@ def fusion_passes(
         WidenLate(),
         relax.transform.EliminateCommonSubexpr(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        # What is left of operators that TVM has no legalization for.
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        InfiniteExtrema(),
         MultiplyPowers(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),
@@ -125,8 +130,7 @@ def welding(
 
 def lowering_passes(device: Device) -> list[tvm.transform.Pass]:
     """Calls and memory to the virtual machine's terms."""
-    capture = [relax.transform.RewriteCUDAGraph(), KeepGraphResults()]
-    graph = capture if device.supports_graphs else []
+    graph = [CaptureGraphs()] if device.supports_graphs else []
     return [
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
