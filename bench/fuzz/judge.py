@@ -96,6 +96,7 @@ def dtype_of(seed: int, device: str) -> str:
 def make_worker() -> Callable[[str], dict[str, str]]:
     """In a worker process: a function from a job, as JSON, to a verdict, as data."""
     torch.set_num_threads(1)
+    torch._C._jit_onnx_log = lambda *_: None  # the exporter prints each graph that it does not take
     # Half of an export's time: it looks for operators that may be decomposed, each time anew.
     export_utils._collect_all_valid_cia_ops_for_namespace = functools.cache(
         export_utils._collect_all_valid_cia_ops_for_namespace
