@@ -25,7 +25,8 @@ from tvm_tile.verify.reference import References
 from tvm_tile.verify.report import KernelCheck
 
 _GUARD = 256  # elements behind each tensor, which must stay as they are
-_UNWRITTEN = Comparison(np.inf, 1, 1, "memory behind the end of an output was written")
+_NOTHING = Comparison(0.0, 0, 0)
+_OVERWRITTEN = Comparison(np.inf, 1, 1, "memory behind the end of an output was written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,10 @@ class Kernels:
         built = self.builder.build_functions({r.name: self.scheduled[r.name] for r in reports})
         for report in reports:
             program, func = built[report.name], originals[report.name]
+            told = report.name, report.rule, report.tile, report.calls
+            if report.name in references.missing:
+                yield KernelCheck(*told, 0.0, _NOTHING, references.missing[report.name])
+                continue
             assert isinstance(program, Program), str(program)
             loaded = load_functions(program, self.device.name)
             places = in_place.get(given_name(report.name, report.rank), ())
@@ -104,7 +109,7 @@ class Kernels:
             sums = "tf32" if _multiplies_in_tf32(self.device) else "float32"
             whole = parameters(self.scheduled[report.name])
             error, allowed = own.compared(loaded, whole, depth, sums)
-            yield KernelCheck(report.name, report.rule, report.tile, report.calls, allowed, error)
+            yield KernelCheck(*told, allowed, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +130,8 @@ class _Case:
         spaces = [np.full(p.shape, poison(p.dtype), p.dtype) for p in whole[len(given) :]]
         got = _run(loaded[self.name], [*given, *spaces], loaded.device)
         if got is None:
-            return _UNWRITTEN, 0.0
-        worst = Comparison(0.0, 0, 0), 0.0
+            return _OVERWRITTEN, 0.0
+        worst = _NOTHING, 0.0
         others: list[list[Array]] = []
         for at, parameter in enumerate(self.parameters):
             if np.array_equal(_bits(wanted[at]), _bits(given[at])) and not parameter.is_output:

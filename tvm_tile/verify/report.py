@@ -19,6 +19,7 @@ class KernelCheck:
         calls: how often the model launches it.
         allowed: the largest relative error that rounding explains.
         comparison: of the output that is farthest off.
+        missing: why there is nothing to compare with; empty where there is.
     """
 
     name: str
@@ -27,6 +28,7 @@ class KernelCheck:
     calls: int
     allowed: float
     comparison: Comparison
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +66,22 @@ class Verification:
         """A table of kernels, one of outputs, and what differs in words."""
         rows: list[tuple[str, ...]] = [("", "kernel", "rule", "calls", "error", "allowed")]
         rows += [
-            (_mark(k.comparison), k.name, k.rule, str(k.calls), *_errors(k.comparison, k.allowed))
+            (
+                "-" if k.missing else _mark(k.comparison),
+                k.name,
+                k.rule,
+                str(k.calls),
+                *_errors(k.comparison, k.allowed),
+            )
             for k in self.kernels
         ]
-        right = sum(kernel.comparison.is_right for kernel in self.kernels)
+        missing = [kernel for kernel in self.kernels if kernel.missing]
+        right = sum(k.comparison.is_right for k in self.kernels) - len(missing)
         lines = [f"Verified on {self.device}", "", *_table(rows), ""]
         lines += [
             f"{right} of {len(self.kernels)} kernels agree with TVM's CPU build of their functions"
         ]
+        lines += [f"Not compared, {kernel.name}: {kernel.missing}" for kernel in missing]
         if self.outputs:
             rows = [("", "output", "error", "allowed")]
             rows += [
