@@ -125,8 +125,7 @@ class _Case:
     ) -> tuple[Comparison, float]:
         """The worst of its outputs, and what is allowed there."""
         rng = np.random.default_rng(0)
-        given = self._drawn(rng)
-        wanted = self.references(self.name, given)
+        given, wanted = self._drawn(rng)
         spaces = [np.full(p.shape, poison(p.dtype), p.dtype) for p in whole[len(given) :]]
         got = _run(loaded[self.name], [*given, *spaces], loaded.device)
         if got is None:
@@ -147,17 +146,17 @@ class _Case:
                 worst = found, allowed
         return worst
 
-    def _drawn(self, rng: np.random.Generator) -> list[Array]:
-        """Inputs, and poisoned outputs; of positive numbers where else most would be undefined."""
-        given = [self._filled(p, rng, positive=False) for p in self.parameters]
-        undefined = [
-            np.isnan(array.astype(np.float64)).mean() > 0.5
-            for array, p in zip(self.references(self.name, given), self.parameters, strict=True)
-            if p.is_output and is_float(p.dtype) and array.size
-        ]
-        if not any(undefined):
-            return given
-        return [self._filled(p, rng, positive=True) for p in self.parameters]
+    def _drawn(self, rng: np.random.Generator) -> tuple[list[Array], list[Array]]:
+        """Arguments, outputs poisoned, and what they become; inputs are positive where else most
+        outputs would be undefined."""
+        for positive in (False, True):
+            given = [self._filled(p, rng, positive=positive) for p in self.parameters]
+            wanted = self.references(self.name, given)
+            pairs = zip(wanted, self.parameters, strict=True)
+            floats = [a for a, p in pairs if p.is_output and is_float(p.dtype) and a.size]
+            if all(np.isnan(array.astype(np.float64)).mean() < 0.5 for array in floats):
+                break
+        return given, wanted
 
     def _filled(self, own: Parameter, rng: np.random.Generator, *, positive: bool) -> Array:
         if own.is_output:
