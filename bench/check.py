@@ -44,7 +44,7 @@ def check(workload: Workload, device_name: str) -> int:
         print(f"UNBUILT {workload} {name}")
     built = tuple(report for report in reports if report.name not in failures)
     wrong = 0
-    for kernel in Kernels(fused, scheduled, built, device, builder).check():
+    for kernel in Kernels.of(fused, scheduled, built, device, builder).check():
         own = kernel.comparison
         if not own.is_right:
             wrong += 1

@@ -52,7 +52,7 @@ from tvm_tile.passes.sequence import (
     welding,
 )
 from tvm_tile.plan.machine_code import with_resources
-from tvm_tile.plan.report import Stage
+from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
@@ -116,13 +116,14 @@ def compile(
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
-    done, program = _built(kernels, options)
+    parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
+    done, program = _built(*parts, record, builder, options)
     watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes)
     report = done.report(record.name, notes, watch.stages, tuple(decisions))
     signature = imported.inputs, imported.outputs
-    return CompiledModel(program, record.name, *signature, report, Verifier(model, kernels))
+    verifier = Verifier.of(model, Kernels.of(*parts, record, builder))
+    return CompiledModel(program, record.name, *signature, report, verifier)
 
 
 def schedule(
@@ -286,7 +287,7 @@ def _schedule_what_builds(
     builder: Builder,
     plan: Plan,
     options: Options,
-) -> Kernels:
+) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
     """Schedule; what does not build, or is wrong, is made of fewer functions, if it was joined,
     else scheduled by dlight instead, then by statements."""
     refused: Refused = {}
@@ -302,9 +303,8 @@ def _schedule_what_builds(
         # Before anything is built, so that nothing is built twice.
         scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
         failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
-        made = Kernels(fused, scheduled, kernels, device, builder)
         if options.verify and not failures:
-            failures |= made.wrong(known)
+            failures |= Kernels.of(fused, scheduled, kernels, device, builder).wrong(known)
         found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
         failed = {k: n for k, n in found.items() if k.name in failures and k.rule != STATEMENTS}
@@ -313,7 +313,7 @@ def _schedule_what_builds(
             k: n for k, n in found.items() if is_joined(n) and k.fallback and n not in reasons
         }
         if not failed and not unwritten:
-            return made
+            return fused, scheduled, kernels
         beyond_dlight |= {
             contents[name] for kernel, name in failed.items() if kernel.rule == DLIGHT
         }
@@ -327,12 +327,18 @@ def _schedule_what_builds(
             fused = fuse_without(refused)
 
 
-def _built(kernels: Kernels, options: Options) -> tuple[Coscheduling, Program]:
+def _built(
+    fused: tvm.IRModule,
+    scheduled: tvm.IRModule,
+    kernels: tuple[KernelReport, ...],
+    device: Device,
+    builder: Builder,
+    options: Options,
+) -> tuple[Coscheduling, Program]:
     """Kernels joined as far as that is asked for, and the whole as a program."""
-    device, builder = kernels.device, kernels.builder
-    done = Coscheduling(kernels.scheduled, kernels.reports)
+    done = Coscheduling(scheduled, kernels)
     if options.coschedule:
-        done = coschedule_what_builds(*kernels.parts, device, builder)
+        done = coschedule_what_builds(fused, scheduled, kernels, device, builder)
     program = builder.build(_lower(done.mod, device, options))
     resources = with_resources(done.kernels, builder.resources(done.mod), device)
     return replace(done, kernels=resources), program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -109,8 +110,9 @@ def test_modules_are_compared_with_pytorch() -> None:
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return x.argmax(-1), torch.log(x).floor()
 
+    module = Model()
     model = tvm_tile.compile(
-        Model(),
+        module,
         "emulated",
         example_inputs=(torch.ones(4, 9),),
         options=tvm_tile.Options(cache=False),
@@ -119,6 +121,9 @@ def test_modules_are_compared_with_pytorch() -> None:
     assert found.is_right
     assert found.source == "against PyTorch"
     assert len(found.outputs) == 2
+    del module
+    gc.collect()
+    assert model.verify().source.startswith("not compared: what was compiled is gone")
 
 
 def test_a_loaded_model_has_no_source(onnx_file: Path, tmp_path: Path) -> None:

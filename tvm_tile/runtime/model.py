@@ -125,7 +125,8 @@ class CompiledModel:
         """Compare each kernel, and the whole model, with what they should compute.
 
         Each different kernel runs next to TVM's CPU build of the same unscheduled function on
-        random inputs, then the whole model next to its source, in ONNX Runtime or PyTorch.
+        random inputs, then the whole model next to its source, in ONNX Runtime or PyTorch: a file
+        is opened again, and an object must still be there, for it is not kept in memory.
 
         Args:
             inputs: of the whole model, arrays in the order of ``inputs``; random ones by default.

@@ -31,26 +31,36 @@ _OVERWRITTEN = Comparison(np.inf, 1, 1, "memory behind the end of an output was 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """A model's functions before and after they were scheduled.
+    """A model's functions before and after they were scheduled, without its weights.
 
     Attributes:
-        fused: the module of unscheduled functions.
-        scheduled: the module of scheduled ones; these may take workspaces as further parameters.
+        fused: the unscheduled functions by name.
+        scheduled: the scheduled ones; these may take workspaces as further parameters.
+        in_place: of unscheduled functions, positions of arguments that they read and overwrite.
         reports: of the scheduled ones.
         device: that they are for.
         builder: that has built them, so that nothing is built twice.
     """
 
-    fused: tvm.IRModule
-    scheduled: tvm.IRModule
+    fused: Mapping[str, tirx.PrimFunc]
+    scheduled: Mapping[str, tirx.PrimFunc]
+    in_place: Mapping[str, tuple[int, ...]]
     reports: tuple[KernelReport, ...]
     device: Device
     builder: Builder
 
-    @property
-    def parts(self) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
-        """Both modules, and the reports."""
-        return self.fused, self.scheduled, self.reports
+    @classmethod
+    def of(
+        cls,
+        fused: tvm.IRModule,
+        scheduled: tvm.IRModule,
+        reports: tuple[KernelReport, ...],
+        device: Device,
+        builder: Builder,
+    ) -> Kernels:
+        """The functions of modules; the other arguments are attributes."""
+        functions = _functions(fused), _functions(scheduled)
+        return cls(*functions, _in_place(fused), reports, device, builder)
 
     def wrong(self, known: dict[Any, VerificationError | None]) -> dict[str, VerificationError]:
         """What is wrong with each kernel that is.
@@ -93,7 +103,6 @@ class Kernels:
         reports = self.reports if reports is None else tuple(reports)
         originals = {r.name: self.fused[given_name(r.name, r.rank)] for r in reports}
         references = References(originals)
-        in_place = _in_place(self.fused)
         built = self.builder.build_functions({r.name: self.scheduled[r.name] for r in reports})
         for report in reports:
             program, func = built[report.name], originals[report.name]
@@ -103,7 +112,7 @@ class Kernels:
                 continue
             assert isinstance(program, Program), str(program)
             loaded = load_functions(program, self.device.name)
-            places = in_place.get(given_name(report.name, report.rank), ())
+            places = self.in_place.get(given_name(report.name, report.rank), ())
             own = _Case(report.name, parameters(func, places), references)
             depth = _depth(func)
             sums = "tf32" if _multiplies_in_tf32(self.device) else "float32"
@@ -201,6 +210,11 @@ def _depth(func: tirx.PrimFunc) -> int:
 
 def _multiplies_in_tf32(device: Device) -> bool:
     return any(i.in_dtype == "float32" for i in device.matrix_instructions)
+
+
+def _functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    named = ((str(var.name_hint), func) for var, func in mod.functions_items())
+    return {name: func for name, func in named if isinstance(func, tirx.PrimFunc)}
 
 
 def _in_place(mod: tvm.IRModule) -> Mapping[str, tuple[int, ...]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +27,22 @@ class Verifier:
     """Verifies the model that it was compiled with.
 
     Attributes:
-        model: what was compiled, as the caller gave it.
+        model: gives what was compiled, as the caller gave it; None once nobody else holds it.
         kernels: its functions, before and after scheduling.
     """
 
-    model: Any
+    model: Callable[[], Any]
     kernels: Kernels
+
+    @classmethod
+    def of(cls, model: Any, kernels: Kernels) -> Verifier:
+        """A verifier that does not keep a model's weights in memory."""
+        if isinstance(model, str | Path):
+            return cls(lambda: model, kernels)
+        try:
+            return cls(weakref.ref(model), kernels)
+        except TypeError:
+            return cls(lambda: model, kernels)
 
     def __call__(
         self, compiled: CompiledModel, inputs: Sequence[Any] | None = None
@@ -39,7 +51,7 @@ class Verifier:
         drawn = _random_inputs(compiled.inputs) if inputs is None else _as_numpy(inputs)
         named = dict(zip((s.name for s in compiled.inputs), drawn, strict=True))
         checks = tuple(self.kernels.check())
-        source = source_of(self.model)
+        source = source_of(self.model())
         outputs = _compared(compiled, source, named, checks)
         return Verification(compiled.device_name, checks, outputs, source.name)
 

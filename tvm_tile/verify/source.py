@@ -35,6 +35,8 @@ def source_of(model: Any) -> Source:
         model: as in :func:`tvm_tile.compile`; a path is opened again.
     """
     torch = sys.modules.get("torch")  # whoever has a module of torch's has imported it
+    if model is None:
+        return Source("not compared: what was compiled is gone; keep it for as long")
     if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
         model = read_exported(Path(model))
         torch = sys.modules["torch"]
