@@ -18,6 +18,9 @@ from tvm_tile.runtime.emulate import attach_emulated
 from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
 from tvm_tile.runtime.timing import Timing, time_function
 
+# Host code, and what must live as long.
+_Host = tuple[Any, tuple[object, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
