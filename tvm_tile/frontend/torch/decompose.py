@@ -22,7 +22,6 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 
 from tvm_tile.frontend.torch.converters import CONVERTERS
-from tvm_tile.frontend.torch.stock import Stock
 
 Table = dict[Any, Any]
 
@@ -47,7 +46,8 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
             first.setdefault(_kind(node), node)
     if not first:
         return program
-    mode = next(v.meta["val"] for v in program.graph.nodes if _count(v) is None).fake_mode
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    mode = next(value for value in values if isinstance(value, torch.Tensor)).fake_mode
     parts = _parts(tuple(first.values()), table, mode)
     if parts is None:
         return program.run_decompositions(table)
@@ -65,8 +65,7 @@ def decompositions() -> Table:
 
 @functools.cache  # PyTorch takes a fifth of a second to list its own
 def _decompositions() -> Table:
-    more = {op: how for op, how in decomposition_table.items() if not Stock.knows(op)}
-    known = {**more, **torch.export.default_decompositions()}
+    known = {**decomposition_table, **torch.export.default_decompositions()}
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
     table[torch.ops.aten.scaled_dot_product_attention.default] = _attention
     return table
@@ -147,6 +146,8 @@ def _is_plain(node: fx.Node) -> bool:
     elif node.op != "placeholder":
         return False
     values = node.meta.get("val")
+    if node.op == "placeholder" and not isinstance(values, torch.Tensor | torch.SymInt):
+        return True  # an argument that is no tensor
     values = values if isinstance(values, tuple | list) else (values,)
     return all(_is_fixed(value) for value in values)
 
