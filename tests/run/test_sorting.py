@@ -63,7 +63,7 @@ def test_sorts_are_pytorchs(shape: tuple[int, ...], axis: int, dtype: str) -> No
     assert {kernel.rule for kernel in compiled.report.kernels} == {"sort"}
     x = drawn(shape, dtype)
     rising, falling = (
-        torch.sort(torch.from_numpy(x), axis, descending=down, stable=True)
+        torch.sort(torch.from_numpy(x), dim=axis, descending=down, stable=True)
         for down in (False, True)
     )
     kept = range(count)
