@@ -15,7 +15,8 @@ TOP = 16
 SOURCE = (
     "BERT-base (768), Swin-T's first stage (3136 x 96), LLaMA-2-70B (8192), GPT-2's vocabulary "
     "(50257), attention scores (128 long), and large and single rows; Stable Diffusion's group "
-    "norms (32 groups, 64 x 64 and 32 x 32), style transfer's instance norms, vocabularies and routers for topk"
+    "norms (32 groups, 64 x 64 and 32 x 32), style transfer's instance norms, vocabularies and "
+    "routers for topk"
 )
 DTYPES = ("float32", "float16")
 ROWS_AND_LENGTHS: dict[str, tuple[tuple[int, int], ...]] = {

@@ -147,6 +147,17 @@ def topk(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return relax.Tuple(list(results)) if kind == "both" else results[0]
 
 
+def first_in_order(
+    builder: relax.BlockBuilder, x: relax.Expr, axis: int, count: int, *, is_descending: bool
+) -> tuple[relax.Expr, relax.Expr]:
+    """Emit a sort of a tensor of static shape: the first ``count`` elements of each row along
+    ``axis``, and their places (int64)."""
+    x, rows = as_rows(builder, x, axis)
+    own = Sort(rows, count, str(x.ty.dtype), is_descending, has_values=True, places="int64")
+    values, places = _emitted(builder, x, own)
+    return values, places
+
+
 def _emitted(builder: relax.BlockBuilder, x: relax.Expr, own: Sort) -> tuple[relax.Expr, ...]:
     dtypes = [*([own.source] if own.has_values else []), *([own.places] if own.places else [])]
     types = [relax.TensorType(own.result.shape, dtype) for dtype in dtypes]

@@ -16,6 +16,7 @@ from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import along
 from tvm_tile.loops.keys import is_nan, rising_key
+from tvm_tile.loops.sorting import first_in_order
 
 Pair = tuple[relax.Expr | None, relax.Expr | None]
 
@@ -44,10 +45,8 @@ def _sorted(emit: Emit, x: relax.Expr, dim: int, count: int | None, *, descendin
     rows, axis = _rows(emit, x, dim)
     if count is None:
         count = shape_of(rows)[axis]
-    places = _places_of_ranks(
-        emit, rows, axis, lambda _, number: number, count, descending=descending
-    )
-    return _with_values(emit, rows, axis, places)
+    values, places = first_in_order(emit.builder, rows, axis, count, is_descending=descending)
+    return _shaped(emit, values, places)
 
 
 def _rows(emit: Emit, x: relax.Expr, dim: int) -> tuple[relax.Expr, int]:
@@ -58,7 +57,11 @@ def _rows(emit: Emit, x: relax.Expr, dim: int) -> tuple[relax.Expr, int]:
 
 def _with_values(emit: Emit, rows: relax.Expr, axis: int, places: relax.Expr) -> Pair:
     """The elements at some places of each row, and the places, in the results' shapes."""
-    values = along(emit, rows, axis, places)
+    return _shaped(emit, along(emit, rows, axis, places), places)
+
+
+def _shaped(emit: Emit, values: relax.Expr, places: relax.Expr) -> Pair:
+    """Both in the results' shapes."""
     found = tuple(
         emit.reshape(value, tuple(like.shape))
         for value, like in zip((values, places), emit.results, strict=True)
