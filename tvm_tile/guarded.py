@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tvm_tile import compat
 from tvm_tile.errors import BuildError, TileError
+from tvm_tile.foreign_errors import let_errors_through
 
 Progress = Callable[[str, int, int], None]
 
@@ -23,7 +23,7 @@ def one_compilation() -> Iterator[None]:
     Raises:
         BuildError: TVM, or a pass of ours, raised something else.
     """
-    compat.let_errors_through()
+    let_errors_through()
     with _COMPILING:
         try:
             yield
