@@ -103,10 +103,11 @@ def compile(
         watch = _Stopwatch()
         imported = _import(model, inputs, example_inputs)
         watch.lap("import")
-        return _compiled(imported, record, options, told_apart(progress), watch)
+        return _compiled(model, imported, record, options, told_apart(progress), watch)
 
 
 def _compiled(
+    model: Any,
     imported: Imported,
     record: Device,
     options: Options,
