@@ -236,9 +236,7 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {line}"[:300]
 
 
-def compare(
-    found: Sequence[np.ndarray], sample: Sample, used: tuple[str, ...] = ()
-) -> Verdict:
+def compare(found: Sequence[np.ndarray], sample: Sample, used: tuple[str, ...] = ()) -> Verdict:
     """``right`` where counts, shapes, element types, values and NaN agree."""
     if len(found) != len(sample.expected):
         return Verdict("wrong", f"{len(found)} results instead of {len(sample.expected)}", used)

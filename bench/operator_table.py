@@ -91,6 +91,7 @@ def table(backends: list[str], verdicts: Verdicts, meta: Mapping[str, Any]) -> s
         f"on {backends[-1]}.",
         "Compared with PyTorch in float64 or in the sample's type: element type, shape, values,",
         f"NaN. Left out by rule: {missing}.",
+        *_not_run(meta["not run"]),
         "",
         totals(backends, verdicts),
         "",
@@ -116,6 +117,12 @@ def table(backends: list[str], verdicts: Verdicts, meta: Mapping[str, Any]) -> s
     lines += ["", "## Right", "", ", ".join(right), "", "## Without a usable sample", ""]
     lines += ["No tensor goes in, or none comes out: " + ", ".join(idle)]
     return "\n".join(lines) + "\n"
+
+
+def _not_run(count: int) -> list[str]:
+    if not count:
+        return []
+    return [f"Not run yet: {count} of the pairs of an operator and an element type."]
 
 
 def _why(parts: list[dict[str, list[list[Any]]]], operator: str) -> str:

@@ -3,9 +3,9 @@
 Usage: python -m bench.torch_operators [--device emulated] [--only softmax] [--workers 2]
 
 ``import``: the front door, then TVM's CPU build, for every sample. The device: everything of
-tvm_tile, for the first ``--samples`` of them. Writes bench/results/torch_operators.json (every
-sample) and .md (the table). Interrupted, it goes on where it stopped. ``--retry`` runs again what
-did not come out right, ``--fresh`` everything.
+tvm_tile, for ``--samples`` of them. Writes bench/results/torch_operators.json (every sample) and
+.md (the table). Interrupted or out of time, it goes on where it stopped. ``--retry`` runs again
+what did not come out right, ``--fresh`` everything.
 """
 
 from __future__ import annotations
@@ -74,15 +74,14 @@ def main() -> int:
     verdicts = {} if arguments.fresh else _read(stem.with_suffix(".json"))
     verdicts = _still_valid(verdicts, arguments.only, arguments.retry)
     _read_progress(progress, verdicts)
-    jobs = [f"{b} {name} {dtype}" for b in backends for name in operators() for dtype in DTYPES]
+    jobs = [f"{b} {name} {dtype}" for dtype in DTYPES for b in backends for name in operators()]
     todo = [job for job in jobs if arguments.only in job.split(" ")[1] and job not in verdicts]
     UNFINISHED.mkdir(exist_ok=True)
     _run(arguments, todo, verdicts, progress)
     print(totals(backends, verdicts))
-    if all(job in verdicts for job in jobs):
-        RESULTS.mkdir(exist_ok=True)
-        _write(stem, arguments, backends, verdicts)
-        progress.unlink()
+    RESULTS.mkdir(exist_ok=True)
+    _write(stem, arguments, backends, verdicts, sum(job not in verdicts for job in jobs))
+    progress.unlink()
     return 0
 
 
@@ -93,8 +92,9 @@ def _run(
     start = time.monotonic()
     make = partial(make_worker, arguments.device, arguments.samples)
     options = {"workers": arguments.workers, "timeout": arguments.timeout}
+    limit = {"limit_s": arguments.limit}
     with progress.open("a", encoding="utf-8") as log:
-        for count, (job, result) in enumerate(run_jobs(make, todo, **options), 1):
+        for count, (job, result) in enumerate(run_jobs(make, todo, **options, **limit), 1):
             if isinstance(result, Crash):
                 places = [f"{job} {place}" for place in range(max(COUNTS.values()))]
                 result = []
@@ -114,6 +114,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=2, help="of each type, on the device")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one operator")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds for the run")
     parser.add_argument("--retry", action="store_true", help="run again what is not right")
     parser.add_argument("--fresh", action="store_true", help="run everything again")
     return parser.parse_args()
@@ -149,7 +150,11 @@ def _still_valid(verdicts: Verdicts, only: str, retry: bool) -> Verdicts:
 
 
 def _write(
-    stem: Path, arguments: argparse.Namespace, backends: list[str], verdicts: Verdicts
+    stem: Path,
+    arguments: argparse.Namespace,
+    backends: list[str],
+    verdicts: Verdicts,
+    missing: int,
 ) -> None:
     meta = {
         "date": time.strftime("%Y-%m-%d"),
@@ -158,6 +163,7 @@ def _write(
         "backends": backends,
         "samples": {str(dtype): count for dtype, count in COUNTS.items()},
         "samples on the device": arguments.samples,
+        "not run": missing,
     }
     names = sorted({name for found in verdicts.values() for v in found for name in v[3]})
     number = {name: i for i, name in enumerate(names)}

@@ -109,6 +109,12 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("schedule", _schedule, "Print the TensorIR of the kernels.", source)
     sub.add_argument("--kernel", help="only this one")
 
+    _add_others(commands)
+    return parser
+
+
+def _add_others(commands: Any) -> None:
+    """The commands that compile no model."""
     sub = commands.add_parser("sign", help="Sign a saved model, in its place.")
     sub.set_defaults(run=_sign)
     sub.add_argument("model", type=Path, help="a saved model (.tvmtile)")
@@ -122,7 +128,6 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, help="default: the device's name, such as nvidia_h200.json"
     )
     sub.add_argument("--repeats", type=_count(1), default=15, help="of each measurement (15)")
-    return parser
 
 
 def _add_command(
@@ -281,6 +286,7 @@ def _open_model(arguments: argparse.Namespace) -> CompiledModel:
     import tvm_tile
     from tvm_tile.progress import ConsoleProgress
 
+    key = getattr(arguments, "verify_key", None)
     if arguments.model.suffix == _SAVED_SUFFIX:
         if given := next(_for_compiling(arguments), ""):
             raise InputError(
@@ -288,8 +294,8 @@ def _open_model(arguments: argparse.Namespace) -> CompiledModel:
                 f"{given} was given",
                 f"leave {given} out, or pass the model that it was made from",
             )
-        return tvm_tile.load(arguments.model, key=arguments.verify_key)
-    if getattr(arguments, "verify_key", None) is not None:
+        return tvm_tile.load(arguments.model, key=key)
+    if key is not None:
         raise InputError(
             "saved models (.tvmtile) are signed, others are not",
             f"--verify-key was given for {arguments.model}",
@@ -310,7 +316,7 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.inputs:
         yield "--input"
     for name in ("device", "tf32", "topk", "cache"):
-        if getattr(arguments, name) not in (None, False):
+        if getattr(arguments, name, None) not in (None, False):
             yield f"--{name}"
 
 

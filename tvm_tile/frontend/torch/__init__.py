@@ -13,7 +13,7 @@ from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.torch.decompose import decomposed
-from tvm_tile.frontend.torch.program import function_of
+from tvm_tile.frontend.torch.program import function_of, shortened
 from tvm_tile.frontend.torch.sizes import concrete
 
 __all__ = ["import_module", "import_program"]
@@ -44,7 +44,7 @@ def import_module(
     except Exception as error:  # torch.export raises many kinds, also the module's own errors
         raise ModelError(
             "the module must be exportable by torch.export.export",
-            f"{type(module).__name__}: {type(error).__name__}: {error}",
+            f"{type(module).__name__}: {shortened(error)}",
             "export it yourself (strict=False, or without control flow on data) and pass the "
             "ExportedProgram",
         ) from error
@@ -80,7 +80,7 @@ def import_program(
         except Exception as error:  # PyTorch's decompositions raise many kinds
             raise ModelError(
                 "PyTorch must be able to break the model's operators down",
-                f"{type(error).__name__}: {error}",
+                shortened(error),
                 "rewrite the module without the operator that this names",
             ) from error
         mod, names = function_of(broken_down)

@@ -57,22 +57,23 @@ def convert(converter: Converter, node: fx.Node, value: Callable[[Any], Any], em
     """
     for result in emit.results:
         dtype_name(result.dtype)
+    single = isinstance(node.meta["val"], torch.Tensor)
     try:
         made = converter(emit, **_arguments(node, value))
+        values = [None if given is None else emit(given) for given in ((made,) if single else made)]
     except Refusal:
         raise
     except Exception as error:  # of TVM's functions that make operators: whatever comes up
         lines = str(error).strip().splitlines() or [""]
         raise Refusal(f"{type(error).__name__}: {lines[-1]}") from error
-    single = isinstance(node.meta["val"], torch.Tensor)
-    values = (made,) if single else tuple(made)
     if len(values) != len(emit.results):
         raise Refusal(f"{len(values)} results instead of {len(emit.results)}")
-    checked = tuple(
-        None if given is None and i not in emit.wanted else _checked(emit(given), expected)
-        for i, (given, expected) in enumerate(zip(values, emit.results, strict=True))
-    )
-    return checked[0] if single else checked
+    for i, (given, expected) in enumerate(zip(values, emit.results, strict=True)):
+        if given is not None:
+            _check(given, expected)
+        elif i in emit.wanted:
+            raise Refusal(f"no result {i}")
+    return values[0] if single else tuple(values)
 
 
 def results(node: fx.Node) -> tuple[torch.Tensor, ...]:
@@ -123,14 +124,13 @@ def _given(node: fx.Node) -> dict[str, Any]:
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
-def _checked(value: relax.Expr, expected: torch.Tensor) -> relax.Expr:
+def _check(value: relax.Expr, expected: torch.Tensor) -> None:
     found = (dtype_of(value), shape_of(value))
     if found != (expected.dtype, tuple(expected.shape)):
         raise Refusal(
             f"the result would be {found[0]}{list(found[1])}, PyTorch's is "
             f"{expected.dtype}{list(expected.shape)}"
         )
-    return value
 
 
 def joined(*tables: Converters) -> dict[OpOverload, Converter]:

@@ -46,7 +46,8 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
             first.setdefault(_kind(node), node)
     if not first:
         return program
-    mode = next(v.meta["val"] for v in program.graph.nodes if _count(v) is None).fake_mode
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    mode = next(value for value in values if isinstance(value, torch.Tensor)).fake_mode
     parts = _parts(tuple(first.values()), table, mode)
     if parts is None:
         return program.run_decompositions(table)
@@ -145,6 +146,8 @@ def _is_plain(node: fx.Node) -> bool:
     elif node.op != "placeholder":
         return False
     values = node.meta.get("val")
+    if node.op == "placeholder" and not isinstance(values, torch.Tensor | torch.SymInt):
+        return True  # an argument that is no tensor
     values = values if isinstance(values, tuple | list) else (values,)
     return all(_is_fixed(value) for value in values)
 

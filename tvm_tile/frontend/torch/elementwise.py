@@ -49,17 +49,6 @@ def _times(emit: Emit, value: relax.Expr, factor: float) -> relax.Expr:
     return emit.times(value, factor)
 
 
-def _multiply(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
-    left, right = emit.promoted(x, other)
-    if _is_bool(left):
-        return _and(left, right)
-    for value, factor in ((left, right), (right, left)):
-        # Not for constants of a higher rank: TVM looks into those of rank 0 only.
-        if isinstance(factor, Constant) and not factor.ty.ndim and factor.value.numpy() == 0:
-            return relax.op.broadcast_to(emit.times(value, 0), emit.shape)
-    return relax.op.multiply(left, right)
-
-
 def _is_bool(value: relax.Expr) -> bool:
     return dtype_of(value) == torch.bool
 
@@ -121,7 +110,20 @@ def _shift(join: Join, is_right: bool) -> Converter:
 
 def _divide(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
     left, right = emit.promoted(x, other, kind=PROMOTION.INT_TO_FLOAT)
-    return relax.op.divide(left, right)
+    return _quotient(left, right)
+
+
+def _quotient(left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """A quotient of floats; TVM divides by no constant that is zero."""
+    if not _is_zero(right):
+        return relax.op.divide(left, right)
+    sign = math.copysign(1, float(right.value.numpy()))
+    return relax.op.multiply(left, constant(sign * math.inf, dtype_of(right)))
+
+
+def _is_zero(value: relax.Expr) -> bool:
+    """Whether it is a constant into which TVM looks, and zero."""
+    return isinstance(value, Constant) and not value.ty.ndim and not value.value.numpy()
 
 
 def _divide_rounding(
@@ -134,7 +136,7 @@ def _divide_rounding(
         floor = _floor_of_integers(emit, left, right)
         return floor if rounding_mode == "floor" else _towards_zero(emit, floor, left, right)
     if rounding_mode == "trunc":
-        quotient = emit(relax.op.divide(emit.wide(left), emit.wide(right)))
+        quotient = emit(_quotient(emit.wide(left), emit.wide(right)))
         return emit.cast(emit(relax.op.trunc(quotient)), emit.dtype)
     return emit.cast(_floor_of_floats(emit, emit.wide(left), emit.wide(right)), emit.dtype)
 
@@ -142,6 +144,8 @@ def _divide_rounding(
 def _floor_of_floats(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """As PyTorch does it: the remainder is exact, the quotient of the two is not."""
     dtype = dtype_of(left)
+    if _is_zero(right):
+        return emit(_quotient(left, right))
     zero, one = constant(0, dtype), constant(1, dtype)
     rest = emit(relax.op.mod(left, right))
     quotient = emit(relax.op.divide(relax.op.subtract(left, rest), right))
@@ -201,6 +205,8 @@ def _remainder(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
     left, right = emit.promoted(x, other)
     if not dtype_of(left).is_floating_point:
         return relax.op.floor_mod(left, _divisor(emit, right)[0])
+    if _is_zero(right):
+        return emit.full(math.nan)
     left, right = emit.wide(left), emit.wide(right)
     rest = emit(relax.op.mod(left, right))
     zero = constant(0, dtype_of(rest))
@@ -212,6 +218,8 @@ def _fmod(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
     left, right = emit.promoted(x, other)
     if not dtype_of(left).is_floating_point:
         return relax.op.mod(left, _divisor(emit, right)[0])
+    if _is_zero(right):
+        return emit.full(math.nan)
     return emit.cast(emit(relax.op.mod(emit.wide(left), emit.wide(right))), emit.dtype)
 
 
@@ -320,7 +328,7 @@ CONVERTERS: Converters = {
     _ATEN._to_copy.default: _cast,
     **overloads(_add, _ATEN.add.Tensor, _ATEN.add.Scalar),
     **overloads(_subtract, _ATEN.sub.Tensor, _ATEN.sub.Scalar),
-    **overloads(_multiply, _ATEN.mul.Tensor, _ATEN.mul.Scalar),
+    **overloads(_binary(relax.op.multiply, _and), _ATEN.mul.Tensor, _ATEN.mul.Scalar),
     **overloads(_divide, _ATEN.div.Tensor, _ATEN.div.Scalar),
     **overloads(_divide_rounding, _ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode),
     **overloads(_remainder, _ATEN.remainder.Tensor, _ATEN.remainder.Scalar),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from tvm import relax
 
-from tvm_tile.frontend.torch.convert import Converters, overloads
+from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, constant, dtype_of, shape_of
 
 _HALVES = (torch.float16, torch.bfloat16)
@@ -240,11 +240,7 @@ CONVERTERS: Converters = {
     _ATEN.native_batch_norm.default: _native_batch_norm,
     _ATEN._native_batch_norm_legit_no_training.default: _inference_batch_norm,
     _ATEN._native_batch_norm_legit.no_stats: _batch_norm_of_batch,
-    **overloads(
-        _functional_batch_norm,
-        _ATEN._native_batch_norm_legit_functional.default,
-        _ATEN._batch_norm_with_update_functional.default,
-    ),
+    _ATEN._native_batch_norm_legit_functional.default: _functional_batch_norm,
     _ATEN._softmax.default: _softmax,
     _ATEN._log_softmax.default: _log_softmax,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,10 +26,12 @@ _WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
 _IGNORED = frozenset({OutputKind.TOKEN})
+_COND = torch.ops.higher_order.cond
 # They compare types and shapes that torch.export has settled.
 _STATIC_CHECKS = frozenset({torch.ops.aten._assert_tensor_metadata.default})
 _ALIGNMENT = 64  # bytes, what TVM asks of a constant's memory
 _NAMED_NODES = 4
+_MOST_CHARACTERS = 300  # of PyTorch's messages
 
 
 def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]]:
@@ -49,19 +52,10 @@ def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]
     """
     _require_pure(program)
     outputs = _outputs(program)
-    nothing = relax.Tuple([])
     writer = _Writer(relax.BlockBuilder())
     names = writer.bind_inputs(program)
     parameters = [writer.values[node] for node in writer.inputs]
-    with writer.builder.function("main", parameters):
-        with writer.builder.dataflow():
-            for node in program.graph.nodes:
-                if node.op == "call_function":
-                    writer.write(node)
-            results = [writer.values.get(node, nothing) for node in outputs]
-            result = results[0] if len(results) == 1 else relax.Tuple(results)
-            output = writer.builder.emit_output(result)
-        writer.builder.emit_func_output(output)
+    writer.write_function("main", parameters, program.graph_module, program.graph, outputs)
     writer.require_supported()
     return writer.builder.get(), names
 
@@ -108,21 +102,82 @@ class _Writer:
                 names.append(str(spec.arg.name))
         return tuple(names)
 
-    def write(self, node: fx.Node) -> None:
+    def write_function(
+        self,
+        name: str,
+        parameters: list[relax.Var],
+        module: fx.GraphModule,
+        graph: fx.Graph,
+        outputs: list[fx.Node],
+    ) -> None:
+        """Write a graph as a function; an ``If`` must not be within a dataflow block."""
+        branches = any(node.target is _COND for node in graph.nodes)
+        block = contextlib.nullcontext() if branches else self.builder.dataflow()
+        with self.builder.function(name, parameters):
+            with block:
+                for node in graph.nodes:
+                    if node.target is _COND:
+                        self._write_branches(node, module)
+                    elif node.op == "call_function":
+                        self._write(node)
+                values = [self.values.get(node, relax.Tuple([])) for node in outputs]
+                result = values[0] if len(values) == 1 else relax.Tuple(values)
+                result = self.builder.emit(result) if branches else self.builder.emit_output(result)
+            self.builder.emit_func_output(result)
+
+    def _write(self, node: fx.Node) -> None:
         """Write what a node computes; one that is refused is noted, what needs it is left out."""
+        known = all(other in self.values for other in node.all_input_nodes)
         if node.target in _STATIC_CHECKS:
             return
-        needed = node.all_input_nodes
-        if node.target is operator.getitem and node.args[0] in self.values:
-            self.values[node] = self.values[node.args[0]][node.args[1]]
+        if node.target is operator.getitem:
+            if known:
+                self.values[node] = self.values[node.args[0]][node.args[1]]
             return
         try:
             converter = self._converter(node)
-            if all(other in self.values for other in needed):
+            if known:
                 emit = Emit(self.builder, results(node), wanted(node), examples(node), self.made)
                 self.values[node] = convert(converter, node, self._value, emit)
         except Refusal as refusal:
-            self.refused.setdefault(f"{_operator(node)}: {refusal}", []).append(node)
+            self._refuse(node, refusal)
+
+    def _write_branches(self, node: fx.Node, module: fx.GraphModule) -> None:
+        """Write ``torch.cond``: a function for each branch, and which of them is called."""
+        condition, *branches, operands = node.args
+        if not all(
+            other in self.values or other.op == "get_attr" for other in node.all_input_nodes
+        ):
+            return
+        arguments = [self.values[operand] for operand in operands]
+        calls = []
+        try:
+            expected = results(node)
+            for branch in branches:
+                graph_module = getattr(module, branch.target)
+                inner = replace(self, inputs=[], values={}, made={})
+                for place, argument in zip(
+                    graph_module.graph.find_nodes(op="placeholder"), arguments, strict=True
+                ):
+                    inner.values[place] = relax.Var(place.name, argument.ty)
+                    inner.inputs.append(place)
+                name = f"{node.name}_{branch.target}"
+                parameters = [inner.values[place] for place in inner.inputs]
+                outputs = list(graph_module.graph.output_node().args[0])
+                inner.write_function(name, parameters, graph_module, graph_module.graph, outputs)
+                calls.append(relax.Call(self.builder.get().get_global_var(name), arguments))
+        except Refusal as refusal:
+            self._refuse(node, refusal)
+            return
+        if self.refused:
+            return
+        made = self.builder.emit(relax.If(self.values[condition], *calls))
+        one = len(expected) == 1
+        values = [made] if one else [relax.TupleGetItem(made, i) for i in range(len(expected))]
+        self.values[node] = tuple(map(self.builder.emit, values))
+
+    def _refuse(self, node: fx.Node, refusal: Refusal) -> None:
+        self.refused.setdefault(f"{_operator(node)}: {refusal}", []).append(node)
 
     def require_supported(self) -> None:
         """Raise an error that names everything that was refused."""
@@ -185,6 +240,12 @@ def _outputs(program: ExportedProgram) -> list[fx.Node]:
     if not nodes:
         raise _not_tensors("it returns none")
     return nodes
+
+
+def shortened(error: Exception) -> str:
+    """The kind of an error and what it says; PyTorch's go on with traces of its own code."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:_MOST_CHARACTERS]}"
 
 
 def _not_tensors(found: str) -> ModelError:

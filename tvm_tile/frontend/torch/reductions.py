@@ -177,6 +177,49 @@ def _variance_and_mean(
     )
 
 
+def _cdist(
+    emit: Emit, x1: relax.Expr, x2: relax.Expr, p: float, compute_mode: int | None
+) -> relax.Expr:
+    """The distance of each row of ``x1`` from each of ``x2``."""
+    left = emit(relax.op.expand_dims(x1, -2))
+    right = emit(relax.op.expand_dims(x2, -3))
+    return _distance(emit, emit(relax.op.subtract(left, right)), p)
+
+
+def _pdist(emit: Emit, x: relax.Expr, p: float) -> relax.Expr:
+    """The distances of each row from the later ones."""
+    rows, columns = torch.triu_indices(shape_of(x)[0], shape_of(x)[0], 1)
+    if not len(rows):
+        return emit.full(0)
+    left, right = (
+        emit(relax.op.take(x, relax.const(places.numpy(), "int64"), 0))
+        for places in (rows, columns)
+    )
+    return _distance(emit, emit(relax.op.subtract(left, right)), p)
+
+
+def _distance(emit: Emit, difference: relax.Expr, p: float) -> relax.Expr:
+    """The norm of the last dimension; of no elements it is 0."""
+    wide = emit.wide(difference)
+    size = emit(relax.op.abs(wide))
+    dtype = dtype_of(size)
+    if p == 0:
+        count = emit.cast(emit.cast(size, torch.bool), dtype)
+        value = _reduced(emit, relax.op.sum, count, -1, False, 0)
+    elif math.isinf(p):
+        value = _reduced(emit, relax.op.max, size, -1, False, 0)
+    elif p == 1:
+        value = _reduced(emit, relax.op.sum, size, -1, False, 0)
+    elif p == 2:
+        squares = emit(relax.op.multiply(wide, wide))
+        value = emit(relax.op.sqrt(_reduced(emit, relax.op.sum, squares, -1, False, 0)))
+    else:
+        powers = emit(relax.op.power(size, constant(p, dtype)))
+        total = _reduced(emit, relax.op.sum, powers, -1, False, 0)
+        value = emit(relax.op.power(total, constant(1 / p, dtype)))
+    return emit.cast(value, emit.dtype)
+
+
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     _ATEN.sum.dim_IntList: _sum,
@@ -196,4 +239,6 @@ CONVERTERS: Converters = {
     _ATEN.any.default: _any_of_all,
     _ATEN.var.correction: _variance,
     _ATEN.var_mean.correction: _variance_and_mean,
+    _ATEN._cdist_forward.default: _cdist,
+    _ATEN._pdist_forward.default: _pdist,
 }
