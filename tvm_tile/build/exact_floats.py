@@ -26,7 +26,7 @@ def hide_arithmetic(function: Any) -> Any:
     after:  ``as_written(x + y) - y``   ``not as_written(x < y)``
     """
     import tvm_ffi
-    from tvm.tirx import EQ, GE, GT, LE, LT, NE, Max, Min, Select, Sub
+    from tvm.tirx import EQ, GE, GT, LE, LT, NE, Sub
 
     def first(node: Any) -> Any:
         return type(node)(as_written(node.a), node.b) if _is_float(node.a) else node
@@ -34,13 +34,7 @@ def hide_arithmetic(function: Any) -> Any:
     def truth(node: Any) -> Any:
         return as_written(node) if _is_float(node.a) else node
 
-    def nested(node: Any) -> Any:
-        if not _is_float(node.a):
-            return node
-        a, b = (as_written(e) if isinstance(e, (Max, Min, Select)) else e for e in (node.a, node.b))
-        return type(node)(a, b)
-
-    changes = [(Sub, first), (EQ, first), (NE, first), (Max, nested), (Min, nested)]
+    changes = [(Sub, first), (EQ, first), (NE, first)]
     changes += [(kind, truth) for kind in (LT, LE, GT, GE)]
     return hide_zeros(tvm_ffi.structural_map(function, changes, order="post"))
 

@@ -81,7 +81,7 @@ _OPENCL_NAMES = {name + "f": name for name in _C_NAMES} | {"nearbyint": "rint"}
 # operand (fmax). Of vectors the comparison is one of each element.
 _EXTREMA = """
 #define EXTREMUM(type, name, beats)                               \\
-  type __attribute__((overloadable)) name(type a, type b) {       \\
+  static type __attribute__((overloadable)) name(type a, type b) { \\
     return (b beats a) | (b != b) ? b : a;                        \\
   }
 #define EXTREMA(type) EXTREMUM(type, maximum, >) EXTREMUM(type, minimum, <)
@@ -94,10 +94,11 @@ EXTREMA_OF_VECTORS(double)
 # it lacks of 1 is infinite, where it should be NaN.
 _TANH = """
 #define EXACT_TANH(type)                                          \\
-  type __attribute__((overloadable)) exact_tanh(type x) {         \\
+  static type __attribute__((overloadable)) exact_tanh(type x) {  \\
     return fabs(x) > (type)10 ? copysign((type)1, x) : tanh(x);   \\
   }
-EXACT_TANH(float) EXACT_TANH(float2) EXACT_TANH(float4) EXACT_TANH(float8)
+EXACT_TANH(float) EXACT_TANH(float2) EXACT_TANH(float3) EXACT_TANH(float4) EXACT_TANH(float8)
+EXACT_TANH(double) EXACT_TANH(double2) EXACT_TANH(double3) EXACT_TANH(double4) EXACT_TANH(double8)
 #define tanh exact_tanh
 """
 

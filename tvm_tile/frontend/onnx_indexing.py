@@ -116,6 +116,30 @@ def convert_split(node: Node) -> Value | None:
     )
 
 
+def convert_wrapping_pad(node: Node, stock: Callable[[Node], Value]) -> Value:
+    """Pad, where what is cut off at one side must not come back at the other.
+
+    TVM's wraps around the whole tensor, ONNX around what negative pads leave of it.
+
+    Args:
+        node: the node.
+        stock: TVM's converter.
+    """
+    pads = node.constant(1)
+    if node.text("mode", "constant") != "wrap" or pads is None or (pads >= 0).all():
+        return stock(node)
+    x = node.inputs[0]
+    shape = shape_of(x)
+    axes = node.parameter(3, "axes")
+    listed = range(len(shape)) if axes is None else [int(a) % len(shape) for a in axes]
+    before, behind = np.split(pads, 2)
+    low = [max(0, -int(n)) for n in before]
+    high = [shape[axis] - max(0, -int(n)) for axis, n in zip(listed, behind, strict=True)]
+    cut = node.emit(op.strided_slice(x, list(listed), low, high))
+    rest = constant(np.maximum(pads, 0), "int64")
+    return stock(replace(node, inputs=(cut, rest, *node.inputs[2:])))
+
+
 def convert_reverse_sequence(node: Node) -> Value:
     """ReverseSequence: of each sample the first so many steps, backwards."""
     x, lengths = node.inputs

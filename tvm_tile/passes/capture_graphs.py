@@ -31,7 +31,8 @@ class CaptureGraphs:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        captured = KeepGraphResults()(relax.transform.RewriteCUDAGraph()(mod))
+        steps = [relax.transform.RewriteCUDAGraph(), KeepGraphResults()]
+        captured = tvm.transform.Sequential(steps)(mod)
         for var in _recursive(mod):
             captured[captured.get_global_var(var.name_hint)] = mod[var]
         return _OwnPlaces(captured).rewritten(captured)

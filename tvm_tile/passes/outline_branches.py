@@ -1,4 +1,4 @@
-"""The branches of an If as functions of their own, which every other pass then sees as functions."""
+"""The branches of an If as functions of their own, which other passes see as functions."""
 
 from __future__ import annotations
 
