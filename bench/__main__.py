@@ -235,7 +235,7 @@ def commit() -> str:
 def _fuzz(arguments: argparse.Namespace) -> int:
     from bench.fuzz.command import run
 
-    return run(arguments, commit())
+    return run(arguments, arguments.commit or commit())
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -16,14 +16,15 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import onnx
 import tvm
 
 from bench.isolated import Crash, run_jobs
-from bench.mutations import mutated
 from bench.node_cases import run_compiled, run_imported
+from bench.onnx_mutations import mutated
 from bench.onnx_random import onnxruntime_outputs
 from tvm_tile.errors import TileError
 from tvm_tile.frontend import import_model
@@ -33,12 +34,13 @@ _MEMORY_BYTES = 6 << 30  # beyond what the libraries take when they are loaded
 _MAX_ELEMENTS = 1 << 20  # of the inputs of a model that is run
 
 
-def make_judge(device: str) -> Callable[[str], tuple[str, str]]:
+def make_judge(device: str, limit_memory: bool = True) -> Callable[[str], tuple[str, str]]:
     """In a worker process: a function from a seed to (status, detail)."""
     run = run_imported if device == "cpu" else run_compiled(device)
-    with open("/proc/self/statm", encoding="ascii") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY_BYTES,) * 2)
+    if limit_memory:
+        used = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+        limit = used * resource.getpagesize() + _MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
     def judge(seed: str) -> tuple[str, str]:
         data, what = mutated(int(seed))

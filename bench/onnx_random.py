@@ -40,8 +40,8 @@ def make_judge(device: str, only: str) -> Judge:
             warnings.simplefilter("ignore")
             try:
                 model = form.model()
-                references = _references(form, model)
-                if not references:
+                wanted = references(form, model)
+                if not wanted:
                     return "no reference", str(form)
                 outputs = run(model, form.arguments())
             except TileError as error:
@@ -50,7 +50,7 @@ def make_judge(device: str, only: str) -> Judge:
             except Exception as error:  # any other is a finding
                 text = " ".join(str(error).split())[:200]
                 return "failed", f"{form}: {type(error).__name__}: {text}"
-        differences = [_difference(form, outputs, reference) for reference in references]
+        differences = [difference(form, outputs, reference) for reference in wanted]
         if "" in differences:
             return "right", str(form)
         return "wrong", f"{form}: {differences[0]}"
@@ -58,7 +58,8 @@ def make_judge(device: str, only: str) -> Judge:
     return judge
 
 
-def _references(form: Form, model: onnx.ModelProto) -> list[Sequence[np.ndarray]]:
+def references(form: Form, model: onnx.ModelProto) -> list[Sequence[np.ndarray]]:
+    """What ONNX Runtime and ONNX's reference evaluator compute, where they take the model."""
     found = []
     for evaluate in (onnxruntime_outputs, _reference):
         try:
@@ -92,7 +93,7 @@ def _reference(model: onnx.ModelProto, arrays: Sequence[np.ndarray]) -> Sequence
     return outputs
 
 
-def _difference(form: Form, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
+def difference(form: Form, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
     """What differs; nothing where all outputs agree."""
     for i, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
         if output.shape != wanted.shape or output.dtype != wanted.dtype:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TileError,
         UnknownDeviceError,
         UnsupportedOperatorError,
+        VerificationError,
     )
     from tvm_tile.options import Options
     from tvm_tile.pipeline import compile
@@ -73,6 +74,7 @@ __all__ = [
     "TileError",
     "UnknownDeviceError",
     "UnsupportedOperatorError",
+    "VerificationError",
     "__version__",
     "compile",
     "devices",

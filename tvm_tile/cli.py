@@ -1,9 +1,10 @@
-"""The command ``tvm-tile``: compile | run | explain | schedule | sign | devices | calibrate."""
+"""The command ``tvm-tile``: compile | run | explain | verify | schedule | sign | devices...."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tvm_tile.runtime import CompiledModel
 
 _SAVED_SUFFIX = ".tvmtile"
+_EXIT_OK = 0
+_EXIT_DIFFERS = 1
 _EXIT_ERROR = 2  # as argparse does
 _EXIT_INTERRUPTED = 128 + signal.SIGINT  # as shells do
 
@@ -31,15 +34,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after the program's name; those of this process by default.
 
     Returns:
-        The exit status: 0, or 2 after an error that was explained on standard error. Ctrl-C ends
-        the process with 130, if the words are those of the process.
+        The exit status: 0; 1 where ``verify`` found that something differs; 2 after an error that
+        was explained on standard error. Ctrl-C ends the process with 130, if the words are those
+        of the process.
     """
     if argv is None:
         # An exception might be taken for a failure of whatever TVM was just calling.
         signal.signal(signal.SIGINT, _interrupted)
     try:
         arguments = _parser().parse_args(argv)
-        arguments.run(arguments)
+        status: int | None = arguments.run(arguments)
     except TileError as error:
         print(f"tvm-tile: error: {error}", file=sys.stderr)
         return _EXIT_ERROR
@@ -47,10 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `tvm-tile explain ... | head`: the reader has seen enough. Python would complain
         # again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = None
     except OSError as error:
         print(f"tvm-tile: error: {error}", file=sys.stderr)
         return _EXIT_ERROR
-    return 0
+    return status or 0
 
 
 def _interrupted(_signal: int, _frame: object) -> NoReturn:
@@ -67,26 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tvm-tile {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Any, help_text: str, model_help: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help_text, description=help_text)
-        sub.set_defaults(run=run)
-        sub.add_argument("model", type=Path, help=model_help)
-        sub.add_argument(
-            "--device",
-            help="such as nvidia/h200, or the file of a record that `tvm-tile calibrate` wrote; "
-            'by default "auto", the GPU that is present',
-        )
-        sub.add_argument(
-            "--input",
-            dest="inputs",
-            type=_named_shape,
-            action="append",
-            default=[],
-            metavar="NAME=1x3x320x320",
-            help="fix the shape of an input; may be repeated",
-        )
-        return sub
-
+    command = functools.partial(_add_command, commands)
     source = "an ONNX file, or one that torch.export.save wrote (.pt2)"
     either = "an ONNX file, a .pt2 file, or a saved model (.tvmtile)"
     sub = command("compile", _compile, "Compile a model and save it.", source)
@@ -115,9 +101,20 @@ def _parser() -> argparse.ArgumentParser:
     _add_verify_key(sub)
     sub.add_argument("--svg", type=Path, help="also draw which functions became one kernel")
 
+    sub = command(
+        "verify", _verify, "Compare each kernel, and the whole, with others' results.", source
+    )
+    _add_options(sub)
+
     sub = command("schedule", _schedule, "Print the TensorIR of the kernels.", source)
     sub.add_argument("--kernel", help="only this one")
 
+    _add_others(commands)
+    return parser
+
+
+def _add_others(commands: Any) -> None:
+    """The commands that compile no model."""
     sub = commands.add_parser("sign", help="Sign a saved model, in its place.")
     sub.set_defaults(run=_sign)
     sub.add_argument("model", type=Path, help="a saved model (.tvmtile)")
@@ -131,7 +128,30 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, help="default: the device's name, such as nvidia_h200.json"
     )
     sub.add_argument("--repeats", type=_count(1), default=15, help="of each measurement (15)")
-    return parser
+
+
+def _add_command(
+    commands: Any, name: str, run: Any, help_text: str, model_help: str
+) -> argparse.ArgumentParser:
+    """A command on a model."""
+    sub = commands.add_parser(name, help=help_text, description=help_text)
+    sub.set_defaults(run=run)
+    sub.add_argument("model", type=Path, help=model_help)
+    sub.add_argument(
+        "--device",
+        help="such as nvidia/h200, or the file of a record that `tvm-tile calibrate` wrote; "
+        'by default "auto", the GPU that is present',
+    )
+    sub.add_argument(
+        "--input",
+        dest="inputs",
+        type=_named_shape,
+        action="append",
+        default=[],
+        metavar="NAME=1x3x320x320",
+        help="fix the shape of an input; may be repeated",
+    )
+    return sub
 
 
 def _add_options(sub: argparse.ArgumentParser) -> None:
@@ -232,6 +252,18 @@ def _explain(arguments: argparse.Namespace) -> None:
     print(model.explain())
 
 
+def _verify(arguments: argparse.Namespace) -> int:
+    if arguments.model.suffix == _SAVED_SUFFIX:
+        raise ModelError(
+            "a model is verified where it is compiled",
+            str(arguments.model),
+            "pass the file that it was made from",
+        )
+    found = _open_model(arguments).verify()
+    print(found.render())
+    return _EXIT_OK if found.is_right else _EXIT_DIFFERS
+
+
 def _schedule(arguments: argparse.Namespace) -> None:
     from tvm_tile.pipeline import schedule
 
@@ -254,6 +286,7 @@ def _open_model(arguments: argparse.Namespace) -> CompiledModel:
     import tvm_tile
     from tvm_tile.progress import ConsoleProgress
 
+    key = getattr(arguments, "verify_key", None)
     if arguments.model.suffix == _SAVED_SUFFIX:
         if given := next(_for_compiling(arguments), ""):
             raise InputError(
@@ -261,8 +294,8 @@ def _open_model(arguments: argparse.Namespace) -> CompiledModel:
                 f"{given} was given",
                 f"leave {given} out, or pass the model that it was made from",
             )
-        return tvm_tile.load(arguments.model, key=arguments.verify_key)
-    if getattr(arguments, "verify_key", None) is not None:
+        return tvm_tile.load(arguments.model, key=key)
+    if key is not None:
         raise InputError(
             "saved models (.tvmtile) are signed, others are not",
             f"--verify-key was given for {arguments.model}",
@@ -283,7 +316,7 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.inputs:
         yield "--input"
     for name in ("device", "tf32", "topk", "cache"):
-        if getattr(arguments, name) not in (None, False):
+        if getattr(arguments, name, None) not in (None, False):
             yield f"--{name}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.errors import InputError
-from tvm_tile.plan.whole_file import replacing
+from tvm_tile.whole_file import replacing
 
 if TYPE_CHECKING:
     from tvm_tile.runtime import CompiledModel

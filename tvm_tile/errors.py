@@ -15,6 +15,7 @@ TileError
 │   │   └── DeviceMemoryError   the GPU's memory is full
 │   └── DeviceTooSmallError     a kernel needs more than the device has
 ├── CalibrationError            a GPU could not be measured
+├── VerificationError           a kernel that computes something else than its function
 ├── BuildError                  machine code could not be made
 │   └── CompilerNotFoundError   neither NVRTC nor nvcc (nor PoCL, when emulated)
 ├── RunError                    a compiled model that failed while it was loaded or ran
@@ -113,6 +114,10 @@ class CalibrationError(TileError):
     """There is no GPU to measure, its driver failed, or a measurement cannot be right."""
 
 
+class VerificationError(TileError):
+    """A kernel computes something else than the function that it is for."""
+
+
 class BuildError(TileError):
     """Machine code could not be made from the generated source."""
 
@@ -135,3 +140,11 @@ class SavedModelError(TileError):
 
 class InstallationError(TileError):
     """Installed packages are known to crash together."""
+
+
+def _below(kind: type[TileError]) -> list[type[TileError]]:
+    return [kind, *(inner for one in kind.__subclasses__() for inner in _below(one))]
+
+
+ALL_ERRORS: tuple[type[TileError], ...] = tuple(_below(TileError))
+"""Every class of this module."""

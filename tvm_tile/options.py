@@ -39,6 +39,10 @@ class Options:
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
             False for nowhere.
         cache_bytes: that it may grow to; what was not used for longest goes first.
+        verify: run each kernel, once it is built, on random inputs next to TVM's CPU build of its
+            function, and schedule another way what differs, as is done with what does not build:
+            the device must be present. Persistent kernels are not among them, nor is the model as
+            a whole: see :meth:`tvm_tile.CompiledModel.verify`.
 
     Raises:
         OptionError: an option is of another type, or out of its range.
@@ -53,9 +57,10 @@ class Options:
     coschedule: bool = True
     cache: bool | str | os.PathLike[str] = True
     cache_bytes: int = 1 << 30
+    verify: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("cuda_graph", "tf32", "weld", "coschedule"):
+        for name in ("cuda_graph", "tf32", "weld", "coschedule", "verify"):
             check_flag(name, getattr(self, name))
         check_count("topk", self.topk, 0, "use 1 for the model's first choice, more to measure")
         if self.parallel_builds is not None:

@@ -17,12 +17,13 @@ from tvm.target import Target
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.arguments import check_examples, checked_sizes
-from tvm_tile.build import Builder, rename_by_content
+from tvm_tile.build import Builder, Program, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
-from tvm_tile.errors import DeviceAbsentError
+from tvm_tile.errors import DeviceAbsentError, TileError, VerificationError
 from tvm_tile.frontend import Imported, import_model
+from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
@@ -47,7 +48,7 @@ from tvm_tile.passes.sequence import (
     Refused,
     fusion_passes,
     lowering_passes,
-    run_fusion,
+    run_passes,
     stock_fusion,
     welding,
 )
@@ -56,8 +57,8 @@ from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
+from tvm_tile.verify import Kernels, Verifier
 
-Progress = Callable[[str, int, int], None]
 _IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 _APART = "coschedule is off: each kernel is launched by itself"
@@ -93,17 +94,27 @@ def compile(
         DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
         OptionError: ``options`` are none.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
-        BuildError: a kernel builds neither with our schedule nor with TVM's.
+        BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
+        VerificationError: with ``verify``: no schedule of a function is right.
     """
-    compat.let_errors_through()
     options = checked_options(options)
-    record = resolve_device(device)
-    record = with_tf32(record) if options.tf32 else record
-    if options.topk > 1:
-        _check_measurable(record)
-    watch = _Stopwatch()
-    imported = _import(model, inputs, example_inputs)
-    watch.lap("import")
+    with one_compilation():
+        record = _record(device, options)
+        watch = _Stopwatch()
+        imported = _import(model, inputs, example_inputs)
+        watch.lap("import")
+        return _compiled(model, imported, record, options, told_apart(progress), watch)
+
+
+def _compiled(
+    model: Any,
+    imported: Imported,
+    record: Device,
+    options: Options,
+    progress: Progress | None,
+    watch: _Stopwatch,
+) -> CompiledModel:
+    """The stages behind the import."""
     decisions: list[Decision] = []
     first, mod, weld = FirstChoices(record), imported.mod, options.weld
 
@@ -117,16 +128,14 @@ def compile(
     builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    fused, scheduled, kernels = _schedule_what_builds(fused, fuse_without, record, builder, plan)
-    done = Coscheduling(scheduled, kernels)
-    if options.coschedule:
-        done = coschedule_what_builds(fused, scheduled, kernels, record, builder)
-    program = builder.build(_lower(done.mod, record, options))
-    done = replace(done, kernels=with_resources(done.kernels, builder.resources(done.mod), record))
+    parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
+    done, program = _built(*parts, record, builder, options)
     watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes)
     report = done.report(record.name, notes, watch.stages, tuple(decisions))
-    return CompiledModel(program, record.name, imported.inputs, imported.outputs, report)
+    signature = imported.inputs, imported.outputs
+    verifier = Verifier.of(model, Kernels.of(*parts, record, builder))
+    return CompiledModel(program, record.name, *signature, report, verifier)
 
 
 def schedule(
@@ -140,14 +149,21 @@ def schedule(
 
     Args and errors are those of :func:`compile`.
     """
-    compat.let_errors_through()
+    with one_compilation():
+        record = resolve_device(device)
+        imported = _import(model, inputs, example_inputs)
+        first = FirstChoices(record)
+        fused = fuse(imported.mod, record, first=first)
+        plan = Remembered(PlanFunction(record, first=first))
+        scheduled, kernels = schedule_module(fused, record, plan=plan)
+        return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+
+
+def _record(device: str | Device, options: Options) -> Device:
     record = resolve_device(device)
-    imported = _import(model, inputs, example_inputs)
-    first = FirstChoices(record)
-    fused = fuse(imported.mod, record, first=first)
-    plan = Remembered(PlanFunction(record, first=first))
-    scheduled, kernels = schedule_module(fused, record, plan=plan)
-    return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+    if options.topk > 1:
+        _check_measurable(record)
+    return with_tf32(record) if options.tf32 else record
 
 
 def _check_measurable(device: Device) -> None:
@@ -178,7 +194,7 @@ def relax_pipeline() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         device = with_blocks_only(device_for_target(Target.current()))
-        fused = run_fusion(fusion_passes(device, welding(device)), mod)
+        fused = run_passes(fusion_passes(device, welding(device)), mod)
         stages = [ScheduleTiles(device), LiftWorkspaces(), *lowering_passes(device)]
         return tvm.transform.Sequential(stages)(fused)
 
@@ -241,7 +257,7 @@ def fuse(
     grouping = [GroupGates(device, first, refused)] if weld else []
     passes = fusion_passes(device, fusion, grouping)
     with compat.make_target(device):
-        return rename_by_content(run_fusion(passes, mod))
+        return rename_by_content(run_passes(passes, mod))
 
 
 def _open_store(options: Options) -> Store | None:
@@ -280,11 +296,13 @@ def _schedule_what_builds(
     device: Device,
     builder: Builder,
     plan: Plan,
+    options: Options,
 ) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
-    """Schedule; what does not build is made of fewer functions, if it was joined, else scheduled by
-    dlight instead, then by statements."""
+    """Schedule; what does not build, or is wrong, is made of fewer functions, if it was joined,
+    else scheduled by dlight instead, then by statements."""
     refused: Refused = {}
     beyond_dlight: set[Any] = set()
+    known: dict[Any, VerificationError | None] = {}
     while True:
         contents = _contents(fused)
         reasons = {name: refused[key] for name, key in contents.items() if key in refused}
@@ -294,7 +312,9 @@ def _schedule_what_builds(
         )
         # Before anything is built, so that nothing is built twice.
         scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
-        failures = builder.find_failures(scheduled)
+        failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
+        if options.verify and not failures:
+            failures |= Kernels.of(fused, scheduled, kernels, device, builder).wrong(known)
         found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
         failed = {k: n for k, n in found.items() if k.name in failures and k.rule != STATEMENTS}
@@ -310,10 +330,28 @@ def _schedule_what_builds(
         for kernel, name in unwritten.items():
             refused[contents[name]] = kernel.fallback
         for kernel, name in failed.items():
-            reason = f"its kernel did not build: {failures[kernel.name].current}"
-            refused.setdefault(contents[name], reason)
+            failure = failures[kernel.name]
+            how = "was wrong" if isinstance(failure, VerificationError) else "did not build"
+            refused.setdefault(contents[name], f"its kernel {how}: {failure.current}")
         if any(is_joined(name) and name not in reasons for name in (failed | unwritten).values()):
             fused = fuse_without(refused)
+
+
+def _built(
+    fused: tvm.IRModule,
+    scheduled: tvm.IRModule,
+    kernels: tuple[KernelReport, ...],
+    device: Device,
+    builder: Builder,
+    options: Options,
+) -> tuple[Coscheduling, Program]:
+    """Kernels joined as far as that is asked for, and the whole as a program."""
+    done = Coscheduling(scheduled, kernels)
+    if options.coschedule:
+        done = coschedule_what_builds(fused, scheduled, kernels, device, builder)
+    program = builder.build(_lower(done.mod, device, options))
+    resources = with_resources(done.kernels, builder.resources(done.mod), device)
+    return replace(done, kernels=resources), program
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:
@@ -328,4 +366,4 @@ def _contents(mod: tvm.IRModule) -> dict[str, Any]:
 def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
     config = {"relax.backend.use_cuda_graph": options.cuda_graph and device.supports_graphs}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
-        return tvm.transform.Sequential(lowering_passes(device))(mod)
+        return run_passes(lowering_passes(device), mod)

@@ -22,4 +22,5 @@ def add_arguments(parser: argparse.ArgumentParser, results: Path) -> None:
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="for the whole run")
     parser.add_argument("--shrink-s", type=float, default=90.0, help="to shrink one graph")
     parser.add_argument("--again", action="store_true", help="only what was found before")
+    parser.add_argument("--commit", help="where the checkout has no history")
     parser.add_argument("--results", type=Path, default=results, help="the folder of fuzz.jsonl")

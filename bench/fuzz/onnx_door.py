@@ -23,7 +23,6 @@ def exported(graph: Graph, tensors: torch_door.Tensors) -> onnx.ModelProto:
     """
     module = torch_door.module(graph, tensors, getattr(torch, graph.dtype))
     file = io.BytesIO()
-    torch._C._jit_set_onnx_log_enabled(False)  # it prints graphs that it does not take
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(

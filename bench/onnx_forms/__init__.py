@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bench.onnx_forms.arrays import ARRAYS
-from bench.onnx_forms.form import Draw, Form
+from bench.onnx_forms.form import Draw, Form, form
 from bench.onnx_forms.numbers import NUMBERS
 from bench.onnx_forms.windows import WINDOWS
 
-__all__ = ["Form", "random_form"]
+__all__ = ["Draw", "Form", "form", "random_form"]
 
 _MAKERS = (*WINDOWS, *ARRAYS, *NUMBERS)
 

@@ -130,7 +130,7 @@ def views(d: Draw) -> Form:
         axes = d.rng.permutation(total)[: total - rank] - (total if d.maybe(0.3) else 0)
         return form("Unsqueeze", x, np.array(axes), constants=(1,))
     if kind == 3:
-        x = np.expand_dims(x, (0, x.ndim))
+        x = np.expand_dims(x, (0, -1))
         axes = [[0], [x.ndim - 1], [0, -1]][d.int(0, 2)]
         return form("Squeeze", x, *([np.array(axes)] if d.maybe(0.7) else []), constants=(1,))
     if kind == 4:

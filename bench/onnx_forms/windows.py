@@ -187,9 +187,10 @@ def grid_sample(d: Draw) -> Form:
 def affine_grid(d: Draw) -> Form:
     rank = d.choose(2, 3)
     n = d.int(1, 3)
-    size = np.array([n, d.int(1, 3), *d.ints(1, 5, rank)])
+    corners = d.int(0, 1)  # one element has no two corners
+    size = np.array([n, d.int(1, 3), *d.ints(1 + corners, 5, rank)])
     theta = d.normal((n, rank, rank + 1))
-    return form("AffineGrid", theta, size, constants=(1,), align_corners=d.int(0, 1))
+    return form("AffineGrid", theta, size, constants=(1,), align_corners=corners)
 
 
 def col2im(d: Draw) -> Form:

@@ -6,6 +6,8 @@ import gc
 import resource
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from scheduled import compile_model
 from tvm.relax import op
 
-from tvm_tile.runtime import load
+from tvm_tile.runtime import emulate, load
 
 X = np.linspace(-2, 2, 6 * 16, dtype="float32").reshape(6, 16)
 
@@ -107,6 +109,27 @@ def test_models_of_one_host_code_live_side_by_side(saved: Path) -> None:
     del one
     gc.collect()
     np.testing.assert_array_equal(two(X), expected)
+
+
+def test_models_of_one_kernel_in_several_threads(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(handle: Any) -> Any:
+        time.sleep(0.001)  # between two arguments, another thread has its turn
+        return shared_pointer(handle)
+
+    shared_pointer = emulate._shared_pointer
+    monkeypatch.setattr(emulate, "_shared_pointer", slowly)
+    inputs = [X, -X, 2 * X]
+    models = [load(saved) for _ in inputs]
+    expected = [model(x) for model, x in zip(models, inputs, strict=True)]
+
+    def wrong(number: int) -> int:
+        model, x = models[number], inputs[number]
+        return sum(not np.array_equal(model(x), expected[number]) for _ in range(10))
+
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        assert list(pool.map(wrong, range(len(inputs)))) == [0, 0, 0]
 
 
 def test_ctrl_c_within_a_kernel_is_a_keyboard_interrupt(

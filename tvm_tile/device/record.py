@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import os
 import types
 import typing
 from dataclasses import fields, is_dataclass
@@ -20,6 +19,7 @@ from typing import Any, NoReturn
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.errors import DeviceRecordError
+from tvm_tile.whole_file import replacing
 
 # Raised whenever an older reader could not make sense of a new file.
 FORMAT_VERSION = 2
@@ -89,16 +89,8 @@ def write_record(device: Device, path: Path) -> None:
     Raises:
         OSError: the folder cannot be written.
     """
-    path = path.absolute()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(to_json(device))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(to_json(device).encode())
 
 
 @functools.cache

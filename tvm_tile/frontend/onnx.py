@@ -12,7 +12,7 @@ import onnx
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.errors import TileError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import Imported, describe, result_types
 from tvm_tile.frontend.onnx_fold import fold
 from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
@@ -45,7 +45,14 @@ from tvm_tile.frontend.prepare import prepare
 
 # The importer takes these two outside its table of converters.
 _HANDLED_APART = frozenset({"If", "Constant"})
-_DOMAINS = STANDARD_DOMAINS | {"com.microsoft"}
+# Operators of ONNX Runtime's own domain whose conversion was compared with it. The domain has
+# others that share no more than the name with a standard one.
+_OF_ONNXRUNTIME = frozenset(
+    {
+        *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu"),
+        *("DequantizeLinear", "MatMulInteger16", "QuantizeLinear", "SkipLayerNormalization"),
+    }
+)
 
 
 def import_onnx(
@@ -115,7 +122,8 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
         except _Rejected as rejected:
             # Some converters refuse forms (types, attributes) that ONNX's own definition of the
             # operator through simpler ones covers.
-            if not has_definition(rejected.op_type, "", opset_version(model)):
+            is_final = isinstance(rejected.error, TileError)
+            if is_final or not has_definition(rejected.op_type, "", opset_version(model)):
                 raise rejected.explain() from rejected
             known -= {rejected.op_type}
 
@@ -130,8 +138,7 @@ def _simplify(model: onnx.ModelProto) -> onnx.ModelProto:
 def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
     missing: dict[str, list[str]] = {}
     for node in walk_nodes(model.graph):
-        domains = {DOMAINS[node.op_type]} if node.op_type in DOMAINS else _DOMAINS
-        if node.domain not in domains or node.op_type not in known:
+        if node.op_type not in known or not _is_of_known_domain(node):
             operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
             missing.setdefault(operator, []).append(node.name or node.output[0])
     if missing:
@@ -140,6 +147,14 @@ def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
             "; ".join(f"{op} (nodes {', '.join(names)})" for op, names in missing.items()),
             "export the model without these operators, or to another opset",
         )
+
+
+def _is_of_known_domain(node: onnx.NodeProto) -> bool:
+    if node.domain == "com.microsoft":
+        return node.op_type in _OF_ONNXRUNTIME
+    if node.op_type in DOMAINS:
+        return bool(node.domain == DOMAINS[node.op_type])
+    return node.domain in STANDARD_DOMAINS
 
 
 def _to_relax(model: onnx.ModelProto) -> Any:
@@ -168,12 +183,14 @@ class _Rejected(BaseException):
         super().__init__(op_type, node, error)
         self.op_type = op_type
         self._node = node
-        self._error = error
+        self.error = error
 
-    def explain(self) -> UnsupportedOperatorError:
+    def explain(self) -> TileError:
+        if isinstance(self.error, TileError):
+            return self.error
         return UnsupportedOperatorError(
             f"operator {self.op_type} must be in a form that TVM's ONNX importer knows",
-            f"at node {self._node!r}: {type(self._error).__name__}: {_first_line(self._error)}",
+            f"at node {self._node!r}: {type(self.error).__name__}: {_first_line(self.error)}",
             "give the sizes of all inputs, or export this operator in another form",
         )
 
@@ -195,6 +212,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         identifier = re.sub(r"\W", "_", name)
         prefix = "" if identifier[:1].isalpha() else "input_"
         return str(self._name_supply.fresh_name(prefix + identifier))
+
+    def _convert_subgraph(self, bb: Any, graph: onnx.GraphProto) -> relax.Expr:
+        """A branch of an If with what it computes, which TVM's own would compute before the If."""
+        bb._begin_binding_block()
+        try:
+            result = bb.normalize(super()._convert_subgraph(bb, graph))
+        finally:
+            block = bb._end_block()
+        return relax.SeqExpr([block], result) if block.bindings else result
 
     def _convert_operator(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int

@@ -9,7 +9,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx_indexing import dtype_named
-from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of
+from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
 
 
 def convert_lp_normalization(node: Node) -> Value:
@@ -57,6 +57,14 @@ def convert_power(node: Node) -> Value | None:
     return op.astype(op.round(power), dtypes[0])
 
 
+def convert_sign(node: Node) -> Value | None:
+    """Sign of what is no number: ONNX, as NumPy, has none; TVM's, as PyTorch's, is 0."""
+    (x,) = node.inputs
+    if "float" not in dtype_of(x):
+        return None
+    return op.where(node.emit(op.isnan(x)), x, op.sign(x))
+
+
 def convert_modulo(node: Node) -> Value | None:
     """Mod of the divisor's sign; TVM's x - floor(x / y) * y is no number where one is infinite."""
     x, y = node.inputs
@@ -91,6 +99,8 @@ def convert_reduction(node: Node) -> Value | None:
     if not axes and node.attrs.get("noop_with_empty_axes", 0) and node.constant(1) is not None:
         # TVM's converters leave out the rest, too.
         return _OF_ONE[node.op_type](x) if node.op_type in _OF_ONE else None
+    if node.op_type == "ReduceLogSumExp" and "float" in dtype_of(x):
+        return _log_sum_exp(node, x, axes or None)
     if x.ty.shape is None or node.op_type not in _EXTREMES:
         return None
     # -1: an extent that the data decide
@@ -103,6 +113,34 @@ def convert_reduction(node: Node) -> Value | None:
     if not node.attrs.get("keepdims", 1):
         kept = [extent for i, extent in enumerate(shape) if i not in reduced]
     return relax.const(np.full(kept, _EXTREMES[node.op_type]), dtype_of(x))
+
+
+def _log_sum_exp(node: Node, x: Value, axes: list[int] | None) -> Value:
+    """Without TVM's difference of two infinities, which is no number."""
+    largest = node.emit(op.max(x, axes, keepdims=True))
+    finite = op.less(op.abs(largest), constant(np.inf, dtype_of(x)))
+    shift = node.emit(op.where(finite, largest, constant(0.0, dtype_of(x))))
+    total = op.sum(op.exp(op.subtract(x, shift)), axes, keepdims=True)
+    result = node.emit(op.add(op.log(total), shift))
+    if node.attrs.get("keepdims", 1):
+        return result
+    return op.squeeze(result, list(range(len(x.ty.shape))) if axes is None else axes)
+
+
+def convert_thresholded_relu(node: Node) -> Value:
+    """ThresholdedRelu; TVM's multiplies by a mask, which makes no number of an infinity."""
+    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
+    threshold = constant(float(node.attrs.get("alpha", 1.0)), dtype)
+    return op.where(op.greater(x, threshold), x, constant(0.0, dtype))
+
+
+def convert_prelu(node: Node) -> Value:
+    """PRelu; TVM's takes a slope that does not broadcast to its input, and fails much later."""
+    x, slope = node.inputs
+    falling = node.emit(op.multiply(x, slope))
+    if shape_of(falling) != shape_of(x):
+        raise ValueError(f"a slope of {shape_of(slope)} for {shape_of(x)}")
+    return op.where(op.less(x, constant(0, dtype_of(x))), falling, x)
 
 
 def convert_bit_cast(node: Node) -> Value:

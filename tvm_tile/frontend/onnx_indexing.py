@@ -25,9 +25,9 @@ def convert_slice(node: Node) -> Value | None:
         given = [node.constant(i) for i in range(1, 5)]
         if any(node.input(i + 1) is not None and v is None for i, v in enumerate(given)):
             return None
+        assert given[0] is not None
+        assert given[1] is not None
         starts, ends = given[0], given[1]
-        assert starts is not None
-        assert ends is not None
         axes = np.arange(len(starts)) if given[2] is None else given[2]
         steps = np.ones(len(starts), int) if given[3] is None else given[3]
     if isinstance(node.inputs[0].ty, relax.ShapeType) or shape is None:
@@ -56,6 +56,14 @@ def convert_slice(node: Node) -> Value | None:
         for a, stop, stride in zip(changed, stops, strides, strict=True)
     )
     return op.strided_slice(node.inputs[0], changed, begins, stops, strides)
+
+
+def settle_axes(node: Node) -> Node:
+    """Squeeze or Unsqueeze whose constant axes are a vector, as ONNX's own definitions forget."""
+    axes = node.constant(1)
+    if axes is None or axes.ndim:
+        return node
+    return replace(node, inputs=(node.inputs[0], constant(axes.reshape(1), "int64")))
 
 
 def convert_one_hot(node: Node) -> Value:
@@ -106,6 +114,30 @@ def convert_split(node: Node) -> Value | None:
             for size, end in zip(sizes, ends, strict=True)
         ]
     )
+
+
+def convert_wrapping_pad(node: Node, stock: Callable[[Node], Value]) -> Value:
+    """Pad, where what is cut off at one side must not come back at the other.
+
+    TVM's wraps around the whole tensor, ONNX around what negative pads leave of it.
+
+    Args:
+        node: the node.
+        stock: TVM's converter.
+    """
+    pads = node.constant(1)
+    if node.text("mode", "constant") != "wrap" or pads is None or (pads >= 0).all():
+        return stock(node)
+    x = node.inputs[0]
+    shape = shape_of(x)
+    axes = node.parameter(3, "axes")
+    listed = range(len(shape)) if axes is None else [int(a) % len(shape) for a in axes]
+    before, behind = np.split(pads, 2)
+    low = [max(0, -int(n)) for n in before]
+    high = [shape[axis] - max(0, -int(n)) for axis, n in zip(listed, behind, strict=True)]
+    cut = node.emit(op.strided_slice(x, list(listed), low, high))
+    rest = constant(np.maximum(pads, 0), "int64")
+    return stock(replace(node, inputs=(cut, rest, *node.inputs[2:])))
 
 
 def convert_reverse_sequence(node: Node) -> Value:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
+from tvm_tile.frontend.onnx_check import problems, texts
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     """
     if model.ir_version == 0 or len(model.graph.output) == 0:
         raise _corrupt(source, "it has no ONNX version or no outputs")
-    if not all(isinstance(text, str) for text in _texts(model)):
+    if not all(isinstance(text, str) for text in texts(model)):
         raise _corrupt(source, "a name or an operator's type is no valid UTF-8")
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and opset.version > onnx.defs.onnx_opset_version():
@@ -67,6 +68,8 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     unranked = [value for value in (*model.graph.input, *model.graph.output) if _unranked(value)]
     for value in unranked:
         value.type.tensor_type.shape.SetInParent()
+    for problem in problems(model):
+        raise _corrupt(source, problem)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -76,29 +79,6 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     finally:
         for value in unranked:
             value.type.tensor_type.ClearField("shape")
-
-
-def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
-    """Every name in a model; protobuf gives bytes for what is no valid text."""
-    bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
-    for opset in model.opset_import:
-        yield opset.domain
-    for function in model.functions:
-        yield from (function.name, function.domain, *function.input, *function.output)
-    while bodies:
-        body = bodies.pop()
-        for node in body.node:
-            yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
-            for attribute in node.attribute:
-                yield attribute.name
-                bodies.extend(attribute.graphs)
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    bodies.append(attribute.g)
-        if isinstance(body, onnx.GraphProto):
-            yield from (tensor.name for tensor in body.initializer)
-            for value in (*body.input, *body.output):
-                yield value.name
-                yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
 def _sort_nodes(graph: onnx.GraphProto) -> None:
@@ -184,7 +164,7 @@ def require_types(model: onnx.ModelProto) -> None:
     """
     try:
         onnx.shape_inference.infer_shapes(outline(model), check_type=True)
-    except onnx.shape_inference.InferenceError as error:
+    except Exception as error:  # of types that do not exist the bindings say so in their own way
         raise _corrupt("its types", error) from error
 
 

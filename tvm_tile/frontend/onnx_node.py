@@ -34,7 +34,7 @@ class Node:
     results: int
     opset: int
 
-    def input(self, index: int) -> Value | None:
+    def input(self, index: int) -> Value:
         """An input, or ``None`` where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 

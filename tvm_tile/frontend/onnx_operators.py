@@ -49,6 +49,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Momentum": training.convert_optimizer,
     "NonMaxSuppression": convert_non_max_suppression,
     "OneHot": indexing.convert_one_hot,
+    "PRelu": elementwise.convert_prelu,
     "Pow": elementwise.convert_power,
     "QLinearConv": quantized.convert_quantized_conv,
     "QLinearMatMul": quantized.convert_quantized_matmul,
@@ -64,9 +65,11 @@ _CONVERTERS: dict[str, Converter] = {
     "ReverseSequence": indexing.convert_reverse_sequence,
     "RoiAlign": convert_roi_align,
     "STFT": convert_stft,
+    "Sign": elementwise.convert_sign,
     "Slice": indexing.convert_slice,
     "Split": indexing.convert_split,
     "TensorScatter": indexing.convert_tensor_scatter,
+    "ThresholdedRelu": elementwise.convert_thresholded_relu,
     "Upsample": convert_resize,
 }
 
@@ -106,6 +109,12 @@ def convert_operator(node: Node, stock: Stock) -> Value:
         shape_of(node.inputs[0])  # TVM's converters guess where it is unknown
     if node.op_type == "ConvTranspose":
         return stock(windows.settle_conv_transpose(node))
+    if node.op_type == "Pad":
+        return indexing.convert_wrapping_pad(node, stock)
+    if node.op_type == "LpPool":
+        return windows.convert_lp_pool(node, stock(node))
+    if node.op_type in ("Squeeze", "Unsqueeze"):
+        return stock(indexing.settle_axes(node))
     if node.op_type in ("Scatter", "ScatterElements"):
         return indexing.convert_scatter_elements(node, stock)
     if node.op_type == "MaxPool" and node.results > 1:

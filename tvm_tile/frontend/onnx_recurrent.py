@@ -78,6 +78,9 @@ def convert_recurrent(node: Node) -> relax.Tuple:
         ends.append(_unroll(direction, projected, state, reverse[d], masks))
     sequence = op.stack([op.stack(list(steps), axis=0) for steps, _ in ends], axis=1)
     finals = [op.stack(list(states), axis=0) for states in zip(*(f for _, f in ends), strict=True)]
+    if masks is not None:  # a sample without any step has, as in ONNX Runtime, zeros
+        finals = [op.where(masks[0], final, relax.const(0.0, dtype_of(x))) for final in finals]
+        finals = [builder.emit(final) for final in finals]
     if attrs.get("layout", 0):
         sequence = op.permute_dims(sequence, [2, 0, 1, 3])
         finals = [op.permute_dims(final, [1, 0, 2]) for final in finals]

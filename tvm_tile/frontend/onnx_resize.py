@@ -9,6 +9,7 @@ where an extent is rounded, and has no antialiasing, axes, policies or symmetric
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -232,7 +233,7 @@ def _nearest(node: Node, centers: np.ndarray) -> np.ndarray:
         rounding = node.text("nearest_mode", "round_prefer_floor")
     # Quotients of small integers, rounded by float64, are meant to be exact.
     centers = np.where(np.abs(centers - np.round(centers)) < 1e-9, np.round(centers), centers)
-    rounded = {
+    rounded: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "floor": np.floor,
         "ceil": np.ceil,
         "round_prefer_floor": lambda c: np.ceil(c - 0.5),

@@ -26,7 +26,7 @@ def convert_batch_norm(node: Node) -> Value | None:
     epsilon = constant(float(node.attrs.get("epsilon", 1e-5)), wide)
     factor = op.divide(op.astype(scale, wide), op.sqrt(op.add(spread, epsilon)))
     result = op.multiply(shifted, along(node.emit(factor), 1, rank))
-    result = op.add(result, along(op.astype(bias, wide), 1, rank))
+    result = op.add(result, along(node.emit(op.astype(bias, wide)), 1, rank))
     momentum = float(node.attrs.get("momentum", 0.9))
 
     def running(old: Value, new: Value) -> Value:

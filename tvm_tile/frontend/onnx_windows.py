@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
 
 
@@ -153,6 +154,45 @@ def convert_max_pool_with_indices(node: Node, values: Value) -> Value:
     return relax.Tuple([values, places])
 
 
+def convert_lp_pool(node: Node, like: Value) -> Value:
+    """LpPool as sums of powers; TVM's takes means of the elements within the tensor for sums.
+
+    Args:
+        node: the LpPool.
+        like: what TVM makes of it, whose shape is right; nothing computes it.
+    """
+    x = node.inputs[0]
+    shape, sizes = shape_of(x), shape_of(node.builder.normalize(like))
+    rank, p = len(shape) - 2, float(node.attrs.get("p", 2))
+    kernel = _numbers(node.attrs, "kernel_shape", rank, 0)
+    strides, dilations = (_numbers(node.attrs, n, rank, 1) for n in ("strides", "dilations"))
+    pads = _pads(node, shape[2:], sizes[2:], kernel, strides, dilations)
+
+    def summed(x: te.Tensor) -> te.Tensor:
+        taps = [te.reduce_axis((0, k), name=f"k{i}") for i, k in enumerate(kernel)]
+
+        def element(*places: Any) -> Any:
+            window = [
+                place * strides[i] + tap * dilations[i] - pads[i]
+                for i, (place, tap) in enumerate(zip(places[2:], taps, strict=True))
+            ]
+            there = [c for i, w in enumerate(window) for c in (w >= 0, w < shape[i + 2])]
+            value = x(*places[:2], *window)
+            zero = tirx.const(0, x.dtype)
+            return te.sum(tirx.if_then_else(tirx.all(*there), value, zero), taps)
+
+        return te.compute(sizes, element, name="window_sums")
+
+    size = op.abs(x)
+    powers = size if p == 1 else op.multiply(x, x) if p == 2 else op.power(size, _of(x, p))
+    sums = node.compute(summed, powers, name="window_sums")
+    return sums if p == 1 else op.sqrt(sums) if p == 2 else op.power(sums, _of(x, 1 / p))
+
+
+def _of(x: Value, number: float) -> Value:
+    return constant(number, dtype_of(x))
+
+
 def _pads(
     node: Node,
     extents: tuple[int, ...],
@@ -226,14 +266,16 @@ def convert_affine_grid(node: Node) -> Value:
     assert size is not None
     extents = [int(extent) for extent in size[2:]]
     corners = bool(node.attrs.get("align_corners", 0))
-    lines = []
-    for extent in extents:
-        if corners and extent > 1:
-            lines.append(np.linspace(-1, 1, extent))
-        elif corners:
-            lines.append(np.array([-1.0]))  # the first of linspace's
-        else:
-            lines.append((2 * np.arange(extent) + 1) / extent - 1)
+    if corners and 1 in extents:
+        raise UnsupportedOperatorError(
+            "AffineGrid with align_corners needs two elements along each axis",
+            f"extents {extents}",
+            "export without align_corners, for which implementations differ here",
+        )
+    lines = [
+        np.linspace(-1, 1, extent) if corners else (2 * np.arange(extent) + 1) / extent - 1
+        for extent in extents
+    ]
     grid = np.meshgrid(*lines, indexing="ij")
     # ONNX counts x first, which is the last axis.
     points = np.stack([*reversed(grid), np.ones(extents)], axis=-1).reshape(-1, len(extents) + 1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tvm_tile.errors import OptionError
-from tvm_tile.plan.whole_file import read_regular, replacing
+from tvm_tile.whole_file import read_regular, replacing
 
 _MAGIC = b"tvm_tile store 2\n"
 _SUM_BYTES = 32

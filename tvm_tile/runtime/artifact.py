@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 
 from tvm_tile import compat
 from tvm_tile.errors import SavedModelError
-from tvm_tile.plan.whole_file import open_regular, replacing
 from tvm_tile.runtime.manifest import (
     CODE,
     FORMAT_VERSION,
@@ -31,6 +30,7 @@ from tvm_tile.runtime.manifest import (
     parse_manifest,
 )
 from tvm_tile.runtime.signing import is_signed, make_signature
+from tvm_tile.whole_file import open_regular, replacing
 
 _MANIFEST = "manifest.json"
 _STORED = (".bin", ".bc", *filter(None, CODE.values()))

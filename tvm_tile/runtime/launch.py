@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.detect import load_cuda_runtime
-from tvm_tile.errors import BuildError, DeviceError, UnknownDeviceError
+from tvm_tile.errors import DeviceError, UnknownDeviceError
+from tvm_tile.foreign_errors import let_errors_through
 from tvm_tile.runtime.arrays import as_tvm
 from tvm_tile.runtime.emulate import attach_emulated
 from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
 from tvm_tile.runtime.timing import Timing, time_function
+
+# Host code, and what must live as long.
+_Host = tuple[Any, tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,6 @@ class Loaded:
         device: the TVM device that holds its tensors.
         keep_alive: what must live as long as ``machine``.
         hip: the AMD GPU it is on; None elsewhere.
-        process: that loaded it; drivers and PoCL do not survive a fork.
     """
 
     machine: Any
@@ -37,7 +39,6 @@ class Loaded:
     device: Any
     keep_alive: tuple[object, ...]
     hip: HipDevice | None
-    process: int = field(default_factory=os.getpid)
 
     def guard(self) -> AbstractContextManager[None]:
         """Around all use of the device: raises what its memory could not raise through TVM."""
@@ -75,13 +76,13 @@ def load_program(program: Program, device_name: str) -> Loaded:
         UnknownDeviceError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
-    compat.let_errors_through()
+    let_errors_through()
     device = find_runtime_device(program.language, program.arch, device_name)
     hip = _find_hip(program, device_name)
     machine_module = compat.load_vm(program.vm)
     launchers: tuple[object, ...] = ()
     if program.host:
-        host, launchers = _shared_host(program, hip)
+        host, launchers = _load_host(program, hip)
         machine_module.import_module(host)
     with nullcontext() if hip is None else hip.guard():
         # The memory of an AMD GPU is pooled by HipMemory, not by TVM.
@@ -97,8 +98,7 @@ def load_functions(program: Program, device_name: str) -> LoadedFunctions:
         DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
     device = find_runtime_device(program.language, program.arch, device_name)
-    hip = _find_hip(program, device_name)
-    host, launchers = _load_host(program.language, program.host, program.kernels, hip)
+    host, launchers = _load_host(program, _find_hip(program, device_name))
     return LoadedFunctions(host, device, launchers)
 
 
@@ -125,48 +125,30 @@ def _find_hip(program: Program, device_name: str) -> HipDevice | None:
     return find_hip_device(program.arch, device_name) if program.language == "rocm" else None
 
 
-def _shared_host(program: Program, hip: HipDevice | None) -> tuple[Any, tuple[object, ...]]:
-    """As :func:`_load_host`; models with equal code share it, also one after the other.
+def _load_host(program: Program, hip: HipDevice | None) -> tuple[Any, tuple[object, ...]]:
+    """The host code, and what must live as long as it is called."""
+    if program.language == "cuda":
+        return _host(program.host, program.kernels), ()
+    attach = attach_emulated if hip is None else hip.attach
+    launchers = tuple(attach(kernel) for kernel in program.kernels)
+    return _host(program.host, ()), launchers
+
+
+@functools.lru_cache(maxsize=32)
+def _host(code: bytes, cubins: tuple[Kernel, ...]) -> Any:
+    """Host code in memory, with NVIDIA's kernels in it; the last used are kept.
 
     LLVM's compiler in memory does not give back what it has compiled, half a megabyte and more:
     whoever loads and drops a model again and again would run out of memory.
     """
-    # A forked process shares nothing with its parent.
-    parts = (program.language, program.host, program.kernels, hip, os.getpid())
-    try:
-        return _kept_host(*parts)
-    except BuildError:
-        # Perhaps only code that no model uses any more keeps another kernel of the same name.
-        _kept_host.cache_clear()
-    # Not within the except clause: the error holds that kernel, too.
-    return _kept_host(*parts)
-
-
-@functools.lru_cache(maxsize=32)
-def _kept_host(
-    language: str, host: bytes, kernels: tuple[Kernel, ...], hip: HipDevice | None, _process: int
-) -> tuple[Any, tuple[object, ...]]:
-    return _load_host(language, host, kernels, hip)
-
-
-def _load_host(
-    language: str, code: bytes, kernels: tuple[Kernel, ...], hip: HipDevice | None
-) -> tuple[Any, tuple[object, ...]]:
-    """The host code with its kernels, and what must live as long."""
     host = compat.load_host(code)
-    launchers: list[object] = []
-    for kernel in kernels:
-        if hip is not None:
-            launchers.append(hip.attach(kernel))
-        elif language == "opencl":
-            launchers.append(attach_emulated(kernel))
-        else:
-            host.import_module(
-                compat.cuda_module_from_cubin(
-                    kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
-                )
+    for kernel in cubins:
+        host.import_module(
+            compat.cuda_module_from_cubin(
+                kernel.name, kernel.arg_types, kernel.launch_params, kernel.binary
             )
-    return host, tuple(launchers)
+        )
+    return host
 
 
 def _cpu() -> Any:

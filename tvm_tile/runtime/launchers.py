@@ -61,20 +61,19 @@ def attach(kernel: Kernel, make: Callable[[Kernel], _Launcher]) -> _Launcher:
                 "apply tvm_tile.build.rename_by_content before building",
             )
         launcher = make(kernel)
-        tvm_ffi.register_global_func(kernel.name, _weak_launch(launcher), override=True)
+        tvm_ffi.register_global_func(kernel.name, _launch_by_name(kernel.name), override=True)
         _LAUNCHERS[kernel.name] = launcher
         weakref.finalize(launcher, _forget, kernel.name)
         return launcher
 
 
-def _weak_launch(launcher: Launcher) -> Callable[..., None]:
-    # TVM's table must not keep the kernel alive.
-    launch = weakref.WeakMethod(launcher.launch)
-
+def _launch_by_name(name: str) -> Callable[..., None]:
+    # TVM's table must not keep the kernel alive; and host code, which is kept longer than models
+    # are, keeps this function: the kernel may be another launcher's by then.
     def call(*arguments: Any) -> None:
-        method = launch()
-        assert method is not None, "a model outlived its kernels"
-        method(*arguments)
+        launcher = _LAUNCHERS.get(name)
+        assert launcher is not None, "a model outlived its kernels"
+        launcher.launch(*arguments)
 
     return call
 

@@ -164,7 +164,7 @@ def assemble(manifest: Manifest, members: Mapping[str, bytes]) -> SavedModel:
     """The model that a manifest and its members are of.
 
     Raises:
-        TypeError, ValueError: a text is no UTF-8, or the report none.
+        Exception: a text is no UTF-8, or the report none.
     """
     code = CODE[manifest.language]
     program = Program(
@@ -185,4 +185,7 @@ def assemble(manifest: Manifest, members: Mapping[str, bytes]) -> SavedModel:
         copied_outputs=manifest.copied_outputs,
     )
     report = Report.from_json(manifest.report)
+    # One that cannot be shown is none.
+    report.render()
+    report.draw()
     return SavedModel(program, manifest.device, manifest.inputs, manifest.outputs, report)

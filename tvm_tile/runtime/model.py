@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm_tile.build.program import Program
 from tvm_tile.errors import DeviceError, InputError, RunError, SavedModelError, TileError
@@ -18,6 +18,9 @@ from tvm_tile.runtime.arrays import NUMPY, ArrayKind, check_input
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import SavedModel
 from tvm_tile.runtime.timing import Timing
+
+if TYPE_CHECKING:
+    from tvm_tile.verify import Verification, Verifier
 
 
 class CompiledModel:
@@ -33,6 +36,7 @@ class CompiledModel:
         inputs: what a call takes, in order.
         outputs: what it returns, in order.
         report: what was compiled and how.
+        verifier: compares it with the model that it was compiled from, while that is at hand.
     """
 
     def __init__(
@@ -42,12 +46,14 @@ class CompiledModel:
         inputs: tuple[Signature, ...],
         outputs: tuple[Signature, ...],
         report: Report,
+        verifier: Verifier | None = None,
     ) -> None:
         self.program = program
         self.device_name = device_name
         self.inputs = inputs
         self.outputs = outputs
         self.report = report
+        self._verifier = verifier
         self._copied = frozenset(program.copied_outputs)
         self._loaded: Loaded | None = None
         self._lock = threading.Lock()
@@ -114,6 +120,31 @@ class CompiledModel:
     def explain(self) -> str:
         """Kernels, tiles, predicted time and traffic, and what fell back and why."""
         return self.report.render()
+
+    def verify(self, inputs: Sequence[Any] | None = None) -> Verification:
+        """Compare each kernel, and the whole model, with what they should compute.
+
+        Each different kernel runs next to TVM's CPU build of the same unscheduled function on
+        random inputs, then the whole model next to its source, in ONNX Runtime or PyTorch: a file
+        is opened again, and an object must still be there, for it is not kept in memory.
+
+        Args:
+            inputs: of the whole model, arrays in the order of ``inputs``; random ones by default.
+
+        Returns:
+            What was compared and what differs: ``is_right``, and ``render()`` for people.
+
+        Raises:
+            InputError: the model was loaded from a file, which keeps no source; or as in a call.
+            DeviceError: the model's device is not present.
+        """
+        if self._verifier is None:
+            raise InputError(
+                "a model is verified where it was compiled",
+                "this one was loaded from a file, which has the machine code alone",
+                "compile its source again and verify that",
+            )
+        return self._verifier(self, inputs)
 
     def save(self, path: str | Path, *, key: str | Path | None = None) -> None:
         """Write a self-contained ``.tvmtile`` file, all or nothing.

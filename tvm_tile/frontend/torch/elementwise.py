@@ -49,17 +49,6 @@ def _times(emit: Emit, value: relax.Expr, factor: float) -> relax.Expr:
     return emit.times(value, factor)
 
 
-def _multiply(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
-    left, right = emit.promoted(x, other)
-    if _is_bool(left):
-        return _and(left, right)
-    for value, factor in ((left, right), (right, left)):
-        # Not for constants of a higher rank: TVM looks into those of rank 0 only.
-        if _is_zero(factor):
-            return relax.op.broadcast_to(emit.times(value, 0), emit.shape)
-    return relax.op.multiply(left, right)
-
-
 def _is_bool(value: relax.Expr) -> bool:
     return dtype_of(value) == torch.bool
 
@@ -165,7 +154,10 @@ def _floor_of_floats(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.E
     floor = emit(relax.op.floor(lower))
     is_short = relax.op.greater(relax.op.subtract(lower, floor), constant(0.5, dtype))
     rounded = emit(relax.op.where(is_short, relax.op.add(floor, one), floor))
-    return emit(relax.op.where(relax.op.equal(right, zero), relax.op.divide(left, right), rounded))
+    plain = emit(relax.op.divide(left, right))
+    # Zero of the quotient's sign.
+    signed = relax.op.where(relax.op.equal(lower, zero), relax.op.multiply(plain, zero), rounded)
+    return emit(relax.op.where(relax.op.equal(right, zero), plain, emit(signed)))
 
 
 def _signs_differ(left: relax.Expr, right: relax.Expr) -> relax.Expr:
@@ -336,7 +328,7 @@ CONVERTERS: Converters = {
     _ATEN._to_copy.default: _cast,
     **overloads(_add, _ATEN.add.Tensor, _ATEN.add.Scalar),
     **overloads(_subtract, _ATEN.sub.Tensor, _ATEN.sub.Scalar),
-    **overloads(_multiply, _ATEN.mul.Tensor, _ATEN.mul.Scalar),
+    **overloads(_binary(relax.op.multiply, _and), _ATEN.mul.Tensor, _ATEN.mul.Scalar),
     **overloads(_divide, _ATEN.div.Tensor, _ATEN.div.Scalar),
     **overloads(_divide_rounding, _ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode),
     **overloads(_remainder, _ATEN.remainder.Tensor, _ATEN.remainder.Scalar),

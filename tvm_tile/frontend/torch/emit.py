@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,17 +121,10 @@ class Emit:
         return self.cast(value, torch.float32) if is_half else value
 
     def times(self, value: relax.Expr, factor: float) -> relax.Expr:
-        """A floating-point or integer value times a number.
-
-        TVM makes 0 of ``x * 0``, which is NaN where ``x`` is not finite.
-        """
-        dtype = dtype_of(value)
+        """A floating-point or integer value times a number."""
         if factor == 1:
             return value
-        if factor == 0 and dtype.is_floating_point:
-            zero, nan = constant(0, dtype), constant(math.nan, dtype)
-            return self(relax.op.where(self(relax.op.isfinite(value)), zero, nan))
-        return self(relax.op.multiply(value, constant(factor, dtype)))
+        return self(relax.op.multiply(value, constant(factor, dtype_of(value))))
 
     def full(self, value: float | bool) -> relax.Expr:
         """The (first) result, all of whose elements are equal."""

@@ -1,0 +1,24 @@
+"""Whether what was compiled computes what was meant.
+
+Each different kernel runs on random inputs next to TVM's CPU build of the same, unscheduled
+function, its outputs filled with NaN beforehand, so that an element that no thread writes is found.
+Then the whole model runs next to its source, in ONNX Runtime or PyTorch. What is allowed follows
+from the types and from how many numbers are added up; where an output is ill-conditioned, from
+how much the reference itself moves with its inputs.
+"""
+
+from tvm_tile.verify.compare import Comparison, compare, tolerance
+from tvm_tile.verify.kernels import Kernels
+from tvm_tile.verify.model import Verifier
+from tvm_tile.verify.report import KernelCheck, OutputCheck, Verification
+
+__all__ = [
+    "Comparison",
+    "KernelCheck",
+    "Kernels",
+    "OutputCheck",
+    "Verification",
+    "Verifier",
+    "compare",
+    "tolerance",
+]

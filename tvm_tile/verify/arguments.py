@@ -1,0 +1,106 @@
+"""Random arguments for a TensorIR function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.verify.compare import Array, is_float
+
+_BELOW = 4  # integers that are no index
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor that a function takes.
+
+    Attributes:
+        below: integers in it are drawn from 0 to below this: what it is an index of has so many.
+        is_output: whether it is written, and nothing of what it held is used.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    below: int
+    is_output: bool
+
+
+def parameters(func: tirx.PrimFunc, in_place: Collection[int] = ()) -> tuple[Parameter, ...]:
+    """The parameters of an unscheduled function, in order.
+
+    Args:
+        func: the function.
+        in_place: positions of those that hold inputs before they are outputs.
+    """
+    stores: list[tirx.BufferStore] = []
+    loads: list[tvm.ir.TensorLoad] = []
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
+    tvm_ffi.structural_walk(func.body, (tvm.ir.TensorLoad, loads.append), order="pre")
+    written = [store.buffer for store in stores]
+    accesses = [(load.source, load.indices) for load in loads]
+    accesses += [(store.buffer, store.indices) for store in stores]
+    found = []
+    for position, param in enumerate(func.params):
+        shape = tuple(int(extent) for extent in param.ty.shape)
+        dtype = numpy_dtype(str(param.ty.dtype))
+        assert dtype is not None, param.ty.dtype
+        is_output = position not in in_place and any(param.same_as(b) for b in written)
+        below = _index_limit(param, accesses)
+        found.append(Parameter(str(param.name), shape, dtype, below, is_output))
+    return tuple(found)
+
+
+def _index_limit(param: Any, accesses: Sequence[tuple[Any, Any]]) -> int:
+    """The least extent of a dimension whose index is read from ``param``."""
+    limit = _BELOW
+    for accessed, indices in accesses:
+        for extent, index in zip(accessed.ty.shape, indices, strict=True):
+            inner: list[tvm.ir.TensorLoad] = []
+            tvm_ffi.structural_walk(index, (tvm.ir.TensorLoad, inner.append), order="pre")
+            if any(param.same_as(load.source) for load in inner):
+                limit = min(limit, int(extent))
+    return limit
+
+
+def drawn(own: Parameter, rng: np.random.Generator, *, positive: bool = False) -> Array:
+    """Random values of a parameter.
+
+    Args:
+        own: the parameter.
+        rng: the source.
+        positive: whether floats are their magnitudes: roots of negative ones tell nothing.
+    """
+    size = math.prod(own.shape)
+    if is_float(own.dtype):
+        values = rng.standard_normal(size)
+        return (np.abs(values) if positive else values).astype(own.dtype).reshape(own.shape)
+    below = 2 if own.dtype.kind == "b" else max(1, own.below)
+    return rng.integers(0, below, size).astype(own.dtype).reshape(own.shape)
+
+
+def moved(array: Array, rng: np.random.Generator) -> Array:
+    """Values that are off by a few roundings."""
+    if not is_float(array.dtype):
+        return array
+    few = 8 * float(np.spacing(np.ones((), np.float32)))
+    if array.dtype.itemsize < 4:
+        few = 2.0**-9 if array.dtype.name == "float16" else 2.0**-6
+    factors = 1 + few * rng.standard_normal(array.shape)
+    result: Array = (array.astype(np.float64) * factors).astype(array.dtype)
+    return result
+
+
+def poison(dtype: np.dtype[Any]) -> Any:
+    """What no kernel should leave, nor make."""
+    if is_float(dtype):
+        return np.nan
+    return True if dtype.kind == "b" else np.iinfo(dtype).max - 7

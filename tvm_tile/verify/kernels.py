@@ -1,0 +1,233 @@
+"""Each kernel next to TVM's CPU build of the same unscheduled function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm_ffi import StructuralKey
+
+from tvm_tile.build import Builder
+from tvm_tile.build.program import Program
+from tvm_tile.device.device import Device
+from tvm_tile.errors import VerificationError
+from tvm_tile.graph.extract import extract
+from tvm_tile.passes import STATEMENTS, given_name
+from tvm_tile.plan.report import KernelReport
+from tvm_tile.runtime.launch import load_functions
+from tvm_tile.verify.arguments import Parameter, drawn, moved, parameters, poison
+from tvm_tile.verify.compare import Array, Comparison, compare, is_float, tolerance
+from tvm_tile.verify.reference import References
+from tvm_tile.verify.report import KernelCheck
+
+_GUARD = 256  # elements behind each tensor, which must stay as they are
+_NOTHING = Comparison(0.0, 0, 0)
+_OVERWRITTEN = Comparison(np.inf, 1, 1, "memory behind the end of an output was written")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """A model's functions before and after they were scheduled, without its weights.
+
+    Attributes:
+        fused: the unscheduled functions by name.
+        scheduled: the scheduled ones; these may take workspaces as further parameters.
+        in_place: of unscheduled functions, positions of arguments that they read and overwrite.
+        reports: of the scheduled ones.
+        device: that they are for.
+        builder: that has built them, so that nothing is built twice.
+    """
+
+    fused: Mapping[str, tirx.PrimFunc]
+    scheduled: Mapping[str, tirx.PrimFunc]
+    in_place: Mapping[str, tuple[int, ...]]
+    reports: tuple[KernelReport, ...]
+    device: Device
+    builder: Builder
+
+    @classmethod
+    def of(
+        cls,
+        fused: tvm.IRModule,
+        scheduled: tvm.IRModule,
+        reports: tuple[KernelReport, ...],
+        device: Device,
+        builder: Builder,
+    ) -> Kernels:
+        """The functions of modules; the other arguments are attributes."""
+        functions = _functions(fused), _functions(scheduled)
+        return cls(*functions, _in_place(fused), reports, device, builder)
+
+    def wrong(self, known: dict[Any, VerificationError | None]) -> dict[str, VerificationError]:
+        """What is wrong with each kernel that is.
+
+        Args:
+            known: what was found before, by the kernels' functions; is added to.
+
+        Raises:
+            VerificationError: one is that there is no other schedule for.
+            DeviceError: the device is not present.
+        """
+        keys = {r.name: (r.name, StructuralKey(self.scheduled[r.name])) for r in self.reports}
+        new = [report for report in self.reports if keys[report.name] not in known]
+        for report, found in zip(new, self.check(new), strict=True):
+            own = found.comparison
+            known[keys[report.name]] = (
+                None
+                if own.is_right
+                else VerificationError(
+                    "a kernel must compute what TVM's CPU build of its function does",
+                    f"{own.wrong} of {own.size} elements differ, {own.example}",
+                    "report it, with the model; another device's kernels may be right",
+                )
+            )
+        wrong = {name: error for name, key in keys.items() if (error := known[key]) is not None}
+        for report in self.reports:
+            if report.name in wrong and report.rule == STATEMENTS:
+                raise wrong[report.name]
+        return wrong
+
+    def check(self, reports: Sequence[KernelReport] | None = None) -> Iterator[KernelCheck]:
+        """Run kernels on random inputs and compare their outputs.
+
+        Args:
+            reports: of the kernels to check; by default all.
+
+        Raises:
+            DeviceError: the device is not present.
+        """
+        reports = self.reports if reports is None else tuple(reports)
+        originals = {r.name: self.fused[given_name(r.name, r.rank)] for r in reports}
+        references = References(originals)
+        built = self.builder.build_functions({r.name: self.scheduled[r.name] for r in reports})
+        for report in reports:
+            program, func = built[report.name], originals[report.name]
+            told = report.name, report.rule, report.tile, report.calls
+            if report.name in references.missing:
+                yield KernelCheck(*told, 0.0, _NOTHING, references.missing[report.name])
+                continue
+            assert isinstance(program, Program), str(program)
+            loaded = load_functions(program, self.device.name)
+            places = self.in_place.get(given_name(report.name, report.rank), ())
+            own = _Case(report.name, parameters(func, places), references)
+            depth = _depth(func)
+            sums = "tf32" if _multiplies_in_tf32(self.device) else "float32"
+            whole = parameters(self.scheduled[report.name])
+            error, allowed = own.compared(loaded, whole, depth, sums)
+            yield KernelCheck(*told, allowed, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One function with its parameters and its reference."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    references: References
+
+    def compared(
+        self, loaded: Any, whole: Sequence[Parameter], depth: int, sums: str
+    ) -> tuple[Comparison, float]:
+        """The worst of its outputs, and what is allowed there."""
+        rng = np.random.default_rng(0)
+        given, wanted = self._drawn(rng)
+        spaces = [np.full(p.shape, poison(p.dtype), p.dtype) for p in whole[len(given) :]]
+        got = _run(loaded[self.name], [*given, *spaces], loaded.device)
+        if got is None:
+            return _OVERWRITTEN, 0.0
+        worst = _NOTHING, 0.0
+        others: list[list[Array]] = []
+        for at, parameter in enumerate(self.parameters):
+            if np.array_equal(_bits(wanted[at]), _bits(given[at])) and not parameter.is_output:
+                continue
+            allowed = tolerance(parameter.dtype.name, depth, sums)
+            found = compare(got[at], wanted[at], allowed)
+            if not found.is_right:
+                others = others or [
+                    self.references(self.name, [moved(a, rng) for a in given]) for _ in range(3)
+                ]
+                found = compare(got[at], wanted[at], allowed, [other[at] for other in others])
+            if (found.wrong, found.error) >= (worst[0].wrong, worst[0].error):
+                worst = found, allowed
+        return worst
+
+    def _drawn(self, rng: np.random.Generator) -> tuple[list[Array], list[Array]]:
+        """Arguments, outputs poisoned, and what they become; inputs are positive where else most
+        outputs would be undefined."""
+        for positive in (False, True):
+            given = [self._filled(p, rng, positive=positive) for p in self.parameters]
+            wanted = self.references(self.name, given)
+            pairs = zip(wanted, self.parameters, strict=True)
+            floats = [a for a, p in pairs if p.is_output and is_float(p.dtype) and a.size]
+            if all(np.isnan(array.astype(np.float64)).mean() < 0.5 for array in floats):
+                break
+        return given, wanted
+
+    def _filled(self, own: Parameter, rng: np.random.Generator, *, positive: bool) -> Array:
+        if own.is_output:
+            return np.full(own.shape, poison(own.dtype), own.dtype)
+        return drawn(own, rng, positive=positive)
+
+
+def _run(kernel: Any, arrays: Sequence[Array], device: Any) -> list[Array] | None:
+    """Arrays as a kernel leaves them; None where it wrote behind the end of one."""
+    ends = [np.full(_GUARD, poison(array.dtype), array.dtype) for array in arrays]
+    memory = [
+        tvm.runtime.tensor(np.concatenate([array.ravel(), end]), device)
+        for array, end in zip(arrays, ends, strict=True)
+    ]
+    pairs = list(zip(memory, arrays, strict=True))
+    views = [whole._create_view(array.shape) for whole, array in pairs]
+    kernel(*views)
+    intact = all(
+        np.array_equal(_bits(whole.numpy()[-_GUARD:]), _bits(end))
+        for whole, end in zip(memory, ends, strict=True)
+    )
+    return [view.numpy() for view in views] if intact else None
+
+
+def _bits(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _depth(func: tirx.PrimFunc) -> int:
+    """How many numbers are added up for one element, one sum behind the other counted apart."""
+    graph = extract(func)
+    if graph is None:
+        return 4096  # not known: as long sums as are common
+    depth = 0
+    for operator in graph.operators:
+        extent = 1
+        for axis in operator.reduce_axes:
+            extent *= axis.extent
+        depth += extent
+    return max(1, depth)
+
+
+def _multiplies_in_tf32(device: Device) -> bool:
+    return any(i.in_dtype == "float32" for i in device.matrix_instructions)
+
+
+def _functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    named = ((str(var.name_hint), func) for var, func in mod.functions_items())
+    return {name: func for name, func in named if isinstance(func, tirx.PrimFunc)}
+
+
+def _in_place(mod: tvm.IRModule) -> Mapping[str, tuple[int, ...]]:
+    """Function -> positions of the arguments that it overwrites though it reads them."""
+    operator = tvm.ir.Op.get("relax.call_tir_inplace")
+    found: dict[str, tuple[int, ...]] = {}
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relax.Call) and node.op == operator:
+            places = tuple(int(i) for i in node.attrs.inplace_indices if int(i) >= 0)
+            found[str(node.args[0].name_hint)] = places
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    return found

@@ -1,0 +1,118 @@
+"""A whole model: each of its kernels, then its outputs."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_tile.errors import InputError
+from tvm_tile.graph.signature import Signature
+from tvm_tile.runtime import CompiledModel
+from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.verify.arguments import moved
+from tvm_tile.verify.compare import Array, compare, is_float, tolerance
+from tvm_tile.verify.kernels import Kernels
+from tvm_tile.verify.report import KernelCheck, OutputCheck, Verification
+from tvm_tile.verify.source import Source, source_of
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """Verifies the model that it was compiled with.
+
+    Attributes:
+        model: gives what was compiled, as the caller gave it; None once nobody else holds it.
+        kernels: its functions, before and after scheduling.
+    """
+
+    model: Callable[[], Any]
+    kernels: Kernels
+
+    @classmethod
+    def of(cls, model: Any, kernels: Kernels) -> Verifier:
+        """A verifier that does not keep a model's weights in memory."""
+        if isinstance(model, str | Path):
+            return cls(lambda: model, kernels)
+        try:
+            return cls(weakref.ref(model), kernels)
+        except TypeError:
+            return cls(lambda: model, kernels)
+
+    def __call__(
+        self, compiled: CompiledModel, inputs: Sequence[Any] | None = None
+    ) -> Verification:
+        """Verify; see :meth:`tvm_tile.runtime.CompiledModel.verify`."""
+        drawn = _random_inputs(compiled.inputs) if inputs is None else _as_numpy(inputs)
+        named = dict(zip((s.name for s in compiled.inputs), drawn, strict=True))
+        checks = tuple(self.kernels.check())
+        source = source_of(self.model())
+        outputs = _compared(compiled, source, named, checks)
+        return Verification(compiled.device_name, checks, outputs, source.name)
+
+
+def _compared(
+    compiled: CompiledModel,
+    source: Source,
+    inputs: Mapping[str, Array],
+    kernels: Sequence[KernelCheck],
+) -> tuple[OutputCheck, ...]:
+    if source.run is None:
+        return ()
+    wanted = source.run(inputs)
+    # Memory that is used again then holds NaN.
+    compiled(*(np.full_like(a, np.nan) if is_float(a.dtype) else a for a in inputs.values()))
+    got = compiled(*inputs.values())
+    got = got if isinstance(got, tuple) else (got,)
+    allowed = max((kernel.allowed for kernel in kernels), default=0.0)
+    # Roundings of one kernel behind the other add up as a random walk's steps do.
+    allowed *= math.sqrt(max(1, sum(kernel.calls for kernel in kernels)))
+    others: list[list[Array]] = []
+    checks = []
+    for at, (signature, own) in enumerate(zip(compiled.outputs, map(np.asarray, got), strict=True)):
+        room = max(allowed, tolerance(signature.dtype, 1))
+        found = compare(own, wanted[at].reshape(own.shape), room)
+        if not found.is_right:
+            others = others or _of_moved(source, inputs)
+            found = compare(own, wanted[at].reshape(own.shape), room, [o[at] for o in others])
+        checks.append(OutputCheck(signature.name, room, found))
+    return tuple(checks)
+
+
+def _of_moved(source: Source, inputs: Mapping[str, Array]) -> list[list[Array]]:
+    """The source's outputs for inputs that are off by a few roundings."""
+    assert source.run is not None
+    rng = np.random.default_rng(1)
+    return [
+        source.run({name: moved(array, rng) for name, array in inputs.items()}) for _ in range(2)
+    ]
+
+
+def _random_inputs(signatures: Sequence[Signature]) -> list[Array]:
+    """Normal floats; integers are 0 and 1, which are in range whatever they mean."""
+    rng = np.random.default_rng(0)
+    values: list[Array] = []
+    for signature in signatures:
+        dtype = numpy_dtype(signature.dtype)
+        assert dtype is not None, signature.dtype
+        if is_float(dtype):
+            values.append(rng.standard_normal(signature.shape).astype(dtype))
+        else:
+            values.append(rng.integers(0, 2, signature.shape).astype(dtype))
+    return values
+
+
+def _as_numpy(inputs: Sequence[Any]) -> list[Array]:
+    arrays = [np.asarray(value) for value in inputs]
+    if any(array.dtype == object for array in arrays):
+        raise InputError(
+            "inputs to verify with are arrays that NumPy can hold",
+            ", ".join(type(value).__name__ for value in inputs),
+            "pass NumPy arrays, in the order of the model's inputs",
+        )
+    return arrays

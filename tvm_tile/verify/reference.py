@@ -1,0 +1,50 @@
+"""What TVM's CPU build makes of unscheduled functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.target.codegen import llvm_get_system_cpu
+
+from tvm_tile.compat import TVM_ERRORS
+from tvm_tile.verify.compare import Array
+
+
+class References:
+    """Unscheduled functions, built for this CPU as loops one after another.
+
+    Args:
+        functions: name -> function.
+
+    Attributes:
+        missing: name -> why TVM does not build it.
+    """
+
+    def __init__(self, functions: Mapping[str, tirx.PrimFunc]) -> None:
+        self.missing: dict[str, str] = {}
+        self._modules: dict[str, Any] = {}
+        try:
+            self._modules = dict.fromkeys(functions, _built(functions))
+        except TVM_ERRORS:
+            for name, func in functions.items():
+                try:
+                    self._modules[name] = _built({name: func})
+                except TVM_ERRORS as error:
+                    self.missing[name] = str(error).strip().partition("\n")[0]
+
+    def __call__(self, name: str, arguments: Sequence[Array]) -> list[Array]:
+        """Copies of the arguments as a function leaves them."""
+        tensors = [tvm.runtime.tensor(array) for array in arguments]
+        self._modules[name][f"reference_{name}"](*tensors)
+        return [tensor.numpy() for tensor in tensors]
+
+
+def _built(functions: Mapping[str, tirx.PrimFunc]) -> Any:
+    named = {f"reference_{name}": func for name, func in functions.items()}
+    mod = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in named.items()})
+    # Of any CPU, LLVM would convert halves by calls of functions.
+    target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu()})
+    return tvm.compile(mod, target=target) if named else None

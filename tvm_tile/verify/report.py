@@ -1,0 +1,117 @@
+"""What was verified, as data and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tvm_tile.verify.compare import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCheck:
+    """One kernel next to TVM's CPU build of its unscheduled function.
+
+    Attributes:
+        name: its symbol.
+        rule: the schedule rule that wrote it.
+        tile: the chosen tile, as text.
+        calls: how often the model launches it.
+        allowed: the largest relative error that rounding explains.
+        comparison: of the output that is farthest off.
+        missing: why there is nothing to compare with; empty where there is.
+    """
+
+    name: str
+    rule: str
+    tile: str
+    calls: int
+    allowed: float
+    comparison: Comparison
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """One output of the whole model next to its source's."""
+
+    name: str
+    allowed: float
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was compared, and how it went.
+
+    Attributes:
+        device: the device's name.
+        kernels: each different kernel, in the order of their names.
+        outputs: of the whole model; empty where there is nothing to compare it with.
+        source: what computed the outputs to compare with, or why there is nothing.
+    """
+
+    device: str
+    kernels: tuple[KernelCheck, ...]
+    outputs: tuple[OutputCheck, ...]
+    source: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing differs."""
+        checks: tuple[KernelCheck | OutputCheck, ...] = (*self.kernels, *self.outputs)
+        return all(check.comparison.is_right for check in checks)
+
+    def render(self) -> str:
+        """A table of kernels, one of outputs, and what differs in words."""
+        rows: list[tuple[str, ...]] = [("", "kernel", "rule", "calls", "error", "allowed")]
+        rows += [
+            (
+                "-" if k.missing else _mark(k.comparison),
+                k.name,
+                k.rule,
+                str(k.calls),
+                *_errors(k.comparison, k.allowed),
+            )
+            for k in self.kernels
+        ]
+        missing = [kernel for kernel in self.kernels if kernel.missing]
+        right = sum(k.comparison.is_right for k in self.kernels) - len(missing)
+        lines = [f"Verified on {self.device}", "", *_table(rows), ""]
+        lines += [
+            f"{right} of {len(self.kernels)} kernels agree with TVM's CPU build of their functions"
+        ]
+        lines += [f"Not compared, {kernel.name}: {kernel.missing}" for kernel in missing]
+        if self.outputs:
+            rows = [("", "output", "error", "allowed")]
+            rows += [
+                (_mark(o.comparison), o.name, *_errors(o.comparison, o.allowed))
+                for o in self.outputs
+            ]
+            lines += ["", *_table(rows), ""]
+        lines += [f"The whole model: {self.source}"]
+        lines += _differences(self)
+        return "\n".join(lines)
+
+
+def _mark(comparison: Comparison) -> str:
+    return "right" if comparison.is_right else "WRONG"
+
+
+def _errors(comparison: Comparison, allowed: float) -> tuple[str, str]:
+    return f"{comparison.error:.1e}", f"{allowed:.1e}"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _differences(found: Verification) -> Iterator[str]:
+    checks: tuple[KernelCheck | OutputCheck, ...] = (*found.kernels, *found.outputs)
+    for check in checks:
+        own = check.comparison
+        if not own.is_right:
+            yield f"WRONG {check.name}: {own.wrong} of {own.size} elements, {own.example}"

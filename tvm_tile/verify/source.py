@@ -1,0 +1,97 @@
+"""What the model that was compiled computes by itself: in ONNX Runtime, or in PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_tile.frontend.exported_file import read_exported
+from tvm_tile.verify.compare import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model came from, as something to call.
+
+    Attributes:
+        name: what computes, or why nothing can.
+        run: from the inputs by name to the outputs in order; None where nothing can.
+    """
+
+    name: str
+    run: Callable[[Mapping[str, Array]], list[Array]] | None = None
+
+
+def source_of(model: Any) -> Source:
+    """The source of anything that can be compiled.
+
+    Args:
+        model: as in :func:`tvm_tile.compile`; a path is opened again.
+    """
+    torch = sys.modules.get("torch")  # whoever has a module of torch's has imported it
+    if model is None:
+        return Source("not compared: what was compiled is gone; keep it for as long")
+    if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
+        model = read_exported(Path(model))
+        torch = sys.modules["torch"]
+    if torch is not None and isinstance(model, torch.export.ExportedProgram):
+        return Source("against PyTorch", lambda inputs: _in_torch(model.module(), inputs))
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return Source("against PyTorch", lambda inputs: _in_torch(model, inputs))
+    if isinstance(model, str | Path) or type(model).__name__ == "ModelProto":
+        if importlib.util.find_spec("onnxruntime") is None:
+            return Source("not compared: ONNX Runtime is not installed")
+        return Source("against ONNX Runtime", lambda inputs: _in_onnxruntime(model, inputs))
+    return Source("not compared: a Relax module has no other source")
+
+
+def _in_torch(module: Any, inputs: Mapping[str, Array]) -> list[Array]:
+    import torch
+
+    was_training = getattr(module, "training", False)
+    # An exported program's module has no mode to set.
+    if isinstance(module, torch.nn.Module) and was_training:
+        module.eval()
+    try:
+        with torch.no_grad():
+            result = module(*map(_as_torch, inputs.values()))
+    finally:
+        if was_training:
+            module.train()
+    leaves = torch.utils._pytree.tree_leaves(result)
+    return [_as_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _as_torch(array: Array) -> Any:
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
+
+
+def _as_numpy(tensor: Any) -> Array:
+    array: Array
+    if str(tensor.dtype) in ("torch.bfloat16", "torch.float8_e4m3fn", "torch.float8_e5m2"):
+        tensor = tensor.float()
+    array = tensor.detach().cpu().numpy()
+    return array
+
+
+def _in_onnxruntime(model: Any, inputs: Mapping[str, Array]) -> list[Array]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    opened = str(model) if isinstance(model, str | Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(opened, options, providers=["CPUExecutionProvider"])
+    taken = {argument.name for argument in session.get_inputs()}
+    given = {name: array for name, array in inputs.items() if name in taken}
+    outputs: Sequence[Any] = session.run(None, given)
+    return [np.asarray(output) for output in outputs]
