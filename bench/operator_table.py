@@ -146,9 +146,8 @@ def _core(verdicts: Verdicts) -> list[str]:
         else:
             state = "converter, no sample" if operator in _KNOWN else "no sample"
         states.setdefault(state, []).append(short)
-    return [
-        f"* {state} ({len(listed)}): {', '.join(listed)}" for state, listed in sorted(states.items())
-    ]
+    listing = ((state, ", ".join(listed), len(listed)) for state, listed in sorted(states.items()))
+    return [f"* {state} ({count}): {listed}" for state, listed, count in listing]
 
 
 def core_operators() -> list[str]:

@@ -20,13 +20,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from bench.isolated import Crash, run_jobs
 from bench.operator_cases import (
     COUNTS,
     Sample,
-    Verdict,
     judge,
     operators,
     run_compiled,

@@ -135,8 +135,6 @@ REDUCTIONS = (
     case("argmax_last", "row", lambda x: op.argmax(x, -1), (5, 33)),
     case("argmax_first", "window", lambda x: op.argmax(x, 0), (33, 5)),
     case("argmin_all", "window", lambda x: op.argmin(x), (4, 9)),
-    case("argmax_int64", "rows", lambda x: op.argmax(x, 1), i64(5, 33)),
-    case("argmin_int64_all", "rows", lambda x: op.argmin(x), i64(5, 33)),
     case("vector_matrix", "matvec", lambda x, w: op.matmul(x, w), (300,), (300, 50)),
     case("matrix_vector", "matvec", lambda x, w: op.matmul(x, w), (50, 300), (300,)),
     case("dot", "row", lambda x, w: op.matmul(x, w), (301,), (301,)),

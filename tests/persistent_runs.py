@@ -17,6 +17,7 @@ from tvm import relax, tirx
 
 from tvm_tile import compat
 from tvm_tile.build import Builder, Program
+from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import Device
 from tvm_tile.passes import LiftWorkspaces, coschedule_tasks, schedule_module
 from tvm_tile.passes.coschedule_tasks import Coscheduled, CoscheduleTasks
@@ -193,7 +194,7 @@ def _poisoned(kind: Any) -> np.ndarray:
 def _shape(function: tirx.PrimFunc, device: Device) -> tuple[int, int]:
     """Blocks, and threads of a block."""
     named = tvm.IRModule({"shape": function.with_attr("global_symbol", "shape")})
-    (kernel,) = compat.lower_module(named, compat.make_target(device)).kernels
+    (kernel,) = lower_module(named, compat.make_target(device)).kernels
     (lowered,) = kernel.module.functions.values()
     extents: dict[str, int] = {}
 

@@ -25,6 +25,8 @@
 typedef _Float16 half;
 using std::max;
 using std::min;
+#define CUDART_INF_F INFINITY
+#define CUDART_NAN_F NAN
 template <class T> static T maximum(T a, T b) { return b > a || b != b ? b : a; }
 template <class T> static T minimum(T a, T b) { return b < a || b != b ? b : a; }
 struct alignas(4) half2 { half x, y; };

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_tile.errors import InstallationError, TileError
+from tvm_tile.errors import ALL_ERRORS, InstallationError, TileError
 
 if TYPE_CHECKING:
     from tvm_tile.device.device import Device
@@ -132,44 +132,14 @@ def _unchecked_schedule() -> Any:
     return unchecked
 
 
-_AS_WRITTEN = "tirx.tvm_tile.as_written"
-_OPERATOR_LOCK = threading.Lock()
-
-
-def as_written(value: Any) -> Any:
-    """A value of whatever type that TVM's passes carry along and can find out nothing about."""
-    from tvm import tirx
-
-    return tirx.call_intrin(value.ty, _as_written_operator(), value)
-
-
-def is_as_written(call: Any) -> bool:
-    """Whether a call was made by :func:`as_written`; its argument is the value."""
-    return getattr(call.op, "name", "") == _AS_WRITTEN
-
-
-@functools.cache
-def _as_written_operator() -> Any:
-    from tvm.ir import Op, _ffi_api
-    from tvm.tirx import CallEffectKind
-
-    with _OPERATOR_LOCK:
-        if _AS_WRITTEN not in Op.list_op_names():
-            _ffi_api.RegisterOp(_AS_WRITTEN, "Its argument.")
-            operator = Op.get(_AS_WRITTEN)
-            operator.set_num_inputs(1)
-            operator.set_attr("TCallEffectKind", CallEffectKind.Pure.value)
-            operator.set_attr("TVectorizable", True)
-        return Op.get(_AS_WRITTEN)
-
-
-def lower_module(mod: Any, target: Any) -> LoweredModule:
-    """Lower scheduled PrimFuncs to host code and kernels.
+def lower_by(mod: Any, target: Any, passes: Sequence[Any], dialect: str) -> LoweredModule:
+    """Lower a scheduled PrimFunc to host code and kernels.
 
     Args:
-        mod: a TVM IRModule that holds one PrimFunc: TensorIR, every GPU loop bound to threads, or
-            one of TVM's thread-level dialect (TIRx).
+        mod: a TVM IRModule that holds it.
         target: from :func:`make_target`.
+        passes: TVM passes, from blocks or the thread-level dialect to packed functions.
+        dialect: the pipeline of TVM's that finishes them: ``default`` or ``tirx``.
 
     Returns:
         The host's IRModule (packed functions that launch the kernels) and the kernels.
@@ -180,14 +150,12 @@ def lower_module(mod: Any, target: Any) -> LoweredModule:
     import tvm
     from tvm.tirx.build import split_host_device_mods
 
-    is_blocks = all((f.attrs or {}).get("s_tir", False) for f in mod.functions.values())
-    name = "default" if is_blocks else "tirx"
-    pipeline, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline(name)
+    _, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline(dialect)
     # "#pragma unroll" instead of megabytes of unrolled text: the compilers unroll as well.
     config = {"tirx.UnrollLoop": {"explicit_unroll": False}}
     with target, tvm.transform.PassContext(config=config):
         mod = tvm.tirx.transform.BindTarget(target)(mod)
-        host, devices = split_host_device_mods(pipeline(mod))
+        host, devices = split_host_device_mods(tvm.transform.Sequential(passes)(mod))
         host = finalize_host()(host)
         kernels = [
             kernel
@@ -419,12 +387,13 @@ def let_errors_through() -> None:
     import tvm_ffi
     from tvm_ffi import core
 
+    def from_text(kind: type[TileError]) -> type[TileError]:
+        # TVM keeps the text alone, and calls a class to have the error back.
+        return type(kind.__name__, (kind,), {"__new__": lambda _, text: kind.from_text(text)})
+
     tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
-    kinds = [TileError]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-        # TVM keeps the text alone.
-        tvm_ffi.register_error(kind.__name__, kind.from_text)
+    for kind in ALL_ERRORS:
+        tvm_ffi.register_error(kind.__name__, from_text(kind))
         core.ERROR_TYPE_TO_NAME[kind] = kind.__name__
 
 

@@ -135,3 +135,11 @@ class SavedModelError(TileError):
 
 class InstallationError(TileError):
     """Installed packages are known to crash together."""
+
+
+def _below(kind: type[TileError]) -> list[type[TileError]]:
+    return [kind, *(inner for one in kind.__subclasses__() for inner in _below(one))]
+
+
+ALL_ERRORS: tuple[type[TileError], ...] = tuple(_below(TileError))
+"""Every class of this module."""

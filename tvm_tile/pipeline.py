@@ -23,6 +23,7 @@ from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import DeviceAbsentError
 from tvm_tile.frontend import Imported, import_model
+from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
@@ -47,7 +48,7 @@ from tvm_tile.passes.sequence import (
     Refused,
     fusion_passes,
     lowering_passes,
-    run_fusion,
+    run_passes,
     stock_fusion,
     welding,
 )
@@ -57,7 +58,6 @@ from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
 
-Progress = Callable[[str, int, int], None]
 _IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 _APART = "coschedule is off: each kernel is launched by itself"
@@ -93,17 +93,28 @@ def compile(
         DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
         OptionError: ``options`` are none.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
-        BuildError: a kernel builds neither with our schedule nor with TVM's.
+        BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
     """
-    compat.let_errors_through()
     options = checked_options(options)
-    record = resolve_device(device)
-    record = with_tf32(record) if options.tf32 else record
-    if options.topk > 1:
-        _check_measurable(record)
-    watch = _Stopwatch()
-    imported = _import(model, inputs, example_inputs)
-    watch.lap("import")
+    with one_compilation():
+        record = resolve_device(device)
+        record = with_tf32(record) if options.tf32 else record
+        if options.topk > 1:
+            _check_measurable(record)
+        watch = _Stopwatch()
+        imported = _import(model, inputs, example_inputs)
+        watch.lap("import")
+        return _compiled(imported, record, options, told_apart(progress), watch)
+
+
+def _compiled(
+    imported: Imported,
+    record: Device,
+    options: Options,
+    progress: Progress | None,
+    watch: _Stopwatch,
+) -> CompiledModel:
+    """The stages behind the import."""
     decisions: list[Decision] = []
     first, mod, weld = FirstChoices(record), imported.mod, options.weld
 
@@ -140,14 +151,14 @@ def schedule(
 
     Args and errors are those of :func:`compile`.
     """
-    compat.let_errors_through()
-    record = resolve_device(device)
-    imported = _import(model, inputs, example_inputs)
-    first = FirstChoices(record)
-    fused = fuse(imported.mod, record, first=first)
-    plan = Remembered(PlanFunction(record, first=first))
-    scheduled, kernels = schedule_module(fused, record, plan=plan)
-    return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+    with one_compilation():
+        record = resolve_device(device)
+        imported = _import(model, inputs, example_inputs)
+        first = FirstChoices(record)
+        fused = fuse(imported.mod, record, first=first)
+        plan = Remembered(PlanFunction(record, first=first))
+        scheduled, kernels = schedule_module(fused, record, plan=plan)
+        return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
 
 
 def _check_measurable(device: Device) -> None:
@@ -178,7 +189,7 @@ def relax_pipeline() -> tvm.transform.Pass:
     @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         device = with_blocks_only(device_for_target(Target.current()))
-        fused = run_fusion(fusion_passes(device, welding(device)), mod)
+        fused = run_passes(fusion_passes(device, welding(device)), mod)
         stages = [ScheduleTiles(device), LiftWorkspaces(), *lowering_passes(device)]
         return tvm.transform.Sequential(stages)(fused)
 
@@ -241,7 +252,7 @@ def fuse(
     grouping = [GroupGates(device, first, refused)] if weld else []
     passes = fusion_passes(device, fusion, grouping)
     with compat.make_target(device):
-        return rename_by_content(run_fusion(passes, mod))
+        return rename_by_content(run_passes(passes, mod))
 
 
 def _open_store(options: Options) -> Store | None:
@@ -328,4 +339,4 @@ def _contents(mod: tvm.IRModule) -> dict[str, Any]:
 def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
     config = {"relax.backend.use_cuda_graph": options.cuda_graph and device.supports_graphs}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
-        return tvm.transform.Sequential(lowering_passes(device))(mod)
+        return run_passes(lowering_passes(device), mod)

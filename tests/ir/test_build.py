@@ -23,6 +23,7 @@ from tvm_tile.build import Builder, Program, build_program, check_kernel, rename
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.build.naming import readable_name
+from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, InstallationError
 from tvm_tile.plan.store import Store
@@ -68,7 +69,7 @@ class TestProgram:
 
     def test_code_generation_leaves_tvms_compile_callback_as_it_was(self) -> None:
         before = tvm.get_global_func("tvm_callback_cuda_compile")
-        lowered = compat.lower_module(named(add_one()), compat.make_target(H200))
+        lowered = lower_module(named(add_one()), compat.make_target(H200))
         assert "__global__" in compat.generate_source(lowered.kernels[0])
         assert tvm.get_global_func("tvm_callback_cuda_compile").same_as(before)
 
@@ -183,7 +184,7 @@ class TestCuda:
 
     def test_lean_headers_serve_tvms_kernels(self) -> None:
         source = compat.generate_source(
-            compat.lower_module(named(add_one("float16")), compat.make_target(H200)).kernels[0]
+            lower_module(named(add_one("float16")), compat.make_target(H200)).kernels[0]
         )
         cubin, log = tvm_tile.build.cuda._run_nvrtc(
             source, "sm_90a", (), tvm_tile.build.cuda._LEAN_HEADERS
@@ -247,7 +248,7 @@ def test_kernels_are_serialized_as_tvm_does_it() -> None:
     """Without a driver TVM packs CUDA text, in the form that machine code takes too."""
     from tvm.tirx.build import codegen_build
 
-    lowered = compat.lower_module(named(add_one()), compat.make_target(H200))
+    lowered = lower_module(named(add_one()), compat.make_target(H200))
     (kernel,) = lowered.kernels
     host = codegen_build(lowered.host, tvm.target.Target("llvm"))
     device = codegen_build(kernel.module, kernel.target)

@@ -17,6 +17,7 @@ from tvm_tile import compat
 from tvm_tile.build import Builder, check_kernel
 from tvm_tile.build.numerics import rounds_to_integers
 from tvm_tile.build.opencl import complete_opencl
+from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 
@@ -40,7 +41,7 @@ def scheduled(make: Callable[..., Any], dtype: str = "float32", device: Any = EM
 
 def kernel(make: Callable[..., Any], device: Any = EMULATED) -> Any:
     mod = tvm.IRModule({"main": scheduled(make, device=device).with_attr("global_symbol", "main")})
-    return compat.lower_module(mod, compat.make_target(device)).kernels[0]
+    return lower_module(mod, compat.make_target(device)).kernels[0]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -14,6 +14,7 @@ from tvm_tile import compat
 from tvm_tile.build import Builder
 from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.build.numerics import may_round_quotients
+from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 
@@ -50,7 +51,7 @@ def test_what_is_rounded_away_need_not_be_exact(
     make: Callable[[Any], Any], dtype: str, expected: bool
 ) -> None:
     main = scheduled(make, dtype).with_attr("global_symbol", "main")
-    lowered = compat.lower_module(tvm.IRModule({"main": main}), compat.make_target(H200))
+    lowered = lower_module(tvm.IRModule({"main": main}), compat.make_target(H200))
     assert may_round_quotients(lowered.kernels[0].module) == expected
 
 

@@ -15,6 +15,7 @@ from tvm import ir, tirx
 from tvm.relax import op
 
 from tvm_tile import compat
+from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.graph.extract import extract
@@ -156,7 +157,7 @@ def vector_indices(scheduled: Scheduled) -> list[Any]:
     mod = tvm.IRModule({"main": scheduled.func.with_attr("global_symbol", "main")})
     found: list[Any] = []
     entries = [(kind, lambda node: found.extend(node.indices)) for kind in ACCESSES]
-    for kernel in compat.lower_module(mod, compat.make_target(H200)).kernels:
+    for kernel in lower_module(mod, compat.make_target(H200)).kernels:
         for func in kernel.module.functions.values():
             tvm_ffi.structural_walk(func.body, entries, order="pre")
     return [index for index in found if "x" in str(index.ty.dtype)]

@@ -11,9 +11,10 @@ and ONNX mean IEEE's ``maximum`` and ``minimum``, which return NaN.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tvm_tile.compat import as_written, is_as_written
+from tvm_tile.registered import as_written, is_as_written
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -25,7 +26,7 @@ def hide_arithmetic(function: Any) -> Any:
     after:  ``as_written(x + y) - y``   ``not as_written(x < y)``
     """
     import tvm_ffi
-    from tvm.tirx import EQ, GE, GT, LE, LT, NE, Add, Div, Max, Min, Mul, Select, Sub
+    from tvm.tirx import EQ, GE, GT, LE, LT, NE, Sub
 
     def first(node: Any) -> Any:
         return type(node)(as_written(node.a), node.b) if _is_float(node.a) else node
@@ -33,21 +34,27 @@ def hide_arithmetic(function: Any) -> Any:
     def truth(node: Any) -> Any:
         return as_written(node) if _is_float(node.a) else node
 
-    def nested(node: Any) -> Any:
-        if not _is_float(node.a):
-            return node
-        a, b = (as_written(e) if isinstance(e, (Max, Min, Select)) else e for e in (node.a, node.b))
-        return type(node)(a, b)
+    changes = [(Sub, first), (EQ, first), (NE, first)]
+    changes += [(kind, truth) for kind in (LT, LE, GT, GE)]
+    return hide_zeros(tvm_ffi.structural_map(function, changes, order="post"))
 
-    def zeros(node: Any) -> Any:
-        if not _is_float(node.a):
+
+def hide_zeros(code: Any) -> Any:
+    """A PrimFunc, statement or expression that neither adds a plain zero nor multiplies with one.
+
+    before: ``x * 0.0``   after: ``x * as_written(0.0)``
+
+    TVM takes that for 0, prints it as 0, and refuses to print ``x / 0.0``.
+    """
+    import tvm_ffi
+    from tvm.tirx import Add, Div, Mul
+
+    def hide(node: Any) -> Any:
+        if not any(_is_zero(e) for e in (node.a, node.b)):
             return node
         return type(node)(*(as_written(e) if _is_zero(e) else e for e in (node.a, node.b)))
 
-    changes = [(Sub, first), (EQ, first), (NE, first), (Max, nested), (Min, nested)]
-    changes += [(kind, truth) for kind in (LT, LE, GT, GE)]
-    changes += [(kind, zeros) for kind in (Add, Mul, Div)]
-    return tvm_ffi.structural_map(function, changes, order="post")
+    return tvm_ffi.structural_map(code, [(kind, hide) for kind in (Add, Mul, Div)], order="post")
 
 
 def show_arithmetic(kernel: Any) -> Any:
@@ -58,7 +65,7 @@ def show_arithmetic(kernel: Any) -> Any:
     import tvm
     import tvm_ffi
     from tvm.ir import Call
-    from tvm.tirx import Max, Min, call_pure_extern
+    from tvm.tirx import Cast, FloatImm, Max, Min, call_pure_extern, const
 
     def show(call: Any) -> Any:
         return call.args[0] if is_as_written(call) else call
@@ -69,7 +76,19 @@ def show_arithmetic(kernel: Any) -> Any:
 
         return call
 
-    changes = [(Call, show), (Max, extremum("maximum")), (Min, extremum("minimum"))]
+    def spell(constant: Any) -> Any:
+        """TVM prints infinities of bfloat16 in no language."""
+        value = float(constant.value)
+        if str(constant.ty.dtype) != "bfloat16" or math.isfinite(value):
+            return constant
+        return Cast("bfloat16", const(value, "float32"))
+
+    changes = [
+        (FloatImm, spell),
+        (Call, show),
+        (Max, extremum("maximum")),
+        (Min, extremum("minimum")),
+    ]
     functions = {
         name: function.with_body(tvm_ffi.structural_map(function.body, changes, order="post"))
         for name, function in kernel.functions.items()

@@ -26,6 +26,7 @@ from tvm_tile.build.numerics import (
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import Kernel, Program
+from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.build.unrolling import mark_loops
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, UnsupportedOperatorError
@@ -227,7 +228,7 @@ class Builder:
         try:
             named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
             module = tvm.IRModule({name: named})
-            lowered = compat.lower_module(module, self._target)
+            lowered = lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
             sources = [self._source(kernel) for kernel in lowered.kernels]

@@ -81,7 +81,7 @@ _OPENCL_NAMES = {name + "f": name for name in _C_NAMES} | {"nearbyint": "rint"}
 # operand (fmax). Of vectors the comparison is one of each element.
 _EXTREMA = """
 #define EXTREMUM(type, name, beats)                               \\
-  type __attribute__((overloadable)) name(type a, type b) {       \\
+  static type __attribute__((overloadable)) name(type a, type b) { \\
     return (b beats a) | (b != b) ? b : a;                        \\
   }
 #define EXTREMA(type) EXTREMUM(type, maximum, >) EXTREMUM(type, minimum, <)
@@ -90,12 +90,15 @@ _EXTREMA = """
 EXTREMA_OF_VECTORS(float)
 EXTREMA_OF_VECTORS(double)
 """
-# The hyperbolic tangent of what is large is 1 exactly, and not 1 less the last place.
+# PoCL's hyperbolic tangent of a large number is 1 less the last place, so that infinity times what
+# it lacks of 1 is infinite, where it should be NaN.
 _TANH = """
 #define EXACT_TANH(type)                                          \\
-  type __attribute__((overloadable)) exact_tanh(type x) {         \\
-    return fabs(x) > 10 ? copysign((type)1, x) : tanh(x);         \\
+  static type __attribute__((overloadable)) exact_tanh(type x) {  \\
+    return fabs(x) > (type)10 ? copysign((type)1, x) : tanh(x);   \\
   }
+EXACT_TANH(float) EXACT_TANH(float2) EXACT_TANH(float3) EXACT_TANH(float4) EXACT_TANH(float8)
+EXACT_TANH(double) EXACT_TANH(double2) EXACT_TANH(double3) EXACT_TANH(double4) EXACT_TANH(double8)
 #define tanh exact_tanh
 """
 
@@ -110,6 +113,8 @@ def complete_opencl(source: str, *, contract: bool) -> str:
     lines = [f"#define {c} {name}" for c, name in _OPENCL_NAMES.items() if _calls(source, c)]
     if _calls(source, "maximum") or _calls(source, "minimum"):
         lines.append(_EXTREMA)
+    if _calls(source, "tanh"):
+        lines.append(_TANH)
     if not contract:
         lines.append("#pragma OPENCL FP_CONTRACT OFF")
     return "\n".join([*lines, source])

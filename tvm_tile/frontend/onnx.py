@@ -213,6 +213,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         prefix = "" if identifier[:1].isalpha() else "input_"
         return str(self._name_supply.fresh_name(prefix + identifier))
 
+    def _convert_subgraph(self, bb: Any, graph: onnx.GraphProto) -> relax.Expr:
+        """A branch of an If with what it computes, which TVM's own would compute before the If."""
+        bb._begin_binding_block()
+        try:
+            result = bb.normalize(super()._convert_subgraph(bb, graph))
+        finally:
+            block = bb._end_block()
+        return relax.SeqExpr([block], result) if block.bindings else result
+
     def _convert_operator(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:

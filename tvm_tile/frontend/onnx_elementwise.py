@@ -57,6 +57,14 @@ def convert_power(node: Node) -> Value | None:
     return op.astype(op.round(power), dtypes[0])
 
 
+def convert_sign(node: Node) -> Value | None:
+    """Sign of what is no number: ONNX, as NumPy, has none; TVM's, as PyTorch's, is 0."""
+    (x,) = node.inputs
+    if "float" not in dtype_of(x):
+        return None
+    return op.where(node.emit(op.isnan(x)), x, op.sign(x))
+
+
 def convert_modulo(node: Node) -> Value | None:
     """Mod of the divisor's sign; TVM's x - floor(x / y) * y is no number where one is infinite."""
     x, y = node.inputs

@@ -65,6 +65,7 @@ _CONVERTERS: dict[str, Converter] = {
     "ReverseSequence": indexing.convert_reverse_sequence,
     "RoiAlign": convert_roi_align,
     "STFT": convert_stft,
+    "Sign": elementwise.convert_sign,
     "Slice": indexing.convert_slice,
     "Split": indexing.convert_split,
     "TensorScatter": indexing.convert_tensor_scatter,

@@ -13,6 +13,7 @@ from tvm import tirx
 
 from tvm_tile import compat
 from tvm_tile.build.numerics import widen_halves
+from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.graph.extract import loads_in
@@ -90,7 +91,7 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
             TMA), clusters, or scalars as parameters.
     """
     named = with_numbered_params(widen_halves(func)).with_attr("global_symbol", "body")
-    lowered = compat.lower_module(tvm.IRModule({"body": named}), compat.make_target(device))
+    lowered = lower_module(tvm.IRModule({"body": named}), compat.make_target(device))
     if len(lowered.kernels) != 1:
         raise _no_body("one kernel", f"{len(lowered.kernels)} kernels")
     kernel = lowered.kernels[0]

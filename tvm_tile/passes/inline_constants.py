@@ -12,6 +12,7 @@ from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import mutator
 from tvm.s_tir import SBlock
 
+from tvm_tile.build.exact_floats import hide_zeros
 from tvm_tile.passes.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.tile.band import Banded, find_banded
@@ -88,7 +89,7 @@ def _without(func: tirx.PrimFunc, values: Mapping[Any, Banded | float]) -> tirx.
         return SBlock(node.iter_vars, reads, *parts, *rest)
 
     entries = [(ir.TensorLoad, load), (SBlock, block)]
-    body = tvm_ffi.structural_map(func.body, entries, order="post")
+    body = hide_zeros(tvm_ffi.structural_map(func.body, entries, order="post"))
     params = [param for param in func.params if not any(param.same_as(own) for own in values)]
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 

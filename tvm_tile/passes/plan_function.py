@@ -19,10 +19,12 @@ from tvm_tile.passes.dlight import apply_dlight
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.schedule import Scheduled, Task, candidates
+from tvm_tile.schedule.rowwise import find_rowwise, schedule_rowwise
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 
 DLIGHT = "dlight"
 STATEMENTS = "statements"
+_DLIGHT_ERRORS: tuple[type[Exception], ...] = (*compat.TVM_ERRORS, AssertionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,9 @@ class PlanFunction:
         graph = None if obstacle else extract(func)
         reason = request.refused or obstacle
         if not reason:
-            planned, reason = self._by_tiles(request, graph)
+            planned, reason = self._by_definition(func), ""
+            if planned is None:
+                planned, reason = self._by_tiles(request, graph)
             if planned is not None:
                 return planned
         names, traffic, written = _operators(func), _traffic(graph), _written(graph)
@@ -144,12 +148,25 @@ class PlanFunction:
                     "", names, DLIGHT, 0, 0, "", 0.0, traffic, reason, written=written
                 )
                 return Planned(scheduled, report)
-            except compat.TVM_ERRORS as error:
-                reason = f"{reason}; dlight fails: {error}"
+            except _DLIGHT_ERRORS as error:
+                reason = f"{reason}; dlight fails: {str(error) or 'it asserts what is not so'}"
         report = KernelReport(
             "", names, STATEMENTS, 0, 0, "", 0.0, traffic, reason, written=written
         )
         return Planned(schedule_statements(func), report)
+
+    def _by_definition(self, func: tirx.PrimFunc) -> Planned | None:
+        """The plan of an operator on whole rows; ``None`` of any other function."""
+        operator = find_rowwise(func)
+        own = None if operator is None else schedule_rowwise(operator, self._device)
+        if operator is None or own is None:
+            return None
+        report = KernelReport(
+            "", operator.name, own.rule, own.grid, own.block, own.tile, own.seconds,
+            float(operator.traffic), "", written=float(operator.written),
+            shared_bytes=own.shared_bytes,
+        )  # fmt: skip
+        return Planned(own.func, report)
 
     def _by_tiles(self, request: Request, graph: TileGraph | None) -> tuple[Planned | None, str]:
         """The plan and an empty text, or none and why."""

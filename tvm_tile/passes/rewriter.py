@@ -23,3 +23,9 @@ class ModuleRewriter(PyExprMutator):
 def is_call_tir(value: Any) -> bool:
     """Whether an expression calls a PrimFunc, as ``relax.call_tir``."""
     return isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
+
+
+def is_in_place(value: Any) -> bool:
+    """Whether an expression calls a PrimFunc that writes over arguments of its own."""
+    in_place = tvm.ir.Op.get("relax.call_tir_inplace")
+    return isinstance(value, relax.Call) and value.op == in_place

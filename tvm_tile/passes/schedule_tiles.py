@@ -10,14 +10,13 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import tvm
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes.measure_candidates import candidate_name
 from tvm_tile.passes.plan_function import Plan, PlanFunction, Remembered, Request
-from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.plan.report import KernelReport
 
 PREDICTED = "tvm_tile.predicted"
@@ -123,12 +122,13 @@ def schedule_module(
 
 
 def count_calls(mod: tvm.IRModule) -> Counter[str]:
-    """How often each function of a module is called by its Relax functions."""
+    """How often each function of a module is called by its Relax functions, in whatever way."""
     counts: Counter[str] = Counter()
 
     def count(expr: relax.Expr) -> None:
-        if is_call_tir(expr):
-            counts[str(expr.args[0].name_hint)] += 1
+        if isinstance(expr, relax.Call):
+            used = (expr.op, *expr.args)
+            counts.update(str(var.name_hint) for var in used if isinstance(var, ir.GlobalVar))
 
     for func in mod.functions.values():
         if isinstance(func, relax.Function):

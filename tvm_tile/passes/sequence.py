@@ -8,20 +8,23 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tvm_tile import compat
 from tvm_tile.device import Device
-from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
+from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
-from tvm_tile.passes.keep_graph_results import KeepGraphResults
+from tvm_tile.passes.limit_fusion import LimitFusion
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.multiply_powers import MultiplyPowers
 from tvm_tile.passes.narrow_products import NarrowProducts
+from tvm_tile.passes.outline_branches import OutlineBranches
 from tvm_tile.passes.read_transposed import ReadTransposed
+from tvm_tile.passes.separate_in_place import SeparateInPlace, ShareEqualValues
 from tvm_tile.passes.widen_late import WidenLate
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.mma import mma_dtypes
@@ -44,9 +47,9 @@ def fusion_passes(
     """
     warps = mma_dtypes(device) | matrix_core_dtypes(device)
     return [
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
+        OutlineBranches(),
         relax.transform.ConvertToDataflow(),
+        SeparateInPlace(),
         NarrowProducts(),
         *grouping,
         ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device)),
@@ -54,8 +57,12 @@ def fusion_passes(
         relax.transform.CanonicalizeBindings(),
         ChannelsLast(warpgroup_dtypes(device) | warps),
         WidenLate(),
-        relax.transform.EliminateCommonSubexpr(),
+        ShareEqualValues(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        # What is left of operators that TVM has no legalization for.
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        InfiniteExtrema(),
         MultiplyPowers(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),
@@ -63,22 +70,30 @@ def fusion_passes(
     ]
 
 
-def run_fusion(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:
-    """Run :func:`fusion_passes`; what fails in others than LegalizeOps is raised as it is.
+def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:
+    """Run passes in their order.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
+        BuildError: a pass fails, which is named.
     """
     for step in passes:
         try:
             mod = tvm.transform.Sequential([step])(mod)  # alone, so that it is known who failed
-        except compat.TVM_ERRORS as error:
-            if step.info.name != _LEGALIZING:
-                raise
-            raise UnsupportedOperatorError(
-                "TVM must have loops for every operator of the model, of its data types",
-                str(error).strip().partition("\n")[0],
-                "cast the operator's inputs to types that it is defined for",
+        except TileError:
+            raise
+        except Exception as error:
+            found = str(error).strip().partition("\n")[0]
+            if step.info.name == _LEGALIZING:
+                raise UnsupportedOperatorError(
+                    "TVM must have loops for every operator of the model, of its data types",
+                    found,
+                    "cast the operator's inputs to types that it is defined for",
+                ) from error
+            raise BuildError(
+                "the model must pass every stage",
+                f"{step.info.name} fails: {type(error).__name__}: {found}",
+                "report it, with the model",
             ) from error
     return mod
 
@@ -88,6 +103,7 @@ def stock_fusion() -> list[tvm.transform.Pass]:
     return [
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
+        LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
     ]
@@ -105,18 +121,21 @@ def welding(
         MarkSpreads(),
         relax.transform.FoldConstant(),
         InlineConstants(),
+        LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         # Once more, for what feeds reductions.
         MarkReductions(),
         relax.transform.AnnotateTIROpPattern(),
         MarkSpreads(),
+        LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         # And for what follows them: a mean's division, the rounding of a sum to half precision.
         MarkReductions(with_followers=True),
         relax.transform.AnnotateTIROpPattern(),
         MarkSpreads(),
+        LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         FuseTiles(device, record, first, refused),
@@ -125,8 +144,7 @@ def welding(
 
 def lowering_passes(device: Device) -> list[tvm.transform.Pass]:
     """Calls and memory to the virtual machine's terms."""
-    capture = [relax.transform.RewriteCUDAGraph(), KeepGraphResults()]
-    graph = capture if device.supports_graphs else []
+    graph = [CaptureGraphs()] if device.supports_graphs else []
     return [
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),

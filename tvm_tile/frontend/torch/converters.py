@@ -7,11 +7,23 @@ PyTorch can: see :mod:`tvm_tile.frontend.torch.decompose`.
 from __future__ import annotations
 
 from tvm_tile.frontend.torch import (
+    adaptive_pooling,
+    counting,
     creation,
     elementwise,
+    embedding_bag,
     functions,
+    indexing,
+    normalization,
+    pooling,
     products,
     reductions,
+    resizing,
+    sampling,
+    scans,
+    scatter_reductions,
+    scattering,
+    sorting,
     views,
 )
 from tvm_tile.frontend.torch.convert import Converters, joined
@@ -23,4 +35,16 @@ CONVERTERS: Converters = joined(
     views.CONVERTERS,
     creation.CONVERTERS,
     products.CONVERTERS,
+    normalization.CONVERTERS,
+    pooling.CONVERTERS,
+    adaptive_pooling.CONVERTERS,
+    resizing.CONVERTERS,
+    sampling.CONVERTERS,
+    indexing.CONVERTERS,
+    embedding_bag.CONVERTERS,
+    scattering.CONVERTERS,
+    scatter_reductions.CONVERTERS,
+    sorting.CONVERTERS,
+    counting.CONVERTERS,
+    scans.CONVERTERS,
 )

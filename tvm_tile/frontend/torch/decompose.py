@@ -22,7 +22,6 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 
 from tvm_tile.frontend.torch.converters import CONVERTERS
-from tvm_tile.frontend.torch.stock import Stock
 
 Table = dict[Any, Any]
 
@@ -65,8 +64,7 @@ def decompositions() -> Table:
 
 @functools.cache  # PyTorch takes a fifth of a second to list its own
 def _decompositions() -> Table:
-    more = {op: how for op, how in decomposition_table.items() if not Stock.knows(op)}
-    known = {**more, **torch.export.default_decompositions()}
+    known = {**decomposition_table, **torch.export.default_decompositions()}
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
     table[torch.ops.aten.scaled_dot_product_attention.default] = _attention
     return table

@@ -44,11 +44,9 @@ def _subtract(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Exp
 
 
 def _times(emit: Emit, value: relax.Expr, factor: float) -> relax.Expr:
-    if factor == 1:
-        return value
-    if _is_bool(value):
+    if factor != 1 and _is_bool(value):
         raise Refusal("alpha of booleans")
-    return emit(relax.op.multiply(value, constant(factor, dtype_of(value))))
+    return emit.times(value, factor)
 
 
 def _is_bool(value: relax.Expr) -> bool:
@@ -141,7 +139,10 @@ def _floor_of_floats(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.E
     floor = emit(relax.op.floor(lower))
     is_short = relax.op.greater(relax.op.subtract(lower, floor), constant(0.5, dtype))
     rounded = emit(relax.op.where(is_short, relax.op.add(floor, one), floor))
-    return emit(relax.op.where(relax.op.equal(right, zero), relax.op.divide(left, right), rounded))
+    plain = emit(relax.op.divide(left, right))
+    # Zero of the quotient's sign.
+    signed = relax.op.where(relax.op.equal(lower, zero), relax.op.multiply(plain, zero), rounded)
+    return emit(relax.op.where(relax.op.equal(right, zero), plain, emit(signed)))
 
 
 def _signs_differ(left: relax.Expr, right: relax.Expr) -> relax.Expr:

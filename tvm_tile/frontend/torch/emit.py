@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import tvm
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
-from tvm import relax
+from tvm import relax, te, tirx
 
 # Element types that TVM computes with. Others (complex, quantized, float8) are refused.
 DTYPES = frozenset(
@@ -120,6 +120,12 @@ class Emit:
         is_half = dtype_of(value) in (torch.float16, torch.bfloat16)
         return self.cast(value, torch.float32) if is_half else value
 
+    def times(self, value: relax.Expr, factor: float) -> relax.Expr:
+        """A floating-point or integer value times a number."""
+        if factor == 1:
+            return value
+        return self(relax.op.multiply(value, constant(factor, dtype_of(value))))
+
     def full(self, value: float | bool) -> relax.Expr:
         """The (first) result, all of whose elements are equal."""
         return self(relax.op.full(self.shape, constant(value, self.dtype)))
@@ -141,12 +147,24 @@ class Emit:
             raise Refusal("complex numbers")
         return constant(value, dtype)
 
+    def nothing(self, like: relax.Expr, shape: Sequence[int] | None = None) -> relax.Expr:
+        """A tensor without elements, of the type of another; of the (first) result's shape.
+
+        It is no constant, which TVM could not read back.
+        """
+        extents, dtype = tuple(self.shape if shape is None else shape), str(like.ty.dtype)
+
+        def loops(_: te.Tensor) -> te.Tensor:
+            return te.compute(extents, lambda *_: tirx.const(0, dtype), name="nothing")
+
+        return self.te(loops, like, name="nothing")
+
     def reshape(self, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
         """The same elements in the same order; nothing where the shape is the value's."""
         if shape_of(value) == tuple(shape):
             return value
         if 0 in shape:  # TVM reads 0 as "the extent that was there"
-            return self(relax.op.zeros(tuple(shape), dtype_name(dtype_of(value))))
+            return self.nothing(value, shape)
         return self(relax.op.reshape(value, tuple(shape)))
 
 

@@ -180,10 +180,12 @@ def _hypot(emit: Emit, x: relax.Expr, other: relax.Expr) -> relax.Expr:
     ratio = emit(relax.op.divide(small, large))
     root = emit(relax.op.sqrt(relax.op.add(one, relax.op.multiply(ratio, ratio))))
     length = emit(relax.op.multiply(large, root))
-    is_plain = relax.op.logical_or(
-        relax.op.equal(large, zero), relax.op.equal(large, _number(math.inf, large))
-    )
-    return emit.cast(emit(relax.op.where(emit(is_plain), large, length)), emit.dtype)
+    finite = emit(relax.op.where(relax.op.equal(large, zero), large, length))
+    # Infinite whatever the other one is, be it no number.
+    infinity = _number(math.inf, large)
+    ends = [emit(relax.op.equal(side, infinity)) for side in sides]
+    is_infinite = emit(relax.op.logical_or(*ends))
+    return emit.cast(emit(relax.op.where(is_infinite, infinity, finite)), emit.dtype)
 
 
 def _atan2(emit: Emit, x: relax.Expr, other: relax.Expr) -> relax.Expr:

@@ -73,15 +73,6 @@ def at_broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
     return tensor(*(0 if one else i for one, i in zip(zero, own, strict=True)))
 
 
-def nothing(emit: Emit, x: relax.Expr) -> relax.Expr:
-    """A result without elements, of the type of ``x``; as a constant TVM could not read it back."""
-
-    def loops(data: te.Tensor) -> te.Tensor:
-        return te.compute(emit.shape, lambda *_: tirx.const(0, str(data.dtype)), name="nothing")
-
-    return emit.te(loops, x, name="nothing")
-
-
 def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> relax.Expr:
     """``x[indices]``; the indexed dimensions stay in place if they are neighbours, else go first.
 
@@ -92,7 +83,7 @@ def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> r
     if not axes:
         return x
     if 0 in emit.shape:
-        return nothing(emit, x)
+        return emit.nothing(x)
     given = [from_front(emit, indices[axis], extents[axis]) for axis in axes]
     if len(axes) == 1:
         return relax.op.take(x, given[0], axes[0], mode="clip")
@@ -101,7 +92,10 @@ def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> r
 
     def loops(data: te.Tensor, *tables: te.Tensor) -> te.Tensor:
         def body(*at: Any) -> Any:
-            position, others = at[start : start + broadcast], [*at[:start], *at[start + broadcast :]]
+            position, others = (
+                at[start : start + broadcast],
+                [*at[:start], *at[start + broadcast :]],
+            )
             source: list[Any] = []
             for axis, extent in enumerate(extents):
                 if axis in axes:
@@ -119,11 +113,13 @@ def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> r
 def _index_select(emit: Emit, x: relax.Expr, dim: int, index: relax.Expr) -> relax.Expr:
     shape = shape_of(x)
     if 0 in emit.shape:
-        return nothing(emit, x)
+        return emit.nothing(x)
     axis = axis_of(dim, len(shape))
     require_within(index, shape[axis] if shape else 1)
     rows = emit.reshape(x, shape or (1,))
-    found = relax.op.take(rows, emit.reshape(index, (math.prod(shape_of(index)),)), axis, mode="clip")
+    found = relax.op.take(
+        rows, emit.reshape(index, (math.prod(shape_of(index)),)), axis, mode="clip"
+    )
     return emit.reshape(emit(found), emit.shape)
 
 
@@ -138,13 +134,13 @@ def _embedding(
     """Only gradients depend on the other arguments."""
     require_within(indices, shape_of(weight)[0])
     if 0 in emit.shape:
-        return nothing(emit, weight)
+        return emit.nothing(weight)
     return relax.op.take(weight, indices, 0, mode="clip")
 
 
 def _take(emit: Emit, x: relax.Expr, index: relax.Expr) -> relax.Expr:
     if 0 in emit.shape:
-        return nothing(emit, x)
+        return emit.nothing(x)
     count = math.prod(shape_of(x))
     row = emit.reshape(x, (count,))
     return relax.op.take(row, from_front(emit, index, count), 0, mode="clip")
@@ -155,25 +151,24 @@ def _gather(
 ) -> relax.Expr:
     shape = shape_of(x)
     if 0 in emit.shape:
-        return nothing(emit, x)
+        return emit.nothing(x)
     axis = axis_of(dim, len(shape))
-    extent = shape[axis] if shape else 1
-    require_within(index, extent)
+    require_within(index, shape[axis] if shape else 1)
+    rows, places = (emit.reshape(v, shape_of(v) or (1,)) for v in (x, index))
+    return emit.reshape(along(emit, rows, axis, places), emit.shape)
 
-    def loops(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+
+def along(emit: Emit, rows: relax.Expr, axis: int, places: relax.Expr) -> relax.Expr:
+    """Elements of ``rows`` at places along an axis; the others are those of the result."""
+    extent = shape_of(rows)[axis]
+
+    def gather(data: te.Tensor, table: te.Tensor) -> te.Tensor:
         def body(*at: Any) -> Any:
-            place = clamped(table(*at), extent)
-            return data(*at[:axis], place, *at[axis + 1 :])
+            return data(*at[:axis], clamped(table(*at), extent), *at[axis + 1 :])
 
         return te.compute([*table.shape], body, name="gather")
 
-    rows, places = (emit.reshape(v, shape_of(v) or (1,)) for v in (x, index))
-    return emit.reshape(emit.te(loops, rows, places, name="gather"), emit.shape)
-
-
-def _where(emit: Emit, condition: relax.Expr, x: Operand, other: Operand) -> relax.Expr:
-    yes, no = emit.promoted(x, other)
-    return relax.op.where(emit.cast(condition, torch.bool), yes, no)
+    return emit.te(gather, rows, places)
 
 
 def _masked_fill(emit: Emit, x: relax.Expr, mask: relax.Expr, value: Operand) -> relax.Expr:
@@ -181,9 +176,7 @@ def _masked_fill(emit: Emit, x: relax.Expr, mask: relax.Expr, value: Operand) ->
     return relax.op.where(emit.cast(mask, torch.bool), filling, x)
 
 
-def _masked_scatter(
-    emit: Emit, x: relax.Expr, mask: relax.Expr, source: relax.Expr
-) -> relax.Expr:
+def _masked_scatter(emit: Emit, x: relax.Expr, mask: relax.Expr, source: relax.Expr) -> relax.Expr:
     """The mask's k-th true element takes the source's k-th; its last where that has too few."""
     shape = emit.shape
     count = math.prod(shape)
@@ -199,82 +192,6 @@ def _masked_scatter(
     return relax.op.where(wide, emit.reshape(taken, shape), given)
 
 
-# The modes of ``embedding_bag``.
-_SUM, _MEAN, _MAX = range(3)
-
-
-def _embedding_bag(
-    emit: Emit,
-    weight: relax.Expr,
-    indices: relax.Expr,
-    offsets: relax.Expr,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: relax.Expr | None,
-    include_last_offset: bool,
-    padding_idx: int,
-) -> Sequence[relax.Expr | None]:
-    """Sums, means or maxima of bags of rows: every bag looks at every index."""
-    rows, width = shape_of(weight)
-    (count,) = shape_of(indices)
-    bags = emit.shape[0]
-    require_within(indices, rows)
-    if not emit.wanted <= {0}:
-        raise Refusal("the places of the rows in the bags")
-    if not count:
-        return emit(nothing(emit, weight)), None, None, None
-    if padding_idx >= 0 or padding_idx < -1:
-        padding_idx %= rows
-    wide = "float32" if dtype_of(weight) in _HALVES else str(weight.ty.dtype)
-
-    def loops(table: te.Tensor, places: te.Tensor, starts: te.Tensor, *factors: Any) -> te.Tensor:
-        def is_in(bag: Any, k: Any) -> Any:
-            conditions = [starts(bag) <= k]
-            if int(starts.shape[0]) > bags:
-                conditions.append(k < starts(bag + 1))
-            elif bags > 1:
-                following = starts(tirx.min(bag + 1, bags - 1))
-                conditions.append(tirx.any(bag == bags - 1, k < following))
-            if padding_idx >= 0:
-                conditions.append(places(k) != padding_idx)
-            return tirx.all(*conditions)
-
-        zero, least = tirx.const(0, wide), tirx.min_value(wide)
-        along = te.reduce_axis((0, count), "k")
-        k = along.var
-
-        def element(bag: Any, column: Any) -> Any:
-            value = table(clamped(places(k), rows), column).astype(wide)
-            value = value * factors[0](k).astype(wide) if factors else value
-            return tirx.Select(is_in(bag, k), value, least if mode == _MAX else zero)
-
-        reduce = te.max if mode == _MAX else te.sum
-        total = te.compute(
-            (bags, width), lambda b, c: reduce(element(b, c), axis=along), name="bags"
-        )
-        number = te.reduce_axis((0, count), "k")
-        size = te.compute(
-            (bags,),
-            lambda b: te.sum(tirx.Cast("int32", is_in(b, number.var)), axis=number),
-            name="sizes",
-        )
-
-        def result(bag: Any, column: Any) -> Any:
-            value = total(bag, column)
-            if mode == _MEAN:
-                value = value / tirx.max(size(bag), tirx.const(1, "int32")).astype(wide)
-            if mode == _MAX:
-                value = tirx.Select(size(bag) > 0, value, zero)
-            return value.astype(str(table.dtype))
-
-        return te.compute((bags, width), result, name="embedding_bag")
-
-    weights = [] if per_sample_weights is None else [per_sample_weights]
-    found = emit.te(loops, weight, indices, offsets, *weights, name="embedding_bag")
-    return found, None, None, None
-
-
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     **overloads(_index, _ATEN.index.Tensor, _ATEN._unsafe_index.Tensor),
@@ -282,18 +199,6 @@ CONVERTERS: Converters = {
     _ATEN.embedding.default: _embedding,
     _ATEN.take.default: _take,
     _ATEN.gather.default: _gather,
-    **overloads(
-        _where,
-        _ATEN.where.self,
-        _ATEN.where.ScalarOther,
-        _ATEN.where.ScalarSelf,
-        _ATEN.where.Scalar,
-    ),
     **overloads(_masked_fill, _ATEN.masked_fill.Scalar, _ATEN.masked_fill.Tensor),
     _ATEN.masked_scatter.default: _masked_scatter,
-    **overloads(
-        _embedding_bag,
-        _ATEN._embedding_bag.default,
-        _ATEN._embedding_bag_forward_only.default,
-    ),
 }

@@ -42,12 +42,10 @@ def _filled(
     """A weight of the input's type, or one that changes nothing."""
     if value is not None:
         return emit.cast(value, dtype)
-    return emit.once(lambda like: relax.op.full(tuple(shape), like), constant(number, dtype))
+    return emit(relax.op.full(tuple(shape), constant(number, dtype)))
 
 
-def _moments(
-    emit: Emit, x: relax.Expr, axes: Sequence[int]
-) -> tuple[relax.Expr, relax.Expr]:
+def _moments(emit: Emit, x: relax.Expr, axes: Sequence[int]) -> tuple[relax.Expr, relax.Expr]:
     """The mean and the variance (by the number of elements), with dimensions of extent 1."""
     if dtype_of(x) in _HALVES:
         x = emit.cast(x, torch.float32)
@@ -207,7 +205,8 @@ def _native_batch_norm(
         if running_mean is not None or running_var is not None:
             raise Refusal("training, which changes the running statistics")
         return _batch_norm_of_batch(emit, input, weight, bias, training, momentum, eps)
-    assert running_mean is not None and running_var is not None
+    assert running_mean is not None
+    assert running_var is not None
     return _inference_batch_norm(
         emit, input, weight, bias, running_mean, running_var, momentum, eps
     )

@@ -8,7 +8,7 @@ import torch
 from tvm import relax
 
 from tvm_tile.frontend.torch.convert import Converters
-from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of, shape_of
+from tvm_tile.frontend.torch.emit import Emit, Refusal, shape_of
 
 # (dimensions of the windows, transposed) -> operator, layout of the data, layout of the weights.
 _CONVOLUTIONS = {
@@ -49,17 +49,15 @@ def _addmm(
     beta: float,
     alpha: float,
 ) -> relax.Expr:
-    product = _scaled(emit, _mm(emit, mat1, mat2), alpha)
-    if beta == 0:  # PyTorch then ignores even the input's NaN
-        return product
-    return relax.op.add(product, _scaled(emit, x, beta))
+    return _sum(emit, x, _mm(emit, mat1, mat2), beta, alpha)
 
 
-def _scaled(emit: Emit, value: relax.Expr, factor: float) -> relax.Expr:
-    value = emit(value)
-    if factor == 1:
-        return value
-    return emit(relax.op.multiply(value, constant(factor, dtype_of(value))))
+def _sum(emit: Emit, x: relax.Expr, product: relax.Expr, beta: float, alpha: float) -> relax.Expr:
+    """``beta * x + alpha * product``; PyTorch ignores even NaN where ``beta`` is 0."""
+    scaled = emit.times(emit(product), alpha)
+    if beta == 0:
+        return relax.op.broadcast_to(scaled, emit.shape)
+    return relax.op.add(scaled, emit.times(x, beta))
 
 
 def _baddbmm(
@@ -70,7 +68,38 @@ def _baddbmm(
     beta: float,
     alpha: float,
 ) -> relax.Expr:
-    return _addmm(emit, x, batch1, batch2, beta, alpha)
+    return _sum(emit, x, _mm(emit, batch1, batch2), beta, alpha)
+
+
+def _addbmm(
+    emit: Emit,
+    x: relax.Expr,
+    batch1: relax.Expr,
+    batch2: relax.Expr,
+    beta: float,
+    alpha: float,
+) -> relax.Expr:
+    products = emit(relax.op.matmul(batch1, batch2))
+    return _sum(emit, x, relax.op.sum(products, 0), beta, alpha)
+
+
+def _trilinear(
+    emit: Emit,
+    i1: relax.Expr,
+    i2: relax.Expr,
+    i3: relax.Expr,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int,
+) -> relax.Expr:
+    product = None
+    for value, added in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        for axis in sorted(added):
+            value = emit(relax.op.expand_dims(value, axis))
+        product = value if product is None else emit(relax.op.multiply(product, value))
+    return relax.op.sum(product, list(sumdim)) if sumdim else product
 
 
 def _convolution(
@@ -89,21 +118,26 @@ def _convolution(
     if (windows, transposed) not in _CONVOLUTIONS:
         raise Refusal(f"windows of {windows} dimensions")
     function, data_layout, kernel_layout = _CONVOLUTIONS[windows, transposed]
-    settings = {"strides": stride, "padding": padding, "dilation": dilation}
-    settings = {name: _for_each(values, windows) for name, values in settings.items()}
-    if transposed:
-        settings["output_padding"] = _for_each(output_padding, windows)
-    result = function(
-        input,
-        weight,
-        groups=groups,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        **settings,
+    stride, padding, dilation, output_padding = (
+        _for_each(values, windows) for values in (stride, padding, dilation, output_padding)
     )
+    settings = {"strides": stride, "dilation": dilation, "groups": groups}
+    added = [0] * windows
+    if transposed and any(more >= s for more, s in zip(output_padding, stride, strict=True)):
+        # More than TVM allows: what is not cut off at the end, or put there.
+        left = [p - more for p, more in zip(padding, output_padding, strict=True)]
+        padding += [max(at_end, 0) for at_end in left]
+        added = [max(-at_end, 0) for at_end in left]
+    elif transposed:
+        settings["output_padding"] = output_padding
+    layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout}
+    result = emit(function(input, weight, padding=padding, **settings, **layouts))
+    if any(added):
+        widths = [0, 0, 0, 0, *(width for more in added for width in (0, more))]
+        result = emit(relax.op.nn.pad(result, widths))
     if bias is None:
         return result
-    return relax.op.add(emit(result), emit.reshape(bias, (1, -1, *(1,) * windows)))
+    return relax.op.add(result, emit.reshape(bias, (1, shape_of(bias)[0], *(1,) * windows)))
 
 
 def _for_each(values: Sequence[int], windows: int) -> list[int]:
@@ -119,5 +153,7 @@ CONVERTERS: Converters = {
     _ATEN.matmul.default: _matmul,
     _ATEN.addmm.default: _addmm,
     _ATEN.baddbmm.default: _baddbmm,
+    _ATEN.addbmm.default: _addbmm,
+    _ATEN._trilinear.default: _trilinear,
     _ATEN.convolution.default: _convolution,
 }

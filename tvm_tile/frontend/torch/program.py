@@ -20,7 +20,6 @@ from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.torch.convert import Converter, Values, convert, examples, results, wanted
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
-from tvm_tile.frontend.torch.stock import Stock
 
 _WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
@@ -132,7 +131,7 @@ class _Writer:
             raise _unsupported("; ".join(parts))
 
     def _converter(self, node: fx.Node) -> Converter:
-        converter = CONVERTERS.get(node.target) or Stock.converter(node, self.builder, self.values)
+        converter = CONVERTERS.get(node.target)
         if converter is None:
             raise Refusal("no converter")
         return converter

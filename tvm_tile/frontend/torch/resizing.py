@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from tvm import relax, te, tirx
 
-from tvm_tile.frontend.torch.convert import Converter, Converters, overloads
+from tvm_tile.frontend.torch.convert import Converter, Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name, dtype_of, shape_of
 
 _ATEN = torch.ops.aten
@@ -124,7 +123,7 @@ def _resized(
         return emit(relax.op.zeros(emit.shape, dtype_name(emit.dtype)))
     if not dtype_of(x).is_floating_point and resize not in (_nearest, _nearest_exact):
         raise Refusal(f"weights of elements of type {dtype_of(x)}, which PyTorch rounds")
-    if stock := _by_tvm(x, resize, old, new, scales, corners):
+    if stock := _by_tvm(x, resize, old, new, scales):
         return stock
     by_dimension = [
         taps(resize, before, after, corners, scale)
@@ -144,35 +143,31 @@ def _by_tvm(
     old: Sequence[int],
     new: Sequence[int],
     scales: Sequence[float | None],
-    corners: bool,
 ) -> relax.Expr | None:
-    """TVM's operator on images, which passes and rules know, where it does the same.
+    """TVM's operator on images, whose layout TVM can change, where it does the same.
 
-    Nearest elements where an element becomes a whole number of them, and linear interpolation
-    where the scale is the extents' quotient.
+    That is where each element becomes a whole number of copies.
     """
-    if len(old) != 2:
+    is_whole = all(
+        after % before == 0 and scale in (None, after / before)
+        for before, after, scale in zip(old, new, scales, strict=True)
+    )
+    if resize is not _nearest or len(old) != 2 or not is_whole:
         return None
-    if resize is _nearest:
-        if all(after % before == 0 for before, after in zip(old, new, strict=True)) and all(
-            scale is None or scale == after / before
-            for before, after, scale in zip(old, new, scales, strict=True)
-        ):
-            return relax.op.image.resize2d(
-                x,
-                tuple(new),
-                layout="NCHW",
-                method="nearest_neighbor",
-                coordinate_transformation_mode="asymmetric",
-                rounding_method="floor",
-            )
-    return None
+    return relax.op.image.resize2d(
+        x,
+        tuple(new),
+        layout="NCHW",
+        method="nearest_neighbor",
+        coordinate_transformation_mode="asymmetric",
+        rounding_method="floor",
+    )
 
 
 def _gathered(emit: Emit, x: relax.Expr, by_axis: dict[int, Taps]) -> relax.Expr:
     """Each element a sum of few, written out::
 
-        B[n, c, i, j] = sum(u[i, a] * v[j, b] * A[n, c, p[i, a], q[j, b]] for a, b)
+    B[n, c, i, j] = sum(u[i, a] * v[j, b] * A[n, c, p[i, a], q[j, b]] for a, b)
     """
     axes = list(by_axis)
     is_copy = all(found.is_copy for found in by_axis.values())
@@ -275,7 +270,8 @@ def _copying(resize: _Resize, rank: int) -> dict[str, Converter]:
     ) -> relax.Expr:
         return _resized(emit, input, resize, _scales(scale_factors, rank))
 
-    return {"default": {1: plain, 2: image, 3: volume}[rank], "vec": factors}
+    by_rank: dict[int, Converter] = {1: plain, 2: image, 3: volume}
+    return {"default": by_rank[rank], "vec": factors}
 
 
 def _weighing(resize: _Resize, rank: int) -> dict[str, Converter]:
@@ -316,7 +312,8 @@ def _weighing(resize: _Resize, rank: int) -> dict[str, Converter]:
     ) -> relax.Expr:
         return _resized(emit, input, resize, _scales(scale_factors, rank), align_corners)
 
-    return {"default": {1: plain, 2: image, 3: volume}[rank], "vec": factors}
+    by_rank: dict[int, Converter] = {1: plain, 2: image, 3: volume}
+    return {"default": by_rank[rank], "vec": factors}
 
 
 _OPERATORS = (

@@ -13,7 +13,6 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, dtype_of, shape_of
-from tvm_tile.frontend.torch.indexing import nothing
 
 # PyTorch's numbers of the modes.
 _LINEAR, _NEAREST, _CUBIC = range(3)
@@ -137,12 +136,12 @@ def _grid_sample(
     """
     axes = [Axis(extent, padding_mode, align_corners) for extent in shape_of(input)[2:]]
     if 0 in emit.shape:
-        return nothing(emit, input)
+        return emit.nothing(input)
     wide = "float64" if dtype_of(input) == torch.float64 else "float32"
     parts_of = _PARTS[interpolation_mode]
 
     def tables(points: te.Tensor) -> list[te.Tensor]:
-        made = []
+        made: list[te.Tensor] = []
         for i, axis in enumerate(axes):
             # A point's first coordinate is that of the last dimension.
             made += _tables(points, len(axes) - 1 - i, axis, parts_of, wide)

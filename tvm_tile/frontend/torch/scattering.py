@@ -24,7 +24,6 @@ from tvm import relax, te, tirx
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import at_broadcast, from_front, require_within
-from tvm_tile.loops.keys import is_nan
 
 Operand = Any  # a Relax expression or a number
 _HALVES = (torch.float16, torch.bfloat16)
@@ -108,7 +107,7 @@ def _accumulated(
     hits: Callable[..., Any],
     value_at: Callable[..., Any],
 ) -> relax.Expr:
-    wide = _wide(x)
+    wide = sum_dtype(x)
     is_flag = dtype_of(x) == torch.bool
 
     def loops(data: te.Tensor, updates: te.Tensor, *tables: te.Tensor) -> te.Tensor:
@@ -149,7 +148,9 @@ def _put_by_mask(
     mask = emit.cast(emit.reshape(mask, (math.prod(flags),)), torch.int64)
     ranks = emit(relax.op.cumsum(mask, 0, "int64"))
 
-    def loops(data: te.Tensor, updates: te.Tensor, given: te.Tensor, counts: te.Tensor) -> te.Tensor:
+    def loops(
+        data: te.Tensor, updates: te.Tensor, given: te.Tensor, counts: te.Tensor
+    ) -> te.Tensor:
         dtype = str(data.dtype)
 
         def body(*at: Any) -> Any:
@@ -173,14 +174,14 @@ def _flattened(position: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def _unflattened(flat: Any, shape: Sequence[int]) -> list[Any]:
-    position = []
+    position: list[Any] = []
     for extent in reversed(shape):
         position.insert(0, tirx.floormod(flat, extent))
         flat = tirx.floordiv(flat, extent)
     return position
 
 
-def _wide(x: relax.Expr) -> str:
+def sum_dtype(x: relax.Expr) -> str:
     """The type in which updates are added up."""
     dtype = dtype_of(x)
     return "float32" if dtype in _HALVES else "int32" if dtype == torch.bool else str(x.ty.dtype)
@@ -210,7 +211,7 @@ def _scattered(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr
 ) -> relax.Expr:
     """Along a dimension, update ``k`` goes to where ``index[k]`` says; the last one stays."""
-    x, src, index, axis = _rows(emit, x, dim, src, index)
+    x, src, index, axis = operands(emit, x, dim, src, index)
     if 0 in (*shape_of(index), *shape_of(x)):
         return emit.reshape(x, emit.shape)
 
@@ -218,7 +219,7 @@ def _scattered(
         along = te.reduce_axis((0, table.shape[axis]), "k")
 
         def body(*at: Any) -> Any:
-            found = _is_update(table, axis, at, along.var)
+            found = is_update(table, axis, at, along.var)
             number = tirx.Cast("int32", along.var)
             return te.max(tirx.Select(found, number, tirx.const(-1, "int32")), axis=along)
 
@@ -227,7 +228,7 @@ def _scattered(
     def loops(data: te.Tensor, updates: te.Tensor, chosen: te.Tensor) -> te.Tensor:
         def body(*at: Any) -> Any:
             which = chosen(*at)
-            return tirx.Select(which >= 0, _update(updates, axis, at, which), data(*at))
+            return tirx.Select(which >= 0, update_at(updates, axis, at, which), data(*at))
 
         return te.compute(data.shape, body, name="scatter")
 
@@ -235,7 +236,7 @@ def _scattered(
     return emit.reshape(result, emit.shape)
 
 
-def _rows(
+def operands(
     emit: Emit, x: relax.Expr, dim: int, src: relax.Expr, index: relax.Expr
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr, int]:
     """The operands with at least one dimension, and the dimension counted from the front."""
@@ -247,7 +248,7 @@ def _rows(
     return one[0], one[1], one[2], axis
 
 
-def _is_update(table: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
+def is_update(table: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
     """Whether update ``k`` is for a position; the index may be shorter than the result."""
     conditions, where = [], list(at)
     for i, extent in enumerate(table.shape):
@@ -258,213 +259,16 @@ def _is_update(table: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
     return tirx.all(*conditions, table(*where) == at[axis])
 
 
-def _update(updates: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
+def update_at(updates: te.Tensor, axis: int, at: Sequence[Any], k: Any) -> Any:
     """Update ``k`` for a position, one for all, or any if there is none."""
     where = list(at)
     where[axis] = k
     return updates(
-        *(tirx.max(tirx.min(i, extent - 1), 0) for i, extent in zip(where, updates.shape, strict=True))
+        *(
+            tirx.max(tirx.min(i, extent - 1), 0)
+            for i, extent in zip(where, updates.shape, strict=True)
+        )
     )
-
-
-def _scatter_add(
-    emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr
-) -> relax.Expr:
-    return _scatter_reduce(emit, x, dim, index, src, "sum", True)
-
-
-def _scatter_with(
-    emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr, reduce: str
-) -> relax.Expr:
-    return _scatter_reduce(emit, x, dim, index, src, _NAMES[reduce], True)
-
-
-def _scatter_value_with(
-    emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, value: float, reduce: str
-) -> relax.Expr:
-    src = emit.operand(value, dtype_of(x))
-    return _scatter_reduce(emit, x, dim, index, src, _NAMES[reduce], True)
-
-
-_NAMES = {"add": "sum", "multiply": "prod"}
-
-
-def _index_reduce(
-    emit: Emit,
-    x: relax.Expr,
-    dim: int,
-    index: relax.Expr,
-    source: relax.Expr,
-    reduce: str,
-    include_self: bool,
-) -> relax.Expr:
-    shape = shape_of(source) or (1,)
-    axis = axis_of(dim, len(shape))
-    column = emit.reshape(index, [shape[i] if i == axis else 1 for i in range(len(shape))])
-    wide = emit(relax.op.broadcast_to(column, shape)) if 0 not in shape else index
-    if 0 in shape:
-        return x
-    return _scatter_reduce(emit, x, dim, wide, source, reduce, include_self)
-
-
-def _scatter_reduce(
-    emit: Emit,
-    x: relax.Expr,
-    dim: int,
-    index: relax.Expr,
-    src: relax.Expr,
-    reduce: str,
-    include_self: bool,
-) -> relax.Expr:
-    """Each element joined with all its updates; without itself where it has any, if so asked."""
-    x, src, index, axis = _rows(emit, x, dim, src, index)
-    if 0 in (*shape_of(index), *shape_of(x)):
-        return emit.reshape(x, emit.shape)
-    wide = _wide(x)
-
-    def loops(data: te.Tensor, updates: te.Tensor, table: te.Tensor) -> te.Tensor:
-        def reduction(name: str, reducer: Any, neutral: Any, value: Callable[[Any], Any]) -> Any:
-            along = te.reduce_axis((0, table.shape[axis]), "k")
-
-            def body(*at: Any) -> Any:
-                found = _is_update(table, axis, at, along.var)
-                update = value(_update(updates, axis, at, along.var).astype(wide))
-                return reducer(tirx.Select(found, update, neutral), axis=along)
-
-            return te.compute(data.shape, body, name=name)
-
-        joined = _JOINED[reduce](reduction, wide)
-        if include_self and reduce != "mean":
-            count = None
-        else:
-            zero = tirx.const(0, "int32")
-            count = reduction("counts", te.sum, zero, lambda _: tirx.const(1, "int32"))
-
-        def body(*at: Any) -> Any:
-            own = data(*at).astype(wide)
-            with_own = joined(at, own)
-            if count is None:
-                return _narrow(with_own, str(data.dtype))
-            number = count(*at)
-            alone = with_own if include_self else joined(at, None)
-            if reduce == "mean":
-                alone = _mean(alone, number + 1 if include_self else number)
-            return _narrow(tirx.Select(number > 0, alone, own), str(data.dtype))
-
-        return te.compute(data.shape, body, name="scatter_reduce")
-
-    return emit.reshape(emit.te(loops, x, src, index, name="scatter_reduce"), emit.shape)
-
-
-def _narrow(value: Any, dtype: str) -> Any:
-    return value != 0 if dtype == "bool" else value.astype(dtype)
-
-
-def _mean(total: Any, count: Any) -> Any:
-    dtype = str(total.ty.dtype)
-    count = tirx.max(count, tirx.const(1, "int32")).astype(dtype)
-    return total / count if "float" in dtype else tirx.floordiv(total, count)
-
-
-# From a position and the element's own value, if it takes part, to what all updates make of it.
-_Join = Callable[[Sequence[Any], Any], Any]
-
-
-def _sum(reduction: Callable[..., Any], wide: str) -> _Join:
-    total = reduction("sums", te.sum, tirx.const(0, wide), lambda value: value)
-    return lambda at, own: total(*at) if own is None else own + total(*at)
-
-
-def _product(reduction: Callable[..., Any], wide: str) -> _Join:
-    one = tirx.const(1, wide)
-    multiply = te.comm_reducer(lambda a, b: a * b, lambda _: one, name="product")
-    total = reduction("products", multiply, one, lambda value: value)
-    return lambda at, own: total(*at) if own is None else own * total(*at)
-
-
-def _extreme(*, largest: bool) -> Callable[[Callable[..., Any], str], _Join]:
-    """The largest or the smallest; NaN where one takes part."""
-    better = tirx.max if largest else tirx.min
-
-    def join(reduction: Callable[..., Any], wide: str) -> _Join:
-        is_float = "float" in wide
-        worst = _worst(wide, largest=largest)
-        reducer = te.comm_reducer(lambda a, b: better(a, b), lambda _: worst, name="extreme")
-        if not is_float:
-            best = reduction("extremes", reducer, worst, lambda value: value)
-            return lambda at, own: best(*at) if own is None else better(own, best(*at))
-        number = lambda value: tirx.Select(is_nan(value), worst, value)  # noqa: E731
-        best = reduction("extremes", reducer, worst, number)
-        zero = tirx.const(0, "int32")
-        flags = reduction("undefined", te.max, zero, lambda v: tirx.Cast("int32", is_nan(v)))
-        nan = tirx.const(math.nan, wide)
-
-        def joined(at: Sequence[Any], own: Any) -> Any:
-            if own is None:
-                return tirx.Select(flags(*at) > 0, nan, best(*at))
-            undefined = tirx.any(flags(*at) > 0, is_nan(own))
-            return tirx.Select(undefined, nan, better(own, best(*at)))
-
-        return joined
-
-    return join
-
-
-def _worst(dtype: str, *, largest: bool) -> Any:
-    if "float" in dtype:
-        return tirx.const(-math.inf if largest else math.inf, dtype)
-    return tirx.min_value(dtype) if largest else tirx.max_value(dtype)
-
-
-_JOINED: dict[str, Callable[[Callable[..., Any], str], _Join]] = {
-    "sum": _sum,
-    "mean": _sum,
-    "prod": _product,
-    "amax": _extreme(largest=True),
-    "amin": _extreme(largest=False),
-}
-
-
-def _slice_scatter(
-    emit: Emit,
-    x: relax.Expr,
-    src: relax.Expr,
-    dim: int,
-    start: int | None,
-    end: int | None,
-    step: int,
-) -> relax.Expr:
-    axis = axis_of(dim, len(shape_of(x)))
-    first, last, _ = slice(start, end, step).indices(shape_of(x)[axis])
-    if 0 in (*shape_of(x), *shape_of(src)):
-        return x
-
-    def loops(data: te.Tensor, part: te.Tensor) -> te.Tensor:
-        def body(*at: Any) -> Any:
-            where, i = list(at), at[axis]
-            where[axis] = clamp(tirx.floordiv(i - first, step), int(part.shape[axis]))
-            conditions = [i >= first, i < last]
-            if step > 1:
-                conditions.append(tirx.floormod(i - first, step) == 0)
-            return tirx.Select(tirx.all(*conditions), part(*where), data(*at))
-
-        return te.compute(data.shape, body, name="slice_scatter")
-
-    return emit.te(loops, x, emit.cast(src, dtype_of(x)), name="slice_scatter")
-
-
-def clamp(i: Any, extent: int) -> Any:
-    return tirx.max(tirx.min(i, extent - 1), 0)
-
-
-def _select_scatter(
-    emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index: int
-) -> relax.Expr:
-    axis = axis_of(dim, len(shape_of(x)))
-    index %= shape_of(x)[axis]
-    row = list(shape_of(src))
-    row.insert(axis, 1)
-    return _slice_scatter(emit, x, emit.reshape(src, row), axis, index, index + 1, 1)
 
 
 def _diagonal_scatter(
@@ -518,13 +322,6 @@ CONVERTERS: Converters = {
     _ATEN.put.default: _put,
     _ATEN.scatter.src: _scatter,
     _ATEN.scatter.value: _scatter_value,
-    _ATEN.scatter.reduce: _scatter_with,
-    _ATEN.scatter.value_reduce: _scatter_value_with,
-    _ATEN.scatter_add.default: _scatter_add,
-    _ATEN.scatter_reduce.two: _scatter_reduce,
-    _ATEN.index_reduce.default: _index_reduce,
-    _ATEN.slice_scatter.default: _slice_scatter,
-    _ATEN.select_scatter.default: _select_scatter,
     _ATEN.diagonal_scatter.default: _diagonal_scatter,
     _ATEN.as_strided_scatter.default: _as_strided_scatter,
 }

@@ -16,6 +16,7 @@ from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.tensor_cores.epilogue import are_same
 
 _HALVES = ("float16", "bfloat16")
+_HIGHEST = 3.4028234663852886e38  # of float32, finite
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 
@@ -119,7 +120,9 @@ def read_weights(
     others += [_flagged(flag) for flag in flags]
     if any(other is None or not _is_same_score(value, other, scores) for other in others):
         return None
-    return Weights(value, scores, axes, float(lowest.value), bool(flags))
+    # From minus infinity, which is where maxima start, the difference to itself is no number.
+    start = max(float(lowest.value), -_HIGHEST)
+    return Weights(value, scores, axes, start, bool(flags))
 
 
 def _unless_empty(weight: Any, flag: Any) -> Any | None:

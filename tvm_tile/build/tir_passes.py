@@ -1,0 +1,119 @@
+"""TVM's passes from scheduled loops to host code and kernels, and one of ours among them.
+
+TVM's own lists are functions that run all at once, so they are written out here. They lack what
+only options would add.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_tile import compat
+
+
+def lower_module(mod: Any, target: Any) -> compat.LoweredModule:
+    """Host code and kernels of a scheduled PrimFunc.
+
+    Args:
+        mod: a TVM IRModule that holds it: TensorIR, every GPU loop bound to threads, or one of
+            TVM's thread-level dialect (TIRx).
+        target: from :func:`tvm_tile.compat.make_target`.
+
+    Raises:
+        Exception: whatever TVM's passes raise; callers turn it into a BuildError.
+    """
+    is_blocks = all((f.attrs or {}).get("s_tir", False) for f in mod.functions.values())
+    if is_blocks:
+        return compat.lower_by(mod, target, block_passes(), "default")
+    return compat.lower_by(mod, target, thread_passes(), "tirx")
+
+
+def block_passes() -> list[Any]:
+    """For TensorIR whose loops are bound to threads; each is a TVM pass."""
+    from tvm import s_tir, tirx
+
+    from tvm_tile.build.quotients import TruncateQuotients
+
+    blocks, loops = s_tir.transform, tirx.transform
+    return [
+        blocks.CanonicalizeLoop(),
+        blocks.LowerCrossThreadReduction(),
+        blocks.LowerInitBlock(),
+        blocks.PlanAndUpdateBufferAllocationLocation(),
+        blocks.ConvertBlocksToOpaque(),
+        blocks.LiftThreadBinding(),
+        blocks.ManifestSharedMemoryLocalStage(),
+        blocks.CompactBufferAllocation(),
+        blocks.LowerAutoCopy(),
+        blocks.UnifyThreadBinding(),
+        blocks.LowerMatchBuffer(),
+        blocks.StmtSimplify(),
+        blocks.InjectPermutedLayout(),
+        blocks.AnnotateIrregularLoop(),
+        blocks.InjectSoftwarePipeline(),
+        blocks.TransformMmaBufferLayout(),
+        blocks.LowerOpaqueBlock(),
+        TruncateQuotients(),
+        loops.FlattenBuffer(),
+        loops.BF16ComputeLegalize(),
+        loops.NarrowDataType(32),
+        blocks.LoopPartition(),
+        loops.VectorizeLoop(True),
+        blocks.InjectVirtualThread(),
+        blocks.InjectDoubleBuffer(),
+        loops.StorageRewrite(),
+        blocks.HoistIfThenElse(),
+        loops.UnrollLoop(),
+        blocks.RenormalizeSplitPattern(),
+        loops.StmtSimplify(),
+        loops.RemoveNoOp(),
+        blocks.RewriteUnsafeSelect(),
+        loops.CommonSubexprElim(),
+        loops.FP8ComputeLegalize(),
+        blocks.VerifyVTCMLimit(),
+        blocks.LowerVtcmAlloc(),
+        loops.VerifyMemory(),
+        loops.AnnotateEntryFunc(),
+        blocks.ThreadSync("shared"),
+        blocks.ThreadSync("shared.dyn"),
+        blocks.ThreadSync("warp"),
+        blocks.InferFragment(),
+        blocks.LowerThreadAllreduce(),
+        blocks.MergeSharedMemoryAllocations(),
+        loops.SplitHostDevice(),
+        loops.MakePackedAPI(),
+        loops.FP8StorageLegalize(),
+        loops.BF16StorageLegalize(),
+    ]
+
+
+def thread_passes() -> list[Any]:
+    """For TVM's thread-level dialect (TIRx); each is a TVM pass."""
+    from tvm import s_tir, tirx
+    from tvm.backend.cuda import transforms as cuda_transforms
+
+    from tvm_tile.build.quotients import TruncateQuotients
+
+    loops = tirx.transform
+    return [
+        loops.LowerTIRx(),
+        s_tir.transform.UnifyThreadBinding(),
+        loops.StmtSimplify(),
+        loops.LowerTIRxOpaque(),
+        TruncateQuotients(),
+        loops.FlattenBuffer(),
+        loops.BF16ComputeLegalize(),
+        loops.NarrowDataType(32),
+        loops.VectorizeLoop(True),
+        loops.UnrollLoop(),
+        loops.StmtSimplify(),
+        loops.CommonSubexprElim(),
+        loops.FP8ComputeLegalize(),
+        loops.VerifyMemory(),
+        loops.AnnotateEntryFunc(),
+        loops.SplitHostDevice(),
+        cuda_transforms.LowerIket(),
+        loops.MakePackedAPI(),
+        loops.FP8StorageLegalize(),
+        loops.BF16StorageLegalize(),
+    ]

@@ -1,0 +1,101 @@
+"""Operators on whole rows that are no loops over affine accesses: scans and sorts.
+
+A row is what runs along one axis of a tensor. Its elements are neighbours in memory where no later
+axis has more than one; else rows are neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from tvm_tile.graph.tile_graph import element_size
+
+
+class Combine(Enum):
+    """How a scan combines what is before an element with it."""
+
+    SUM = "sum"
+    PRODUCT = "product"
+    LARGEST = "largest"
+    SMALLEST = "smallest"
+    LOG_SUM_EXP = "log_sum_exp"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A tensor as rows.
+
+    Attributes:
+        shape: of the tensor; it has one dimension or more.
+        axis: that rows run along.
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+
+    @property
+    def outer(self) -> int:
+        """Rows that are far from each other."""
+        return math.prod(self.shape[: self.axis])
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return self.shape[self.axis]
+
+    @property
+    def inner(self) -> int:
+        """Rows whose elements are neighbours."""
+        return math.prod(self.shape[self.axis + 1 :])
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self.outer * self.inner
+
+    @property
+    def elements(self) -> int:
+        """Of all rows."""
+        return self.count * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """``y[p] = x[0] ∘ ... ∘ x[p]`` along each row.
+
+    Attributes:
+        combine: what ∘ is.
+        rows: of the input, and of all outputs.
+        source: data type of the input.
+        result: data type of the output.
+        is_exclusive: ``y[p]`` is without ``x[p]``; for sums and products.
+        is_reversed: the last element of a row is its first.
+        has_places: a second output, int64, tells where each largest or smallest value was: the last
+            place of equal ones, as in PyTorch.
+    """
+
+    combine: Combine
+    rows: Rows
+    source: str
+    result: str
+    is_exclusive: bool = False
+    is_reversed: bool = False
+    has_places: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people, and of kernels."""
+        return f"scan_{self.combine.value}"
+
+    @property
+    def written(self) -> int:
+        """Bytes of the outputs."""
+        each = element_size(self.result) + (8 if self.has_places else 0)
+        return self.rows.elements * each
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that cross global memory at least."""
+        return self.rows.elements * element_size(self.source) + self.written

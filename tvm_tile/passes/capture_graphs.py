@@ -1,0 +1,92 @@
+"""CUDA graphs of the functions of a model, none of which writes over what another needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+from tvm.relax.expr_functor import mutator
+
+from tvm_tile.passes.keep_graph_results import KeepGraphResults
+from tvm_tile.passes.rewriter import ModuleRewriter
+
+_MEMORY = "vm.builtin.cuda_graph.get_cached_alloc"
+_CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
+_WITH_CONTEXT = ir.Op.get("relax.call_builtin_with_ctx")
+
+
+@tvm.transform.module_pass(opt_level=0, name="CaptureGraphs")
+class CaptureGraphs:
+    """RewriteCUDAGraph, and then each function's memory and graphs are its own.
+
+    before: ``get_cached_alloc(f, 0)`` in ``main`` and in what it calls
+    after:  ``get_cached_alloc(f, 0)`` in ``main``, ``get_cached_alloc(f, 1)`` in what it calls
+
+    RewriteCUDAGraph allocates once what all functions keep between runs, at place 0 of the virtual
+    machine's cache. It plans a function at a time, so that a callee's values lie where its caller's
+    do, which are still needed. A function that calls itself needs its values once for each call
+    that has not ended: it is not captured.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        captured = KeepGraphResults()(relax.transform.RewriteCUDAGraph()(mod))
+        for var in _recursive(mod):
+            captured[captured.get_global_var(var.name_hint)] = mod[var]
+        return _OwnPlaces(captured).rewritten(captured)
+
+
+def _recursive(mod: tvm.IRModule) -> list[Any]:
+    """The functions that call themselves, by others or not."""
+    calls = {
+        var: set(_global_vars(func))
+        for var, func in mod.functions_items()
+        if isinstance(func, relax.Function)
+    }
+    return [var for var in calls if var in _reached(var, calls)]
+
+
+def _reached(var: Any, calls: dict[Any, set[Any]]) -> set[Any]:
+    """What a function calls, and what that calls."""
+    reached: set[Any] = set()
+    waiting = list(calls[var])
+    while waiting:
+        called = waiting.pop()
+        if called not in reached:
+            reached.add(called)
+            waiting += calls.get(called, ())
+    return reached
+
+
+def _global_vars(func: relax.Function) -> list[Any]:
+    found: list[Any] = []
+    relax.analysis.post_order_visit(
+        func, lambda node: found.append(node) if isinstance(node, ir.GlobalVar) else None
+    )
+    return found
+
+
+@mutator
+class _OwnPlaces(ModuleRewriter):
+    """Each function's cached memory at a place of its own."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._place = 0
+
+    def rewritten(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """``mod`` with its Relax functions rewritten, each with the next place."""
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                self.builder_.update_func(var, self.visit_expr(func))
+                self._place += 1
+        return self.builder_.get()
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if call.op != _WITH_CONTEXT or call.args[0].global_symbol != _MEMORY:
+            return call
+        allocate, _ = call.args[1].fields
+        arguments = relax.Tuple([allocate, tvm.tirx.IntImm("int64", self._place)])
+        return relax.Call(call.op, [call.args[0], arguments], call.attrs, call.ty_args)

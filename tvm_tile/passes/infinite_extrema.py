@@ -1,0 +1,54 @@
+"""Maxima of nothing are minus infinity: TVM starts them at the lowest finite number."""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.registered import register_extrema
+
+_STARTS = {tirx.Max: (tirx.min_value, -math.inf), tirx.Min: (tirx.max_value, math.inf)}
+
+
+@tvm.transform.module_pass(opt_level=0, name="InfiniteExtrema")
+class InfiniteExtrema:
+    """Start maxima and minima of floating-point numbers at infinities, as frameworks do.
+
+    before: ``init: M[i] = -3.4e38;  M[i] = max(M[i], A[i, k])``
+    after:  ``init: M[i] = -inf;     M[i] = max(M[i], A[i, k])``
+
+    A maximum of nothing but -inf would otherwise be finite.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        register_extrema()
+        result = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                started = tvm_ffi.structural_map(func, (SBlock, _restarted), order="post")
+                if not started.same_as(func):
+                    result[var] = started
+        return result
+
+
+def _restarted(block: SBlock) -> SBlock:
+    first, update = block.init, block.body
+    if not (isinstance(first, tirx.BufferStore) and isinstance(update, tirx.BufferStore)):
+        return block
+    if type(update.value) not in _STARTS or not isinstance(first.value, tirx.FloatImm):
+        return block
+    lowest, infinity = _STARTS[type(update.value)]
+    dtype = str(first.value.ty.dtype)
+    is_own = isinstance(update.value.a, ir.TensorLoad) and update.value.a.source.same_as(
+        update.buffer
+    )
+    if not is_own or float(first.value.value) != float(lowest(dtype).value):
+        return block
+    init = tirx.BufferStore(first.buffer, tirx.const(infinity, dtype), first.indices)
+    parts = block.iter_vars, block.reads, block.writes, block.name_hint, block.body, init
+    return SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)

@@ -1,0 +1,30 @@
+"""The rule of scans."""
+
+from __future__ import annotations
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.rowwise import Scan
+from tvm_tile.schedule.rule import Scheduled
+from tvm_tile.schedule.scan.columns import write_columns
+from tvm_tile.schedule.scan.rows import shared_bytes, write_rows
+from tvm_tile.tile.scan import RowScanTile, construct_scan
+
+
+def schedule_scan(scan: Scan, device: Device) -> Scheduled | None:
+    """A schedule of the function that defines a scan; ``None`` where it has no elements."""
+    if not scan.rows.elements:
+        return None
+    tile = construct_scan(scan, device)
+    if isinstance(tile, RowScanTile):
+        written, shared = write_rows(scan, tile), shared_bytes(scan, tile)
+    else:
+        written, shared = write_columns(scan, tile), 0
+    return Scheduled(
+        written,
+        "scan",
+        tile.describe(),
+        tile.grid,
+        tile.block_size,
+        tile.seconds,
+        shared,
+    )

@@ -1,0 +1,158 @@
+"""How the rows of a scan are shared out among threads and blocks.
+
+Where the elements of a row are neighbours in memory, the threads of a block share it: each scans
+vectors of its own, and what is before them comes from the others through shared memory. Where the
+rows are neighbours, each thread scans one. Where there are too few rows to fill the device, parts
+of a row go to different blocks, which first find the totals of the parts before theirs.
+
+The constants are from how much a memory must be asked for at once, not from measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.graph.rowwise import Scan
+from tvm_tile.graph.tile_graph import element_size
+
+_ELEMENTS = 16  # of a thread, at most, in registers
+_MOST_TURNS = 4  # more of one element each are slow to compile for the emulated device
+_THREADS = 256
+_COLUMN_THREADS = 128
+_LOADS_IN_FLIGHT = 8
+_BUSY_THREADS = 512  # of a multiprocessor, with so many loads in flight
+_BUSY_BLOCKS = 4  # of a multiprocessor, whose threads hold so many elements
+_MOST_PARTS_OF_COLUMN = 256  # each thread adds up all before its own
+_STAGE_SECONDS = 2e-6  # a kernel's way to memory and back, and its barriers
+
+
+@dataclass(frozen=True, slots=True)
+class RowScanTile:
+    """Threads that share rows whose elements are neighbours.
+
+    Attributes:
+        rows: how many there are.
+        vector: neighbouring elements that a thread loads at once.
+        turns: vectors of a thread in one chunk of a row.
+        threads_per_row: a power of two.
+        rows_per_block: as many share a block.
+        parts: blocks that share a row.
+        chunks: of each part, one after another.
+        seconds: predicted time.
+    """
+
+    rows: int
+    vector: int
+    turns: int
+    threads_per_row: int
+    rows_per_block: int
+    parts: int
+    chunks: int
+    seconds: float
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a row that its threads hold at once."""
+        return self.vector * self.turns * self.threads_per_row
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the kernel that writes the result."""
+        return -(-self.rows // self.rows_per_block) * self.parts
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.rows_per_block * self.threads_per_row
+
+    def describe(self) -> str:
+        """One line for people."""
+        whole = f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
+        return f"{whole}, thread {self.turns} x {self.vector}, {self.parts} parts"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnScanTile:
+    """A thread for each row, or for each part of one; neighbouring threads, neighbouring rows.
+
+    Attributes:
+        rows: how many there are.
+        threads: of a block.
+        unroll: elements that a thread loads at once.
+        parts: threads that share a row.
+        steps: loads of so many elements, of each part.
+        seconds: predicted time.
+    """
+
+    rows: int
+    threads: int
+    unroll: int
+    parts: int
+    steps: int
+    seconds: float
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the kernel that writes the result."""
+        return -(-self.rows // self.threads) * self.parts
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.threads
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"a thread a row, {self.threads} a block, {self.unroll} loads, {self.parts} parts"
+
+
+def construct_scan(scan: Scan, device: Device) -> RowScanTile | ColumnScanTile:
+    """The tile of a scan of one element or more."""
+    return _rows(scan, device) if scan.rows.inner == 1 else _columns(scan, device)
+
+
+def _rows(scan: Scan, device: Device) -> RowScanTile:
+    widest = max(element_size(scan.source), element_size(scan.result), 8 * scan.has_places)
+    # OpenCL has no vectors of truth values.
+    widths = (1,) if scan.source == "bool" else (8, 4, 2, 1)
+    vector = next(v for v in widths if scan.rows.length % v == 0 and v * widest <= VECTOR_BYTES)
+    count = scan.rows.length // vector
+    most_turns = min(_MOST_TURNS, _ELEMENTS // vector)
+    threads = 1
+    while threads < _THREADS and threads * most_turns < count:
+        threads *= 2
+    # Short rows: more threads with fewer elements each, as long as each has a vector.
+    busy = device.multi_processor_count * _BUSY_THREADS
+    while threads < min(_THREADS, count) and threads * scan.rows.count < busy:
+        threads *= 2
+    turns = min(most_turns, -(-count // threads))
+    chunks = -(-count // (turns * threads))
+    per_block = 1 if threads >= _THREADS else max(1, _COLUMN_THREADS // threads)
+    wanted = device.multi_processor_count * _BUSY_BLOCKS
+    parts = 1
+    if scan.rows.count < wanted // 2 and chunks > 1:
+        parts = min(chunks, -(-wanted // scan.rows.count))
+        chunks = -(-chunks // parts)
+        parts = -(-count // (turns * threads * chunks))
+    seconds = _seconds(scan, device, parts)
+    return RowScanTile(scan.rows.count, vector, turns, threads, per_block, parts, chunks, seconds)
+
+
+def _columns(scan: Scan, device: Device) -> ColumnScanTile:
+    busy = device.multi_processor_count * _BUSY_THREADS
+    unroll = min(_LOADS_IN_FLIGHT, scan.rows.length)
+    steps = -(-scan.rows.length // unroll)
+    parts = max(1, min(busy // scan.rows.count, steps // 2, _MOST_PARTS_OF_COLUMN))
+    steps = -(-steps // parts)
+    parts = -(-scan.rows.length // (unroll * steps))
+    seconds = _seconds(scan, device, parts)
+    return ColumnScanTile(scan.rows.count, _COLUMN_THREADS, unroll, parts, steps, seconds)
+
+
+def _seconds(scan: Scan, device: Device, parts: int) -> float:
+    """Elements go through memory once, and are read once more where totals come first."""
+    again = scan.traffic - scan.written if parts > 1 else 0
+    moved = (scan.traffic + again) / device.memory(MemoryLevel.GLOBAL).bandwidth
+    kernels = 2 if parts > 1 else 1
+    return max(moved, kernels * _STAGE_SECONDS) + kernels * device.launch_latency
