@@ -38,9 +38,6 @@ def _topk(emit: Emit, x: relax.Expr, k: int, dim: int, largest: bool, sorted: bo
 
 def _sorted(emit: Emit, x: relax.Expr, dim: int, count: int | None, *, descending: bool) -> Pair:
     """The first ``count`` elements in order (all where ``None``), and their places."""
-    if 0 in emit.shape:
-        empty = emit.nothing(x)
-        return empty, emit.cast(empty, torch.int64)
     rows, axis = _rows(emit, x, dim)
     if count is None:
         count = shape_of(rows)[axis]
