@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -68,7 +67,7 @@ class Log:
             print(json.dumps(line), file=file)
 
     def verdicts(self) -> Iterator[tuple[int, Verdict, float]]:
-        """(seed, verdict, seconds) of each graph."""
+        """(seed, verdict, the CPU's seconds) of each graph."""
         for line in self._lines():
             if "shrunk" not in line:
                 seed, seconds = line.pop("seed"), line.pop("seconds")
@@ -97,12 +96,10 @@ def _judge_new(arguments: argparse.Namespace, log: Log) -> None:
         limit_s=arguments.limit_s,
         most_jobs=_MOST_JOBS,
     )
-    last = time.monotonic()
     for job, result in results:
+        seconds = 0.0 if isinstance(result, Crash) else result.pop("seconds")
         verdict = Verdict("crash", str(result)) if isinstance(result, Crash) else Verdict(**result)
-        now = time.monotonic()
-        log.add(seed=jobs[job], seconds=round(now - last, 3), **asdict(verdict))
-        last = now
+        log.add(seed=jobs[job], seconds=seconds, **asdict(verdict))
         if verdict.status in _FAILED:
             print(f"seed {jobs[job]}: {verdict.status}: {verdict.reason}", flush=True)
 
@@ -167,10 +164,12 @@ class Asker:
         self._left -= 1
         job = json.dumps({"graph": graph.to_data(), "settings": asdict(settings)})
         try:
-            return Verdict(**self._worker.call(job, self.timeout))
+            result = self._worker.call(job, self.timeout)
         except Crash as crash:
             self.stop()
             return Verdict("crash", str(crash))
+        del result["seconds"]
+        return Verdict(**result)
 
     def stop(self) -> None:
         """End its process."""

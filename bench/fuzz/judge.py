@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import random
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -93,8 +94,9 @@ def dtype_of(seed: int, device: str) -> str:
     return random.Random(seed + 2).choice(("float16", "float16", "bfloat16", "float32"))
 
 
-def make_worker() -> Callable[[str], dict[str, str]]:
-    """In a worker process: a function from a job, as JSON, to a verdict, as data."""
+def make_worker() -> Callable[[str], dict[str, Any]]:
+    """In a worker process: a function from a job, as JSON, to a verdict, as data, and the CPU's
+    ``seconds`` that it took."""
     torch.set_num_threads(1)
     torch._C._jit_onnx_log = lambda *_: None  # the exporter prints each graph that it does not take
     # Half of an export's time: it looks for operators that may be decomposed, each time anew.
@@ -102,14 +104,16 @@ def make_worker() -> Callable[[str], dict[str, str]]:
         export_utils._collect_all_valid_cia_ops_for_namespace
     )
 
-    def work(job: str) -> dict[str, str]:
+    def work(job: str) -> dict[str, Any]:
+        start = time.process_time()
         data = json.loads(job)
         settings = Settings(**data["settings"])
         if "seed" in data:
             graph = generate(data["seed"], data["dtype"])
         else:
             graph = Graph.from_data(data["graph"])
-        return asdict(judge(graph, settings))
+        verdict = asdict(judge(graph, settings))
+        return {**verdict, "seconds": round(time.process_time() - start, 2)}
 
     return work
 
