@@ -185,6 +185,11 @@ class Builder:
             if isinstance(one, _Built) and all(kernel.binary for kernel in one.kernels)
         }
 
+    def kernel_counts(self, mod: Any) -> dict[str, int]:
+        """How many kernels each of a module's PrimFuncs became; without those that do not build."""
+        built = self._build_all(_prim_funcs(mod))
+        return {n: len(one.kernels) for n, one in built.items() if isinstance(one, _Built)}
+
     def _program(
         self, vm: bytes, parts: Sequence[_Built], copied_outputs: tuple[int, ...]
     ) -> Program:
