@@ -16,6 +16,7 @@ from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import along
 from tvm_tile.loops.keys import is_nan, rising_key
+from tvm_tile.loops.sorting import topk as sorted_rows
 
 Pair = tuple[relax.Expr | None, relax.Expr | None]
 
@@ -39,12 +40,10 @@ def _topk(emit: Emit, x: relax.Expr, k: int, dim: int, largest: bool, sorted: bo
 def _sorted(emit: Emit, x: relax.Expr, dim: int, count: int | None, *, descending: bool) -> Pair:
     """The first ``count`` elements in order (all where ``None``), and their places."""
     rows, axis = _rows(emit, x, dim)
-    if count is None:
-        count = shape_of(rows)[axis]
-    places = _places_of_ranks(
-        emit, rows, axis, lambda _, number: number, count, descending=descending
-    )
-    return _with_values(emit, rows, axis, places)
+    kept = shape_of(rows)[axis] if count is None else count
+    call = relax.op.topk(rows, kept, axis, "both", descending, "int64")
+    values, places = sorted_rows(emit.builder, emit.builder.normalize(call)).fields
+    return emit.reshape(values, emit.shape), emit.reshape(places, emit.shape)
 
 
 def _rows(emit: Emit, x: relax.Expr, dim: int) -> tuple[relax.Expr, int]:
@@ -69,8 +68,6 @@ def _places_of_ranks(
     axis: int,
     rank: Callable[[Any, Any], Any],
     count: int,
-    *,
-    descending: bool = False,
 ) -> relax.Expr:
     """Where in its row the element is that has a rank: int64, ``count`` along ``axis``.
 
@@ -86,15 +83,13 @@ def _places_of_ranks(
         rank: from the count of a row's NaN (``None`` of integers) and the number of a result
             along ``axis`` to the rank of the element that is looked for.
         count: how many results there are along ``axis``.
-        descending: let the largest element have rank 0.
     """
     extent = shape_of(x)[axis]
     is_float = dtype_of(x).is_floating_point
 
     def loops(data: te.Tensor) -> te.Tensor:
         def key(at: Sequence[Any], k: Any) -> Any:
-            own = rising_key(data(*at[:axis], k, *at[axis + 1 :]))
-            return tirx.bitwise_not(own) if descending else own
+            return rising_key(data(*at[:axis], k, *at[axis + 1 :]))
 
         before = te.reduce_axis((0, extent), "k")
 
