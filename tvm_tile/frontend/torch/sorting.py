@@ -72,8 +72,6 @@ def _places_of_ranks(
     axis: int,
     rank: Callable[[Any, Any], Any],
     count: int,
-    *,
-    descending: bool = False,
 ) -> relax.Expr:
     """Where in its row the element is that has a rank: int64, ``count`` along ``axis``.
 
@@ -89,15 +87,13 @@ def _places_of_ranks(
         rank: from the count of a row's NaN (``None`` of integers) and the number of a result
             along ``axis`` to the rank of the element that is looked for.
         count: how many results there are along ``axis``.
-        descending: let the largest element have rank 0.
     """
     extent = shape_of(x)[axis]
     is_float = dtype_of(x).is_floating_point
 
     def loops(data: te.Tensor) -> te.Tensor:
         def key(at: Sequence[Any], k: Any) -> Any:
-            own = rising_key(data(*at[:axis], k, *at[axis + 1 :]))
-            return tirx.bitwise_not(own) if descending else own
+            return rising_key(data(*at[:axis], k, *at[axis + 1 :]))
 
         before = te.reduce_axis((0, extent), "k")
 
