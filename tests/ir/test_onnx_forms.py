@@ -74,6 +74,9 @@ FORMS = {
         "ReduceL1", -np.abs(floats(3, 2)), np.zeros(0, "int64"), constants=(1,), opset=18,
         noop_with_empty_axes=1,
     ),
+    "no axes at all, but an absolute value": form(
+        "ReduceL2", -np.abs(floats(3, 2)), opset=18, noop_with_empty_axes=1
+    ),
     "a power of integers": form("Pow", np.array([3, -2]), np.array([4, 3])),
     "axes in no order": form(
         "CenterCropPad", floats(4, 5, 5, 3), np.array([2, 5, 7, 2]), constants=(1,),

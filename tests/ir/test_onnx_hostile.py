@@ -78,6 +78,19 @@ def test_a_tensor_that_no_gpu_could_hold(
         import_model(model_of(nodes, {"x": (3,)}, constants))
 
 
+def test_the_values_of_a_huge_vector_are_not_propagated() -> None:
+    """ONNX's shape inference would make its 2^31 elements one by one."""
+    inputs = [
+        oh.make_tensor_value_info("x", FLOAT, (3, 5)),
+        oh.make_tensor_value_info("t", TensorProto.INT64, (2**31,)),
+    ]
+    node = oh.make_node("NegativeLogLikelihoodLoss", ["x", "t"], ["y"], reduction="none")
+    model = model_of([node], {}, opset=13)
+    model.graph.input.extend(inputs)
+    with pytest.raises(TileError):
+        import_model(model)
+
+
 def doubling(levels: int) -> onnx.ModelProto:
     """Functions each of which calls the one before twice."""
     opsets = [oh.make_opsetid("", 18), oh.make_opsetid("own", 1)]

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_indexing import dtype_named
+from tvm_tile.frontend.onnx_model import dtype_name
 from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
 
 
@@ -96,9 +96,14 @@ def convert_reduction(node: Node) -> Value | None:
     x, axes = node.inputs[0], node.attrs.get("axes")
     if node.constant(1) is not None:
         axes = np.asarray(node.constant(1)).tolist()
-    if not axes and node.attrs.get("noop_with_empty_axes", 0) and node.constant(1) is not None:
+    keeps_all = int(node.attrs.get("noop_with_empty_axes", 0))
+    if keeps_all not in (0, 1):
+        raise ValueError(f"noop_with_empty_axes {keeps_all}")
+    if node.input(1) is not None and node.constant(1) is None:
+        return None
+    if not axes and keeps_all:
         # TVM's converters leave out the rest, too.
-        return _OF_ONE[node.op_type](x) if node.op_type in _OF_ONE else None
+        return _OF_ONE.get(node.op_type, lambda x: x)(x)
     if node.op_type == "ReduceLogSumExp" and "float" in dtype_of(x):
         return _log_sum_exp(node, x, axes or None)
     if x.ty.shape is None or node.op_type not in _EXTREMES:
@@ -145,7 +150,7 @@ def convert_prelu(node: Node) -> Value:
 
 def convert_bit_cast(node: Node) -> Value:
     """BitCast between types of one width."""
-    x, target = node.inputs[0], dtype_named(int(node.attrs["to"]))
+    x, target = node.inputs[0], dtype_name(int(node.attrs["to"]))
     widths = np.dtype(dtype_of(x)).itemsize, np.dtype(target).itemsize
     if widths[0] != widths[1] or "bool" in (dtype_of(x), target):
         raise ValueError(f"the bits of {dtype_of(x)} as {target}")

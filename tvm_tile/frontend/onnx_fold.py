@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 
 # Larger results than this stay operators: a file may describe huge weights by few bytes.
 _MAX_BYTES = 1 << 28
+_MAX_PROPAGATED = 1 << 16
 _RANDOM = frozenset(
     {
         *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
@@ -54,8 +55,16 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
     """Element types and shapes of the main graph's tensors, as far as ONNX infers them."""
+    outlined = outline(model)
+    types = _inferred(outlined, data_prop=False)
+    # ONNX propagates the values of vectors of integers one by one, however long they are.
+    longest = max((_vector_length(tensor) for tensor in types.values()), default=0)
+    return types if longest > _MAX_PROPAGATED else _inferred(outlined, data_prop=True)
+
+
+def _inferred(model: onnx.ModelProto, *, data_prop: bool) -> dict[str, onnx.TypeProto.Tensor]:
     try:
-        found = onnx.shape_inference.infer_shapes(outline(model), data_prop=True).graph
+        found = onnx.shape_inference.infer_shapes(model, data_prop=data_prop).graph
     except Exception as error:  # a node that contradicts itself is found at its conversion
         _log.info("no shapes inferred: %s", error)
         found = model.graph
@@ -64,6 +73,13 @@ def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
         for value in (*found.input, *found.value_info, *found.output)
         if value.type.HasField("tensor_type")
     }
+
+
+def _vector_length(tensor: onnx.TypeProto.Tensor) -> int:
+    """Of a vector of integers its length, as far as it is known; 0 of any other tensor."""
+    extents = static_extents(tensor)
+    is_integer = tensor.elem_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+    return extents[0] if extents is not None and len(extents) == 1 and is_integer else 0
 
 
 def static_extents(tensor: onnx.TypeProto.Tensor | None) -> tuple[int, ...] | None:

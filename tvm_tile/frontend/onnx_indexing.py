@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from tvm_tile.frontend.onnx_model import dtype_name
 from tvm_tile.frontend.onnx_node import Node, Value, along, axis_of, constant, dtype_of, shape_of
 
 
@@ -89,14 +89,9 @@ def convert_one_hot(node: Node) -> Value:
 def convert_eye_like(node: Node) -> Value:
     """EyeLike, as a constant."""
     code = node.attrs.get("dtype")
-    dtype = dtype_of(node.inputs[0]) if code is None else dtype_named(int(code))
+    dtype = dtype_of(node.inputs[0]) if code is None else dtype_name(int(code))
     rows, columns = shape_of(node.inputs[0])
     return constant(np.eye(rows, columns, int(node.attrs.get("k", 0))), dtype)
-
-
-def dtype_named(code: int) -> str:
-    """The element type that a number of ONNX's stands for."""
-    return str(onnx.helper.tensor_dtype_to_np_dtype(code))
 
 
 def convert_split(node: Node) -> Value | None:
@@ -227,11 +222,18 @@ def convert_array_feature_extractor(node: Node) -> Value:
 
 # Operators whose indices, where they are constants, must lie within their first input.
 def require_indices_within(node: Node) -> None:
-    """Refuse constant indices that name no element.
+    """Refuse indices that name no element, as far as they are known.
 
     Raises:
-        ValueError: an index is out of bounds.
+        ValueError: a constant index is out of bounds, or there are more lines of indices than of
+            elements.
     """
+    if node.op_type == "GatherElements":
+        whole, part = shape_of(node.inputs[0]), shape_of(node.inputs[1])
+        along = axis_of(node, 0, len(whole))
+        pairs = list(zip(whole, part, strict=True))
+        if any(few > many for i, (many, few) in enumerate(pairs) if i != along):
+            raise ValueError(f"indices of {list(part)} for a tensor of {list(whole)}")
     position = 2 if node.op_type == "Compress" else 1
     indices = node.constant(position)
     if indices is None or not indices.size:

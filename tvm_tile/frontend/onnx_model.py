@@ -168,6 +168,11 @@ def require_types(model: onnx.ModelProto) -> None:
         raise _corrupt("its types", error) from error
 
 
+def dtype_name(code: int) -> str:
+    """NumPy's name of an element type of ONNX's."""
+    return str(onnx.helper.tensor_dtype_to_np_dtype(code))
+
+
 def require_type(value: onnx.ValueInfoProto, dtype: str) -> None:
     """Compare the element type that a model lists for an output with the computed one.
 
@@ -175,7 +180,8 @@ def require_type(value: onnx.ValueInfoProto, dtype: str) -> None:
         ModelFileError: they differ.
     """
     code = value.type.tensor_type.elem_type
-    if code and str(onnx.helper.tensor_dtype_to_np_dtype(code)) != dtype:
+    listed = {int(t) for t in onnx.helper.get_all_tensor_dtypes()}
+    if code and (code not in listed or dtype_name(code) != dtype):
         raise _corrupt(f"output {value.name!r}", f"listed with element type {code}, but {dtype}")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_indexing import dtype_named
+from tvm_tile.frontend.onnx_model import dtype_name
 from tvm_tile.frontend.onnx_node import Node, Value, along, axis_of, constant, dtype_of, shape_of
 
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int32"})
@@ -23,13 +23,13 @@ def convert_quantize(node: Node) -> Value:
     """QuantizeLinear: by one scale, by one for each place along an axis, or for each block."""
     x, scale, zero = node.inputs[0], node.inputs[1], node.input(2)
     code = int(node.attrs.get("output_dtype", 0))
-    dtype = dtype_of(zero) if zero is not None else dtype_named(code) if code else "uint8"
-    if code and dtype_named(code) != dtype:
-        raise ValueError(f"output_dtype {dtype_named(code)} with zero points of {dtype}")
+    dtype = dtype_of(zero) if zero is not None else dtype_name(code) if code else "uint8"
+    if code and dtype_name(code) != dtype:
+        raise ValueError(f"output_dtype {dtype_name(code)} with zero points of {dtype}")
     x = x if "float" in dtype_of(x) else op.astype(x, dtype_of(scale))
     # From opset 23 on an attribute may ask for another precision of the division.
     precision = int(node.attrs.get("precision", 0))
-    wide = dtype_named(precision) if precision else "float32"
+    wide = dtype_name(precision) if precision else "float32"
     wide = "float64" if dtype_of(x) == "float64" else wide
     scale, zero = (_spread(node, value, x) for value in (scale, zero))
     return _quantized(node.emit(op.astype(x, wide)), op.astype(scale, wide), zero, dtype)
@@ -47,7 +47,7 @@ def convert_dequantize(node: Node) -> Value:
         difference = op.subtract(difference, op.astype(zero, "int32"))
     # float16 and bfloat16 cannot hold every difference: one rounding, at the end.
     result = op.multiply(op.astype(difference, "float32"), op.astype(scale, "float32"))
-    return op.astype(result, dtype_named(code) if code else scale_dtype)
+    return op.astype(result, dtype_name(code) if code else scale_dtype)
 
 
 def convert_dynamic_quantize(node: Node) -> Value:
