@@ -118,10 +118,10 @@ _STATUSES = ("agrees", "excepted", "differs", "refused")
 _HEAD = """# Special values
 
 NaN, infinities, zeros of both signs, denormal and huge numbers in float32, on the emulated device
-against PyTorch on the CPU ({versions}): {counts}. Finite results may be off by 1e-5 of their value;
-NaN, infinities and the sign of zero must be the same. Of results below the smallest normal number
-(1.2e-38) only that they are so is asked: CPUs and GPUs keep them, PoCL's library of functions may
-not. Made by `python -m bench.special_values`.
+against PyTorch on the CPU ({versions}): {counts}.
+Finite results may be off by 1e-5 of their value; NaN, infinities and the sign of zero must be the
+same. Of results below the smallest normal number (1.2e-38) only that they are so is asked. Made by
+`python -m bench.special_values`.
 
 | Operator | | |
 | --- | --- | --- |"""

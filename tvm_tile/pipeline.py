@@ -27,7 +27,7 @@ from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
-    STATEMENTS,
+    LAST,
     FirstChoices,
     GroupGates,
     LiftWorkspaces,
@@ -39,6 +39,7 @@ from tvm_tile.passes import (
     ScheduleTiles,
     StoredPlans,
     content_of,
+    foreign_calls,
     given_name,
     is_joined,
     schedule_module,
@@ -52,7 +53,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
-from tvm_tile.plan.machine_code import with_resources
+from tvm_tile.plan.machine_code import with_launches, with_resources
 from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
@@ -131,7 +132,7 @@ def _compiled(
     parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
     done, program = _built(*parts, record, builder, options)
     watch.lap("schedule and lower", _within(builder, measure))
-    notes = (*_switched_off(options), *measure.notes)
+    notes = (*_switched_off(options), *measure.notes, *foreign_calls(parts[0]))
     report = done.report(record.name, notes, watch.stages, tuple(decisions))
     signature = imported.inputs, imported.outputs
     verifier = Verifier.of(model, Kernels.of(*parts, record, builder))
@@ -317,7 +318,7 @@ def _schedule_what_builds(
             failures |= Kernels.of(fused, scheduled, kernels, device, builder).wrong(known)
         found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
-        failed = {k: n for k, n in found.items() if k.name in failures and k.rule != STATEMENTS}
+        failed = {k: n for k, n in found.items() if k.name in failures and k.rule not in LAST}
         # Of these no candidate builds.
         unwritten = {
             k: n for k, n in found.items() if is_joined(n) and k.fallback and n not in reasons
@@ -350,8 +351,9 @@ def _built(
     if options.coschedule:
         done = coschedule_what_builds(fused, scheduled, kernels, device, builder)
     program = builder.build(_lower(done.mod, device, options))
-    resources = with_resources(done.kernels, builder.resources(done.mod), device)
-    return replace(done, kernels=resources), program
+    known = with_resources(done.kernels, builder.resources(done.mod), device)
+    launched = with_launches(known, builder.kernel_counts(done.mod))
+    return replace(done, kernels=launched), program
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from chain_cases import CHAIN_CASES
 from kernel_cases import CASES
 from kernels import prim_functions
 from mma_cases import MMA_CASES
+from rowwise_cases import ROWWISE
 from tvm import IRModule
 from wgmma_cases import WGMMA_CASES
 
@@ -31,9 +32,12 @@ NAMES = (
     "sum_even_rows",
     "mean_of_channels",
     "transpose_large",
+    "cumsum_rows",
+    "cumsum_columns",
+    "sort_rows",
 )
 ENTRIES = {
-    **{entry.name: entry for entry in CASES if entry.name in NAMES},
+    **{entry.name: entry for entry in (*CASES, *ROWWISE) if entry.name in NAMES},
     "wgmma_bias_relu": next(entry for entry in WGMMA_CASES if entry.name == "bias_relu"),
     "mma_bias_relu": next(entry for entry in MMA_CASES if entry.name == "bias_relu"),
     "chain_biased": next(entry for entry in CHAIN_CASES if entry.name == "biased"),

@@ -221,6 +221,55 @@ def test_the_result_is_the_same(body: Body) -> None:
     assert relative_difference(after, before) < 2e-2  # TVM's CPU build sums in half precision
 
 
+BETWEEN: dict[str, Body] = {
+    "conv2d_transpose": lambda x: op.nn.conv2d_transpose(x, constant(16, 8, 2, 2), strides=2),
+    "max_pool2d": lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1)),
+    "adaptive_avg_pool2d": lambda x: op.nn.adaptive_avg_pool2d(x, (2, 2)),
+    "resize2d": lambda x: op.image.resize2d(x, (12, 10), layout="NCHW"),
+    "layer_norm": lambda x: op.nn.layer_norm(x, constant(8), constant(8), axes=[-1]),
+    "group_norm": lambda x: op.nn.group_norm(x, constant(16), constant(16), 4, 1, [2, 3]),
+    "instance_norm": lambda x: op.nn.instance_norm(x, constant(16), constant(16), 1, [2, 3]),
+    "prelu": lambda x: op.nn.prelu(x, constant(16), 1),
+    "pad": lambda x: op.nn.pad(x, [0, 0, 0, 0, 1, 2, 0, 1]),
+    "strided_slice": lambda x: op.strided_slice(x, [1, 2], [1, 6], [9, -9], [1, -2]),
+    "flip": lambda x: op.flip(x, 1),
+    "tile": lambda x: op.tile(x, (1, 2, 1, 3)),
+    "repeat": lambda x: op.repeat(x, 2, 1),
+    "take": lambda x: op.take(x, relax.const([3, 1], "int64"), 1),
+    "cumsum": lambda x: op.cumsum(x, 1),
+    "argmax": lambda x: op.astype(op.argmax(x, 1), "float16"),
+    "max": lambda x: op.max(x, [1], keepdims=True),
+    "squeeze": lambda x: op.squeeze(op.max(x, [2], keepdims=True), [2]),
+    "expand_dims": lambda x: op.expand_dims(x, 2),
+    "broadcast_to": lambda x: op.broadcast_to(x, (3, 2, 16, 8, 8)),
+    "flatten": lambda x: op.nn.batch_flatten(x),
+    "where": lambda x: op.where(op.greater(x, op.negative(x)), x, op.multiply(x, constant(1))),
+    "log_softmax": lambda x: op.nn.log_softmax(x, 1),
+}
+
+
+def test_what_lies_behind_a_convolution_has_loops_and_is_the_same() -> None:
+    """Of operators that ConvertLayout carries the layout through, and of others."""
+
+    def body(x: Any) -> relax.Expr:
+        image = conv(x, 16, 3, 16)
+        return relax.Tuple([behind(image) for behind in BETWEEN.values()])
+
+    mod = module(body)
+    x = np.random.default_rng(0).standard_normal(IMAGE).astype("float16")
+    after = converted(mod)
+    assert layouts(after) == ["NHWC"]
+    for name, wanted, got in zip(BETWEEN, run_all(mod, x), run_all(after, x), strict=True):
+        assert wanted.shape == got.shape, name
+        assert relative_difference(got, wanted) < 2e-2, name
+
+
+def run_all(mod: IRModule, x: np.ndarray) -> list[np.ndarray]:
+    """All outputs, of TVM's own build for the CPU."""
+    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    return [output.numpy() for output in machine["main"](tvm.runtime.tensor(x))]
+
+
 def run(mod: IRModule, x: np.ndarray) -> np.ndarray:
     """Of TVM's own build for the CPU."""
     machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())

@@ -1,4 +1,4 @@
-"""What fails on the way from operators to groups surfaces as what it is."""
+"""What fails on the way from operators to groups is a typed error, with the pass's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm.relax import op
 
 import tvm_tile
 from tvm_tile import find_device
-from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.errors import BuildError, UnsupportedOperatorError
 from tvm_tile.passes import sequence
 from tvm_tile.pipeline import fuse, relax_pipeline
 
@@ -40,15 +40,16 @@ def test_an_operator_that_has_no_loops() -> None:
 @pytest.mark.parametrize("name", ["NarrowProducts", "MultiplyPowers"])  # before LegalizeOps, after
 def test_a_pass_of_ours(monkeypatch: pytest.MonkeyPatch, name: str, weld: bool) -> None:
     monkeypatch.setattr(sequence, name, Trips)
-    with pytest.raises(KeyError, match="it trips"):
+    with pytest.raises(BuildError, match=r"Trips fails: KeyError: .*it trips") as caught:
         fuse(model("float32"), H200, weld=weld)
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_in_the_pipeline_of_relax(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What a pass in Python raises comes out of TVM as it is: of our types, and of Python's.
+    # What a pass in Python raises comes out of TVM as it is.
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
     with target, pytest.raises(UnsupportedOperatorError, match=NO_LOOPS):
         relax_pipeline()(model("bool"))
     monkeypatch.setattr(sequence, "MultiplyPowers", Trips)
-    with target, pytest.raises(KeyError, match="it trips"):
+    with target, pytest.raises(BuildError, match="Trips fails"):
         relax_pipeline()(model("float32"))

@@ -197,3 +197,21 @@ class TestTorch:
     def test_example_inputs_are_needed(self) -> None:
         with pytest.raises(ModelError, match="example inputs"):
             import_model(Classifier())
+
+
+class _Difference(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x - 2 * y
+
+
+def test_one_tensor_as_two_examples_stays_two_inputs() -> None:
+    x = torch.randn(3)
+    imported = import_model(_Difference(), example_inputs=(x, x))
+    (found,) = run(imported, np.full(3, 5, np.float32), np.ones(3, np.float32))
+    assert found.tolist() == [3, 3, 3]
+
+
+def test_a_program_exported_with_one_tensor_as_two_inputs_is_refused() -> None:
+    x = torch.randn(3)
+    with pytest.raises(ModelError, match="a tensor of its own for each input"):
+        import_model(torch.export.export(_Difference(), (x, x)))

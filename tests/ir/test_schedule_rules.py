@@ -8,6 +8,7 @@ import pytest
 import tvm_ffi
 from kernel_cases import CASES
 from kernels import Case, prim_functions, rules_of
+from rowwise_cases import ROWWISE
 from tvm import tirx
 from tvm.s_tir import Schedule
 
@@ -49,7 +50,7 @@ def thread_extents(func: tirx.PrimFunc) -> dict[str, set[int]]:
     return found
 
 
-@pytest.mark.parametrize("entry", CASES, ids=[entry.name for entry in CASES])
+@pytest.mark.parametrize("entry", [*CASES, *ROWWISE], ids=lambda entry: entry.name)
 def test_the_expected_rule_takes_it(entry: Case) -> None:
     assert rules_of(entry, H200) == entry.rules
 

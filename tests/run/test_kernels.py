@@ -8,6 +8,7 @@ import pytest
 import tvm
 from kernel_cases import CASES
 from kernels import Case, candidate_errors, largest_errors
+from rowwise_cases import ROWWISE
 from window_cases import HALVES, VECTORS
 
 from tvm_tile.device.detect import resolve_device
@@ -22,7 +23,7 @@ HALF_LIMIT = 2e-3
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("entry", CASES, ids=[entry.name for entry in CASES])
+@pytest.mark.parametrize("entry", [*CASES, *ROWWISE], ids=lambda entry: entry.name)
 def test_kernels_compute_what_the_cpu_does(entry: Case, device: str) -> None:
     errors = largest_errors(entry, resolve_device(device))
     wrong = [f"{kernel}: {error:.1e}" for kernel, error in errors if not error <= LIMIT]

@@ -18,6 +18,7 @@ import pytest
 from amd_on_cpu import on_the_cpu
 from kernel_cases import CASES
 from kernels import launch_extents, prim_functions
+from rowwise_cases import ROWWISE
 from tvm import DataType, IRModule
 
 from tvm_tile.build import Builder, Program
@@ -35,6 +36,8 @@ BY_RULE = {
     "window": "conv_depthwise",
     "matvec": "matvec_rows",
     "contraction": "mm_NT",
+    "scan": "cumsum_rows",
+    "sort": "sort_rows",
 }
 SCRIPT = Path(__file__).parent.parent / "oclgrind_run.py"
 OCLGRIND = shutil.which("oclgrind")
@@ -44,7 +47,7 @@ pytestmark = pytest.mark.skipif(OCLGRIND is None, reason="Oclgrind is not instal
 
 def launches(name: str, device: Device = EMULATED) -> list[tuple[Any, ...]]:
     """Each kernel of a case: name, text, blocks, threads, bytes of its arguments."""
-    (case,) = (case for case in CASES if case.name == name)
+    (case,) = (case for case in (*CASES, *ROWWISE) if case.name == name)
     functions = prim_functions(case, device)
     scheduled, _ = schedule_module(IRModule(functions), device)
     found = []

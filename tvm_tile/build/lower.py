@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,6 +34,8 @@ from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, UnsupportedOperatorError
 from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.store import Store
+
+_STACK = 64 << 20  # bytes; what is not used takes no memory
 
 OnKernel = Callable[[str, int, int], None]
 
@@ -185,6 +189,11 @@ class Builder:
             if isinstance(one, _Built) and all(kernel.binary for kernel in one.kernels)
         }
 
+    def kernel_counts(self, mod: Any) -> dict[str, int]:
+        """How many kernels each of a module's PrimFuncs became; without those that do not build."""
+        built = self._build_all(_prim_funcs(mod))
+        return {n: len(one.kernels) for n, one in built.items() if isinstance(one, _Built)}
+
     def _program(
         self, vm: bytes, parts: Sequence[_Built], copied_outputs: tuple[int, ...]
     ) -> Program:
@@ -207,7 +216,7 @@ class Builder:
 
         keys = {name: (name, StructuralKey(function)) for name, function in functions.items()}
         missing = [name for name, key in keys.items() if key not in self._built]
-        with ThreadPoolExecutor(max_workers=self._workers) as pool:
+        with _deep_stacks(), ThreadPoolExecutor(max_workers=self._workers) as pool:
             tasks = {pool.submit(self._build_one, name, functions[name]): name for name in missing}
             for done, task in enumerate(as_completed(tasks), start=1):
                 name = tasks[task]
@@ -282,6 +291,17 @@ class Builder:
             if self._store is not None:
                 self._store.put(key, binary)
         return binary
+
+
+@contextmanager
+def _deep_stacks() -> Iterator[None]:
+    """Threads that start meanwhile can go as deep into an expression as the main thread, and more:
+    TVM's passes go through one by calls of functions."""
+    former = threading.stack_size(_STACK)
+    try:
+        yield
+    finally:
+        threading.stack_size(former)
 
 
 def _virtual_machine(mod: Any) -> tuple[bytes, Any]:

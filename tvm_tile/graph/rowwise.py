@@ -99,3 +99,50 @@ class Scan:
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
         return self.rows.elements * element_size(self.source) + self.written
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """The first elements of each row in order; equal ones stay in the order that they were in.
+
+    NaN is larger than all numbers, as in PyTorch.
+
+    Attributes:
+        rows: of the input.
+        kept: so many elements of each row.
+        source: data type of the input, and of the values.
+        is_descending: the largest first.
+        has_values: the elements are an output.
+        places: data type of another output, where in its row each element was; ``None`` for none.
+    """
+
+    rows: Rows
+    kept: int
+    source: str
+    is_descending: bool
+    has_values: bool
+    places: str | None
+
+    @property
+    def name(self) -> str:
+        """For people, and of kernels."""
+        return "sort" if self.kept == self.rows.length else "topk"
+
+    @property
+    def result(self) -> Rows:
+        """The rows of the outputs."""
+        shape = list(self.rows.shape)
+        shape[self.rows.axis] = self.kept
+        return Rows(tuple(shape), self.rows.axis)
+
+    @property
+    def written(self) -> int:
+        """Bytes of the outputs."""
+        values = element_size(self.source) if self.has_values else 0
+        places = element_size(self.places) if self.places else 0
+        return self.result.elements * (values + places)
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that cross global memory at least."""
+        return self.rows.elements * element_size(self.source) + self.written

@@ -18,6 +18,7 @@ from tvm_tile.passes.narrow_products import NarrowProducts
 from tvm_tile.passes.one_function import is_joined
 from tvm_tile.passes.plan_function import (
     DLIGHT,
+    LAST,
     STATEMENTS,
     Plan,
     PlanFunction,
@@ -25,12 +26,18 @@ from tvm_tile.passes.plan_function import (
     take_first,
 )
 from tvm_tile.passes.read_transposed import ReadTransposed
-from tvm_tile.passes.schedule_tiles import ScheduleTiles, schedule_module, with_blocks_only
+from tvm_tile.passes.schedule_tiles import (
+    ScheduleTiles,
+    foreign_calls,
+    schedule_module,
+    with_blocks_only,
+)
 from tvm_tile.passes.stored_plans import StoredPlans
 from tvm_tile.passes.widen_late import WidenLate
 
 __all__ = [
     "DLIGHT",
+    "LAST",
     "STATEMENTS",
     "ChannelsLast",
     "CoscheduleTasks",
@@ -54,6 +61,7 @@ __all__ = [
     "StoredPlans",
     "WidenLate",
     "content_of",
+    "foreign_calls",
     "given_name",
     "is_joined",
     "schedule_module",

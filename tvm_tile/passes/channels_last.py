@@ -15,6 +15,7 @@ from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.passes.rewriter import ModuleRewriter
 
 _ALIGNMENT = 16  # bytes of channels, whose rows bulk copies take
+_TRANSPOSED = "relax.nn.conv2d_transpose"
 # Element by element, with attributes or scalars besides; ConvertLayout does not know them.
 _TRANSPARENT = frozenset({"relax.astype", "relax.clip", "relax.round"})
 
@@ -39,7 +40,7 @@ class ChannelsLast:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         calls = _calls(mod)
-        if not any(self._layouts(call) or self._is_thin(call) for call in calls):
+        if not any(self._is_to_change(call) or self._is_thin(call) for call in calls):
             return mod
         widened = _Widen(mod, self._is_thin).rewritten(mod)
         try:
@@ -51,11 +52,16 @@ class ChannelsLast:
         return fold_constants(_MergePermutations(converted).rewritten(converted))
 
     def _layouts(self, call: relax.Call) -> dict[str, list[str]]:
-        """What TVM asks for each operator: the layouts of its operands, if they are to change."""
+        """What TVM asks for each operator: the layouts of its operands, if they are to change or to
+        stay; it gives others the layouts that they come in."""
+        if call.op == tvm.ir.Op.get(_TRANSPOSED):
+            # TVM has loops for this one only.
+            return {_TRANSPOSED: [call.attrs.data_layout, call.attrs.kernel_layout]}
+        return {"relax.nn.conv2d": ["NHWC", "OHWI"]} if self._is_to_change(call) else {}
+
+    def _is_to_change(self, call: relax.Call) -> bool:
         channels = self._channels(call)
-        if channels is None or any(count % _least_channels(call) for count in channels):
-            return {}
-        return {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+        return channels is not None and not any(n % _least_channels(call) for n in channels)
 
     def _is_thin(self, call: relax.Call) -> bool:
         """Whether a convolution has fewer channels than a bulk copy takes."""

@@ -24,6 +24,10 @@ from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 
 DLIGHT = "dlight"
 STATEMENTS = "statements"
+GIVEN = "given"
+"""Scheduled before it came: whoever gave the model, or TVM, has written its kernels."""
+LAST = (STATEMENTS, GIVEN)
+"""What has no other schedule to fall back to."""
 _DLIGHT_ERRORS: tuple[type[Exception], ...] = (*compat.TVM_ERRORS, AssertionError)
 
 

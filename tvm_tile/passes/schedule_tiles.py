@@ -16,7 +16,7 @@ from tvm.relax.transform import NormalizeGlobalVar
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes.measure_candidates import candidate_name
-from tvm_tile.passes.plan_function import Plan, PlanFunction, Remembered, Request
+from tvm_tile.passes.plan_function import GIVEN, Plan, PlanFunction, Remembered, Request
 from tvm_tile.plan.report import KernelReport
 
 PREDICTED = "tvm_tile.predicted"
@@ -99,9 +99,13 @@ def schedule_module(
     reports = []
     functions = sorted(mod.functions.items(), key=lambda item: str(item[0].name_hint))
     for var, func in functions:
-        if not isinstance(func, tirx.PrimFunc) or "tirx.is_scheduled" in (func.attrs or {}):
+        if not isinstance(func, tirx.PrimFunc):
             continue
         name = str(var.name_hint)
+        if "tirx.is_scheduled" in (func.attrs or {}):
+            if calls[name]:
+                reports.append(_given(name, calls[name]))
+            continue
         planned = plan(
             Request(
                 name,
@@ -119,6 +123,36 @@ def schedule_module(
     if any(report.rank for report in reports):
         result = NormalizeGlobalVar()(result)
     return result, tuple(reports)
+
+
+def _given(name: str, calls: int) -> KernelReport:
+    """The report of a function that had a schedule when it came."""
+    reason = "it came with a schedule, which is taken as it is"
+    return KernelReport(name, "", GIVEN, 0, 0, "", 0.0, 0.0, reason, calls=calls)
+
+
+def foreign_calls(mod: tvm.IRModule) -> tuple[str, ...]:
+    """Notes on calls of functions that are none of the module's, but of TVM or its user.
+
+    They are no kernels of the build, so that no report knows what they launch. The virtual
+    machine's own, which allocate and reshape, are left out.
+    """
+    counts: Counter[str] = Counter()
+
+    def count(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call):
+            callees = (expr.op, *expr.args[:1])
+            counts.update(str(f.global_symbol) for f in callees if isinstance(f, relax.ExternFunc))
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, count)
+    others = {name: n for name, n in counts.items() if not name.startswith("vm.builtin.")}
+    return tuple(
+        f"calls {name} {n} x, which is a function outside of this build: what it launches is not "
+        "counted"
+        for name, n in sorted(others.items())
+    )
 
 
 def count_calls(mod: tvm.IRModule) -> Counter[str]:

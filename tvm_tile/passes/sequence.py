@@ -59,9 +59,6 @@ def fusion_passes(
         WidenLate(),
         ShareEqualValues(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
-        # What is left of operators that TVM has no legalization for.
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
         InfiniteExtrema(),
         MultiplyPowers(),
         *fusion,

@@ -25,6 +25,13 @@ def with_resources(
     return tuple(replace(kernel, resident=_resident(kernel, device)) for kernel in known)
 
 
+def with_launches(
+    kernels: Sequence[KernelReport], counts: Mapping[str, int]
+) -> tuple[KernelReport, ...]:
+    """Kernels with how many launches a call of each is; those that are missing stay as they are."""
+    return tuple(replace(k, launches=counts.get(k.name, k.launches)) for k in kernels)
+
+
 def _resident(kernel: KernelReport, device: Device) -> int:
     """Blocks of a function's main kernel on a multiprocessor; 0 where that is not known."""
     if kernel.main is None:

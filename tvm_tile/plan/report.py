@@ -33,12 +33,13 @@ class KernelReport:
         rank: which of them was kept, in the model's order; 0 is its first choice.
         measured_seconds: that one's time; 0 where nothing was measured.
         written: of ``traffic``, the bytes to global memory.
-        calls: how often the program launches it.
+        calls: how often the program calls it.
         registers: predicted, of a thread; ``None`` where the model does not say.
         shared_bytes: predicted, of a block.
         resources: what its machine code takes, one for each kernel that the function became.
         resident: blocks of the main one of these that a multiprocessor holds at once; 0 where that
             is not known.
+        launches: kernels that a call of it launches, one after another.
     """
 
     name: str
@@ -59,6 +60,7 @@ class KernelReport:
     shared_bytes: int = 0
     resources: tuple[Resources, ...] = ()
     resident: int = 0
+    launches: int = 1
 
     @property
     def main(self) -> Resources | None:
@@ -136,7 +138,7 @@ class Report:
             f"each launched once: {seconds * 1e6:.1f} us predicted (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
         )
-        calls = sum(kernel.calls for kernel in self.kernels)
+        calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
         seconds = self.predicted_seconds
         run = f"one run: {calls} launches, {seconds * 1e6:.1f} us predicted, with a warm cache"
         reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils import _pytree
 
 from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported, describe
@@ -40,7 +41,7 @@ def import_module(
     module.eval()
     try:
         with torch.no_grad():
-            program = torch.export.export(module, tuple(example_inputs))
+            program = torch.export.export(module, _apart(tuple(example_inputs)))
     except Exception as error:  # torch.export raises many kinds, also the module's own errors
         raise ModelError(
             "the module must be exportable by torch.export.export",
@@ -70,8 +71,10 @@ def import_program(
     Raises:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
         DynamicShapeError: an extent stays unknown.
-        ModelError: ``inputs`` contradicts the program.
+        ModelError: ``inputs`` contradicts the program, or that was exported with one tensor as two
+            of its inputs.
     """
+    _require_apart(program)
     program = concrete(program, inputs or {})
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
@@ -85,3 +88,22 @@ def import_program(
             ) from error
         mod, names = function_of(broken_down)
     return describe(prepare(mod), name or type(program.graph_module).__name__, names)
+
+
+def _apart(example_inputs: tuple[Any, ...]) -> Any:
+    """The same inputs, each a tensor of its own.
+
+    torch.export takes one tensor that is given twice, or that is a weight as well, for one value
+    for good: whatever the inputs are later, the program reads one of them in both places.
+    """
+    return _pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, example_inputs)
+
+
+def _require_apart(program: ExportedProgram) -> None:
+    given = [v for v in _pytree.tree_leaves(program.example_inputs) if isinstance(v, torch.Tensor)]
+    if len({id(tensor) for tensor in given}) < len(given):
+        raise ModelError(
+            "a program must be exported with a tensor of its own for each input",
+            "one tensor stands for several of its example inputs, which torch.export takes for one",
+            "export it with clones: torch.export.export(module, (x, x.clone()))",
+        )

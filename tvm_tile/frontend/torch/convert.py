@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 from tvm import relax
 
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name, dtype_of, shape_of
@@ -59,8 +60,9 @@ def convert(converter: Converter, node: fx.Node, value: Callable[[Any], Any], em
         dtype_name(result.dtype)
     single = isinstance(node.meta["val"], torch.Tensor)
     try:
-        made = converter(emit, **_arguments(node, value))
-        values = [None if given is None else emit(given) for given in ((made,) if single else made)]
+        arguments = _arguments(node, value)
+        made = _nothing(emit, arguments) or converter(emit, **arguments)
+        values = [None if given is None else emit(given) for given in _several(made)]
     except Refusal:
         raise
     except Exception as error:  # of TVM's functions that make operators: whatever comes up
@@ -74,6 +76,18 @@ def convert(converter: Converter, node: fx.Node, value: Callable[[Any], Any], em
         elif i in emit.wanted:
             raise Refusal(f"no result {i}")
     return values[0] if single else tuple(values)
+
+
+def _nothing(emit: Emit, arguments: Mapping[str, Any]) -> list[relax.Expr]:
+    """Results none of which has elements, whatever their operator; none if one has some."""
+    given = [value for value in pytree.tree_leaves(dict(arguments)) if isinstance(value, relax.Var)]
+    if not given or any(0 not in result.shape for result in emit.results):
+        return []
+    return [emit.nothing(given[0], tuple(like.shape), like.dtype) for like in emit.results]
+
+
+def _several(made: Any) -> Sequence[Any]:
+    return (made,) if isinstance(made, relax.Expr) else made
 
 
 def results(node: fx.Node) -> tuple[torch.Tensor, ...]:

@@ -24,6 +24,7 @@ from tvm_tile.frontend.torch import (
     scatter_reductions,
     scattering,
     sorting,
+    special,
     views,
 )
 from tvm_tile.frontend.torch.convert import Converters, joined
@@ -45,6 +46,7 @@ CONVERTERS: Converters = joined(
     scattering.CONVERTERS,
     scatter_reductions.CONVERTERS,
     sorting.CONVERTERS,
+    special.CONVERTERS,
     counting.CONVERTERS,
     scans.CONVERTERS,
 )

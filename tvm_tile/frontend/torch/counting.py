@@ -11,6 +11,7 @@ from tvm import relax, te, tirx
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import along, clamped
+from tvm_tile.loops.keys import is_nan, rising_key
 
 
 def _searchsorted(
@@ -27,15 +28,11 @@ def _searchsorted(
         axis = len(shape_of(sorted_sequence)) - 1
         sorted_sequence = along(emit, sorted_sequence, axis, sorter)
     is_right = right or side == "right"
-    values = x if isinstance(x, relax.Expr) else constant(x, dtype_of(sorted_sequence))
-    extents = shape_of(values)
-    if 0 in extents:
-        return emit.cast(emit.nothing(values), emit.dtype)
-    values = emit.reshape(values, extents or (1,))
-    sequence, given = emit.promoted(sorted_sequence, values)
+    sequence, given = emit.promoted(sorted_sequence, x)
+    given = emit.reshape(given, shape_of(given) or (1,))
     extent = shape_of(sequence)[-1]
     if not extent:
-        return relax.op.zeros(emit.shape, str(emit.dtype).removeprefix("torch."))
+        return emit.full(0)
 
     def loops(data: te.Tensor, wanted: te.Tensor) -> te.Tensor:
         reduction = te.reduce_axis((0, extent), "k")
@@ -44,9 +41,11 @@ def _searchsorted(
         def count(*at: Any) -> Any:
             lead = () if is_shared else at[:-1]
             element, value = data(*lead, reduction.var), wanted(*at)
-            # By what does not come before: NaN is behind all numbers.
-            behind = element > value if is_right else element >= value
-            return te.sum(tirx.Cast("int32", tirx.Not(behind)), axis=reduction)
+            own, limit = rising_key(element), rising_key(value)
+            before = own <= limit if is_right else own < limit
+            if "float" in str(data.dtype):
+                before = tirx.any(before, is_nan(value))
+            return te.sum(tirx.Cast("int32", before), axis=reduction)
 
         total = te.compute(wanted.shape, count, name="count")
         if out_int32:
@@ -69,7 +68,7 @@ def _histc(emit: Emit, x: relax.Expr, bins: int, min: float, max: float) -> rela
     if not dtype.is_floating_point:
         raise Refusal(f"elements of type {dtype}")
     if not count:
-        return relax.op.zeros(emit.shape, str(dtype).removeprefix("torch."))
+        return emit.full(0)
     row = emit.reshape(x, (count,))
     bounds = [constant(min, dtype), constant(max, dtype)]
     if min == max and min != 0:
@@ -105,8 +104,6 @@ def _histc(emit: Emit, x: relax.Expr, bins: int, min: float, max: float) -> rela
 
 def _repeat_interleave(emit: Emit, repeats: relax.Expr, output_size: int | None) -> relax.Expr:
     """Each number as often as is told; how many that are must be known (``output_size``)."""
-    if 0 in emit.shape:
-        return emit.cast(emit.nothing(repeats), emit.dtype)
     ends = emit(relax.op.cumsum(emit.cast(repeats, torch.int64), 0, "int64"))
     (count,) = shape_of(repeats)
 
@@ -130,8 +127,6 @@ def _passed(ends: te.Tensor, count: int) -> te.Tensor:
 def _nonzero_static(emit: Emit, x: relax.Expr, size: int, fill_value: int) -> relax.Expr:
     """The first places that are not 0, as many as are asked for, a row each."""
     shape = shape_of(x)
-    if 0 in emit.shape:
-        return emit.cast(emit.nothing(x), emit.dtype)
     if 0 in shape:
         return emit.full(fill_value)
     flags = emit.cast(emit.reshape(x, (math.prod(shape),)), torch.bool)

@@ -33,8 +33,6 @@ def _embedding_bag(
     require_within(indices, rows)
     if not emit.wanted <= {0}:
         raise Refusal("the places of the rows in the bags")
-    if 0 in emit.shape:
-        return emit.nothing(weight), None, None, None
     if not count:
         return emit.full(0), None, None, None
     wide = "float32" if dtype_of(weight) in _HALVES else str(weight.ty.dtype)

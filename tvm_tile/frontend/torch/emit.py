@@ -147,15 +147,14 @@ class Emit:
             raise Refusal("complex numbers")
         return constant(value, dtype)
 
-    def nothing(self, like: relax.Expr, shape: Sequence[int] | None = None) -> relax.Expr:
-        """A tensor without elements, of the type of another; of the (first) result's shape.
+    def nothing(self, like: relax.Expr, shape: Sequence[int], dtype: torch.dtype) -> relax.Expr:
+        """A tensor without elements; it only seems to need ``like``, lest it is folded.
 
-        It is no constant, which TVM could not read back.
+        TVM cannot read back a constant without elements, and its passes on views fail on others.
         """
-        extents, dtype = tuple(self.shape if shape is None else shape), str(like.ty.dtype)
 
         def loops(_: te.Tensor) -> te.Tensor:
-            return te.compute(extents, lambda *_: tirx.const(0, dtype), name="nothing")
+            return te.compute(tuple(shape), lambda *_: tirx.const(0, dtype_name(dtype)), "nothing")
 
         return self.te(loops, like, name="nothing")
 
@@ -164,7 +163,7 @@ class Emit:
         if shape_of(value) == tuple(shape):
             return value
         if 0 in shape:  # TVM reads 0 as "the extent that was there"
-            return self.nothing(value, shape)
+            return self.nothing(value, shape, dtype_of(value))
         return self(relax.op.reshape(value, tuple(shape)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from tvm import relax
@@ -86,17 +86,22 @@ def expm1(emit: Emit, x: relax.Expr) -> relax.Expr:
 
 
 def _erfc(emit: Emit, x: relax.Expr) -> relax.Expr:
-    """``1 - erf(x)`` with a relative error of 1e-7 where that difference is small, too.
-
-    Numerical Recipes' Chebyshev fit: ``t * exp(-x * x + polynomial(t))``, ``t = 1 / (1 + x / 2)``.
-    """
+    """``1 - erf(x)`` with a relative error of 1e-7 where that difference is small, too."""
     size = emit(relax.op.abs(x))
-    half = emit(relax.op.multiply(size, _number(0.5, x)))
-    t = emit(_reciprocal(emit, emit(relax.op.add(half, _number(1, x)))))
-    exponent = emit(relax.op.subtract(_polynomial(emit, _ERFC, t), relax.op.multiply(size, size)))
-    tail = emit(relax.op.multiply(t, relax.op.exp(exponent)))
+    damping = emit(relax.op.exp(emit(relax.op.negative(relax.op.multiply(size, size)))))
+    tail = emit(relax.op.multiply(erfc_tail(emit, size), damping))
     mirrored = emit(relax.op.subtract(_number(2, x), tail))
     return relax.op.where(emit(relax.op.less(x, _number(0, x))), mirrored, tail)
+
+
+def erfc_tail(emit: Emit, size: relax.Expr) -> relax.Expr:
+    """``exp(x * x) * erfc(x)`` of what is not negative.
+
+    Numerical Recipes' Chebyshev fit: ``t * exp(polynomial(t))``, ``t = 1 / (1 + x / 2)``.
+    """
+    half = emit(relax.op.multiply(size, _number(0.5, size)))
+    t = emit(_reciprocal(emit, emit(relax.op.add(half, _number(1, size)))))
+    return emit(relax.op.multiply(t, relax.op.exp(polynomial(emit, _ERFC, t))))
 
 
 _ERFC = (
@@ -105,7 +110,7 @@ _ERFC = (
 )
 
 
-def _polynomial(emit: Emit, coefficients: tuple[float, ...], x: relax.Expr) -> relax.Expr:
+def polynomial(emit: Emit, coefficients: Sequence[float], x: relax.Expr) -> relax.Expr:
     """By Horner's rule; the coefficient of degree 0 comes first."""
     value = _number(coefficients[-1], x)
     for coefficient in reversed(coefficients[:-1]):
@@ -114,16 +119,26 @@ def _polynomial(emit: Emit, coefficients: tuple[float, ...], x: relax.Expr) -> r
 
 
 def _erfinv(emit: Emit, x: relax.Expr) -> relax.Expr:
-    """Giles' fit in single precision: a polynomial in ``w = -log((1 - x) * (1 + x))``."""
     one = _number(1, x)
     product = relax.op.multiply(relax.op.subtract(one, x), relax.op.add(one, x))
-    w = emit(relax.op.negative(emit(relax.op.log(emit(product)))))
-    centre = _polynomial(emit, _ERFINV_CENTRE, emit(relax.op.subtract(w, _number(2.5, x))))
+    return inverse_erf(emit, x, emit(product))
+
+
+def inverse_erf(emit: Emit, x: relax.Expr, product: relax.Expr) -> relax.Expr:
+    """Giles' fit in single precision: a polynomial in ``w = -log((1 - x) * (1 + x))``.
+
+    Args:
+        emit: writes it.
+        x: from -1 to 1, where the result is infinite.
+        product: ``(1 - x) * (1 + x)``, which the caller may know more exactly.
+    """
+    w = emit(relax.op.negative(emit(relax.op.log(product))))
+    centre = polynomial(emit, _ERFINV_CENTRE, emit(relax.op.subtract(w, _number(2.5, x))))
     root = emit(relax.op.subtract(emit(relax.op.sqrt(w)), _number(3, x)))
-    tail = _polynomial(emit, _ERFINV_TAIL, root)
+    tail = polynomial(emit, _ERFINV_TAIL, root)
     fit = emit(relax.op.where(emit(relax.op.less(w, _number(5, x))), centre, tail))
     inside = emit(relax.op.multiply(fit, x))
-    is_end = emit(relax.op.equal(relax.op.abs(x), one))
+    is_end = emit(relax.op.equal(relax.op.abs(x), _number(1, x)))
     return relax.op.where(is_end, emit(relax.op.multiply(x, _number(math.inf, x))), inside)
 
 

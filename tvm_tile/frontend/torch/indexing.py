@@ -82,8 +82,6 @@ def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> r
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     if not axes:
         return x
-    if 0 in emit.shape:
-        return emit.nothing(x)
     given = [from_front(emit, indices[axis], extents[axis]) for axis in axes]
     if len(axes) == 1:
         return relax.op.take(x, given[0], axes[0], mode="clip")
@@ -112,8 +110,6 @@ def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> r
 
 def _index_select(emit: Emit, x: relax.Expr, dim: int, index: relax.Expr) -> relax.Expr:
     shape = shape_of(x)
-    if 0 in emit.shape:
-        return emit.nothing(x)
     axis = axis_of(dim, len(shape))
     require_within(index, shape[axis] if shape else 1)
     rows = emit.reshape(x, shape or (1,))
@@ -133,14 +129,10 @@ def _embedding(
 ) -> relax.Expr:
     """Only gradients depend on the other arguments."""
     require_within(indices, shape_of(weight)[0])
-    if 0 in emit.shape:
-        return emit.nothing(weight)
     return relax.op.take(weight, indices, 0, mode="clip")
 
 
 def _take(emit: Emit, x: relax.Expr, index: relax.Expr) -> relax.Expr:
-    if 0 in emit.shape:
-        return emit.nothing(x)
     count = math.prod(shape_of(x))
     row = emit.reshape(x, (count,))
     return relax.op.take(row, from_front(emit, index, count), 0, mode="clip")
@@ -150,8 +142,6 @@ def _gather(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, sparse_grad: bool
 ) -> relax.Expr:
     shape = shape_of(x)
-    if 0 in emit.shape:
-        return emit.nothing(x)
     axis = axis_of(dim, len(shape))
     require_within(index, shape[axis] if shape else 1)
     rows, places = (emit.reshape(v, shape_of(v) or (1,)) for v in (x, index))

@@ -13,7 +13,7 @@ import torch
 from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converter, Converters
-from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name, dtype_of, shape_of
+from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
 
 _ATEN = torch.ops.aten
 _BATCH_AND_CHANNELS = 2
@@ -66,10 +66,10 @@ def _linear(x: torch.Tensor, extent: int, corners: bool, scale: float | None) ->
 
 
 def _of_images(operator: Any) -> _Resize:
-    """Of an operator on images, which keeps the rows where their number stays."""
+    """Of an operator on images: each row is one of its own, which no other can reach."""
 
     def resize(x: torch.Tensor, extent: int, corners: bool, scale: float | None) -> torch.Tensor:
-        return operator(x[None, None], [x.shape[0], extent], corners, None, scale)[0, 0]
+        return operator(x[:, None, None], [1, extent], corners, None, scale)[:, 0, 0]
 
     return resize
 
@@ -80,16 +80,19 @@ _antialiased_cubic = _of_images(_ATEN._upsample_bicubic2d_aa)
 
 
 @lru_cache(maxsize=64)
-def taps(resize: _Resize, old: int, new: int, corners: bool, scale: float | None) -> Taps:
+def taps(
+    resize: _Resize, old: int, new: int, corners: bool, scale: float | None, dtype: torch.dtype
+) -> Taps:
     """What PyTorch makes of a dimension: it resizes the unit matrix, column by column.
 
-    A second time with NaN in place of the ones: what that reaches is read, be its weight 0.
+    A second time with NaN in place of the ones: what that reaches is read, be its weight 0. Which
+    elements an element reaches at all may hang on roundings, so that it is asked in one's own type.
     """
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     rows = max(_CHUNK // max(new, old, 1), 1)
     for start in range(0, old, rows):
         count = min(rows, old - start)
-        unit = torch.zeros(count, old, dtype=torch.float64)
+        unit = torch.zeros(count, old, dtype=dtype)
         unit[torch.arange(count), torch.arange(start, start + count)] = 1
         weights = resize(unit, new, corners, scale)
         reached = resize(torch.where(unit == 1, torch.nan, unit), new, corners, scale).isnan()
@@ -119,14 +122,14 @@ def _resized(
     old, new = shape_of(x)[-rank:], emit.shape[-rank:]
     if len(shape_of(x)) != rank + _BATCH_AND_CHANNELS:
         raise Refusal(f"rank {len(shape_of(x))}")
-    if 0 in emit.shape:
-        return emit(relax.op.zeros(emit.shape, dtype_name(emit.dtype)))
     if not dtype_of(x).is_floating_point and resize not in (_nearest, _nearest_exact):
         raise Refusal(f"weights of elements of type {dtype_of(x)}, which PyTorch rounds")
-    if stock := _by_tvm(x, resize, old, new, scales):
-        return stock
+    copies = _by_tvm(x, resize, old, new, scales)
+    if copies is not None:
+        return copies
+    wide = torch.float64 if dtype_of(x) == torch.float64 else torch.float32
     by_dimension = [
-        taps(resize, before, after, corners, scale)
+        taps(resize, before, after, corners, scale, wide)
         for before, after, scale in zip(old, new, scales, strict=True)
     ]
     if all(found.count <= _UNROLLED for found in by_dimension):

@@ -16,6 +16,7 @@ from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import along
 from tvm_tile.loops.keys import is_nan, rising_key
+from tvm_tile.loops.sorting import first_in_order
 
 Pair = tuple[relax.Expr | None, relax.Expr | None]
 
@@ -38,16 +39,11 @@ def _topk(emit: Emit, x: relax.Expr, k: int, dim: int, largest: bool, sorted: bo
 
 def _sorted(emit: Emit, x: relax.Expr, dim: int, count: int | None, *, descending: bool) -> Pair:
     """The first ``count`` elements in order (all where ``None``), and their places."""
-    if 0 in emit.shape:
-        empty = emit.nothing(x)
-        return empty, emit.cast(empty, torch.int64)
     rows, axis = _rows(emit, x, dim)
     if count is None:
         count = shape_of(rows)[axis]
-    places = _places_of_ranks(
-        emit, rows, axis, lambda _, number: number, count, descending=descending
-    )
-    return _with_values(emit, rows, axis, places)
+    values, places = first_in_order(emit.builder, rows, axis, count, is_descending=descending)
+    return _shaped(emit, values, places)
 
 
 def _rows(emit: Emit, x: relax.Expr, dim: int) -> tuple[relax.Expr, int]:
@@ -58,7 +54,11 @@ def _rows(emit: Emit, x: relax.Expr, dim: int) -> tuple[relax.Expr, int]:
 
 def _with_values(emit: Emit, rows: relax.Expr, axis: int, places: relax.Expr) -> Pair:
     """The elements at some places of each row, and the places, in the results' shapes."""
-    values = along(emit, rows, axis, places)
+    return _shaped(emit, along(emit, rows, axis, places), places)
+
+
+def _shaped(emit: Emit, values: relax.Expr, places: relax.Expr) -> Pair:
+    """Both in the results' shapes."""
     found = tuple(
         emit.reshape(value, tuple(like.shape))
         for value, like in zip((values, places), emit.results, strict=True)
@@ -72,8 +72,6 @@ def _places_of_ranks(
     axis: int,
     rank: Callable[[Any, Any], Any],
     count: int,
-    *,
-    descending: bool = False,
 ) -> relax.Expr:
     """Where in its row the element is that has a rank: int64, ``count`` along ``axis``.
 
@@ -89,15 +87,13 @@ def _places_of_ranks(
         rank: from the count of a row's NaN (``None`` of integers) and the number of a result
             along ``axis`` to the rank of the element that is looked for.
         count: how many results there are along ``axis``.
-        descending: let the largest element have rank 0.
     """
     extent = shape_of(x)[axis]
     is_float = dtype_of(x).is_floating_point
 
     def loops(data: te.Tensor) -> te.Tensor:
         def key(at: Sequence[Any], k: Any) -> Any:
-            own = rising_key(data(*at[:axis], k, *at[axis + 1 :]))
-            return tirx.bitwise_not(own) if descending else own
+            return rising_key(data(*at[:axis], k, *at[axis + 1 :]))
 
         before = te.reduce_axis((0, extent), "k")
 

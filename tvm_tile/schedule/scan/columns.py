@@ -45,7 +45,7 @@ def write_columns(scan: Scan, tile: ColumnScanTile) -> tirx.PrimFunc:
         totals = None
         if tile.parts > 1:
             shape = (tile.parts, tile.rows)
-            totals = States.allocated("totals", shape, combining, "global")
+            totals = States.allocated("totals", shape, combining.dtypes, "global")
             _Kernel("total", scan, tile, combining, tensors, totals).write_totals()
         _Kernel("own", scan, tile, combining, tensors, totals).write()
     return builder.get().without_attr("global_symbol")
@@ -70,7 +70,7 @@ class _Kernel:
 
     def _with_threads(self, body: Callable[[Any, Any, States], None]) -> None:
         tile = self.tile
-        state = States.allocated(f"{self.name}_state", (1,), self.combining, "local")
+        state = States.allocated(f"{self.name}_state", (1,), self.combining.dtypes, "local")
         with (
             bound(-(-tile.rows // tile.threads), "blockIdx.x") as group,
             bound(tile.parts, "blockIdx.y") as part,

@@ -59,7 +59,7 @@ def write_rows(scan: Scan, tile: RowScanTile) -> tirx.PrimFunc:
         totals = None
         if tile.parts > 1:
             shape = (tile.rows, tile.parts)
-            totals = States.allocated("totals", shape, combining, "global")
+            totals = States.allocated("totals", shape, combining.dtypes, "global")
             _Kernel("total", scan, tile, combining, tensors, totals).write(only_totals=True)
         _Kernel("own", scan, tile, combining, tensors, totals).write(only_totals=False)
     return builder.get().without_attr("global_symbol")
@@ -98,11 +98,11 @@ class _Kernel:
         self.tensors, self.totals = tensors, totals
         lanes = (tile.rows_per_block, tile.turns, tile.threads_per_row)
         self.shared = tuple(
-            States.allocated(f"{name}_shared_{half}", lanes, combining, "shared")
+            States.allocated(f"{name}_shared_{half}", lanes, combining.dtypes, "shared")
             for half in range(2 if tile.threads_per_row > 1 else 0)
         )
-        self.state = States.allocated(f"{name}_state", (1,), combining, "local")
-        self.before = States.allocated(f"{name}_before", (1,), combining, "local")
+        self.state = States.allocated(f"{name}_state", (1,), combining.dtypes, "local")
+        self.before = States.allocated(f"{name}_before", (1,), combining.dtypes, "local")
         self.own = self._local("elements", tile.turns * tile.vector, scan.source)
         found = [self._local("results", tile.vector, scan.result)]
         if scan.has_places:

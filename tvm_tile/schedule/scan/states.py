@@ -35,11 +35,13 @@ class States:
     buffers: tuple[Any, ...]
 
     @classmethod
-    def allocated(cls, name: str, shape: Sequence[int], combining: Combining, scope: str) -> States:
+    def allocated(
+        cls, name: str, shape: Sequence[int], dtypes: Sequence[str], scope: str
+    ) -> States:
         """In memory of this scope."""
         own = (
             ib.sblock_alloc_buffer([number(n) for n in shape], dtype, scope=scope)
-            for dtype in combining.dtypes
+            for dtype in dtypes
         )
         return cls(tuple(IRBuilder.name(f"{name}_{i}", buffer) for i, buffer in enumerate(own)))
 

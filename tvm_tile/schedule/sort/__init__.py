@@ -1,0 +1,5 @@
+"""Sorts, and the first elements of them: merges in shared and in global memory."""
+
+from tvm_tile.schedule.sort.rule import schedule_sort
+
+__all__ = ["schedule_sort"]

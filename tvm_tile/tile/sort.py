@@ -1,0 +1,102 @@
+"""How the rows of a sort are shared out: chunks in shared memory, then merges of chunks.
+
+The constants are chosen for occupancy, not from measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.rowwise import Sort
+
+_LONGEST_CHUNK = 4096
+_THREADS = 128  # of a block, where rows are short
+_STEP_SECONDS = 0.1e-6  # a merge in shared memory: a search, and two barriers
+_MERGE_SECONDS = 3e-6  # the same in global memory
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Sorted runs of one row, before a merge.
+
+    Attributes:
+        count: how many there are.
+        size: elements of each but the last; also the distance of their beginnings.
+        last: elements of the last one.
+    """
+
+    count: int
+    size: int
+    last: int
+
+    def merged(self, kept: int) -> Runs:
+        """After pairs have become one; of each only the first ``kept`` elements are wanted."""
+        size = min(2 * self.size, kept)
+        last = self.last if self.count % 2 else min(self.size + self.last, kept)
+        return Runs(-(-self.count // 2), size, last)
+
+
+@dataclass(frozen=True, slots=True)
+class SortTile:
+    """Launch shape of the kernel that sorts chunks, and the merges behind it.
+
+    Attributes:
+        rows: how many there are.
+        chunk: elements of a row that a block sorts at once: a power of two.
+        chunks: of a row.
+        threads_per_row: a power of two.
+        rows_per_block: as many share a block.
+        merges: the runs that each further kernel merges.
+        seconds: predicted time.
+    """
+
+    rows: int
+    chunk: int
+    chunks: int
+    threads_per_row: int
+    rows_per_block: int
+    merges: tuple[Runs, ...]
+    seconds: float
+
+    @property
+    def elements(self) -> int:
+        """Of a thread."""
+        return self.chunk // self.threads_per_row
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the first kernel."""
+        return -(-self.rows // self.rows_per_block) * self.chunks
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.rows_per_block * self.threads_per_row
+
+    def describe(self) -> str:
+        """One line for people."""
+        own = f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
+        return f"{own}, chunks of {self.chunk}, {len(self.merges)} merges"
+
+
+def construct_sort(sort: Sort, device: Device) -> SortTile:
+    """The tile of a sort of one element or more."""
+    length, count = sort.rows.length, sort.rows.count
+    chunk = max(2, min(_LONGEST_CHUNK, 1 << (length - 1).bit_length()))
+    chunks = -(-length // chunk)
+    elements = 8 if chunk >= 2048 else 4 if chunk >= 256 else 1
+    threads = chunk // elements
+    merges = []
+    size = min(chunk, sort.kept)
+    runs = Runs(chunks, size, size)
+    while runs.count > 1:
+        merges.append(runs)
+        runs = runs.merged(sort.kept)
+    per_block = max(1, _THREADS // threads)
+    waves = -(-count * chunks // (per_block * device.multi_processor_count))
+    moved = sort.traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
+    steps = waves * chunk.bit_length() * _STEP_SECONDS
+    seconds = max(moved, steps) + len(merges) * _MERGE_SECONDS
+    launches = (1 + len(merges)) * device.launch_latency
+    return SortTile(count, chunk, chunks, threads, per_block, tuple(merges), seconds + launches)
