@@ -162,7 +162,7 @@ def _described(finding: Finding) -> Iterable[str]:
     yield f"{verdict.status}: {verdict.reason}"
     yield f"({settings.device}, {switches}; seeds {finding.seeds}; seen at {finding.commit})"
     yield ""
-    yield "```python"
+    yield "```"
     yield from reproducer(finding.graph)
     yield "```"
     yield ""
