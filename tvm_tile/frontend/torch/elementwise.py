@@ -71,6 +71,13 @@ def _comparison(join: Join) -> Converter:
         left, right = emit.promoted(x, other)
         if _is_bool(left):
             left, right = (emit.cast(side, torch.int8) for side in (left, right))
+        elif left.same_as(right) and dtype_of(left).is_floating_point:
+            # TVM takes x == x to be true, of NaN, too.
+            is_nan = emit(relax.op.isnan(left))
+            if join is relax.op.not_equal:
+                return is_nan
+            if join is relax.op.equal:
+                return relax.op.logical_not(is_nan)
         return join(left, right)
 
     return convert
