@@ -282,8 +282,8 @@ MATVECS = (
     case("matvec_values", "matvec", mm("NN"), (2, 3, 1, 197), (2, 3, 197, 64)),
     case("matvec_conv_of_one_pixel", "matvec", conv(), (1, 96, 1, 1), (24, 96, 1, 1)),
     case("matvec_int32", "matvec", mm("NN"), i32(2, 70), i32(70, 45)),
-    # One operand for both: neither is the longer one.
-    case("matvec_same_operand", "contraction", lambda x: op.matmul(x, swap_last(x)), (5, 64)),
+    # One operand for both, as two parameters.
+    case("matvec_same_operand", "matvec", lambda x: op.matmul(x, swap_last(x)), (5, 64)),
 )  # fmt: skip
 
 CONVOLUTIONS = (
