@@ -54,9 +54,9 @@ def workloads() -> tuple[Workload, ...]:
 def case(workload: Workload) -> Case:
     """The norm; of any sizes.
 
-    Operations an element: softmax 5 (maximum, difference, exponential, sum, quotient), layer
-    norm 7 (sum, difference, square, sum, scaling, weight, bias), RMS norm 4 (square, sum,
-    scaling, weight); scans, arg-reductions and topk 1.
+    Operations an element: softmax 5 (maximum, difference, exponential, sum, quotient), layer,
+    group and instance norm 7 (sum, difference, square, sum, scaling, weight, bias), RMS norm 4
+    (square, sum, scaling, weight); scans, arg-reductions and topk 1.
     """
     from bench.suites import norm_modules
     from bench.suites.operators import operator_case
