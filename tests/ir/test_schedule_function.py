@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from kernel_cases import CASES
 from kernels import prim_functions
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 from tvm.relax import op
 from tvm.script import tirx as T
 
@@ -85,7 +85,8 @@ def test_what_no_rule_takes_has_no_schedules() -> None:
     a = te.placeholder((4,), name="A")
     extern = te.create_prim_func([a, te.extern((4,), [a], call)])
     assert tvm_tile.schedule(extern, H200, topk=3) == ()
-    assert tvm_tile.schedule(function("argmax_last"), H200) == ()
+    pairs = te.create_prim_func([a, topi.argmax(a, 0)])
+    assert tvm_tile.schedule(pairs, H200) == ()
 
 
 @pytest.mark.parametrize("topk", [0, -1])
