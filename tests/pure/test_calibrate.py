@@ -248,7 +248,6 @@ def test_without_a_gpu_the_command_says_so(
     [
         (["-o", "/no/such/folder/x.json"], "/no/such/folder"),
         (["-o", "x.txt"], "must end in .json"),
-        (["--repeats", "0"], "one repeat or more"),
     ],
 )
 def test_wrong_arguments_are_told_before_measuring(
@@ -260,6 +259,12 @@ def test_wrong_arguments_are_told_before_measuring(
     monkeypatch.setattr(calibration, "first_gpu", lambda: pytest.fail("too late"))
     assert main(["calibrate", *words]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_count_of_repeats_is_at_least_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["calibrate", "--repeats", "0"])
+    assert "'0' is no whole number from 1 on" in capsys.readouterr().err
 
 
 class PresentGpu:
