@@ -161,7 +161,8 @@ STEPS = {
     "_cvt_f16x2": "round weights, two a register",
 }
 
-(chain,) = (kernel for kernel in model.program.kernels if "softmax" in kernel.name)
+(name,) = (kernel.name for kernel in model.report.kernels if kernel.rule == "chain")
+(chain,) = (kernel for kernel in model.program.kernels if kernel.name.startswith(name))
 _, _, kernel_text = chain.source.rpartition("__global__")
 # The first tile is weighed ahead of the loop: its rounding is the last line before the loop.
 _, loop, _ = kernel_text.split("_cvt_f16x2", 2)

@@ -10,11 +10,13 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from bench.node_cases import run_imported
 from bench.onnx_forms import Form, form, random_form
 from bench.onnx_random import difference, references
+from tvm_tile.frontend import import_model
 
 _RNG = np.random.default_rng(0)
 
@@ -141,3 +143,18 @@ def test_what_constants_decide_is_folded_to_the_same() -> None:
     for seed in range(100, 130):
         case = random_form(seed)
         check(dataclasses.replace(case, constants=frozenset(range(len(case.inputs)))))
+
+
+def test_a_weight_that_is_an_input_as_well_and_folds_is_no_input() -> None:
+    """Before IR version 4 each weight was listed among the inputs, too."""
+    nodes = [
+        onnx.helper.make_node("ConstantOfShape", ["extents"], ["zeros"]),
+        onnx.helper.make_node("Add", ["x", "zeros"], ["y"]),
+    ]
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [3]) for n in "xy")
+    extents = onnx.helper.make_tensor_value_info("extents", onnx.TensorProto.INT64, [1])
+    weight = onnx.helper.make_tensor("extents", onnx.TensorProto.INT64, [1], [3])
+    graph = onnx.helper.make_graph(nodes, "old", [x, extents], [y], [weight])
+    opset = [onnx.helper.make_opsetid("", 9)]
+    imported = import_model(onnx.helper.make_model(graph, ir_version=3, opset_imports=opset))
+    assert [signature.name for signature in imported.inputs] == ["x"]

@@ -208,7 +208,11 @@ def _result_bytes(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: 
 
 
 def _drop_unused(graph: onnx.GraphProto) -> None:
-    """Drop the nodes and weights that no output depends on."""
+    """Drop the nodes and weights that no output depends on.
+
+    Of a file as ONNX had them before IR version 4, each weight is an input as well, which a weight
+    takes along: callers would have to give it otherwise.
+    """
     used = {value.name for value in graph.output}
     kept = []
     for node in reversed(graph.node):
@@ -222,13 +226,15 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in reversed(kept)]
     del graph.node[:]
     graph.node.extend(nodes)
-    weights = [
-        onnx.TensorProto.FromString(tensor.SerializeToString())
-        for tensor in graph.initializer
-        if tensor.name in used
-    ]
-    del graph.initializer[:]
-    graph.initializer.extend(weights)
+    unused = {tensor.name for tensor in graph.initializer} - used
+    for tensors in (graph.initializer, graph.input):
+        needed = [
+            type(tensor).FromString(tensor.SerializeToString())
+            for tensor in tensors
+            if tensor.name not in unused
+        ]
+        del tensors[:]
+        tensors.extend(needed)
 
 
 def _graphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
