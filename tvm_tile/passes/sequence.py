@@ -18,6 +18,7 @@ from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.limit_fusion import LimitFusion
+from tvm_tile.passes.mark_pads import MarkPads
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.multiply_powers import MultiplyPowers
@@ -99,6 +100,7 @@ def stock_fusion() -> list[tvm.transform.Pass]:
     """What TVM fuses by itself."""
     return [
         relax.transform.AnnotateTIROpPattern(),
+        MarkPads(),
         relax.transform.FoldConstant(),
         LimitFusion(),
         relax.transform.FuseOps(),
@@ -115,6 +117,7 @@ def welding(
     """Stock fusion, told more about reductions, and again; then products behind products."""
     return [
         relax.transform.AnnotateTIROpPattern(),
+        MarkPads(),
         MarkSpreads(),
         relax.transform.FoldConstant(),
         InlineConstants(),
@@ -124,6 +127,7 @@ def welding(
         # Once more, for what feeds reductions.
         MarkReductions(),
         relax.transform.AnnotateTIROpPattern(),
+        MarkPads(),
         MarkSpreads(),
         LimitFusion(),
         relax.transform.FuseOps(),
@@ -131,6 +135,7 @@ def welding(
         # And for what follows them: a mean's division, the rounding of a sum to half precision.
         MarkReductions(with_followers=True),
         relax.transform.AnnotateTIROpPattern(),
+        MarkPads(),
         MarkSpreads(),
         LimitFusion(),
         relax.transform.FuseOps(),
