@@ -131,7 +131,9 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
     try:
         model = _compiled(program, settings)
     except TileError as error:
-        return Verdict("refused", _refusal(error), str(error)[:2000])
+        # What asks to be reported is a mistake of ours.
+        status = "error" if "report it" in error.remedy else "refused"
+        return Verdict(status, _refusal(error), str(error)[:2000])
     except Exception as error:
         return Verdict("error", _place(error), "".join(traceback.format_exception(error))[-3000:])
     if not settings.run:
@@ -209,8 +211,11 @@ def _poisoned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _has_specials(graph: Graph) -> bool:
-    """Whether NaN and infinities have defined results: as integers they have not."""
-    return not any("torch.int" in call.text for call in graph.calls)
+    """Whether NaN and infinities have defined results: as integers they have not, nor has the sign
+    of a NaN, which ``copysign`` and ``signbit`` read, nor the order of several, which ``topk``
+    tells."""
+    unlike = ("torch.int", "copysign", "signbit", "topk")
+    return not any(name in call.text for call in graph.calls for name in unlike)
 
 
 def _with_specials(graph: Graph, tensors: torch_door.Tensors) -> dict[str, torch.Tensor]:

@@ -64,8 +64,8 @@ def test_nvrtc_knows_every_function(dtype: str) -> None:
 
 
 def test_only_the_names_that_a_kernel_uses_are_defined() -> None:
-    source = complete_opencl("y = acosf(x) + tan(x);", contract=True)
-    assert source == "#define acosf acos\ny = acosf(x) + tan(x);"
+    source = complete_opencl("y = acosf(x) + exp(x);", contract=True)
+    assert source == "#define acosf acos\ny = acosf(x) + exp(x);"
 
 
 @pytest.mark.parametrize("device", [EMULATED, H200], ids=str)

@@ -24,6 +24,7 @@ from tvm_tile.build.numerics import (
     float8_in,
     may_round_quotients,
     rounds_to_integers,
+    truths_as_ones,
     widen_halves,
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
@@ -260,7 +261,9 @@ class Builder:
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
         if self._language == "rocm":
             kernel = replace(kernel, module=mark_loops(kernel.module))
-        if self._language != "opencl":
+        if self._language == "opencl":
+            kernel = replace(kernel, module=truths_as_ones(kernel.module))
+        else:
             kernel = replace(kernel, module=exact_doubles(kernel.module))
         return compat.generate_source(kernel)
 

@@ -124,6 +124,31 @@ def exact_doubles(kernel: Any) -> Any:
     return tvm.IRModule(functions, attrs=kernel.attrs)
 
 
+def truths_as_ones(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) for OpenCL whose vectors of truths count 1 each.
+
+    before: ``int32x2(x < y)``, which of vectors is -1 in OpenCL C where it is true
+    after:  ``int32x2(x < y) & 1``
+    """
+    import tvm
+    import tvm_ffi
+    from tvm.tirx import Broadcast, Cast, bitwise_and, const
+
+    def count(cast: Any) -> Any:
+        truth, _, lanes = str(cast.value.ty.dtype).partition("x")
+        if truth != "bool" or not lanes:
+            return cast
+        bits = Cast(f"int32x{lanes}", cast.value)
+        ones = bitwise_and(bits, Broadcast(const(1, "int32"), int(lanes)))
+        return ones if str(cast.ty.dtype) == str(bits.ty.dtype) else Cast(cast.ty, ones)
+
+    functions = {
+        name: function.with_body(tvm_ffi.structural_map(function.body, (Cast, count), order="post"))
+        for name, function in kernel.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=kernel.attrs)
+
+
 def rounds_to_integers(kernel: Any) -> bool:
     """Whether a lowered kernel (an IRModule) makes integers of floating-point numbers.
 

@@ -78,11 +78,12 @@ _OPENCL_NAMES = {name + "f": name for name in _C_NAMES} | {"nearbyint": "rint"}
 
 
 # Extrema that are NaN where an operand is: OpenCL's own are then undefined (max) or the other
-# operand (fmax). Of vectors the comparison is one of each element.
+# operand (fmax). Of vectors the comparison is one of each element. Not inline: in reductions over
+# threads PoCL would take half a minute to compile them, instead of seconds.
 _EXTREMA = """
-#define EXTREMUM(type, name, beats)                               \\
-  static type __attribute__((overloadable)) name(type a, type b) { \\
-    return (b beats a) | (b != b) ? b : a;                        \\
+#define EXTREMUM(type, name, beats)                                         \\
+  static type __attribute__((overloadable, noinline)) name(type a, type b) { \\
+    return (b beats a) | (b != b) ? b : a;                                  \\
   }
 #define EXTREMA(type) EXTREMUM(type, maximum, >) EXTREMUM(type, minimum, <)
 #define EXTREMA_OF_VECTORS(type)                                  \\
@@ -101,6 +102,17 @@ EXACT_TANH(float) EXACT_TANH(float2) EXACT_TANH(float3) EXACT_TANH(float4) EXACT
 EXACT_TANH(double) EXACT_TANH(double2) EXACT_TANH(double3) EXACT_TANH(double4) EXACT_TANH(double8)
 #define tanh exact_tanh
 """
+# PoCL computes sines of several elements at once, and an infinity among them spoils the others.
+_PERIODIC = """
+#define EXACT_{name}(type)                                               \\
+  static type __attribute__((overloadable)) exact_{name}(type x) {{        \\
+    return isfinite(x) ? {name}(isfinite(x) ? x : (type)0) : (type)NAN;   \\
+  }}
+EXACT_{name}(float) EXACT_{name}(float2) EXACT_{name}(float3) EXACT_{name}(float4)
+EXACT_{name}(float8) EXACT_{name}(double) EXACT_{name}(double2) EXACT_{name}(double3)
+EXACT_{name}(double4) EXACT_{name}(double8)
+#define {name} exact_{name}
+"""
 
 
 def complete_opencl(source: str, *, contract: bool) -> str:
@@ -115,6 +127,8 @@ def complete_opencl(source: str, *, contract: bool) -> str:
         lines.append(_EXTREMA)
     if _calls(source, "tanh"):
         lines.append(_TANH)
+    periodic = [name for name in ("sin", "cos", "tan") if _calls(source, name)]
+    lines += [_PERIODIC.format(name=name) for name in periodic]
     if not contract:
         lines.append("#pragma OPENCL FP_CONTRACT OFF")
     return "\n".join([*lines, source])

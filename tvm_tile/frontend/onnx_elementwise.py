@@ -44,6 +44,16 @@ def convert_is_infinite(node: Node) -> Value | None:
     return wanted(x, relax.const(-np.inf if negative else np.inf, dtype_of(x)))
 
 
+def convert_celu(node: Node) -> Value:
+    """Celu; of a single number, too, of which its definition as a function makes a list of one."""
+    x = node.inputs[0]
+    alpha, one, zero = (
+        relax.const(value, dtype_of(x)) for value in (node.attrs.get("alpha", 1.0), 1.0, 0.0)
+    )
+    below = op.multiply(alpha, op.subtract(op.exp(op.divide(x, alpha)), one))
+    return op.add(op.maximum(x, zero), op.minimum(below, zero))
+
+
 def convert_power(node: Node) -> Value | None:
     """Pow: ONNX lets the exponent be of another type; the result has the base's."""
     base, exponent = node.inputs

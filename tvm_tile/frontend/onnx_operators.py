@@ -31,6 +31,7 @@ _CONVERTERS: dict[str, Converter] = {
     "BatchNormalization": training.convert_batch_norm,
     "Binarizer": elementwise.convert_binarizer,
     "BitCast": elementwise.convert_bit_cast,
+    "Celu": elementwise.convert_celu,
     "Col2Im": windows.convert_col2im,
     "ConvInteger": quantized.convert_conv_integer,
     "CumProd": elementwise.convert_cumulative_product,

@@ -13,6 +13,7 @@ from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.empty_constants import EmptyConstants
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
@@ -150,6 +151,7 @@ def lowering_passes(device: Device) -> list[tvm.transform.Pass]:
     return [
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
+        EmptyConstants(),
         relax.transform.CallTIRRewrite(),
         # Outputs without the tuples that they came in, which would hold their memory.
         relax.transform.CanonicalizeBindings(),

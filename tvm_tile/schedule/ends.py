@@ -15,6 +15,7 @@ multiplies another's. Both operands are zero behind the end: neither may be infi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -34,24 +35,42 @@ from tvm_tile.schedule.guards import (
 from tvm_tile.tile.rtile import RProgram
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staging copy.
+
+    Attributes:
+        name: of its block.
+        region: what it copies in a step, an extent for each dimension of the operand.
+    """
+
+    name: str
+    region: tuple[int, ...]
+
+
 def fill_ends(
-    func: tirx.PrimFunc, sum_name: str, copies: Sequence[str], program: RProgram
+    func: tirx.PrimFunc, sum_name: str, copies: Sequence[Staged], program: RProgram
 ) -> tirx.PrimFunc:
     """``func`` with the guard of its sum moved into its copies, one an operand.
 
     It stays as it is where the sum has no guard, or an operand has none to move: one whose
-    dimensions are not the summed axis alone.
+    dimensions are not the summed axis alone, or whose copies are shorter than a step of the sum
+    (where one step is longer than the tensor, TVM copies the tensor).
     """
     if _is_true(realize_of(func, sum_name).predicate):
         return func
     axis = program.operator.reduce_axes[program.group_axis].name
+    chunk = program.chunk[program.group_axis]
     ranges = ranges_of(loops_of(func))
     filled = {}
-    for name, read in zip(copies, program.operator.reads, strict=True):
-        found = _filled(realize_of(func, name), read, axis, ranges)
+    for copy, read in zip(copies, program.operator.reads, strict=True):
+        place = _place_of(read, axis)
+        if place is None or copy.region[place] < chunk:
+            return func
+        found = _filled(realize_of(func, copy.name), place, ranges)
         if found is None:
             return func
-        filled[name] = found
+        filled[copy.name] = found
 
     def visit(realize: SBlockRealize) -> SBlockRealize:
         return filled.get(realize.block.name_hint, realize)
@@ -60,16 +79,17 @@ def fill_ends(
     return with_guards(func.with_body(body), {sum_name: conjunction([])})
 
 
-def _filled(
-    realize: SBlockRealize, read: Access, axis: str, ranges: sym.Analyzer
-) -> SBlockRealize | None:
-    """A copy that stores zeros behind the end of ``axis``; ``None`` if no guard of it says so."""
-    block = realize.block
+def _place_of(read: Access, axis: str) -> int | None:
+    """The one dimension that is an axis alone."""
     places = [d for d, index in enumerate(read.indices) if index.terms == ((axis, 1),)]
-    if len(places) != 1 or len(block.iter_vars) != len(read.indices):
-        return None
-    variable = block.iter_vars[places[0]]
-    inside = realize.iter_values[places[0]] < variable.dom.extent
+    return places[0] if len(places) == 1 else None
+
+
+def _filled(realize: SBlockRealize, place: int, ranges: sym.Analyzer) -> SBlockRealize | None:
+    """A copy that stores zeros behind the end of a dimension; ``None`` if no guard says so."""
+    block = realize.block
+    variable = block.iter_vars[place]
+    inside = realize.iter_values[place] < variable.dom.extent
     parts = conjuncts(realize.predicate)
     ends = [_are_equal(part, inside, ranges) for part in parts]
     if not any(ends) or not isinstance(block.body, tirx.BufferStore):

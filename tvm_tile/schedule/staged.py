@@ -41,7 +41,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
-from tvm_tile.schedule.ends import fill_ends
+from tvm_tile.schedule.ends import Staged, fill_ends
 from tvm_tile.schedule.guards import copy_guard, drop_guards
 from tvm_tile.schedule.merge import Merged, merge_axes, restore
 from tvm_tile.schedule.normalize import NormalForm, gather_strided, inline_spatial
@@ -164,11 +164,22 @@ class _Nest:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A staging copy: its block, the block that reads for it, if apart, and its bytes."""
+    """A staging copy.
 
-    name: str
+    Attributes:
+        staged: its block, and what it copies.
+        fetch: the block that reads for it, if apart.
+        size: bytes.
+    """
+
+    staged: Staged
     fetch: str | None
     size: int
+
+    @property
+    def name(self) -> str:
+        """Of its block."""
+        return self.staged.name
 
 
 def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> tirx.PrimFunc | None:
@@ -217,7 +228,7 @@ def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> t
     name = str(sch.get(nest.block).name_hint)
     if parts is not None:
         func = parts.guarded(func, name)
-    return fill_ends(func, name, [copy.name for copy in copies], program)
+    return fill_ends(func, name, [copy.staged for copy in copies], program)
 
 
 def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:
@@ -371,4 +382,4 @@ def _stage(
         fetch = sch.cache_read(copy, 0, "local")
         sch.compute_at(fetch, sch.get_loops(copy)[-1], preserve_unit_loops=True)
         fetched = str(sch.get(fetch).name_hint)
-    return _Copy(str(sch.get(copy).name_hint), fetched, staged)
+    return _Copy(Staged(str(sch.get(copy).name_hint), region), fetched, staged)

@@ -118,6 +118,6 @@ def _mean(array: Array, where: Array) -> float:
 def _comparison(wrong: Array, error: float, got: Array, wanted: Array) -> Comparison:
     if not wrong.any():
         return Comparison(error, 0, wrong.size)
-    at = tuple(int(indices[0]) for indices in np.nonzero(wrong))
+    at = tuple(int(index) for index in np.argwhere(wrong)[0])
     example = f"at {list(at)} {got[at]!s} instead of {wanted[at]!s}"
     return Comparison(error, int(wrong.sum()), wrong.size, example)

@@ -1,0 +1,90 @@
+"""What random graphs found wrong, each as small as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tvm_tile
+from tvm_tile.verify.compare import compare
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("pyopencl")
+F = torch.nn.functional
+
+WEIGHT = torch.randn(6, 9, 3, generator=torch.Generator().manual_seed(0))
+EMPTY = torch.zeros(1, 0, 1)
+CAUSAL = torch.ones(64, 64, dtype=torch.bool).tril()
+
+
+class Applied(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> object:
+        return self.function(*inputs)
+
+
+def results(function: Callable[..., object], *inputs: torch.Tensor) -> list[torch.Tensor]:
+    """What the emulated device makes of a function."""
+    program = torch.export.export(Applied(function), inputs)
+    model = tvm_tile.compile(program, device="emulated")
+    found = model(*inputs)
+    return [torch.as_tensor(one) for one in (found if isinstance(found, tuple) else (found,))]
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    """A tensor of random numbers, the same each time."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_step_of_a_sum_that_is_longer_than_the_tensor(stride: int, padding: int) -> None:
+    """Chunks of 16 channels where there are 9: what lies behind these is no zero."""
+
+    def convolution(x: torch.Tensor) -> torch.Tensor:
+        return F.conv1d(x, WEIGHT, None, stride, padding)
+
+    x = drawn(3, 9, 6)
+    (found,) = results(convolution, x)
+    torch.testing.assert_close(found, convolution(x), rtol=1e-4, atol=1e-5)
+
+
+def test_mask_behind_a_product_in_vectors() -> None:
+    """OpenCL's vectors of truths are -1, not 1, as integers."""
+
+    def masked(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.where(CAUSAL, a @ b.transpose(-1, -2), 99.0)
+
+    a, b = drawn(11, 64, 5), drawn(11, 64, 5) + 1
+    (found,) = results(masked, a, b)
+    torch.testing.assert_close(found, masked(a, b), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [torch.sin, torch.cos, torch.tan])
+def test_infinity_spoils_no_neighbours(function: Callable[..., torch.Tensor]) -> None:
+    x = drawn(64, 8)
+    x[::7, 3] = np.inf
+    (found,) = results(function, x)
+    torch.testing.assert_close(found, function(x), equal_nan=True)
+
+
+def test_constant_without_elements_is_an_output() -> None:
+    found = results(lambda x: (x + 1, EMPTY), drawn(3))
+    assert [tuple(one.shape) for one in found] == [(3,), (1, 0, 1)]
+
+
+def test_constant_without_elements_is_an_operand() -> None:
+    (found,) = results(lambda x: x * EMPTY, drawn(2, 1, 3))
+    assert tuple(found.shape) == (2, 0, 3)
+
+
+def test_single_wrong_truth_is_found() -> None:
+    found = compare(np.array(True), np.array(False), 1e-5, [])
+    assert (found.wrong, found.example) == (1, "at [] True instead of False")
