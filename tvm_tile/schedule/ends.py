@@ -9,7 +9,8 @@ Before → after, for chunks of 16 that do not divide a sum over 1931 places::
     for k in 16: acc += A_shared[k] * B_shared[k]
 
 A test at each place of an unrolled sum keeps the compiler from loading one's operands while it
-multiplies another's. Both operands are zero behind the end: neither may be infinite there.
+multiplies another's. Both operands are zero behind the end: neither may be infinite there. That is
+for what adds nothing at zeros, as a product does; ``max``, or a sum of equal elements, tests.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import sym, tirx
-from tvm.s_tir import SBlockRealize
+from tvm import ir, sym, tirx
+from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.extract import Names, affine_index, loads_in
 from tvm_tile.graph.tile_graph import Access
 from tvm_tile.schedule.guards import (
     conjunction,
@@ -53,11 +55,12 @@ def fill_ends(
 ) -> tirx.PrimFunc:
     """``func`` with the guard of its sum moved into its copies, one an operand.
 
-    It stays as it is where the sum has no guard, or an operand has none to move: one whose
-    dimensions are not the summed axis alone, or whose copies are shorter than a step of the sum
-    (where one step is longer than the tensor, TVM copies the tensor).
+    It stays as it is where the sum has no guard, where zeros would add to it, or where an operand
+    has no guard to move: one whose dimensions are not the summed axis alone, or whose copies are
+    shorter than a step of the sum (where a step is longer than the tensor, TVM copies the tensor).
     """
-    if _is_true(realize_of(func, sum_name).predicate):
+    total = realize_of(func, sum_name)
+    if _is_true(total.predicate) or not ignores_zeros(total.block):
         return func
     axis = program.operator.reduce_axes[program.group_axis].name
     chunk = program.chunk[program.group_axis]
@@ -77,6 +80,32 @@ def fill_ends(
 
     body = tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post")
     return with_guards(func.with_body(body), {sum_name: conjunction([])})
+
+
+def ignores_zeros(block: SBlock) -> bool:
+    """Whether a reduction stays as it is where everything that it reads is zero.
+
+    So it is for sums of products whose operands are read at the summed place itself. A place that
+    is clamped to what there is would be another one behind the end, with no zero.
+    """
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+        return False
+    own, term = store.value.a, store.value.b
+    if not isinstance(own, ir.TensorLoad) or not own.source.same_as(store.buffer):
+        return False
+    names = Names({v.var: str(i) for i, v in enumerate(block.iter_vars)})  # of any range
+    places = [index for load in loads_in(term) for index in load.indices]
+    if not all(affine_index(place, names).is_exact for place in places):
+        return False
+
+    def visit(load: ir.TensorLoad) -> Any:
+        return tirx.const(0, str(load.ty.dtype))
+
+    added = sym.Analyzer().simplify(
+        tvm_ffi.structural_map(term, (ir.TensorLoad, visit), order="post")
+    )
+    return isinstance(added, tirx.IntImm | tirx.FloatImm) and float(added.value) == 0
 
 
 def _place_of(read: Access, axis: str) -> int | None:

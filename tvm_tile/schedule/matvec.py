@@ -46,6 +46,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.schedule.ends import ignores_zeros
 from tvm_tile.schedule.guards import copy_guard, drop_guards, hoist_guard, zero_outside
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
@@ -78,13 +79,16 @@ def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
     form = inline_spatial(sch, keep_producers=True)
     if form is None or form.producers or len(form.reductions) != 1 or len(form.outputs) > 1:
         return ()
-    operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))
+    block = sch.get(sch.get_sblock(form.reductions[0]))
+    operator = extract_operator(block)
     product = find_matvec(operator, task.device) if operator is not None else None
     if operator is None or product is None:
         return ()
     draft = _Draft(sch, form, operator, product, task.device)
-    tiles = construct_matvec(operator, product, task.device)[:count]
-    return tuple(partial(draft.written, tile) for tile in tiles)
+    tiles = construct_matvec(operator, product, task.device)
+    if not ignores_zeros(block):
+        tiles = tuple(tile for tile in tiles if not tile.overhangs)
+    return tuple(partial(draft.written, tile) for tile in tiles[:count])
 
 
 @dataclass(frozen=True, slots=True)
