@@ -1,0 +1,26 @@
+"""What constants alone decide is computed while a model is compiled, as kernels would."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax, tirx
+
+from tvm_tile.build.exact_cpu import module_on_cpu
+
+
+@tvm.transform.module_pass(opt_level=0, name="FoldConstants")
+class FoldConstants:
+    """Calls of functions on constants become constants, NaN and infinities as they are written.
+
+    before: ``y = call_tir(relu, (constant,))``   after: ``y`` is a constant
+
+    TVM's own pass computes them by its CPU build, to which the larger of NaN and 0 is 0.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        folded = relax.transform.FoldConstant()(module_on_cpu(mod))
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                folded[var] = func
+        return folded
