@@ -9,33 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 from tvm_tile.build.exact_floats import hide_arithmetic, is_float
-from tvm_tile.registered import as_written
+from tvm_tile.registered import as_written, maximum, minimum
 
 
 def exact_on_cpu(function: Any) -> Any:
     """A PrimFunc that TVM builds for the CPU so that it computes what this one says.
 
-    before: ``max(x, y)``                       ``x != y``
-    after:  ``select(y > x or y != y, y, x)``   ``not as_written(x == y)``
+    before: ``max(x, y)``       ``x != y``
+    after:  ``maximum(x, y)``   ``not as_written(x == y)``
     """
     import tvm_ffi
-    from tvm.tirx import EQ, GT, LT, NE, Max, Min, Not, Or, Select
-
-    def differ(a: Any, b: Any) -> Any:
-        return Not(as_written(EQ(a, b)))
+    from tvm.tirx import EQ, NE, Max, Min, Not
 
     def unequal(node: Any) -> Any:
-        return differ(node.a, node.b) if is_float(node.a) else node
+        return Not(as_written(EQ(node.a, node.b))) if is_float(node.a) else node
 
-    def extremum(beats: Any) -> Any:
-        def choose(node: Any) -> Any:
-            if not is_float(node):
-                return node
-            return Select(Or(beats(node.b, node.a), differ(node.b, node.b)), node.b, node.a)
+    def extremum(written: Any) -> Any:
+        return lambda node: written(node.a, node.b) if is_float(node) else node
 
-        return choose
-
-    changes = [(NE, unequal), (Max, extremum(GT)), (Min, extremum(LT))]
+    changes = [(NE, unequal), (Max, extremum(maximum)), (Min, extremum(minimum))]
     return hide_arithmetic(tvm_ffi.structural_map(function, changes, order="post"))
 
 
