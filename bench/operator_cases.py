@@ -133,16 +133,29 @@ def _spread(count: int, most: int) -> list[int]:
 def _usable(info: OpInfo, index: int, sample: Any) -> Sample | None:
     leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    tensors = tuple(leaves[i].detach().clone() for i in places)
-    if not tensors or any(t.layout != torch.strided or t.is_complex() for t in tensors):
-        return None
 
-    def call(*values: torch.Tensor) -> Tensors:
+    def call(*values: torch.Tensor) -> Any:
         full = list(leaves)
         for place, value in zip(places, values, strict=True):
             full[place] = value
         source, args, kwargs = pytree.tree_unflatten(full, spec)
-        results = pytree.tree_leaves(info.op(source, *args, **kwargs))
+        return info.op(source, *args, **kwargs)
+
+    ties = ties_of(info.name, sample.input, sample.args, sample.kwargs)
+    return sample_of(index, call, tuple(leaves[place] for place in places), ties)
+
+
+def sample_of(
+    index: int, function: Callable[..., Any], given: Tensors, ties: Ties | None = None
+) -> Sample | None:
+    """A call of a function of tensors; None where PyTorch does not run it, no tensor comes out, or
+    one is not plain."""
+    tensors = tuple(t.detach().clone() for t in given)
+    if not tensors or any(t.layout != torch.strided or t.is_complex() for t in tensors):
+        return None
+
+    def call(*values: torch.Tensor) -> Tensors:
+        results = pytree.tree_leaves(function(*values))
         if not all(isinstance(result, torch.Tensor) for result in results):
             raise TypeError("results that are no tensors")
         return tuple(results)
@@ -154,7 +167,6 @@ def _usable(info: OpInfo, index: int, sample: Any) -> Sample | None:
         return None
     if not expected or any(t.layout != torch.strided or t.is_complex() for t in expected):
         return None
-    ties = ties_of(info.name, sample.input, sample.args, sample.kwargs)
     return Sample(index, call, tensors, expected, _exact(call, tensors), ties)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from bench.core_samples import core_operators, core_samples  # noqa: E402
 from bench.operator_cases import (  # noqa: E402
     Sample,
     compare,
@@ -51,6 +52,20 @@ ORDER = """
     bucketize histc repeat_interleave isin nonzero_static cumsum cumprod cummax cummin
     logcumsumexp
 """
+REFUSED_OF_THE_CORE = {
+    "aten._adaptive_avg_pool2d_backward.default": "a gradient",
+    "aten.avg_pool2d_backward.default": "a gradient",
+    "aten.convolution_backward.default": "a gradient",
+    "aten._fft_c2r.default": "complex64",
+    "aten._fft_r2c.default": "complex64",
+    "aten._local_scalar_dense.default": "only the data decide",
+    "aten.nonzero.default": "only the data decide",
+    "aten._native_batch_norm_legit.default": "mutation",
+    "aten.native_dropout.default": "random numbers",
+    "aten.rand.default": "random numbers",
+    "aten.randn.default": "random numbers",
+    "aten.randperm.default": "random numbers",
+}
 FLOAT, INTEGER, FLAG = torch.float32, torch.int64, torch.bool
 
 
@@ -81,6 +96,22 @@ def test_samples_are_right(names: str, dtypes: tuple[torch.dtype, ...]) -> None:
         if verdict.status != "right"
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_calls_of_the_core_are_right_or_refused() -> None:
+    """Those that no sample of the database reaches."""
+    right = [
+        sample
+        for name in core_operators()
+        for sample in core_samples(name)
+        if name not in REFUSED_OF_THE_CORE
+    ]
+    assert len(right) > 40
+    assert [verdict.detail for verdict in judge(right, run_imported) if verdict.detail] == []
+    for name, reason in REFUSED_OF_THE_CORE.items():
+        (verdict,) = judge(core_samples(name)[-1:], run_imported)
+        assert verdict.status == "refused", name
+        assert reason in verdict.detail, name
 
 
 def changes_inputs(sample: Sample) -> bool:

@@ -49,6 +49,20 @@ def test_of_constants() -> None:
     assert {n: v for n, v in verdicts.items() if v.status != "agrees"} == {}
 
 
+def test_constants_without_elements() -> None:
+    """TVM cannot load them: functions that write nothing make them."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.new_full((2, 0), 2.0) + 1, x.new_zeros(0, dtype=torch.int64), x + 1
+
+    example, options = (torch.ones(2, 3),), tvm_tile.Options(cache=False)
+    model = tvm_tile.compile(Model(), "emulated", example_inputs=example, options=options)
+    for found, wanted in zip(model(*example), Model()(*example), strict=True):
+        assert found.dtype == wanted.dtype
+        assert torch.equal(found, wanted)
+
+
 def test_judge_finds_what_differs() -> None:
     relu, argmax = CASES["relu"], CASES["argmax"]
     wanted = relu.function(VALUES).numpy()
