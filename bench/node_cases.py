@@ -17,6 +17,7 @@ from onnx.backend.test.loader import load_model_tests
 from tvm import relax
 
 import tvm_tile
+from bench.cpu_build import run_on_cpu
 from tvm_tile.errors import TileError, UnsupportedOperatorError
 from tvm_tile.frontend import import_model
 from tvm_tile.frontend.onnx_model import bind_constants, free_inputs
@@ -162,8 +163,8 @@ def run_stock(model: onnx.ModelProto, inputs: Arrays) -> Sequence[np.ndarray]:
 
 
 def run_imported(model: onnx.ModelProto, inputs: Arrays) -> Sequence[np.ndarray]:
-    """Our front door and TVM's default CPU build: tells import from scheduling faults."""
-    return _run_on_cpu(import_model(model).mod, inputs)
+    """Our front door and our loops on the CPU: tells import from scheduling faults."""
+    return run_on_cpu(import_model(model).mod, inputs)
 
 
 def run_compiled(device: str) -> Run:

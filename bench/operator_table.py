@@ -6,32 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
-
+from bench.core_samples import core_operators
 from bench.operator_cases import left_out, op_db
-from tvm_tile.frontend.torch.converters import CONVERTERS
 
 # "backend operator dtype" -> for each sample its place in PyTorch's list, status, why, operators.
 Verdicts = dict[str, list[list[Any]]]
 BAD = ("wrong", "untyped", "crash")
 
-# Operators of the Core ATen IR that no converter is for, and why.
-EXCEPTED = {
-    "gradients": (
-        *("_adaptive_avg_pool2d_backward.default", "avg_pool2d_backward.default"),
-        *("convolution_backward.default", "embedding_dense_backward.default"),
-        *("max_pool2d_with_indices_backward.default", "native_group_norm_backward.default"),
-        "native_layer_norm_backward.default",
-    ),
-    "random": ("native_dropout.default", "rand.default", "randn.default", "randperm.default"),
-    "complex numbers": ("_fft_c2r.default", "_fft_r2c.default"),
-    "its shape depends on the data": ("nonzero.default", "_local_scalar_dense.default"),
-    "writes into an operand": ("atan2.out",),
-    "a number, which torch.export settles": (
-        *("sym_is_contiguous.default", "sym_numel.default", "sym_size.int"),
-        *("sym_storage_offset.default", "sym_stride.int"),
-    ),
-}
+DIRECT = "direct"  # in the place of an element type: calls of an operator of PyTorch's core
 
 
 def status(found: Iterable[list[Any]]) -> str:
@@ -49,8 +31,8 @@ def by_operator(verdicts: Verdicts, backend: str) -> dict[str, list[list[Any]]]:
     """The verdicts of each operator, of all element types."""
     found: dict[str, list[list[Any]]] = {}
     for job, results in verdicts.items():
-        where, operator, _ = job.split(" ")
-        if where == backend:
+        where, operator, dtype = job.split(" ")
+        if where == backend and dtype != DIRECT:
             found.setdefault(operator, []).extend(results)
     return found
 
@@ -73,7 +55,7 @@ def totals(backends: list[str], verdicts: Verdicts) -> str:
 
 
 def _title(backend: str) -> str:
-    return "our import, TVM's CPU build" if backend == "import" else f"tvm_tile, {backend}"
+    return "our import, on the CPU" if backend == "import" else f"tvm_tile, {backend}"
 
 
 def table(backends: list[str], verdicts: Verdicts, meta: Mapping[str, Any]) -> str:
@@ -100,7 +82,7 @@ def table(backends: list[str], verdicts: Verdicts, meta: Mapping[str, Any]) -> s
         "",
         "## Core ATen",
         "",
-        *_core(verdicts),
+        *_core(backends, verdicts),
         "",
         "## Operators that are not right everywhere",
         "",
@@ -132,41 +114,55 @@ def _why(parts: list[dict[str, list[list[Any]]]], operator: str) -> str:
     return " ".join(str(worst[2]).replace("|", "/").split())[:200]
 
 
-def _core(verdicts: Verdicts) -> list[str]:
-    """The list of Core ATen operators."""
-    states: dict[str, list[str]] = {}
-    why = {operator: reason for reason, listed in EXCEPTED.items() for operator in listed}
-    used: dict[str, set[str]] = {}
-    for found in verdicts.values():
-        for verdict in found:
-            for operator in verdict[3]:
-                used.setdefault(operator, set()).add(verdict[1])
+def _core(backends: list[str], verdicts: Verdicts) -> list[str]:
+    """The Core ATen operators: what is right, and why the others are not."""
+    used = {backend: _used(backend, verdicts) for backend in backends}
+    lists: dict[str, list[str]] = {"right": [], "settled by torch.export": []}
+    rows = []
     for operator in core_operators():
         short = operator.removeprefix("aten.")
-        seen = used.get(operator, set())
-        if short in why:
-            state = f"excepted: {why[short]}"
-        elif "right" in seen:
-            state = "right"
-        elif "refused" in seen:
-            state = "refused"
+        reached = [used[backend].get(operator, []) for backend in backends]
+        direct = [verdicts.get(f"{backend} {operator} {DIRECT}", []) for backend in backends]
+        # Samples of the database say little of an operator where it is one of many.
+        states = [status(found) for found in direct]
+        if not any(direct):
+            states = [_best(found) for found in reached]
+        if set(states) == {"right"}:
+            is_met = all(_best(found) == "right" for found in reached)
+            lists["right" if is_met else "settled by torch.export"].append(short)
         else:
-            state = "converter, no sample" if operator in _KNOWN else "no sample"
-        states.setdefault(state, []).append(short)
-    listing = ((state, ", ".join(listed), len(listed)) for state, listed in sorted(states.items()))
-    return [f"* {state} ({count}): {listed}" for state, listed, count in listing]
+            found = [v for part in (*direct, *reached) for v in part if v[1] != "right"]
+            reason = _reason(found[0][2]) if found else ""
+            rows.append(f"| {short} | {' | '.join(states)} | {reason} |")
+    counted = (f"{len(listed)} {title}" for title, listed in lists.items())
+    return [
+        f"{len(core_operators())} operators: {', '.join(counted)}, {len(rows)} excepted:",
+        "",
+        f"| operator | {' | '.join(map(_title, backends))} | why |",
+        "| --- " * (len(backends) + 2) + "|",
+        *rows,
+        *(f"\n{title.capitalize()}: {', '.join(listed)}" for title, listed in lists.items()),
+    ]
 
 
-def core_operators() -> list[str]:
-    """Names of the operators that PyTorch tags as its core."""
-    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
-    overloads = (
-        getattr(packet, name)
-        for packet in packets
-        if isinstance(packet, torch._ops.OpOverloadPacket)
-        for name in packet.overloads()
-    )
-    return sorted(str(o) for o in overloads if torch.Tag.core in o.tags)
+def _used(backend: str, verdicts: Verdicts) -> dict[str, list[list[Any]]]:
+    """For each operator of a program the verdicts of samples whose programs have it."""
+    found: dict[str, list[list[Any]]] = {}
+    for job, results in verdicts.items():
+        if job.startswith(f"{backend} "):
+            for verdict in results:
+                for operator in verdict[3]:
+                    found.setdefault(operator, []).append(verdict)
+    return found
 
 
-_KNOWN = {str(operator) for operator in CONVERTERS}
+def _best(found: list[list[Any]]) -> str:
+    """One right sample proves an operator; of others it is not known which operator failed."""
+    states = {verdict[1] for verdict in found}
+    return next((s for s in ("right", "refused", *BAD) if s in states), "no sample")
+
+
+def _reason(detail: str) -> str:
+    """What was refused, without the places where."""
+    text = detail.partition(": ")[2] if "Error: " in detail else detail
+    return " ".join(text.partition(" (nodes ")[0].replace("|", "/").split())

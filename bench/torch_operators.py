@@ -2,8 +2,9 @@
 
 Usage: python -m bench.torch_operators [--device emulated] [--only softmax] [--workers 2]
 
-``import``: the front door, then TVM's CPU build, for every sample. The device: everything of
-tvm_tile, for ``--samples`` of them. Writes bench/results/torch_operators.json (every sample) and
+``import``: the front door, then our loops on the CPU, for every sample. The device: everything of
+tvm_tile, for ``--samples`` of them. Operators of PyTorch's core that none of these reaches have
+calls of their own, ``direct``. Writes bench/results/torch_operators.json (every sample) and
 .md (the table). Interrupted or out of time, it goes on where it stopped. ``--retry`` runs again
 what did not come out right, ``--fresh`` everything.
 """
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from bench.core_samples import core_operators, core_samples, forms
 from bench.isolated import Crash, run_jobs
 from bench.operator_cases import (
     COUNTS,
@@ -30,7 +32,7 @@ from bench.operator_cases import (
     run_imported,
     samples,
 )
-from bench.operator_table import Verdicts, table, totals
+from bench.operator_table import DIRECT, Verdicts, table, totals
 
 RESULTS = Path(__file__).parent / "results"
 UNFINISHED = Path(__file__).parent / "out"  # not under version control
@@ -49,9 +51,12 @@ def make_worker(device: str, most: int) -> Callable[[str], list[list[object]]]:
         backend, name, dtype, *place = job.split(" ")
         if (name, dtype) not in made:
             made.clear()
-            made[name, dtype] = samples(known[name], DTYPES[dtype])
+            direct = dtype == DIRECT
+            made[name, dtype] = (
+                core_samples(name) if direct else samples(known[name], DTYPES[dtype])
+            )
         chosen = made[name, dtype]
-        if backend != "import":
+        if backend != "import" and dtype != DIRECT:
             chosen = chosen[:: max(1, len(chosen) // most)][:most]
         if place:
             chosen = chosen[int(place[0]) : int(place[0]) + 1]
@@ -74,7 +79,8 @@ def main() -> int:
     verdicts = {} if arguments.fresh else _read(stem.with_suffix(".json"))
     verdicts = _still_valid(verdicts, arguments.only, arguments.retry)
     _read_progress(progress, verdicts)
-    jobs = [f"{b} {name} {dtype}" for dtype in DTYPES for b in backends for name in operators()]
+    jobs = [f"{b} {name} {DIRECT}" for b in backends for name in core_operators() if forms(name)]
+    jobs += [f"{b} {name} {dtype}" for b in backends for dtype in DTYPES for name in operators()]
     todo = [job for job in jobs if arguments.only in job.split(" ")[1] and job not in verdicts]
     UNFINISHED.mkdir(exist_ok=True)
     _run(arguments, todo, verdicts, progress)

@@ -1,4 +1,4 @@
-"""What TVM's registries are told of, once a process: an operator and two reductions of ours.
+"""What TVM's registries are told of, once a process: operators and two reductions of ours.
 
 As `compat.py` does, this adapts to TVM's moving API.
 """
@@ -9,17 +9,17 @@ import ctypes
 import functools
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 _AS_WRITTEN = "tirx.tvm_tile.as_written"
+_MAXIMUM, _MINIMUM = "tirx.tvm_tile.maximum", "tirx.tvm_tile.minimum"
 _LOCK = threading.Lock()
 
 
 def as_written(value: Any) -> Any:
     """A value of whatever type that TVM's passes carry along and can find out nothing about."""
-    from tvm import tirx
-
-    return tirx.call_intrin(value.ty, _as_written_operator(), value)
+    return _call(_AS_WRITTEN, value)
 
 
 def is_as_written(call: Any) -> bool:
@@ -27,19 +27,60 @@ def is_as_written(call: Any) -> bool:
     return getattr(call.op, "name", "") == _AS_WRITTEN
 
 
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of two floating-point numbers, NaN where one is; lowered for the CPU alone."""
+    return _call(_MAXIMUM, a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of two floating-point numbers, NaN where one is; lowered for the CPU alone."""
+    return _call(_MINIMUM, a, b)
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    from tvm import tirx
+
+    return tirx.call_intrin(arguments[0].ty, _operator(name), *arguments)
+
+
 @functools.cache
-def _as_written_operator() -> Any:
-    from tvm.ir import Op, _ffi_api
-    from tvm.tirx import CallEffectKind
+def _operator(name: str) -> Any:
+    from tvm.ir import Op
 
     with _LOCK:
-        if _AS_WRITTEN not in Op.list_op_names():
-            _ffi_api.RegisterOp(_AS_WRITTEN, "Its argument.")
-            operator = Op.get(_AS_WRITTEN)
-            operator.set_num_inputs(1)
+        _register_operators()
+    return Op.get(name)
+
+
+@functools.cache
+def _register_operators() -> None:
+    from tvm.ir import Op, _ffi_api
+    from tvm.tirx import GT, LT, CallEffectKind
+    from tvm.tirx.op import register_intrin_lowering
+
+    # What LLVM's code is generated of.
+    on_cpu: dict[str, tuple[int, Callable[[Any], Any]]] = {
+        _AS_WRITTEN: (1, lambda call: call.args[0]),
+        _MAXIMUM: (2, lambda call: _better(GT, *call.args)),
+        _MINIMUM: (2, lambda call: _better(LT, *call.args)),
+    }
+    for name, (count, lower) in on_cpu.items():
+        if name not in Op.list_op_names():
+            _ffi_api.RegisterOp(name, "See tvm_tile.registered.")
+            operator = Op.get(name)
+            operator.set_num_inputs(count)
             operator.set_attr("TCallEffectKind", CallEffectKind.Pure.value)
             operator.set_attr("TVectorizable", True)
-        return Op.get(_AS_WRITTEN)
+            register_intrin_lowering(name, target="llvm", f=_immortal(lower))
+
+
+def _better(beats: Any, a: Any, b: Any) -> Any:
+    """``b`` where it beats ``a`` or is NaN, else ``a``; both, which may be long, computed once."""
+    from tvm.tirx import EQ, Let, Not, Or, Select, Var
+
+    first, second = Var("first", a.ty), Var("second", b.ty)
+    wins = Or(beats(second, first), Not(EQ(second, second)))
+    return Let(first, a, Let(second, b, Select(wins, second, first)))
 
 
 def register_extrema() -> None:

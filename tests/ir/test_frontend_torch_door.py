@@ -96,6 +96,8 @@ def test_everything_that_is_refused_is_named_with_its_line() -> None:
         import_model(Lambda(refused), example_inputs=(torch.eye(3),))
     for name in ("aten.nonzero", "linalg_inv_ex", "aten.rand.default", "return self.function"):
         assert name in caught.value.current
+    assert "aten.rand.default: random numbers" in caught.value.current
+    assert "that only the data decide" in caught.value.current
 
 
 def _write_buffer(x: Any, n: Any) -> Any:
@@ -255,6 +257,26 @@ def test_arithmetic_of_all_types() -> None:
     i[0, :2] = 1  # where the floats are no numbers, so that casts of them are not compared
     x_of_casts = torch.nan_to_num(x, 0, 1)
     check(results, x_of_casts, i, i > 0, y)
+
+
+def test_booleans_have_extremes_and_signs() -> None:
+    x = torch.tensor([True, True, False, False])
+    y = torch.tensor([True, False, True, False])
+    for function in (torch.clamp_min, torch.clamp_max, torch.fmax, torch.fmin, torch.maximum):
+        check(function, x, y)
+    check(lambda x: (x.sign(), x.sgn(), x.signbit()), x)
+    check(lambda x, y: (torch.add(x, y, alpha=True), torch.add(x, y, alpha=False)), x, y)
+
+
+def test_numbers_that_meet_integers() -> None:
+    x = torch.tensor([-7, -1, 0, 2, 7])
+    check(lambda x: F.hardtanh(x, -2.5, 3.9), x)
+    for divisor in ([2, -3, 7, 1, 5], [2, -1, 7, 1, -1]):
+        check(
+            lambda x, by: (torch.div(x, by, rounding_mode="trunc"), x // by, x % by),
+            x,
+            by=torch.tensor(divisor),
+        )
 
 
 def test_reductions_of_all_types() -> None:

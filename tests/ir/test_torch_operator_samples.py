@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench.operator_cases import Sample, judge, operators, run_imported, samples  # noqa: E402
+from bench.core_samples import core_operators, core_samples  # noqa: E402
+from bench.operator_cases import (  # noqa: E402
+    Sample,
+    compare,
+    judge,
+    operators,
+    run_imported,
+    samples,
+)
+from bench.operator_ties import ties_of  # noqa: E402
 
 POOLING = """
     nn.functional.adaptive_avg_pool2d nn.functional.adaptive_avg_pool3d
@@ -42,7 +52,20 @@ ORDER = """
     bucketize histc repeat_interleave isin nonzero_static cumsum cumprod cummax cummin
     logcumsumexp
 """
-TIES = frozenset({"topk", "kthvalue", "mode", "sort", "msort"})  # of few integers: any order
+REFUSED_OF_THE_CORE = {
+    "aten._adaptive_avg_pool2d_backward.default": "a gradient",
+    "aten.avg_pool2d_backward.default": "a gradient",
+    "aten.convolution_backward.default": "a gradient",
+    "aten._fft_c2r.default": "complex64",
+    "aten._fft_r2c.default": "complex64",
+    "aten._local_scalar_dense.default": "only the data decide",
+    "aten.nonzero.default": "only the data decide",
+    "aten._native_batch_norm_legit.default": "mutation",
+    "aten.native_dropout.default": "random numbers",
+    "aten.rand.default": "random numbers",
+    "aten.randn.default": "random numbers",
+    "aten.randperm.default": "random numbers",
+}
 FLOAT, INTEGER, FLAG = torch.float32, torch.int64, torch.bool
 
 
@@ -61,7 +84,7 @@ def test_samples_are_right(names: str, dtypes: tuple[torch.dtype, ...]) -> None:
     known = operators()
     chosen, labels = [], []
     for name in names.split():
-        for dtype in (FLOAT,) if name in TIES else dtypes:
+        for dtype in dtypes:
             found = [sample for sample in samples(known[name], dtype) if not changes_inputs(sample)]
             some = [found[-1], found[len(found) // 3]] if dtype is FLOAT else found[1:2]
             chosen += some
@@ -75,9 +98,60 @@ def test_samples_are_right(names: str, dtypes: tuple[torch.dtype, ...]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_calls_of_the_core_are_right_or_refused() -> None:
+    """Those that no sample of the database reaches."""
+    right = [
+        sample
+        for name in core_operators()
+        for sample in core_samples(name)
+        if name not in REFUSED_OF_THE_CORE
+    ]
+    assert len(right) > 40
+    assert [verdict.detail for verdict in judge(right, run_imported) if verdict.detail] == []
+    for name, reason in REFUSED_OF_THE_CORE.items():
+        (verdict,) = judge(core_samples(name)[-1:], run_imported)
+        assert verdict.status == "refused", name
+        assert reason in verdict.detail, name
+
+
 def changes_inputs(sample: Sample) -> bool:
     """Whether a call writes to its operands: such programs are refused."""
     copies = [tensor.clone() for tensor in sample.tensors]
     sample.call(*copies)
     pairs = zip(copies, sample.tensors, strict=True)
     return not all(torch.equal(copy.nan_to_num(), tensor.nan_to_num()) for copy, tensor in pairs)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "found", "is_right"),
+    [
+        pytest.param("topk", (2,), [1, 3], True, id="others of equal ones"),
+        pytest.param("topk", (2,), [1, 1], False, id="one of equal ones twice"),
+        pytest.param("topk", (2,), [1, 0], False, id="a smaller one"),
+        pytest.param("topk", (2,), [1, -1], False, id="none"),
+        pytest.param("topk", (2,), [1, 4], False, id="beyond the end"),
+        pytest.param("kthvalue", (2,), 2, True, id="one element"),
+        pytest.param("median", (-1, True), [2], True, id="a dimension is kept"),
+        pytest.param("max", (0,), 3, False, id="the first is documented"),
+    ],
+)
+def test_of_equal_elements(
+    operator: str, arguments: tuple[int, ...], found: list[int] | int, *, is_right: bool
+) -> None:
+    source = torch.tensor([1.0, 2.0, 1.0, 2.0])
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(getattr(torch, operator)(x, *arguments))
+
+    expected = call(source)
+    sample = Sample(0, call, (source,), expected, None, ties_of(operator, source, arguments, {}))
+    assert compare([e.numpy() for e in expected], sample).status == "right"
+    verdict = compare([expected[0].numpy(), np.array(found)], sample)
+    assert verdict.status == ("right" if is_right else "wrong")
+
+
+def test_a_stable_sort_leaves_nothing_open() -> None:
+    source = torch.zeros(2)
+    assert ties_of("sort", source, (), {"stable": True}) is None
+    assert ties_of("sort", source, (), {}) is not None
+    assert ties_of("median", source, (), {}) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
+import torch
 from onnx import TensorProto, helper
 from torch.nn.functional import max_pool1d
 
@@ -28,6 +29,38 @@ def test_as_in_pytorch(names: tuple[str, ...]) -> None:
     of = tuple(CASES[name] for name in names)
     verdicts = {c.name: judge(c, found) for c, found in zip(of, results(of), strict=True)}
     assert {n: v for n, v in verdicts.items() if v.status not in ("agrees", "excepted")} == {}
+
+
+def test_of_constants() -> None:
+    """What is computed while the model is compiled is what kernels would compute."""
+    of = tuple(CASES[name] for name in ("relu", "hardtanh", "clamp (crossed)", "elu", "x / 0"))
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("values", VALUES)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(torch.where(x, case.function(self.values), 0.0) for case in of)
+
+    example, options = (torch.tensor(True),), tvm_tile.Options(cache=False)
+    model = tvm_tile.compile(Model(), "emulated", example_inputs=example, options=options)
+    verdicts = {c.name: judge(c, np.asarray(y)) for c, y in zip(of, model(*example), strict=True)}
+    assert {n: v for n, v in verdicts.items() if v.status != "agrees"} == {}
+
+
+def test_constants_without_elements() -> None:
+    """TVM cannot load them: functions that write nothing make them."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.new_full((2, 0), 2.0) + 1, x.new_zeros(0, dtype=torch.int64), x + 1
+
+    example, options = (torch.ones(2, 3),), tvm_tile.Options(cache=False)
+    model = tvm_tile.compile(Model(), "emulated", example_inputs=example, options=options)
+    for found, wanted in zip(model(*example), Model()(*example), strict=True):
+        assert found.dtype == wanted.dtype
+        assert torch.equal(found, wanted)
 
 
 def test_judge_finds_what_differs() -> None:

@@ -29,10 +29,10 @@ def hide_arithmetic(function: Any) -> Any:
     from tvm.tirx import EQ, GE, GT, LE, LT, NE, Sub
 
     def first(node: Any) -> Any:
-        return type(node)(as_written(node.a), node.b) if _is_float(node.a) else node
+        return type(node)(as_written(node.a), node.b) if is_float(node.a) else node
 
     def truth(node: Any) -> Any:
-        return as_written(node) if _is_float(node.a) else node
+        return as_written(node) if is_float(node.a) else node
 
     changes = [(Sub, first), (EQ, first), (NE, first)]
     changes += [(kind, truth) for kind in (LT, LE, GT, GE)]
@@ -72,7 +72,7 @@ def show_arithmetic(kernel: Any) -> Any:
 
     def extremum(name: str) -> Any:
         def call(node: Any) -> Any:
-            return call_pure_extern(node.ty, name, node.a, node.b) if _is_float(node) else node
+            return call_pure_extern(node.ty, name, node.a, node.b) if is_float(node) else node
 
         return call
 
@@ -96,7 +96,8 @@ def show_arithmetic(kernel: Any) -> Any:
     return tvm.IRModule(functions, attrs=kernel.attrs)
 
 
-def _is_float(value: Any) -> bool:
+def is_float(value: Any) -> bool:
+    """Whether an expression is a floating-point number, or several."""
     return str(value.ty.dtype).partition("x")[0] in _FLOATS
 
 

@@ -15,6 +15,7 @@ from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.empty_constants import EmptyConstants
 from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.fold_constants import FoldConstants
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
@@ -102,7 +103,7 @@ def stock_fusion() -> list[tvm.transform.Pass]:
     return [
         relax.transform.AnnotateTIROpPattern(),
         MarkPads(),
-        relax.transform.FoldConstant(),
+        FoldConstants(),
         LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
@@ -120,7 +121,7 @@ def welding(
         relax.transform.AnnotateTIROpPattern(),
         MarkPads(),
         MarkSpreads(),
-        relax.transform.FoldConstant(),
+        FoldConstants(),
         InlineConstants(),
         LimitFusion(),
         relax.transform.FuseOps(),

@@ -9,12 +9,15 @@ import tvm
 from tvm import tirx
 from tvm.target.codegen import llvm_get_system_cpu
 
+from tvm_tile.build.exact_cpu import exact_on_cpu
 from tvm_tile.compat import TVM_ERRORS
 from tvm_tile.verify.compare import Array
 
 
 class References:
     """Unscheduled functions, built for this CPU as loops one after another.
+
+    Floating-point arithmetic is computed as it is written, NaN and infinities included.
 
     Args:
         functions: name -> function.
@@ -43,7 +46,7 @@ class References:
 
 
 def _built(functions: Mapping[str, tirx.PrimFunc]) -> Any:
-    named = {f"reference_{name}": func for name, func in functions.items()}
+    named = {f"reference_{name}": exact_on_cpu(func) for name, func in functions.items()}
     mod = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in named.items()})
     # Of any CPU, LLVM would convert halves by calls of functions.
     target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu()})

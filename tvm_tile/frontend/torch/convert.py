@@ -109,7 +109,7 @@ def wanted(node: fx.Node) -> frozenset[int]:
     """Positions of the results that a node's users take."""
     if isinstance(node.meta.get("val"), torch.Tensor):
         return frozenset({0})
-    return frozenset(user.args[1] for user in node.users)
+    return frozenset(user.args[1] for user in node.users if user.users)
 
 
 def examples(node: fx.Node) -> dict[str, torch.Tensor]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from tvm import relax
@@ -31,22 +32,14 @@ def _cast(emit: Emit, x: relax.Expr, dtype: torch.dtype | None) -> relax.Expr:
 
 def _add(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
     left, right = emit.promoted(x, other)
-    return (
-        _or(left, _times(emit, right, alpha))
-        if _is_bool(left)
-        else relax.op.add(left, _times(emit, right, alpha))
-    )
+    if _is_bool(left):
+        return _or(left, right) if alpha else left
+    return relax.op.add(left, emit.times(right, alpha))
 
 
 def _subtract(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
     left, right = emit.promoted(x, other)
-    return relax.op.subtract(left, _times(emit, right, alpha))
-
-
-def _times(emit: Emit, value: relax.Expr, factor: float) -> relax.Expr:
-    if factor != 1 and _is_bool(value):
-        raise Refusal("alpha of booleans")
-    return emit.times(value, factor)
+    return relax.op.subtract(left, emit.times(right, alpha))
 
 
 def _is_bool(value: relax.Expr) -> bool:
@@ -189,7 +182,7 @@ def _divisor(emit: Emit, right: relax.Expr) -> tuple[relax.Expr, relax.Expr | No
 
     PyTorch raises an error where an integer is divided by zero; here the result is arbitrary.
     """
-    if isinstance(right, Constant) and right.value.numpy().item() not in (0, -1):
+    if isinstance(right, Constant) and not np.isin(right.value.numpy(), (0, -1)).any():
         return right, None
     dtype = dtype_of(right)
     one = constant(1, dtype)
@@ -294,12 +287,22 @@ def _clamp(emit: Emit, x: relax.Expr, min: Operand, max: Operand) -> relax.Expr:
         upper = math.inf if max is None else float(max)
         return relax.op.clip(value, builtin_min(lower, upper), upper)
     if min is not None:
-        value = emit(relax.op.maximum(value, emit.operand(min, dtype)))
-    return value if max is None else relax.op.minimum(value, emit.operand(max, dtype))
+        value = emit(_larger(value, emit.operand(min, dtype)))
+    return value if max is None else _smaller(value, emit.operand(max, dtype))
+
+
+def _larger(left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    return _or(left, right) if _is_bool(left) else relax.op.maximum(left, right)
+
+
+def _smaller(left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    return _and(left, right) if _is_bool(left) else relax.op.minimum(left, right)
 
 
 def _hardtanh(emit: Emit, x: relax.Expr, min_val: float, max_val: float) -> relax.Expr:
-    return _clamp(emit, x, min_val, max_val)
+    if dtype_of(x).is_floating_point:
+        return _clamp(emit, x, min_val, max_val)
+    return _clamp(emit, x, int(min_val), int(max_val))  # as PyTorch cuts them off
 
 
 def _where(emit: Emit, condition: relax.Expr, x: Operand, other: Operand) -> relax.Expr:
@@ -323,8 +326,7 @@ def _ignoring_nan(join: Join) -> Converter:
 
 builtin_min = min  # the schema's names hide it
 _ATEN = torch.ops.aten
-_maximum = _binary(relax.op.maximum, _or)
-_minimum = _binary(relax.op.minimum, _and)
+_maximum, _minimum = _binary(_larger), _binary(_smaller)
 _bitwise_and = _binary(relax.op.bitwise_and, _and)
 _bitwise_or = _binary(relax.op.bitwise_or, _or)
 _bitwise_xor = _binary(relax.op.bitwise_xor, relax.op.logical_xor)
@@ -344,8 +346,8 @@ CONVERTERS: Converters = {
     **overloads(_power, _ATEN.pow.Tensor_Tensor, _ATEN.pow.Tensor_Scalar, _ATEN.pow.Scalar),
     _ATEN.maximum.default: _maximum,
     _ATEN.minimum.default: _minimum,
-    _ATEN.fmax.default: _ignoring_nan(relax.op.maximum),
-    _ATEN.fmin.default: _ignoring_nan(relax.op.minimum),
+    _ATEN.fmax.default: _ignoring_nan(_larger),
+    _ATEN.fmin.default: _ignoring_nan(_smaller),
     **overloads(_clamp, _ATEN.clamp.default, _ATEN.clamp.Tensor),
     _ATEN.hardtanh.default: _hardtanh,
     _ATEN.where.self: _where,

@@ -166,8 +166,12 @@ def _round(emit: Emit, x: relax.Expr, decimals: int) -> relax.Expr:
     return emit.cast(emit(back(rounded, scale)), emit.dtype)
 
 
+def _sign(emit: Emit, x: relax.Expr) -> relax.Expr:
+    return x if dtype_of(x) == torch.bool else relax.op.sign(x)
+
+
 def _signbit(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return signbit(emit, x)
+    return emit.full(False) if dtype_of(x) == torch.bool else signbit(emit, x)
 
 
 def signbit(emit: Emit, x: relax.Expr) -> relax.Expr:
@@ -263,7 +267,7 @@ CONVERTERS: Converters = {
     _ATEN.round.decimals: _round,
     _ATEN.abs.default: lambda emit, x: relax.op.abs(x),
     _ATEN.neg.default: lambda emit, x: relax.op.negative(x),
-    _ATEN.sign.default: lambda emit, x: relax.op.sign(x),
+    _ATEN.sign.default: _sign,
     _ATEN.signbit.default: _signbit,
     _ATEN.copysign.Tensor: _copysign,
     _ATEN.copysign.Scalar: _copysign,

@@ -188,11 +188,25 @@ class _Writer:
     def _converter(self, node: fx.Node) -> Converter:
         converter = CONVERTERS.get(node.target)
         if converter is None:
-            raise Refusal("no converter")
+            raise Refusal(_why_unknown(node))
         return converter
 
     def _value(self, argument: Any) -> Any:
         return map_aggregate(argument, lambda a: self.values[a] if isinstance(a, fx.Node) else a)
+
+
+def _why_unknown(node: fx.Node) -> str:
+    """Why there is no converter of a node's operator, as far as that is more than a gap."""
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.nondeterministic_seeded in tags:
+        return "random numbers"
+    if torch.Tag.data_dependent_output in tags:
+        return "a number that only the data decide"
+    for result in results(node):
+        dtype_name(result.dtype)
+    # What PyTorch's schemas call so; its own decompositions do some of these.
+    is_gradient = "backward" in str(node.target)
+    return "a gradient, no converter" if is_gradient else "no converter"
 
 
 def _require_pure(program: ExportedProgram) -> None:

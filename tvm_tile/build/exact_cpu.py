@@ -1,0 +1,42 @@
+"""Floating-point arithmetic as it is written, in TVM's CPU build: what kernels are compared with.
+
+Beside the simplifier (see :mod:`tvm_tile.build.exact_floats`), TVM's LLVM code is in the way: to it
+``x != y`` is false where one is NaN, and ``max(x, y)`` is ``y`` where ``x`` is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_tile.build.exact_floats import hide_arithmetic, is_float
+from tvm_tile.registered import as_written, maximum, minimum
+
+
+def exact_on_cpu(function: Any) -> Any:
+    """A PrimFunc that TVM builds for the CPU so that it computes what this one says.
+
+    before: ``max(x, y)``       ``x != y``
+    after:  ``maximum(x, y)``   ``not as_written(x == y)``
+    """
+    import tvm_ffi
+    from tvm.tirx import EQ, NE, Max, Min, Not
+
+    def unequal(node: Any) -> Any:
+        return Not(as_written(EQ(node.a, node.b))) if is_float(node.a) else node
+
+    def extremum(written: Any) -> Any:
+        return lambda node: written(node.a, node.b) if is_float(node) else node
+
+    changes = [(NE, unequal), (Max, extremum(maximum)), (Min, extremum(minimum))]
+    return hide_arithmetic(tvm_ffi.structural_map(function, changes, order="post"))
+
+
+def module_on_cpu(mod: Any) -> Any:
+    """An IRModule with each PrimFunc made :func:`exact_on_cpu`."""
+    from tvm.tirx import PrimFunc
+
+    result = mod.clone()
+    for var, function in mod.functions_items():
+        if isinstance(function, PrimFunc):
+            result[var] = exact_on_cpu(function)
+    return result
