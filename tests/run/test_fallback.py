@@ -12,7 +12,7 @@ import tvm
 from scheduled import relax_module
 from tvm import relax, te
 from tvm.relax import op
-from tvm.script import tirx as T
+from written_by_hand import running_maximum
 
 import tvm_tile
 from tvm_tile import pipeline
@@ -26,31 +26,6 @@ from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 H200 = find_device("nvidia/h200")
 EMULATED = find_device("emulated")
 X = np.random.default_rng(0).normal(size=(5, 7)).astype("float32")
-
-
-@T.prim_func(private=True, s_tir=True)
-def running_maximum(x: T.Buffer((5, 7), "float32"), y: T.Buffer((5, 7), "float32")) -> None:
-    """Twice the largest number of a row so far: plain loops around loops written by hand."""
-    doubled = T.sblock_alloc_buffer((5, 7))
-    seen = T.sblock_alloc_buffer((5, 7))
-    for i, j in T.grid(5, 7):
-        with T.sblock("doubled"):
-            v, w = T.axis.remap("SS", [i, j])
-            doubled[v, w] = x[v, w] * T.float32(2)
-    with T.sblock("by_hand"):
-        T.reads()
-        T.writes()
-        largest = T.alloc_local((1,))
-        for i in T.parallel(5):
-            largest[0] = doubled[i, 0]
-            for j in range(7):
-                if doubled[i, j] > largest[0]:
-                    largest[0] = doubled[i, j]
-                seen[i, j] = largest[0]
-    for i, j in T.grid(5, 7):
-        with T.sblock("copy"):
-            v, w = T.axis.remap("SS", [i, j])
-            y[v, w] = seen[v, w]
 
 
 def calling(func: Any) -> tvm.IRModule:

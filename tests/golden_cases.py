@@ -1,0 +1,189 @@
+"""Small functions of every rule whose schedules are kept as text, a few of each that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tvm
+from chain_cases import CHAIN_CASES
+from gates_cases import GATES_CASES, swiglu
+from golden_text import readable
+from halo_cases import HALO_CASES, only_halo
+from kernel_cases import CASES
+from kernels import Case, prim_functions
+from matrix_core_cases import MATRIX_CORE_CASES
+from mma_cases import MMA_CASES
+from persistent_runs import Joined, Kernels
+from rowwise_cases import ROWWISE
+from scheduled import relax_module
+from tvm import relax, tirx
+from tvm.relax import op
+from wgmma_cases import TF32_CASES, WGMMA_CASES
+from window_cases import VECTORS
+from written_by_hand import running_maximum
+
+from tvm_tile.coscheduling import PERSISTENT
+from tvm_tile.device import Device, find_device, with_tf32
+from tvm_tile.passes import schedule_module
+
+H200 = find_device("nvidia/h200")
+SMALL = replace(H200, multi_processor_count=4)
+RECORD = 32  # words, where kernels have few arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """One kernel's text.
+
+    Attributes:
+        rule: that is to write it, as reports name it.
+        name: of its file, without the ending.
+        text: writes the kernel.
+    """
+
+    rule: str
+    name: str
+    text: Callable[[], str]
+
+
+def scheduled_text(case: Case, device: Device, rule: str, *, joined: bool) -> str:
+    """The schedule of a case that becomes one function.
+
+    Args:
+        case: itself.
+        device: that it is for.
+        rule: that must take it.
+        joined: whether functions are joined wherever the rule ``halo`` takes them.
+    """
+    functions = prim_functions(case, device, only_halo(device) if joined else None)
+    return _scheduled(tvm.IRModule(functions), device, rule)
+
+
+def _scheduled(mod: tvm.IRModule, device: Device, rule: str) -> str:
+    scheduled, (report,) = schedule_module(mod, device)
+    assert report.rule == rule, report
+    heading = f"# {report.rule}: {report.tile}; grid {report.grid}, block {report.block}\n"
+    return heading + readable(scheduled[report.name])
+
+
+def persistent_text(body: Callable[..., Any], shape: tuple[int, ...]) -> str:
+    """All kernels of a model as one persistent kernel, and the tables that it reads: how its vEUs
+    wait for each other is in these."""
+    kernels = Kernels(relax_module(body, (shape,)), SMALL)
+    kept: dict[str, None] = {}
+    tables = ""
+    for uses_flags in (False, True):
+        model = kernels.joined(uses_flags=uses_flags)
+        (made,) = model.made
+        func = model.mod[made.name]
+        names = ", ".join(operator.name.rpartition("_")[0] for operator in made.operators)
+        size = f"{made.plan.num_veus} vEUs of {made.plan.block_size} threads"
+        kept[f"# {PERSISTENT}: {names}; {size}\n" + readable(func)] = None
+        tables += f"\n# with {'flags' if uses_flags else 'barriers'}\n{_tables(model, func)}"
+    (text,) = kept  # the same for both
+    return text + tables
+
+
+def _tables(model: Joined, func: tirx.PrimFunc) -> str:
+    """What the call of a persistent kernel gives it as records and queues: a line a row."""
+    (made,) = model.made
+    bindings = [own for block in model.mod["main"].body.blocks for own in block.bindings]
+    (inputs,) = (
+        call.value.args[1].fields
+        for call in bindings
+        if isinstance(call.value, relax.Call)
+        and call.value.args[0] == model.mod.get_global_var(made.name)
+    )
+    given = {str(param.name): own for param, own in zip(func.params, inputs, strict=False)}
+    lines = []
+    for name, width in (("records", RECORD), ("queues", 2)):
+        rows = given[name].value.numpy().reshape(-1, width)
+        lines += [f"{name} {np.trim_zeros(row, 'b').tolist()}" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _of(
+    rule: str, device: Device, cases: Iterable[Case], names: str, *, joined: bool = False
+) -> Iterator[Golden]:
+    """Goldens of the cases with these names; the first where there are several of a name."""
+    by_name = {entry.name: entry for entry in reversed(tuple(cases))}
+    chip = device.name.partition("/")[2]
+    for name in names.split():
+        text = partial(scheduled_text, by_name[name], device, rule, joined=joined)
+        yield Golden(rule, f"{rule}_{name.removeprefix(f'{rule}_')}_{chip}", text)
+
+
+def _cuda_cores() -> Iterator[Golden]:
+    for rule, names in (
+        ("elementwise", "gelu bias_of_odd_planes large_vectorized concat_last"),
+        ("transpose", "transpose_large concat_large"),
+        ("row", "sum_even_rows sum_all"),
+        ("column", "mean_of_channels max_first"),
+        ("window", "conv_depthwise conv_groups max_pool sum_middle"),
+        ("rows", "softmax softmax_too_long layer_norm channel_layer_norm"),
+        ("matvec", "matvec_rows_bias_relu matvec_columns_bias_gelu matvec_values"),
+        ("contraction", "mm_bias_relu mm_deep mm_int8 mm_batched conv_bias_relu conv_stem"),
+    ):
+        yield from _of(rule, H200, CASES, names)
+    yield from _of("window", H200, VECTORS, "conv1d_depthwise_vectors conv_nhwc_depthwise_bias")
+    yield from _of("scan", H200, ROWWISE, "cumsum_rows cumsum_columns cumsum_in_parts")
+    yield from _of("sort", H200, ROWWISE, "sort_rows topk_in_merges")
+    by_hand = tvm.IRModule({"running_maximum": running_maximum})
+    text = partial(_scheduled, by_hand, H200, "statements")
+    yield Golden("statements", "statements_running_maximum_h200", text)
+
+
+def _matrix_units() -> Iterator[Golden]:
+    # Biased and masked scores, and bands: below the diagonal, and around it. The first of these
+    # has two warpgroups of consumers.
+    yield from _of("chain", H200, CHAIN_CASES, "biased masked causal_turns window_steep")
+    # Windows between two products, behind one, and none.
+    halos = "bottleneck_strides half_gated feed_forward_gated"
+    yield from _of("halo", H200, HALO_CASES, halos, joined=True)
+    lstm = "lstm_1x32x32x32_float32 lstm_2x64x40x40_float16"
+    yield from _of("gates", H200, GATES_CASES, f"{lstm} gru_1x100x60 swiglu_7x36x11")
+    # Copies of 16 bytes and of an element, a batch, windows, tiles of several fragments.
+    plain = "bias_relu TN_37x41x53_float16 batch_TT_30x23x11 conv_3x3_ragged shallow_heads"
+    yield from _of("mma", find_device("nvidia/a100"), MMA_CASES, plain)
+    # Sums that blocks share, two warpgroups of consumers, several blocks of a multiprocessor, a
+    # left operand by columns, windows; types.
+    forms = "bias_relu NN_128x256x512_float16 NT_2048x2048x64_float16 shallow_odd batch_TN"
+    types = "int8_requantized e4m3_by_e5m2"
+    yield from _of("wgmma", H200, WGMMA_CASES, f"{forms} conv_3x3_stride {types}")
+    yield from _of("wgmma", with_tf32(H200), TF32_CASES, "tf32_bias_relu")
+    for chip, names in (
+        # The second sums in parts.
+        ("mi300x", "bias_relu conv_3x3_stride int8_residual tf32_bias_relu"),
+        ("rx7900xtx", "bias_relu conv_3x3_ragged"),
+        ("rx9070xt", "bias_relu"),
+    ):
+        device = find_device(f"amd/{chip}")
+        yield from _of("matrix_cores", device, MATRIX_CORE_CASES.values(), names)
+
+
+def _persistent() -> Iterator[Golden]:
+    def softmaxes(x: Any) -> Any:
+        return op.nn.softmax(op.nn.softmax(x, 0), 1)
+
+    def twice(x: Any) -> Any:
+        """Two calls of one function, whose weights stay."""
+        gated = swiglu(1, 32, 32).body
+        return gated(gated(x))
+
+    def products(x: Any) -> Any:
+        weights = relax.const(np.ones((32, 32), np.float32))
+        return op.nn.relu(op.matmul(op.nn.relu(op.matmul(x, weights)), weights))
+
+    for name, body, shape in (
+        ("softmaxes", softmaxes, (8, 16)),
+        ("weights_that_stay", twice, (1, 32)),
+        ("products", products, (32, 32)),
+    ):
+        yield Golden(PERSISTENT, f"{PERSISTENT}_{name}_h200", partial(persistent_text, body, shape))
+
+
+GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent())
