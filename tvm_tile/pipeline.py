@@ -28,6 +28,7 @@ from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
     LAST,
+    ExactLoops,
     FirstChoices,
     GroupGates,
     LiftWorkspaces,
@@ -196,7 +197,8 @@ def relax_pipeline() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         device = with_blocks_only(device_for_target(Target.current()))
         fused = run_passes(fusion_passes(device, welding(device)), mod)
-        stages = [ScheduleTiles(device), LiftWorkspaces(), *lowering_passes(device)]
+        scheduling = [ScheduleTiles(device), LiftWorkspaces(), ExactLoops()]
+        stages = [*scheduling, *lowering_passes(device)]
         return tvm.transform.Sequential(stages)(fused)
 
     return run

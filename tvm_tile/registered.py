@@ -28,12 +28,12 @@ def is_as_written(call: Any) -> bool:
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of two floating-point numbers, NaN where one is; lowered for the CPU alone."""
+    """The larger of two floating-point numbers, NaN where one is, in builds of TVM's own."""
     return _call(_MAXIMUM, a, b)
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The smaller of two floating-point numbers, NaN where one is; lowered for the CPU alone."""
+    """The smaller of two floating-point numbers, NaN where one is, in builds of TVM's own."""
     return _call(_MINIMUM, a, b)
 
 
@@ -58,20 +58,20 @@ def _register_operators() -> None:
     from tvm.tirx import GT, LT, CallEffectKind
     from tvm.tirx.op import register_intrin_lowering
 
-    # What LLVM's code is generated of.
-    on_cpu: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    # What code is generated of.
+    lowered: dict[str, tuple[int, Callable[[Any], Any]]] = {
         _AS_WRITTEN: (1, lambda call: call.args[0]),
         _MAXIMUM: (2, lambda call: _better(GT, *call.args)),
         _MINIMUM: (2, lambda call: _better(LT, *call.args)),
     }
-    for name, (count, lower) in on_cpu.items():
+    for name, (count, lower) in lowered.items():
         if name not in Op.list_op_names():
             _ffi_api.RegisterOp(name, "See tvm_tile.registered.")
             operator = Op.get(name)
             operator.set_num_inputs(count)
             operator.set_attr("TCallEffectKind", CallEffectKind.Pure.value)
             operator.set_attr("TVectorizable", True)
-            register_intrin_lowering(name, target="llvm", f=_immortal(lower))
+            register_intrin_lowering(name, target="default", f=_immortal(lower))
 
 
 def _better(beats: Any, a: Any, b: Any) -> Any:

@@ -57,6 +57,30 @@ def test_tvm_compile_takes_the_pipeline_by_name(arch: str, dtype: str) -> None:
     assert sources[0].count('extern "C" __global__') == 2  # its declaration and itself
 
 
+@pytest.mark.skipif(not INSTALLED, reason="tvm_tile is on the path, but not installed")
+def test_numbers_are_computed_as_written() -> None:
+    """TVM's simplifier would take 1e8 off again before it is added, and its maximum NaN for 0."""
+    import tvm
+    from tvm import relax
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            large = relax.const(1e8, "float32")
+            rounded = relax.op.subtract(relax.op.add(x, large), large)
+            result = builder.emit_output(relax.op.nn.relu(rounded))
+        builder.emit_func_output(result)
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host="llvm")
+    with target:
+        executable = tvm.compile(builder.get(), target, relax_pipeline="tvm_tile")
+    (source,) = (
+        module.inspect_source("cuda") for module in _walk(executable.mod) if module.kind == "cuda"
+    )
+    assert source.count("1.000000e+08") == 2
+    assert "== second" in source  # which NaN is not
+
+
 def _walk(module: Any) -> Iterator[Any]:
     yield module
     for imported in module.imports:

@@ -30,11 +30,26 @@ def lower_module(mod: Any, target: Any) -> compat.LoweredModule:
 
 def block_passes() -> list[Any]:
     """For TensorIR whose loops are bound to threads; each is a TVM pass."""
-    from tvm import s_tir, tirx
+    return [*_opening_passes(), *_flattening_passes()]
+
+
+def open_blocks(mod: Any) -> Any:
+    """An IRModule whose scheduled blocks are loops, their places safe from TVM's FlattenBuffer.
+
+    What TVM's pipeline for blocks does before that pass finds nothing to do in it.
+    """
+    import tvm
+
+    return tvm.transform.Sequential(_opening_passes())(mod)
+
+
+def _opening_passes() -> list[Any]:
+    """From blocks to loops over tensors of several dimensions."""
+    from tvm import s_tir
 
     from tvm_tile.build.quotients import TruncateQuotients
 
-    blocks, loops = s_tir.transform, tirx.transform
+    blocks = s_tir.transform
     return [
         blocks.CanonicalizeLoop(),
         blocks.LowerCrossThreadReduction(),
@@ -54,6 +69,15 @@ def block_passes() -> list[Any]:
         blocks.TransformMmaBufferLayout(),
         blocks.LowerOpaqueBlock(),
         TruncateQuotients(),
+    ]
+
+
+def _flattening_passes() -> list[Any]:
+    """From loops over tensors of several dimensions to packed functions."""
+    from tvm import s_tir, tirx
+
+    blocks, loops = s_tir.transform, tirx.transform
+    return [
         loops.FlattenBuffer(),
         loops.BF16ComputeLegalize(),
         loops.NarrowDataType(32),

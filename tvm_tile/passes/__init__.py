@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.coschedule_tasks import CoscheduleTasks
+from tvm_tile.passes.exact_loops import ExactLoops
 from tvm_tile.passes.first_choices import FirstChoices, content_of
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.group_gates import GroupGates
@@ -41,6 +42,7 @@ __all__ = [
     "STATEMENTS",
     "ChannelsLast",
     "CoscheduleTasks",
+    "ExactLoops",
     "FirstChoices",
     "FuseTiles",
     "GroupGates",

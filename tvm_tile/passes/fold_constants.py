@@ -6,7 +6,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import mutator
 
-from tvm_tile.build.exact_cpu import module_on_cpu
+from tvm_tile.build.exact_in_tvm import module_in_tvm
 from tvm_tile.passes.rewriter import ModuleRewriter
 
 
@@ -22,7 +22,7 @@ class FoldConstants:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        folded = relax.transform.FoldConstant()(module_on_cpu(mod))
+        folded = relax.transform.FoldConstant()(module_in_tvm(mod))
         for var, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc):
                 folded[var] = func

@@ -1,7 +1,9 @@
-"""Floating-point arithmetic as it is written, in TVM's CPU build: what kernels are compared with.
+"""Floating-point arithmetic as it is written, in builds of TVM's own.
 
-Beside the simplifier (see :mod:`tvm_tile.build.exact_floats`), TVM's LLVM code is in the way: to it
-``x != y`` is false where one is NaN, and ``max(x, y)`` is ``y`` where ``x`` is.
+These are the CPU build, which kernels are compared with, and those of the pipeline that TVM's users
+ask for by its name. Beside the simplifier (see :mod:`tvm_tile.build.exact_floats`), TVM's generated
+code is in the way: to it ``x != y`` is false where one is NaN, and ``max(x, y)`` is ``y`` where
+``x`` is.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from tvm_tile.build.exact_floats import hide_arithmetic, is_float
 from tvm_tile.registered import as_written, maximum, minimum
 
 
-def exact_on_cpu(function: Any) -> Any:
-    """A PrimFunc that TVM builds for the CPU so that it computes what this one says.
+def exact_in_tvm(function: Any) -> Any:
+    """A PrimFunc that TVM builds so that it computes what this one says.
 
     before: ``max(x, y)``       ``x != y``
     after:  ``maximum(x, y)``   ``not as_written(x == y)``
@@ -31,12 +33,12 @@ def exact_on_cpu(function: Any) -> Any:
     return hide_arithmetic(tvm_ffi.structural_map(function, changes, order="post"))
 
 
-def module_on_cpu(mod: Any) -> Any:
-    """An IRModule with each PrimFunc made :func:`exact_on_cpu`."""
+def module_in_tvm(mod: Any) -> Any:
+    """An IRModule with each PrimFunc made :func:`exact_in_tvm`."""
     from tvm.tirx import PrimFunc
 
     result = mod.clone()
     for var, function in mod.functions_items():
         if isinstance(function, PrimFunc):
-            result[var] = exact_on_cpu(function)
+            result[var] = exact_in_tvm(function)
     return result
