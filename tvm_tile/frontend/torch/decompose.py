@@ -96,11 +96,7 @@ def _attention(
             scores = torch.where(attn_mask, scores, torch.full((), -torch.inf, dtype=scores.dtype))
         else:
             scores = scores + attn_mask
-    # Only a mask from outside may hide a whole row, whose result is 0 then.
-    if attn_mask is None or is_causal:
-        weights = torch.softmax(scores, -1)
-    else:
-        weights = torch.ops.aten._safe_softmax(scores, -1)
+    weights = torch.ops.aten._safe_softmax(scores, -1)  # 0 where all scores of a row are -inf
     if dropout_p:
         weights = torch.dropout(weights, dropout_p, train=True)
     return torch.matmul(weights, value)
