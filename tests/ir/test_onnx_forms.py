@@ -79,6 +79,10 @@ FORMS = {
         "Resize", infinite(1, 1, 9, 8), None, np.array([1, 1, 0.4, 0.3], "float32"),
         constants=(2,), mode="linear", antialias=1, opset=19,
     ),
+    "half precision": form(
+        "Resize", floats(1, 2, 4, 5).astype("float16"), None,
+        np.array([1, 1, 1.5, 2], "float32"), constants=(2,), mode="cubic", tolerance=4e-3,
+    ),
     "antialiasing": resize([0.5, 0.6], [8, 9], mode="cubic", antialias=1, exclude_outside=1),
     "a symmetric frame": resize(
         [1.5, 0.7], mode="linear", coordinate_transformation_mode="half_pixel_symmetric"

@@ -68,7 +68,7 @@ def convert_resize(node: Node) -> Value | None:
     if not axes:
         return x
     dtype = dtype_of(x)
-    value = x if dtype in ("float32", "float64") else op.astype(x, "float32")
+    value = x if dtype in ("float32", "float64") else node.emit(op.astype(x, "float32"))
     for axis in axes:
         taps = _taps(node, axis)
         value = node.emit(_resized(node, value, axis, taps))
