@@ -20,7 +20,6 @@ Operand = Any  # a Relax expression or a number
 Join = Callable[[relax.Expr, relax.Expr], relax.Expr]
 
 
-
 def _same(emit: Emit, x: relax.Expr) -> relax.Expr:
     return x
 
