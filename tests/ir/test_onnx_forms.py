@@ -25,6 +25,13 @@ def floats(*shape: int) -> np.ndarray:
     return _RNG.normal(size=shape).astype("float32")
 
 
+def infinite(*shape: int) -> np.ndarray:
+    """One infinite element in the middle."""
+    array = floats(*shape)
+    array.ravel()[array.size // 2 + 3] = np.inf
+    return array
+
+
 def check(case: Form) -> None:
     pytest.importorskip("onnxruntime")
     model = case.model()
@@ -68,6 +75,14 @@ FORMS = {
     ),
     "nearest, a scale that is no quotient of sizes": resize([0.6, 1.5], [7, 6]),
     "linear, a scale that is no quotient of sizes": resize([2.3, 0.6], mode="linear"),
+    "antialiasing of an infinite element": form(
+        "Resize", infinite(1, 1, 9, 8), None, np.array([1, 1, 0.4, 0.3], "float32"),
+        constants=(2,), mode="linear", antialias=1, opset=19,
+    ),
+    "half precision": form(
+        "Resize", floats(1, 2, 4, 5).astype("float16"), None,
+        np.array([1, 1, 1.5, 2], "float32"), constants=(2,), mode="cubic", tolerance=4e-3,
+    ),
     "antialiasing": resize([0.5, 0.6], [8, 9], mode="cubic", antialias=1, exclude_outside=1),
     "a symmetric frame": resize(
         [1.5, 0.7], mode="linear", coordinate_transformation_mode="half_pixel_symmetric"
@@ -137,6 +152,21 @@ def test_a_form_that_was_wrong(name: str) -> None:
 def test_random_forms(start: int) -> None:
     for seed in range(start, start + 15):
         check(random_form(seed))
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent"),
+    [
+        (np.array([3, -7, 5, 0]), np.array([37, 21, 0, 0])),  # that no double holds
+        (np.array([3, -1, 7], "int32"), np.array([19, 2**20 + 1, 2])),
+        (np.array([2, 1, -3], "int64"), np.array([62, 127, 39], "int32")),
+    ],
+)
+def test_powers_of_integers_are_exact(base: np.ndarray, exponent: np.ndarray) -> None:
+    """ONNX Runtime's are not."""
+    case = form("Pow", base, exponent)
+    (found,) = run_imported(case.model(), case.arguments())
+    np.testing.assert_array_equal(found, base ** exponent.astype(base.dtype))
 
 
 def test_what_constants_decide_is_folded_to_the_same() -> None:

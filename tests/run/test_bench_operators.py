@@ -11,6 +11,8 @@ from tests.small_operators import KINDS, small_case
 
 torch = pytest.importorskip("torch")
 
+from bench.operator_cases import judge, operators, run_compiled, samples  # noqa: E402
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_small_one_runs_right(kind: str) -> None:
@@ -22,3 +24,9 @@ def test_a_small_one_runs_right(kind: str) -> None:
     expected = KINDS[kind](*(array.astype("float64") for array in arrays))
     difference = np.linalg.norm(np.asarray(compiled(*arrays)) - expected)
     assert difference < tolerance("float32") * np.linalg.norm(expected)
+
+
+def test_results_that_numpy_has_no_type_for() -> None:
+    (sample, *_) = samples(operators()["bfloat16"], torch.float32)
+    (verdict,) = judge([sample], run_compiled("emulated"))
+    assert verdict.status == "right", verdict.detail

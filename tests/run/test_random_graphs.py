@@ -12,10 +12,7 @@ from bench.fuzz.judge import dtype_of, make_worker, settings_of
 from bench.isolated import Crash, run_jobs
 
 DEVICE = "emulated"
-# Not yet right. 8: weights of a transposed convolution lie apart with zeros in between, and a zero
-# times an infinite input is NaN. 76: PoCL compiles a softmax for 20 s. 101: all scores of an
-# attention are -inf, where PyTorch has zeros instead of NaN.
-KNOWN = (8, 76, 101)
+KNOWN = (76,)  # not yet right: PoCL compiles a softmax for 20 s
 SEEDS = [seed for seed in range(103) if seed not in KNOWN]
 PARTS = 4  # so that two cores share them
 

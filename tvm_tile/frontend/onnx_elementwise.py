@@ -10,6 +10,7 @@ from tvm.relax import op
 
 from tvm_tile.frontend.onnx_model import dtype_name
 from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
+from tvm_tile.frontend.powers import integer_power
 
 
 def convert_lp_normalization(node: Node) -> Value:
@@ -62,9 +63,7 @@ def convert_power(node: Node) -> Value | None:
         return op.power(base, op.astype(exponent, dtypes[0])) if dtypes[0] != dtypes[1] else None
     if "float" in dtypes[1]:
         return op.astype(op.power(op.astype(base, dtypes[1]), exponent), dtypes[0])
-    # Of two integers: float64 holds every power below 2^53, and is rounded rightly there.
-    power = op.power(op.astype(base, "float64"), op.astype(exponent, "float64"))
-    return op.astype(op.round(power), dtypes[0])
+    return integer_power(node.emit, base, exponent)
 
 
 def convert_sign(node: Node) -> Value | None:

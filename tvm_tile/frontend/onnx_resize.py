@@ -2,7 +2,7 @@
 
 Along an axis every element of the result is a weighted sum of a few elements ("taps") of the
 input, at places that the sizes alone decide. Both are computed here, in float64; what is left
-are gathers at constant places, or, for the wide filters of antialiasing, a product.
+are gathers at constant places, or, for the wide filters of antialiasing, a loop over them.
 TVM's converter keeps the plain forms: it takes scales for quotients of sizes, which they are not
 where an extent is rounded, and has no antialiasing, axes, policies or symmetric frame.
 """
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from tvm import te, tirx
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx_node import Node, Value, along, constant, dtype_of, shape_of
@@ -66,10 +68,10 @@ def convert_resize(node: Node) -> Value | None:
     if not axes:
         return x
     dtype = dtype_of(x)
-    value = x if dtype in ("float32", "float64") else op.astype(x, "float32")
+    value = x if dtype in ("float32", "float64") else node.emit(op.astype(x, "float32"))
     for axis in axes:
         taps = _taps(node, axis)
-        value = node.emit(_resized(value, axis, taps))
+        value = node.emit(_resized(node, value, axis, taps))
         if taps.outside is not None:
             line = along(constant(taps.outside, "bool"), axis.axis, len(x.ty.shape))
             fill = constant(float(node.attrs.get("extrapolation_value", 0.0)), dtype_of(value))
@@ -157,15 +159,11 @@ def _is_plain(node: Node, axes: list[Axis], rank: int) -> bool:
     return _mode(node) == "linear" or (_mode(node) == "nearest" and whole)
 
 
-def _resized(x: Value, axis: Axis, taps: Taps) -> Value:
+def _resized(node: Node, x: Value, axis: Axis, taps: Taps) -> Value:
     rank, dtype = len(x.ty.shape), dtype_of(x)
     if taps.places.shape[1] > _MAX_GATHERED:
-        matrix = np.zeros((axis.size, axis.extent))
-        rows = np.arange(axis.size)[:, None]
-        np.add.at(matrix, (rows, taps.places), taps.weights)
-        order = [i for i in range(rank) if i != axis.axis] + [axis.axis]
-        product = op.matmul(op.permute_dims(x, order), constant(matrix.T, dtype))
-        return op.permute_dims(product, np.argsort(order).tolist())
+        tables = constant(taps.places, "int32"), constant(taps.weights, dtype)
+        return node.compute(_sums(axis), x, *tables, name="resize")
     total = None
     for places, weights in zip(taps.places.T, taps.weights.T, strict=True):
         term = op.take(x, constant(places, "int64"), axis.axis)
@@ -173,6 +171,28 @@ def _resized(x: Value, axis: Axis, taps: Taps) -> Value:
             term = op.multiply(term, along(constant(weights, dtype), axis.axis, rank))
         total = term if total is None else op.add(total, term)
     return total
+
+
+def _sums(axis: Axis) -> Callable[..., te.Tensor]:
+    """Each element a sum of many along an axis, of those that have a share in it.
+
+    Zero times an infinite element would be NaN.
+    """
+
+    def loops(data: te.Tensor, places: te.Tensor, weights: te.Tensor) -> te.Tensor:
+        shape = [*data.shape]
+        shape[axis.axis] = places.shape[0]
+        k = te.reduce_axis((0, places.shape[1]), "k")
+
+        def element(*at: Any) -> Any:
+            own = at[axis.axis]
+            source = [*at[: axis.axis], places(own, k), *at[axis.axis + 1 :]]
+            share, none = weights(own, k), tirx.const(0, str(weights.dtype))
+            return te.sum(tirx.Select(share == none, none, data(*source) * share), axis=k)
+
+        return te.compute(shape, element, name="resize")
+
+    return loops
 
 
 def _taps(node: Node, axis: Axis) -> Taps:

@@ -14,6 +14,7 @@ from tvm_tile.loops.pooling import windows_of_maxima
 from tvm_tile.loops.scans import products, sums
 from tvm_tile.loops.scatter import index_put, scatter_elements, scatter_nd
 from tvm_tile.loops.sorting import argsort, sort, topk
+from tvm_tile.loops.transposed import transposed_convolution
 
 Legalization = Callable[[Any, Any], Any]
 """``(relax.BlockBuilder, relax.Call) -> relax.Expr``: what a call of an operator becomes."""
@@ -32,6 +33,9 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.index_put": index_put,
         "relax.index_tensor": index_tensor,
         "relax.multiply": product_of_two,
+        "relax.nn.conv1d_transpose": transposed_convolution,
+        "relax.nn.conv2d_transpose": transposed_convolution,
+        "relax.nn.conv3d_transpose": transposed_convolution,
         "relax.nn.group_norm": group_norm,
         "relax.nn.instance_norm": instance_norm,
         "relax.nn.max_pool1d": windows_of_maxima,

@@ -24,6 +24,8 @@ from torch.fx.node import map_aggregate, map_arg
 from tvm_tile.frontend.torch.converters import CONVERTERS
 
 Table = dict[Any, Any]
+_ATEN = torch.ops.aten
+_ATTENTION = _ATEN.scaled_dot_product_attention.default
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -39,7 +41,7 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     """
     table = decompositions()
     if not all(map(_is_plain, program.graph.nodes)):
-        return program.run_decompositions(table)
+        return _by_pytorch(program, table)
     first: dict[Any, fx.Node] = {}
     for node in program.graph.nodes:
         if _breaks_down(node, table):
@@ -50,8 +52,25 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     mode = next(value for value in values if isinstance(value, torch.Tensor)).fake_mode
     parts = _parts(tuple(first.values()), table, mode)
     if parts is None:
-        return program.run_decompositions(table)
+        return _by_pytorch(program, table)
     return _replaced(program, dict(zip(first, parts, strict=True)), table, mode)
+
+
+def _by_pytorch(program: ExportedProgram, table: Table) -> ExportedProgram:
+    """What PyTorch makes of a program, whose nodes then get shapes and strides anew.
+
+    Attention as we write it lies in memory in another order than PyTorch's. Where views behind it
+    count on that order, it is left to PyTorch, too, whose form becomes no fused kernel.
+    """
+    theirs = {**table, _ATTENTION: torch.export.default_decompositions()[_ATTENTION]}
+    if program.graph.find_nodes(op="call_function", target=_ATEN.as_strided.default):
+        return program.run_decompositions(theirs)
+    try:
+        return program.run_decompositions(table)
+    except ValueError:  # a view of what does not lie so
+        if not program.graph.find_nodes(op="call_function", target=_ATTENTION):
+            raise
+        return program.run_decompositions(theirs)
 
 
 def decompositions() -> Table:
@@ -67,7 +86,7 @@ def decompositions() -> Table:
 def _decompositions() -> Table:
     known = {**decomposition_table, **torch.export.default_decompositions()}
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
-    table[torch.ops.aten.scaled_dot_product_attention.default] = _attention
+    table[_ATTENTION] = _attention
     return table
 
 
@@ -96,11 +115,7 @@ def _attention(
             scores = torch.where(attn_mask, scores, torch.full((), -torch.inf, dtype=scores.dtype))
         else:
             scores = scores + attn_mask
-    # Only a mask from outside may hide a whole row, whose result is 0 then.
-    if attn_mask is None or is_causal:
-        weights = torch.softmax(scores, -1)
-    else:
-        weights = torch.ops.aten._safe_softmax(scores, -1)
+    weights = _ATEN._safe_softmax(scores, -1)  # 0 where all scores of a row are -inf
     if dropout_p:
         weights = torch.dropout(weights, dropout_p, train=True)
     return torch.matmul(weights, value)
@@ -123,21 +138,27 @@ class _Part:
     is_tuple: bool
 
     def put(
-        self, graph: fx.Graph, tensors: Sequence[fx.Node], mode: Any
+        self, graph: fx.Graph, tensors: Sequence[fx.Node], mode: Any, like: Any
     ) -> fx.Node | tuple[fx.Node, ...]:
-        """Write it at the end of a graph whose tensors without data are of this mode."""
+        """Write it at the end of a graph whose tensors without data are of this mode.
+
+        Its results have the strides of ``like``, PyTorch's own: views behind them count on these.
+        """
         places = dict(zip(self.inputs, tensors, strict=True))
         for node in self.body:
             places[node] = graph.node_copy(node, places.__getitem__)
             with mode:
                 places[node].meta["val"] = map_aggregate(node.meta["val"], _like)
         made = tuple(places[node] for node in self.outputs)
+        for node, value in zip(made, like if self.is_tuple else (like,), strict=True):
+            if node not in tensors:
+                node.meta["val"] = value
         return made if self.is_tuple else made[0]
 
 
 def _is_plain(node: fx.Node) -> bool:
     """Whether the node is a tensor of fixed sizes, made without side effects, or no tensor."""
-    if node.op == "output" or node.target is operator.getitem:
+    if node.op == "output" or node.target is operator.getitem or _is_check(node):
         return True
     if node.op == "call_function":
         target = node.target
@@ -152,9 +173,14 @@ def _is_plain(node: fx.Node) -> bool:
     return all(_is_fixed(value) for value in values)
 
 
+def _is_check(node: fx.Node) -> bool:
+    """Whether it looks at the types and sizes of a tensor, which torch.export has settled."""
+    return node.target is _ATEN._assert_tensor_metadata.default
+
+
 def _breaks_down(node: fx.Node, table: Table) -> bool:
     """Whether PyTorch makes other operators of this one, as far as can be seen from outside."""
-    if node.op != "call_function" or node.target is operator.getitem:
+    if node.op != "call_function" or node.target is operator.getitem or _is_check(node):
         return False
     if node.target in CONVERTERS:
         return False
@@ -255,7 +281,7 @@ def _replaced(
     for node in program.graph.nodes:
         if _breaks_down(node, table):
             tensors = [places[tensor] for tensor in _tensors(node)]
-            places[node] = parts[_kind(node)].put(graph, tensors, mode)
+            places[node] = parts[_kind(node)].put(graph, tensors, mode, node.meta["val"])
         elif node.target is operator.getitem and isinstance(places[node.args[0]], tuple):
             places[node] = places[node.args[0]][node.args[1]]
         else:

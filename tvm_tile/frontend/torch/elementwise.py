@@ -13,13 +13,12 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from tvm import relax
 from tvm.ir import Constant
 
+from tvm_tile.frontend.powers import integer_power
 from tvm_tile.frontend.torch.convert import Converter, Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of, result_type
 
 Operand = Any  # a Relax expression or a number
 Join = Callable[[relax.Expr, relax.Expr], relax.Expr]
-
-_EXPONENT_BITS = 8
 
 
 def _same(emit: Emit, x: relax.Expr) -> relax.Expr:
@@ -226,7 +225,9 @@ def _fmod(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
 def _power(emit: Emit, x: Operand, exponent: Operand) -> relax.Expr:
     dtype = result_type(x, exponent)
     if not dtype.is_floating_point:
-        return _integer_power(emit, *emit.promoted(x, exponent))
+        if dtype == torch.bool:
+            raise Refusal("powers of booleans")
+        return integer_power(emit, *emit.promoted(x, exponent))
     base = emit.operand(x, dtype)
     if not isinstance(exponent, relax.Expr) and exponent in _FIXED_POWERS:
         return emit.cast(emit(_FIXED_POWERS[exponent](emit, emit.wide(base))), emit.dtype)
@@ -252,29 +253,6 @@ _FIXED_POWERS: dict[float, Callable[[Emit, relax.Expr], relax.Expr]] = {
     -1: _inverse,
     -2: lambda emit, x: _inverse(emit, _product(emit, x, x)),
 }
-
-
-def _integer_power(emit: Emit, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
-    """By squaring; exponents from 256 on count as 254 or 255, where only 0, 1 and -1 stay small."""
-    dtype = dtype_of(base)
-    if dtype == torch.bool:
-        raise Refusal("powers of booleans")
-    zero, one, two = (constant(value, dtype) for value in (0, 1, 2))
-    most = constant(min(2**_EXPONENT_BITS - 2, torch.iinfo(dtype).max - 1), dtype)
-    is_odd = emit(relax.op.not_equal(relax.op.floor_mod(exponent, two), zero))
-    clipped = relax.op.add(most, relax.op.astype(is_odd, str(dtype).removeprefix("torch.")))
-    left = emit(relax.op.where(relax.op.greater(exponent, most), clipped, exponent))
-    result, square = one, base
-    for _ in range(_EXPONENT_BITS):
-        is_set = emit(relax.op.not_equal(relax.op.floor_mod(left, two), zero))
-        result = emit(relax.op.where(is_set, relax.op.multiply(result, square), result))
-        square = emit(relax.op.multiply(square, square))
-        left = emit(relax.op.floor_divide(left, two))
-    # Of the inverses of integers, only those of 1 and -1 are integers; others are cut off to 0.
-    is_unit = relax.op.equal(relax.op.multiply(base, base), one)
-    sign = relax.op.where(is_odd, base, one)
-    inverse = emit(relax.op.where(emit(is_unit), emit(sign), zero))
-    return relax.op.where(emit(relax.op.less(exponent, zero)), inverse, result)
 
 
 def _clamp(emit: Emit, x: relax.Expr, min: Operand, max: Operand) -> relax.Expr:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from tvm import relax
+from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, constant, dtype_of, shape_of
@@ -233,6 +234,49 @@ def _along(
     return emit.reshape(emit(function(rows, axis_of(dim, len(shape)))), shape)
 
 
+def _safe_softmax(emit: Emit, x: relax.Expr, dim: int, dtype: torch.dtype | None) -> relax.Expr:
+    """A softmax whose rows of nothing but minus infinity become zeros, as attention's do.
+
+    ::
+
+        most[i] = max(most[i], x[i, k]);  total[i] += exp(x[i, k] - most[i])
+        y[i, k] = 0 if most[i] == -inf else exp(x[i, k] - most[i]) / total[i]
+    """
+    shape = shape_of(x) or (1,)
+    axis = axis_of(dim, len(shape))
+    rows = emit.reshape(emit.wide(emit.cast(x, emit.dtype)), shape)
+    if 0 in shape:
+        return emit.cast(rows, emit.dtype)
+    reduced = (*shape[:axis], *shape[axis + 1 :])
+
+    def row(at: Sequence[Any]) -> list[Any]:
+        return [*at[:axis], *at[axis + 1 :]]
+
+    def loops(x: te.Tensor) -> te.Tensor:
+        def along(reduce: Any, values: te.Tensor, name: str) -> te.Tensor:
+            k = te.reduce_axis((0, shape[axis]), "k")
+            return te.compute(
+                reduced,
+                lambda *at: reduce(values(*at[:axis], k, *at[axis:]), axis=k),
+                name=name,
+            )
+
+        lowest = tirx.const(-math.inf, str(x.dtype))
+        largest = te.comm_reducer(lambda a, b: tirx.max(a, b), lambda _: lowest, name="largest")
+        most = along(largest, x, "most")
+        power = te.compute(shape, lambda *at: te.exp(x(*at) - most(*row(at))), name="power")
+        total = along(te.sum, power, "total")
+
+        def weight(*at: Any) -> Any:
+            none = most(*row(at)) == lowest
+            return tirx.Select(none, tirx.const(0, str(x.dtype)), power(*at) / total(*row(at)))
+
+        return te.compute(shape, weight, name="weight")
+
+    found = emit.te(loops, rows, name="safe_softmax")
+    return emit.cast(emit.reshape(found, shape_of(x)), emit.dtype)
+
+
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     _ATEN.native_layer_norm.default: _layer_norm,
@@ -243,4 +287,5 @@ CONVERTERS: Converters = {
     _ATEN._native_batch_norm_legit_functional.default: _functional_batch_norm,
     _ATEN._softmax.default: _softmax,
     _ATEN._log_softmax.default: _log_softmax,
+    _ATEN._safe_softmax.default: _safe_softmax,
 }

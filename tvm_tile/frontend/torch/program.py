@@ -27,8 +27,6 @@ _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
 _IGNORED = frozenset({OutputKind.TOKEN})
 _COND = torch.ops.higher_order.cond
-# They compare types and shapes that torch.export has settled.
-_STATIC_CHECKS = frozenset({torch.ops.aten._assert_tensor_metadata.default})
 _ALIGNMENT = 64  # bytes, what TVM asks of a constant's memory
 _NAMED_NODES = 4
 _MOST_CHARACTERS = 300  # of PyTorch's messages
@@ -110,12 +108,15 @@ class _Writer:
         graph: fx.Graph,
         outputs: list[fx.Node],
     ) -> None:
-        """Write a graph as a function; an ``If`` must not be within a dataflow block."""
+        """Write a graph as a function; an ``If`` must not be within a dataflow block.
+
+        What no output needs is left out: a kernel cannot raise an assertion's error.
+        """
         branches = any(node.target is _COND for node in graph.nodes)
         block = contextlib.nullcontext() if branches else self.builder.dataflow()
         with self.builder.function(name, parameters):
             with block:
-                for node in graph.nodes:
+                for node in _needed(graph):
                     if node.target is _COND:
                         self._write_branches(node, module)
                     elif node.op == "call_function":
@@ -128,8 +129,6 @@ class _Writer:
     def _write(self, node: fx.Node) -> None:
         """Write what a node computes; one that is refused is noted, what needs it is left out."""
         known = all(other in self.values for other in node.all_input_nodes)
-        if node.target in _STATIC_CHECKS:
-            return
         if node.target is operator.getitem:
             if known:
                 self.values[node] = self.values[node.args[0]][node.args[1]]
@@ -207,6 +206,15 @@ def _why_unknown(node: fx.Node) -> str:
     # What PyTorch's schemas call so; its own decompositions do some of these.
     is_gradient = "backward" in str(node.target)
     return "a gradient, no converter" if is_gradient else "no converter"
+
+
+def _needed(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes that some output needs, in order."""
+    needed = {graph.output_node()}
+    for node in reversed(graph.nodes):
+        if node in needed:
+            needed.update(node.all_input_nodes)
+    return [node for node in graph.nodes if node in needed]
 
 
 def _require_pure(program: ExportedProgram) -> None:

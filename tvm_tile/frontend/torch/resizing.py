@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,106 +12,27 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converter, Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
+from tvm_tile.frontend.torch.taps import (
+    Resize,
+    Taps,
+    antialiased,
+    antialiased_cubic,
+    cubic,
+    linear,
+    nearest,
+    nearest_exact,
+    taps,
+)
 
 _ATEN = torch.ops.aten
 _BATCH_AND_CHANNELS = 2
-_CHUNK = 1 << 22  # elements of the matrix of which the taps are read, at once
 _UNROLLED = 4  # taps along a dimension up to which the sum is written out
-
-
-@dataclass(frozen=True, slots=True)
-class Taps:
-    """What each element along one resized dimension is a sum of.
-
-    Attributes:
-        places: [elements, taps]: places in the input; -1 where an element has fewer taps.
-        weights: of these, of the same shape; all 1 where one input element is taken as it is.
-    """
-
-    places: np.ndarray
-    weights: np.ndarray
-
-    @property
-    def count(self) -> int:
-        """The most taps that an element has."""
-        return int(self.places.shape[1])
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether each element is one of the input."""
-        return self.count == 1 and bool((self.weights == 1).all())
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all elements have as many taps."""
-        return bool((self.places >= 0).all())
-
-
-# How PyTorch itself resizes the last dimension of a matrix: (rows, new extent, corners, scale).
-_Resize = Callable[[torch.Tensor, int, bool, float | None], torch.Tensor]
-
-
-def _nearest(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch.Tensor:
-    return _ATEN.upsample_nearest1d(x[None], [extent], scale)[0]
-
-
-def _nearest_exact(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch.Tensor:
-    return _ATEN._upsample_nearest_exact1d(x[None], [extent], scale)[0]
-
-
-def _linear(x: torch.Tensor, extent: int, corners: bool, scale: float | None) -> torch.Tensor:
-    return _ATEN.upsample_linear1d(x[None], [extent], corners, scale)[0]
-
-
-def _of_images(operator: Any) -> _Resize:
-    """Of an operator on images: each row is one of its own, which no other can reach."""
-
-    def resize(x: torch.Tensor, extent: int, corners: bool, scale: float | None) -> torch.Tensor:
-        return operator(x[:, None, None], [1, extent], corners, None, scale)[:, 0, 0]
-
-    return resize
-
-
-_cubic = _of_images(_ATEN.upsample_bicubic2d)
-_antialiased = _of_images(_ATEN._upsample_bilinear2d_aa)
-_antialiased_cubic = _of_images(_ATEN._upsample_bicubic2d_aa)
-
-
-@lru_cache(maxsize=64)
-def taps(
-    resize: _Resize, old: int, new: int, corners: bool, scale: float | None, dtype: torch.dtype
-) -> Taps:
-    """What PyTorch makes of a dimension: it resizes the unit matrix, column by column.
-
-    A second time with NaN in place of the ones: what that reaches is read, be its weight 0. Which
-    elements an element reaches at all may hang on roundings, so that it is asked in one's own type.
-    """
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    rows = max(_CHUNK // max(new, old, 1), 1)
-    for start in range(0, old, rows):
-        count = min(rows, old - start)
-        unit = torch.zeros(count, old, dtype=dtype)
-        unit[torch.arange(count), torch.arange(start, start + count)] = 1
-        weights = resize(unit, new, corners, scale)
-        reached = resize(torch.where(unit == 1, torch.nan, unit), new, corners, scale).isnan()
-        place, element = np.nonzero(reached.numpy())
-        found.append((element, place + start, weights.numpy()[place, element]))
-    elements, places, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.lexsort((places, elements))
-    elements, places, values = elements[order], places[order], values[order]
-    counts = np.bincount(elements, minlength=new)
-    ranks = np.arange(len(elements)) - np.repeat(np.cumsum(counts) - counts, counts)
-    shape = (new, int(counts.max(initial=1)))
-    result = Taps(np.full(shape, -1, np.int32), np.zeros(shape, np.float64))
-    result.places[elements, ranks] = places
-    result.weights[elements, ranks] = values
-    return result
 
 
 def _resized(
     emit: Emit,
     x: relax.Expr,
-    resize: _Resize,
+    resize: Resize,
     scales: Sequence[float | None],
     corners: bool = False,
 ) -> relax.Expr:
@@ -122,7 +41,7 @@ def _resized(
     old, new = shape_of(x)[-rank:], emit.shape[-rank:]
     if len(shape_of(x)) != rank + _BATCH_AND_CHANNELS:
         raise Refusal(f"rank {len(shape_of(x))}")
-    if not dtype_of(x).is_floating_point and resize not in (_nearest, _nearest_exact):
+    if not dtype_of(x).is_floating_point and resize not in (nearest, nearest_exact):
         raise Refusal(f"weights of elements of type {dtype_of(x)}, which PyTorch rounds")
     copies = _by_tvm(x, resize, old, new, scales)
     if copies is not None:
@@ -142,7 +61,7 @@ def _resized(
 
 def _by_tvm(
     x: relax.Expr,
-    resize: _Resize,
+    resize: Resize,
     old: Sequence[int],
     new: Sequence[int],
     scales: Sequence[float | None],
@@ -155,7 +74,7 @@ def _by_tvm(
         after % before == 0 and scale in (None, after / before)
         for before, after, scale in zip(old, new, scales, strict=True)
     )
-    if resize is not _nearest or len(old) != 2 or not is_whole:
+    if resize is not nearest or len(old) != 2 or not is_whole:
         return None
     return relax.op.image.resize2d(
         x,
@@ -247,7 +166,7 @@ def _scales(factors: Sequence[float] | None, rank: int) -> list[float | None]:
     return [None] * rank if factors is None else list(factors)
 
 
-def _copying(resize: _Resize, rank: int) -> dict[str, Converter]:
+def _copying(resize: Resize, rank: int) -> dict[str, Converter]:
     """Converters of the overloads of an operator that copies the nearest elements."""
 
     def plain(emit: Emit, x: relax.Expr, output_size: Any, scales: float | None) -> relax.Expr:
@@ -277,7 +196,7 @@ def _copying(resize: _Resize, rank: int) -> dict[str, Converter]:
     return {"default": by_rank[rank], "vec": factors}
 
 
-def _weighing(resize: _Resize, rank: int) -> dict[str, Converter]:
+def _weighing(resize: Resize, rank: int) -> dict[str, Converter]:
     """Converters of the overloads of an operator that weighs neighbouring elements."""
 
     def plain(
@@ -320,18 +239,18 @@ def _weighing(resize: _Resize, rank: int) -> dict[str, Converter]:
 
 
 _OPERATORS = (
-    (_ATEN.upsample_nearest1d, _copying(_nearest, 1)),
-    (_ATEN.upsample_nearest2d, _copying(_nearest, 2)),
-    (_ATEN.upsample_nearest3d, _copying(_nearest, 3)),
-    (_ATEN._upsample_nearest_exact1d, _copying(_nearest_exact, 1)),
-    (_ATEN._upsample_nearest_exact2d, _copying(_nearest_exact, 2)),
-    (_ATEN._upsample_nearest_exact3d, _copying(_nearest_exact, 3)),
-    (_ATEN.upsample_linear1d, _weighing(_linear, 1)),
-    (_ATEN.upsample_bilinear2d, _weighing(_linear, 2)),
-    (_ATEN.upsample_trilinear3d, _weighing(_linear, 3)),
-    (_ATEN.upsample_bicubic2d, _weighing(_cubic, 2)),
-    (_ATEN._upsample_bilinear2d_aa, _weighing(_antialiased, 2)),
-    (_ATEN._upsample_bicubic2d_aa, _weighing(_antialiased_cubic, 2)),
+    (_ATEN.upsample_nearest1d, _copying(nearest, 1)),
+    (_ATEN.upsample_nearest2d, _copying(nearest, 2)),
+    (_ATEN.upsample_nearest3d, _copying(nearest, 3)),
+    (_ATEN._upsample_nearest_exact1d, _copying(nearest_exact, 1)),
+    (_ATEN._upsample_nearest_exact2d, _copying(nearest_exact, 2)),
+    (_ATEN._upsample_nearest_exact3d, _copying(nearest_exact, 3)),
+    (_ATEN.upsample_linear1d, _weighing(linear, 1)),
+    (_ATEN.upsample_bilinear2d, _weighing(linear, 2)),
+    (_ATEN.upsample_trilinear3d, _weighing(linear, 3)),
+    (_ATEN.upsample_bicubic2d, _weighing(cubic, 2)),
+    (_ATEN._upsample_bilinear2d_aa, _weighing(antialiased, 2)),
+    (_ATEN._upsample_bicubic2d_aa, _weighing(antialiased_cubic, 2)),
 )
 CONVERTERS: Converters = {
     getattr(operator, overload): converter

@@ -139,7 +139,8 @@ class Rows:
     def finish(self, sums: Any) -> None:
         """Divide by each row's sum of weights."""
         for half in range(2):
-            total = T.cuda.warp_reduce(self._total[half], "sum", width=_ROW_THREADS)
+            # Bound: all threads of a warp exchange, whatever the choice behind is for their rows.
+            total = ib.Bind(T.cuda.warp_reduce(self._total[half], "sum", width=_ROW_THREADS))
             scale = tirx.const(1.0, "float32") / total
             if self._weights.is_safe:
                 scale = tirx.Select(total > 0, scale, tirx.const(0.0, "float32"))

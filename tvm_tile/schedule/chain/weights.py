@@ -110,8 +110,11 @@ def read_weights(
     if len(sums) != 2 or len(flags) > 1:
         return None
     most, total = sums
-    if flags:
-        weight = _unless_empty(weight, flags[0].body.buffer)
+    given = _unless_lowest(weight, most.body.buffer)
+    if given is None and flags:
+        given = _unless_empty(weight, flags[0].body.buffer)
+    is_safe = given is not None
+    weight = given if is_safe else weight
     value = _exponent(_numerator(weight, total.body.buffer), most.body.buffer)
     lowest = most.init.value
     if value is None or not isinstance(lowest, tirx.FloatImm):
@@ -122,7 +125,19 @@ def read_weights(
         return None
     # From minus infinity, which is where maxima start, the difference to itself is no number.
     start = max(float(lowest.value), -_HIGHEST)
-    return Weights(value, scores, axes, start, bool(flags))
+    return Weights(value, scores, axes, start, is_safe)
+
+
+def _unless_lowest(weight: Any, most: Any) -> Any | None:
+    """``x`` of ``0 if most == -inf else x``."""
+    choice = without_casts(weight)
+    if not isinstance(choice, tirx.Select) or not isinstance(choice.true_value, tirx.FloatImm):
+        return None
+    test = choice.condition
+    if float(choice.true_value.value) or not isinstance(test, tirx.EQ):
+        return None
+    is_lowest = isinstance(test.b, tirx.FloatImm) and float(test.b.value) == -math.inf
+    return choice.false_value if is_lowest and _is_of(test.a, most) else None
 
 
 def _unless_empty(weight: Any, flag: Any) -> Any | None:
