@@ -79,7 +79,7 @@ def _compared(
     )
     before, after = (collection.collect(tree, _say, afresh=arguments.afresh) for tree in trees)
     changes = compare_all(before, after)
-    timed = _times(arguments, trees, _to_time(arguments.time, workloads, changes))
+    timed = _times(arguments, trees, to_time(arguments.time, workloads, changes))
     for own in timed:
         if own.before is not None and own.after is not None:
             medians = own.before.median_ms * 1e-3, own.after.median_ms * 1e-3
@@ -97,7 +97,7 @@ def _compared(
     return changes
 
 
-def _to_time(
+def to_time(
     which: str | None, workloads: Sequence[Workload], changes: Sequence[Change]
 ) -> list[Workload]:
     """The workloads that are to be timed: the others take as long as before."""

@@ -27,22 +27,30 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Compile a workload and get it ready to be timed: :class:`Ready` or :class:`Failed`."""
+    """Compile, without the GPU, what is to be timed: :class:`Ready` or :class:`Failed`."""
 
     workload: Workload
     device: str
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """Run what was prepared next to the benchmark's reference: :class:`Ready` or :class:`Failed`.
+
+    This and :class:`Time` use the GPU, so that only one process may be asked at a time.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Time:
-    """Run what was prepared so many times: seconds of each run, a list."""
+    """Run what was checked so many times: seconds of each run, a list."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """It runs, and rightly.
+    """It compiles, or runs rightly.
 
     Attributes:
         is_operator: as in :class:`bench.workload.Case`.
@@ -53,9 +61,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It does not, or wrongly."""
+    """It does not, and why."""
 
     reason: str
 
 
-Request = Describe | Prepare | Time
+Request = Describe | Prepare | Check | Time

@@ -11,12 +11,13 @@ from threading import Lock, local
 from typing import Any
 
 from bench.compare.process import Ended, Worker
-from bench.compare.requests import Failed, Prepare, Ready, Time
+from bench.compare.requests import Check, Failed, Prepare, Ready, Time
 from bench.gpu import HostStage
 from bench.protocol import Times, measure
 from bench.workload import Workload
 
 Say = Callable[[str], None]
+_SIDES = ("before", "after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,12 @@ class Pairs:
                     worker.end()
 
     def _times(self, workload: Workload) -> Timed:
+        pair = self._pair()
         try:
-            found = self._measured(workload, self._pair())
+            found = self._measured(workload, pair)
         except Ended as reason:
+            for worker in pair:
+                worker.end()  # the other's answer would be that to another request
             self._own.pair = None
             found = Timed(workload, None, None, str(reason))
         told = found.reason
@@ -101,17 +105,28 @@ class Pairs:
     def _measured(self, workload: Workload, pair: tuple[Worker, Worker]) -> Timed:
         for worker in pair:
             worker.send(Prepare(workload, self._device))
-        answers = [worker.answer() for worker in pair]
-        for answer, when in zip(answers, ("before", "after"), strict=True):
-            if isinstance(answer, Failed):
-                return Timed(workload, None, None, f"{when}: {answer.reason}")
-        ready: Ready = answers[0]
-        names = ("before", "after")
-        clocks = {name: _clock(worker) for name, worker in zip(names, pair, strict=True)}
-        runs: dict[str, Callable[[], Any]] = dict.fromkeys(names, lambda: None)
+        reason = _reason([worker.answer() for worker in pair])
+        if reason:
+            return Timed(workload, None, None, reason)
         with self._gpu:
-            found = measure(runs, HostStage(), cold=ready.is_operator, clocks=clocks)
-        return Timed(workload, found["before"], found["after"])
+            answers = [worker.ask(Check()) for worker in pair]
+            reason = _reason(answers)
+            if reason:
+                return Timed(workload, None, None, reason)
+            clocks = {name: _clock(worker) for name, worker in zip(_SIDES, pair, strict=True)}
+            runs: dict[str, Callable[[], Any]] = dict.fromkeys(_SIDES, lambda: None)
+            # Each has its own clock, so that no stage of this process is asked.
+            found = measure(runs, HostStage(), cold=answers[0].is_operator, clocks=clocks)
+        before, after = (found[name] for name in _SIDES)
+        return Timed(workload, before, after)
+
+
+def _reason(answers: Sequence[Ready | Failed]) -> str:
+    """Why there is nothing to time; empty where both are ready."""
+    for name, answer in zip(_SIDES, answers, strict=True):
+        if isinstance(answer, Failed):
+            return f"{name}: {answer.reason}"
+    return ""
 
 
 def _clock(worker: Worker) -> Callable[[Callable[[], Any], int], list[float]]:

@@ -11,6 +11,7 @@ import importlib
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -18,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.compare.record import Compiled, Kernel, digest, plain_name
-from bench.compare.requests import Describe, Failed, Prepare, Ready, Request, Time
+from bench.compare.requests import Check, Describe, Failed, Prepare, Ready, Request, Time
+from bench.gpu import CudaStage, HostStage, Stage
 from bench.inputs import draw, reference, untouched
 from bench.protocol import checked
 from bench.suites import load_suite
+from bench.worker import release_memory
 from bench.workload import Case
 
 _LONGEST_REASON = 300
@@ -37,7 +40,7 @@ def main(connection: Connection) -> None:
 
     torch.set_num_threads(1)
     connection.send(tvm_tile.__file__)
-    timed: _Timed | None = None
+    timed = _Timed()
     while True:
         try:
             request: Request = connection.recv()
@@ -46,14 +49,20 @@ def main(connection: Connection) -> None:
         if isinstance(request, Describe):
             connection.send(describe(request))
         elif isinstance(request, Prepare):
-            timed = None  # its memory is free for the next
-            try:
-                timed = _Timed(request)
-                connection.send(timed.checked())
-            except Exception as error:
-                connection.send(Failed(_reason(error)))
-        elif timed is not None:
+            timed = _Timed()  # the memory of the last is free
+            release_memory()
+            connection.send(_tried(partial(timed.prepare, request)))
+        elif isinstance(request, Check):
+            connection.send(_tried(timed.check))
+        else:
             connection.send(timed.seconds(request))
+
+
+def _tried(step: Callable[[], Ready | Failed]) -> Ready | Failed:
+    try:
+        return step()
+    except Exception as error:
+        return Failed(_reason(error))
 
 
 def describe(request: Describe) -> Compiled:
@@ -152,25 +161,31 @@ def _kept(text: str, name: str, folder: Path) -> str:
 
 
 class _Timed:
-    """A workload that is compiled and has its inputs on the device."""
+    """A workload that is timed."""
 
-    def __init__(self, request: Prepare) -> None:
+    _case: Case
+    _model: Any
+    _stage: Stage
+    _inputs: tuple[Any, ...]
+
+    def prepare(self, request: Prepare) -> Ready | Failed:
+        """Compile it."""
         import torch
 
-        from bench.gpu import CudaStage, HostStage
+        if not torch.cuda.is_available() and request.device != "emulated":
+            return Failed("times are taken on a GPU, and none is here")
+        self._case = load_suite(request.workload.suite).case(request.workload)
+        self._model = _compile(self._case, request.device)
+        return Ready(self._case.is_operator)
+
+    def check(self) -> Ready | Failed:
+        """Whether it computes what the benchmark's reference does."""
+        import torch
 
         on_gpu = torch.cuda.is_available()
-        if not on_gpu and request.device != "emulated":
-            raise RuntimeError("times are taken on a GPU, and none is here")
-        self._case = load_suite(request.workload.suite).case(request.workload)
         self._stage = CudaStage() if on_gpu else HostStage()
         self._inputs = draw(self._case, "cuda" if on_gpu else "cpu", seed=1)
-        self._model = _compile(self._case, request.device)
-
-    def checked(self) -> Ready | Failed:
-        """Whether it computes what the benchmark's reference does."""
-        wanted = reference(self._case, self._inputs)
-        error = checked(self._run, wanted, self._stage)
+        error = checked(self._run, reference(self._case, self._inputs), self._stage)
         if error <= self._case.tolerance:  # NaN is not
             return Ready(self._case.is_operator)
         return Failed(f"wrong: its error is {error:.1e}, above {self._case.tolerance:.1e}")

@@ -19,6 +19,7 @@ from bench.compare.changes import (
     pair,
     predicted_ratio,
 )
+from bench.compare.command import to_time
 from bench.compare.record import Compiled, Kernel, append, plain_name, read
 from bench.compare.report import differences, page
 from bench.compare.timing import Timed
@@ -157,6 +158,16 @@ def test_measured_times() -> None:
     assert compare_times(BEFORE, 1.0, 1.01) == ()
     (change,) = compare_times(BEFORE, 1.0, 0.5)
     assert (change.kind, change.ratio) == (Kind.MEASURED, 0.5)
+
+
+def test_what_is_timed() -> None:
+    first, second = (Workload("gemm", name, "matmul", "float16", None, ()) for name in ("V0", "V1"))
+    text = compare(BEFORE, with_matmul(texts=("a1", "b3")))
+    prediction = compare(BEFORE, with_matmul(seconds=2e-5))
+    assert to_time("changed", (first, second), text) == [first]
+    assert to_time("changed", (first, second), prediction) == []
+    assert to_time("all", (first, second), ()) == [first, second]
+    assert to_time(None, (first, second), text) == []
 
 
 def test_ratios() -> None:
