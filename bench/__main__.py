@@ -3,6 +3,7 @@
 python -m bench run --suite ops --systems tvm_tile,torch,dlight [--limit-s 600] [--resume]
 python -m bench traffic --suite models --systems tvm_tile,tvm_tile_unfused
 python -m bench code --suite models --devices amd/mi300x,amd/rx9070xt --batches 1
+python -m bench compare main~5 --suite ops,gemm
 python -m bench fuzz --seed 0 --count 500 --device emulated
 python -m bench report [--results bench/results]
 python -m bench list
@@ -22,6 +23,7 @@ from pathlib import Path
 from bench import suites, systems
 from bench.code import record as code
 from bench.code.build import Builds
+from bench.compare import command as comparison
 from bench.fuzz import arguments as fuzz_arguments
 from bench.machine import probe
 from bench.runner import Plan, Runner, begin_preloading
@@ -75,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_filters(coding)
     coding.add_argument("--commit", help="where the checkout has no history")
     coding.add_argument("--results", type=Path, default=RESULTS, help="the folder of code.jsonl")
+    comparing = commands.add_parser(
+        "compare", help="two commits: which kernels, predictions and times differ"
+    )
+    comparing.set_defaults(do=_compare)
+    comparison.add_arguments(comparing)
+    _add_filters(comparing, comparison.KERNELS)
     fuzzing = commands.add_parser(
         "fuzz", help="random graphs: compiled, compared with PyTorch, shrunk where they are wrong"
     )
@@ -103,9 +111,10 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--commit", help="where the checkout has no history")
 
 
-def _add_filters(parser: argparse.ArgumentParser) -> None:
-    """Which workloads."""
-    parser.add_argument("--suite", required=True, help="A,B,... of " + " ".join(suites.names()))
+def _add_filters(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """Which workloads; of which suites must be said unless there is a ``default``."""
+    known = "A,B,... of " + " ".join(suites.names())
+    parser.add_argument("--suite", required=default is None, default=default, help=known)
     parser.add_argument("--workloads", help="only these: A,B,...")
     parser.add_argument("--families", help="only these: A,B,...")
     parser.add_argument("--dtypes", help="only these: A,B,...")
@@ -190,6 +199,14 @@ def _code(arguments: argparse.Namespace) -> int:
     for record in builds.records(lambda line: print(line, flush=True)):
         code.store(arguments.results / code.FILE, record)
     return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    chosen = _chosen(arguments)
+    if not chosen:
+        print("no workload of the suites is left by these filters", file=sys.stderr)
+        return 2
+    return comparison.run(arguments, chosen)
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Workload, ...]:

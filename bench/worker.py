@@ -71,7 +71,7 @@ def main(connection: Connection, lock: Path, gpu_index: int) -> None:
                 systems[name].warm_up()
         chosen = {name: systems[name] for name in task.systems}
         _Work(task, chosen, connection, gpu, stage, "cuda" if on_gpu else "cpu").run()
-        _release_memory()
+        release_memory()
         connection.send(("idle",))
 
 
@@ -181,7 +181,7 @@ class _Work:
             self._result(name, f"failed: {type(error).__name__}: {error}")
             # Frames of the traceback hold tensors.
             del error
-            _release_memory()
+            release_memory()
             self.stage.synchronize()  # raises where the GPU is in error: the process ends
         return None
 
@@ -200,7 +200,7 @@ def _started(item: Prepared, inputs: tuple[Any, ...], stage: Stage) -> Callable[
     return run
 
 
-def _release_memory() -> None:
+def release_memory() -> None:
     """Give memory of this workload back: other processes need it."""
     gc.collect()
     torch = sys.modules.get("torch")
