@@ -136,7 +136,8 @@ def _core(backends: list[str], verdicts: Verdicts) -> list[str]:
             rows.append(f"| {short} | {' | '.join(states)} | {reason} |")
     counted = (f"{len(listed)} {title}" for title, listed in lists.items())
     return [
-        f"{len(core_operators())} operators: {', '.join(counted)}, {len(rows)} excepted:",
+        f"{len(core_operators())} operators: {', '.join(counted)}, {len(rows)} excepted.",
+        "Those that no sample reaches have calls of their own, in `bench/core_samples.py`.",
         "",
         f"| operator | {' | '.join(map(_title, backends))} | why |",
         "| --- " * (len(backends) + 2) + "|",
