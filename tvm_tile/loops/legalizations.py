@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tvm_tile.loops.arithmetic import product_of_two, quotient_of_two, sum_of_two
+from tvm_tile.loops.choice import choice
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
 from tvm_tile.loops.gather import gather_elements, gather_nd, index_tensor, take
 from tvm_tile.loops.norms import group_norm, instance_norm
@@ -46,6 +47,7 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.sort": sort,
         "relax.take": take,
         "relax.topk": topk,
+        "relax.where": choice,
     }
 )
 """Name of a Relax operator -> its legalization, for ``LegalizeOps``; TVM has the others'."""
