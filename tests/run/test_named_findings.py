@@ -1,4 +1,4 @@
-"""Forms of models that were silently wrong, or did not compile, when users' models were first run."""
+"""Forms that were silently wrong, or did not compile, when models of users were first run."""
 
 from __future__ import annotations
 
