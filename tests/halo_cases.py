@@ -14,6 +14,7 @@ from tvm_tile.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.halo import schedule_halo
+from tvm_tile.tile.rules import ELEMENTWISE
 
 Body = Callable[..., Any]
 
@@ -25,7 +26,7 @@ def only_halo(device: Device) -> Callable[..., Scheduled]:
         graph = extract(func)
         choices = schedule_halo(Task(func, graph, device), 1) if graph else ()
         if not choices:
-            return Scheduled(func, "other", "", 1, 1, 1.0)
+            return Scheduled(func, ELEMENTWISE, "", 1, 1, 1.0)
         found = choices[0]()
         assert found is not None
         return replace(found, seconds=1e-9)

@@ -19,7 +19,7 @@ from tvm_tile.passes import schedule_module
 from tvm_tile.pipeline import fuse
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.runtime.launch import load_functions, load_program
-from tvm_tile.schedule import Rule, Task
+from tvm_tile.schedule import FindChoices, Task
 
 _GUARD = 256  # elements behind each tensor that must stay as they are
 
@@ -88,14 +88,16 @@ def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
     ]
 
 
-def candidate_errors(case: Case, device: Device, rule: Rule, count: int) -> list[tuple[str, float]]:
+def candidate_errors(
+    case: Case, device: Device, rule: FindChoices, count: int
+) -> list[tuple[str, float]]:
     """Tile and largest error of ``count`` of a rule's choices, from its first to its last."""
     (func,) = prim_functions(case, device).values()
     return function_errors(func, device, rule, count)
 
 
 def function_errors(
-    func: tirx.PrimFunc, device: Device, rule: Rule, count: int
+    func: tirx.PrimFunc, device: Device, rule: FindChoices, count: int
 ) -> list[tuple[str, float]]:
     """The same of one function."""
     graph = extract(func)

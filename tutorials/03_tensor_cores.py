@@ -142,7 +142,7 @@ print(f"Here it has {best.stages} stages of {best.depth} elements.\n")
 #    persistent kernel, whose blocks take tiles until none is left.
 
 choice, *_ = tvm_tile.schedule(func, device)
-assert choice.rule == "wgmma"
+assert choice.rule.name == "wgmma"
 program = Builder(device).build_functions({"layer": choice.func})["layer"]
 assert isinstance(program, Program), program
 (kernel,) = program.kernels

@@ -24,6 +24,7 @@ from tvm_tile.pipeline import fuse
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.rules import CHAIN, ELEMENTWISE, HALO
 
 Body = Callable[..., Any]
 Shape = tuple[int, ...]
@@ -149,7 +150,7 @@ def halo_taking(seconds: float) -> Callable[..., Scheduled]:
     def predict(func: tirx.PrimFunc, _: Any) -> Scheduled:
         graph = extract(func)
         choices = schedule_halo(Task(func, graph, H200), 1) if graph else ()
-        rule, own = ("halo", seconds) if choices else ("other", 1.0)
+        rule, own = (HALO, seconds) if choices else (ELEMENTWISE, 1.0)
         return Scheduled(func, rule, "", grid=1, block=1, seconds=own)
 
     return predict
@@ -245,7 +246,7 @@ class TestApart:
 
 def joining_all(func: tirx.PrimFunc, _: Any) -> Scheduled:
     """Each kernel takes as long, whatever it does: the fewer the better."""
-    return Scheduled(func, "chain", "", grid=1, block=1, seconds=1.0)
+    return Scheduled(func, CHAIN, "", grid=1, block=1, seconds=1.0)
 
 
 def random_body(rng: random.Random) -> tuple[Body, list[Shape]]:

@@ -34,6 +34,7 @@ from tvm_tile.tile.matrix_cores import (
 )
 from tvm_tile.tile.mma import chunk_counts
 from tvm_tile.tile.product import Product, fold_window
+from tvm_tile.tile.rules import MATRIX_CORES
 
 PARTS = (2, 3, 8)
 # With strides of 16 bytes and of one element; of 8 bits, 19 chunks of 64 elements, or 10 of 128.
@@ -81,7 +82,7 @@ def in_parts(entry: Case, device: Device, parts: int, share: float) -> tuple[Any
     parts = min(parts, chunks_of(product, tile))
     tile = replace(tile, parts=parts, grid=tile.grid * parts)
     written = write_kernel(replace(found, product=product), tile)
-    return func, as_written(written, "matrix_cores", tile)
+    return func, as_written(written, MATRIX_CORES, tile)
 
 
 def chunks_of(product: Product, tile: MatrixTile) -> int:

@@ -21,6 +21,7 @@ import tvm_tile
 from tvm_tile.device import MemoryLevel, find_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError, UnknownDeviceError
 from tvm_tile.passes import schedule_module
+from tvm_tile.tile.rules import CONTRACTION
 
 H200 = find_device("nvidia/h200")
 
@@ -39,7 +40,7 @@ def test_best_first_and_no_more_than_asked_for() -> None:
     assert len({item.tile for item in found}) == 4
     shared = H200.memory(MemoryLevel.SHARED).capacity
     for item in found:
-        assert item.rule == "contraction"
+        assert item.rule == CONTRACTION
         assert 0 < item.shared_bytes <= shared
         assert item.grid > 0
         assert 0 < item.block <= H200.max_threads_per_block
@@ -50,7 +51,11 @@ def test_the_first_is_what_compile_takes() -> None:
     func = function("mm_primes")
     (first,) = tvm_tile.schedule(func, H200)
     module, (report,) = schedule_module(tvm.IRModule({"f": func}), H200)
-    assert (first.tile, first.rule, first.seconds) == (report.tile, report.rule, report.seconds)
+    assert (first.tile, first.rule.name, first.seconds) == (
+        report.tile,
+        report.rule,
+        report.seconds,
+    )
     unnamed = [f.without_attr("global_symbol") for f in (first.func, module["f"])]
     assert tvm_ffi.structural_equal(*unnamed)
 
@@ -141,6 +146,7 @@ import pickle, sys, tvm_tile
 schedule = tvm_tile.schedule
 import tvm_tile.schedule.ranking
 from tvm_tile import schedule as again
+from tvm_tile.tile.rules import CONTRACTION
 assert schedule is again is tvm_tile.schedule is sys.modules["tvm_tile.schedule"]
 assert schedule.Task and "topk" in schedule.__call__.__doc__
 try:

@@ -26,6 +26,7 @@ from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.found import find_in
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma import schedule_wgmma
+from tvm_tile.tile.rules import WGMMA
 from tvm_tile.tile.store_work import StoreWork
 from tvm_tile.tile.warpgroup import WarpgroupTile
 
@@ -267,7 +268,7 @@ def test_sums_are_those_of_the_instructions(
     dtype: str, cast: str, sums: str, is_taken: bool
 ) -> None:
     found = schedule(sum_of_products(dtype, cast, sums), ROUNDING)
-    assert any(choice.rule == "wgmma" for choice in found) == is_taken
+    assert any(choice.rule == WGMMA for choice in found) == is_taken
 
 
 @pytest.mark.parametrize("device", ["nvidia/a100", "emulated"])
@@ -297,7 +298,7 @@ def windowed(outside: float, first: int = 1, behind: int = 65) -> tirx.PrimFunc:
 
 
 def test_zeros_around_an_image_are_left_to_the_copies() -> None:
-    assert [choice.rule for choice in schedule(windowed(0), H200)] == ["wgmma"]
+    assert [choice.rule for choice in schedule(windowed(0), H200)] == [WGMMA]
 
 
 @pytest.mark.parametrize(
@@ -306,4 +307,4 @@ def test_zeros_around_an_image_are_left_to_the_copies() -> None:
     ids=["ones around it", "its first place hidden", "its last place hidden"],
 )
 def test_other_padding_is_not(func: tirx.PrimFunc) -> None:
-    assert all(choice.rule != "wgmma" for choice in schedule(func, H200))
+    assert all(choice.rule != WGMMA for choice in schedule(func, H200))

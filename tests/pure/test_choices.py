@@ -9,11 +9,12 @@ import pytest
 import tvm_tile
 from tvm_tile.device import MemoryLevel
 from tvm_tile.plan.choices import Launch, make_choice, with_weights_in_place
+from tvm_tile.tile.rules import GATES, WINDOW
 
 H200 = tvm_tile.find_device("nvidia/h200")
 PROCESSORS = H200.multi_processor_count
 # 256 threads of 64 registers: four blocks on a multiprocessor.
-LAUNCH = Launch("window", 2 * PROCESSORS, 256, 4096, 64, 4e-6, 1e6, 1e6)
+LAUNCH = Launch(WINDOW, 2 * PROCESSORS, 256, 4096, 64, 4e-6, 1e6, 1e6)
 
 
 def block_seconds(launch: Launch) -> float:
@@ -51,8 +52,8 @@ def test_blocks_that_do_not_fit_side_by_side_take_turns(
 
 
 def test_cells_are_as_fast_as_they_were_measured_inside() -> None:
-    assert block_seconds(replace(LAUNCH, rule="gates")) == pytest.approx(4e-6 - 0.9e-6)
-    assert block_seconds(replace(LAUNCH, rule="gates", seconds=1e-6)) == pytest.approx(0.4e-6)
+    assert block_seconds(replace(LAUNCH, rule=GATES)) == pytest.approx(4e-6 - 0.9e-6)
+    assert block_seconds(replace(LAUNCH, rule=GATES, seconds=1e-6)) == pytest.approx(0.4e-6)
 
 
 @pytest.mark.parametrize("bound", ["flops", "traffic"])

@@ -27,12 +27,14 @@ from tvm_tile.plan.trial import Trial
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.trials import Argument, Trials, relative_difference, run_trials
 from tvm_tile.schedule import Scheduled
+from tvm_tile.tile.rules import Rule
 
 EMULATED = find_device("emulated")
 SIZE = 1 << 14
 X = np.random.default_rng(0).standard_normal((48, 40)).astype("float32")
 W = np.random.default_rng(1).standard_normal((40, 64)).astype("float32")
 GPU = read_gpu() is not None
+BY_HAND = Rule("by hand")
 
 
 def plus(number: float, threads: int | None, *, only: int = SIZE) -> tirx.PrimFunc:
@@ -54,7 +56,7 @@ def plus(number: float, threads: int | None, *, only: int = SIZE) -> tirx.PrimFu
 
 
 def found(*functions: tirx.PrimFunc) -> tuple[Scheduled, ...]:
-    return tuple(Scheduled(f, "by hand", f"tile {n}", 1, 1, 1e-6) for n, f in enumerate(functions))
+    return tuple(Scheduled(f, BY_HAND, f"tile {n}", 1, 1, 1e-6) for n, f in enumerate(functions))
 
 
 def choose(name: str, *functions: tirx.PrimFunc) -> Any:

@@ -112,6 +112,8 @@ def test_what_follows_a_sum_is_written_where_it_belongs(entry: Case) -> None:
             choices = rule(Task(bare, graph, EMULATED), CHOICES)
             written += [done for choice in choices if (done := choice())]
         errors = written_errors(bare, written, EMULATED)
-        wrong = [(w.rule, w.tile, e) for w, e in zip(written, errors, strict=True) if e > LIMIT]
+        wrong = [
+            (str(w.rule), w.tile, e) for w, e in zip(written, errors, strict=True) if e > LIMIT
+        ]
         assert written
         assert not wrong

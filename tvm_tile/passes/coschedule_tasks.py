@@ -25,10 +25,10 @@ from tvm_tile.plan.groups import partition
 from tvm_tile.plan.waits import count_counters
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
+from tvm_tile.tile.rules import rule_named
 
-# Rules whose kernels are not cut into rTasks, and element types whose kernels are not: their times
-# inside a persistent kernel are not known.
-_TENSOR_CORES = ("wgmma", "mma", "chain", "halo")
+# Element types whose kernels are no rTasks: their times inside a persistent kernel are not
+# known.
 _NARROW = ("float16", "bfloat16", "float8")
 # What lowering raises for a kernel that cannot be part of another.
 _UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
@@ -104,7 +104,7 @@ class Apart:
 def is_known_inside(scheduled: Scheduled) -> bool:
     """Whether such kernels were measured as parts of persistent ones; all others stay apart."""
     dtypes = (str(param.ty.dtype) for param in scheduled.func.params)
-    return scheduled.rule not in _TENSOR_CORES and not any(d.startswith(_NARROW) for d in dtypes)
+    return scheduled.rule.is_task and not any(d.startswith(_NARROW) for d in dtypes)
 
 
 @tvm.transform.module_pass(opt_level=0, name="CoscheduleTasks")
@@ -203,12 +203,13 @@ class CoscheduleTasks:
 def _predicted(func: Any) -> Facts | None:
     """What ScheduleTiles has left with a function, if it was scheduled by a rule of ours."""
     found = (func.attrs or {}).get(PREDICTED)
-    if found is None:
+    rule = None if found is None else rule_named(str(found["rule"]))
+    if found is None or rule is None:
         return None
-    rule, seconds = str(found["rule"]), float(found["seconds"])
+    seconds = float(found["seconds"])
     size = int(found["grid"]), int(found["block"])
     scheduled = Scheduled(func, rule, str(found["tile"]), *size, seconds)
-    variant = Variant(scheduled, warm_seconds(rule, seconds), None)
+    variant = Variant(scheduled, warm_seconds(rule.name, seconds), None)
     return Facts((variant,), float(found["flops"]), float(found["traffic"]))
 
 

@@ -9,10 +9,10 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Rule, Scheduled, Task, candidates
+from tvm_tile.schedule import FindChoices, Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
 
-Rules = tuple[Rule, ...] | None
+Rules = tuple[FindChoices, ...] | None
 
 
 def content_of(func: tirx.PrimFunc) -> Any:

@@ -26,9 +26,6 @@ Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
 
 Record = Callable[[Decision], None]
 
-# Of the rules that join these store sums wherever they belong, neighbours side by side.
-_RULES = ("chain", "halo", "wgmma", "mma")
-
 
 @tvm.transform.module_pass(opt_level=0, name="FuseTiles")
 class FuseTiles:
@@ -136,9 +133,9 @@ def _reckoned(
         return Decision(names, edges, apart, reason="no rule writes them as one kernel")
     rule, seconds = together.rule, together.seconds
     reason = refused.get(content_of(joined), "")
-    if rule not in _RULES:
-        reason = f"{rule}, which would write them, stores no sums elsewhere"
-    return Decision(names, edges, apart, seconds, rule, reason)
+    if rule.hands_over is None:
+        reason = f"{rule.name}, which would write them, stores no sums elsewhere"
+    return Decision(names, edges, apart, seconds, rule.name, reason)
 
 
 def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.read_transposed import product_of
 from tvm_tile.schedule import UP_TO_GATES
 from tvm_tile.tile.gate_groups import Node, Role, group_gates, order_units
+from tvm_tile.tile.rules import GATES
 
 
 @tvm.transform.module_pass(opt_level=0, name="GroupGates")
@@ -58,7 +59,7 @@ class GroupGates:
     def takes(self, func: tirx.PrimFunc, statements: Sequence[Statement]) -> bool:
         """Whether one kernel is faster than the products alone, and than what splits their sums."""
         together = self._predict(func, UP_TO_GATES)
-        if together is None or together.rule != "gates" or content_of(func) in self._refused:
+        if together is None or together.rule != GATES or content_of(func) in self._refused:
             return False
         apart = 0.0
         for statement in statements:

@@ -17,9 +17,8 @@ from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.tile.rules import rule_named
 
-# Rules whose tiles range from one block for all to a block for each output.
-_ADAPTABLE = ("gates",)
 _EXAMINED = 200  # candidates
 _SIDE_BY_SIDE = 16  # functions, at most, between which the device is shared out
 
@@ -69,13 +68,14 @@ class KernelFacts:
         self, name: str, original: tirx.PrimFunc, graph: TileGraph
     ) -> tuple[Variant, ...]:
         report, registers = self._reports[name], self._registers.get(name, ())
+        rule = rule_named(report.rule)
         # Of what no rule of ours wrote, the time is not known.
-        if report.fallback or report.rank or len(registers) != 1:
+        if rule is None or report.fallback or report.rank or len(registers) != 1:
             return ()
         func = self._scheduled[name]
-        first = Scheduled(func, report.rule, report.tile, report.grid, report.block, report.seconds)
+        first = Scheduled(func, rule, report.tile, report.grid, report.block, report.seconds)
         own = Variant(first, warm_seconds(report.rule, report.seconds), registers[0])
-        adapts = report.rule in _ADAPTABLE and is_known_inside(first)
+        adapts = rule.has_fewer_blocks and is_known_inside(first)
         return (own, *(self._others(original, graph) if adapts else ()))
 
     def _others(self, original: tirx.PrimFunc, graph: TileGraph) -> tuple[Variant, ...]:
@@ -92,7 +92,7 @@ class KernelFacts:
             if item.grid in kept:
                 fastest.setdefault(item.grid, item)
         return tuple(
-            Variant(item, warm_seconds(item.rule, item.seconds), item.registers)
+            Variant(item, warm_seconds(item.rule.name, item.seconds), item.registers)
             for item in fastest.values()
         )
 

@@ -166,7 +166,7 @@ class PlanFunction:
         if operator is None or own is None:
             return None
         report = KernelReport(
-            "", operator.name, own.rule, own.grid, own.block, own.tile, own.seconds,
+            "", operator.name, own.rule.name, own.grid, own.block, own.tile, own.seconds,
             float(operator.traffic), "", written=float(operator.written),
             shared_bytes=own.shared_bytes,
         )  # fmt: skip
@@ -188,7 +188,7 @@ class PlanFunction:
             return None, f"none of its {len(found)} candidates builds"
         best = choice.scheduled
         report = KernelReport(
-            "", _operators(request.func), best.rule, best.grid, best.block, best.tile,
+            "", _operators(request.func), best.rule.name, best.grid, best.block, best.tile,
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
             _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
         )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.plan.execution_plan import Choice, aligned
+from tvm_tile.tile.rules import Rule
 
 _USUAL_REGISTERS = 64  # of a thread, where nothing is known
 _LAUNCH = 0.9e-6  # seconds of a kernel before its first instruction and behind its last
@@ -18,7 +19,6 @@ _SHORTEST = 0.4e-6  # seconds of a block: a load, a store
 # cache, and it shares its multiprocessor. Fitted to eleven persistent kernels of NASNet, ResNeXt.
 _SLOWER = 1.6
 _COLD_START = 0.6e-6  # seconds
-_MEASURED_INSIDE = ("gates",)  # rules whose models were fitted to kernels inside others
 _INEFFICIENCY = 3.0  # what a kernel keeps its multiprocessor busy, over the roofline
 _SUMS = 2.3  # what sums from shared memory take, over the arithmetic's peak
 _LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
@@ -39,7 +39,7 @@ class Launch:
         traffic: bytes that it reads and writes.
     """
 
-    rule: str
+    rule: Rule
     blocks: int
     threads: int
     shared_bytes: int
@@ -103,7 +103,7 @@ def _block_seconds(launch: Launch, device: Device) -> float:
     )
     turns = -(-launch.blocks // (device.multi_processor_count * max(1, fits)))
     seconds = max(_SHORTEST, launch.seconds - _LAUNCH) / turns
-    return seconds if launch.rule in _MEASURED_INSIDE else _SLOWER * seconds + _COLD_START
+    return seconds if launch.rule.is_timed_inside else _SLOWER * seconds + _COLD_START
 
 
 def _busy_seconds(launch: Launch, device: Device) -> float:

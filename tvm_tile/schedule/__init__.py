@@ -17,14 +17,14 @@ from tvm_tile.schedule.ranking import (
     candidates_at,
     schedule,
 )
-from tvm_tile.schedule.rule import Resident, Rule, Scheduled, Task
+from tvm_tile.schedule.rule import FindChoices, Resident, Scheduled, Task
 
 __all__ = [
     "JOINING",
     "RULES",
     "UP_TO_GATES",
+    "FindChoices",
     "Resident",
-    "Rule",
     "Scheduled",
     "Task",
     "candidates",

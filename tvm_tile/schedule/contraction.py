@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tvm_tile.schedule.rule import Choice, Task
 from tvm_tile.schedule.staged import draft
 from tvm_tile.tile.construct import construct_contraction
+from tvm_tile.tile.rules import CONTRACTION
 
 
 def schedule_contraction(task: Task, count: int) -> Sequence[Choice]:
@@ -18,4 +19,4 @@ def schedule_contraction(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     plans = construct_contraction(found.operator, task.device, count)
-    return found.choices(plans, "contraction")
+    return found.choices(plans, CONTRACTION)

@@ -31,6 +31,7 @@ from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import bind_flat
 from tvm_tile.tile.plain import PlainTile, construct_plain
+from tvm_tile.tile.rules import ELEMENTWISE
 from tvm_tile.tile.transpose import construct_flat
 
 
@@ -80,7 +81,7 @@ def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]
     main = max(tiles, key=lambda tile: tile.seconds)
     return Scheduled(
         sch.mod["main"],
-        "elementwise",
+        ELEMENTWISE,
         main.describe(),
         main.grid,
         main.threads,

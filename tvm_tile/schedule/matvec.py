@@ -66,6 +66,7 @@ from tvm_tile.tile.matvec import (
     find_matvec,
     vector_along,
 )
+from tvm_tile.tile.rules import MATVEC
 
 _SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory
 _GATHER_LOOPS = 3  # around that: of blocks, of results, of threads
@@ -107,7 +108,7 @@ class _Draft:
             func = self._write(self.sch.copy(), tile)
         except ScheduleError:
             return None
-        return as_written(func, "matvec", tile)
+        return as_written(func, MATVEC, tile)
 
     def _write(self, sch: Schedule, tile: MatvecTile) -> tirx.PrimFunc:
         main = sch.get_sblock(self.form.reductions[0])

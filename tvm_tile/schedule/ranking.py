@@ -24,14 +24,14 @@ from tvm_tile.schedule.matvec import schedule_matvec
 from tvm_tile.schedule.mma import schedule_mma
 from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
-from tvm_tile.schedule.rule import Rule, Scheduled, Task
+from tvm_tile.schedule.rule import FindChoices, Scheduled, Task
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.schedule.transpose import schedule_transpose
 from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.schedule.window import schedule_window
 
 # The first rule that can write a tile takes the function.
-RULES: tuple[Rule, ...] = (
+RULES: tuple[FindChoices, ...] = (
     schedule_chain,
     schedule_halo,
     schedule_gates,
@@ -123,7 +123,7 @@ def _check_static(func: tirx.PrimFunc) -> None:
 
 
 def candidates(
-    task: Task, topk: int, rules: tuple[Rule, ...] | None = None
+    task: Task, topk: int, rules: tuple[FindChoices, ...] | None = None
 ) -> tuple[Scheduled, ...]:
     """At most ``topk`` schedules of a function, best first; empty if no rule takes it.
 
@@ -146,7 +146,7 @@ def candidates_at(task: Task, ranks: tuple[int, ...]) -> dict[int, Scheduled]:
     return {}
 
 
-def _written(rule: Rule, task: Task, count: int) -> Iterator[Scheduled]:
+def _written(rule: FindChoices, task: Task, count: int) -> Iterator[Scheduled]:
     """A rule that trips over a function, or over a tile, has not taken it."""
     choices = _attempt(lambda: rule(task, count))
     for choice in choices or ():

@@ -42,7 +42,10 @@ from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, unroll_par
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
+from tvm_tile.tile.rules import COLUMN, ROW, WINDOW
 
+# By the forms of tiles.
+_RULES = {rule.name: rule for rule in (WINDOW, ROW, COLUMN)}
 _LOOPS_OF_A_SHARE = 4  # of blocks, results, turns, threads
 _LOADS_IN_FLIGHT = 4  # of a thread
 
@@ -77,7 +80,7 @@ def _written(sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile) 
     if func is None:
         return None
     return Scheduled(
-        func, tile.form, tile.describe(), tile.grid, tile.block_size, tile.seconds,
+        func, _RULES[tile.form], tile.describe(), tile.grid, tile.block_size, tile.seconds,
         registers=tile.registers_on(device),
     )  # fmt: skip
 

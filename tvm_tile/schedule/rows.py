@@ -34,6 +34,7 @@ from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
 from tvm_tile.tile.rows import RowTile, construct_rows
+from tvm_tile.tile.rules import ROWS
 
 
 def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
@@ -93,7 +94,7 @@ def _written_held(
         return None
     block, seconds = tile.block_size, tile.seconds
     return Scheduled(
-        func, "rows", tile.describe(), tile.grid, block, seconds, registers=tile.registers
+        func, ROWS, tile.describe(), tile.grid, block, seconds, registers=tile.registers
     )
 
 
@@ -107,7 +108,7 @@ def _written(
         # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
         return None
     func = attempt.mod["main"]
-    return Scheduled(func, "rows", tile.describe(), tile.grid, tile.block_size, tile.seconds)
+    return Scheduled(func, ROWS, tile.describe(), tile.grid, tile.block_size, tile.seconds)
 
 
 def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:

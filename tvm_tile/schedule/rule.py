@@ -10,6 +10,7 @@ from tvm import tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.tile.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Scheduled:
 
     Attributes:
         func: TensorIR with its loops bound to blocks and threads.
-        rule: name of the rule that wrote it.
+        rule: that wrote it.
         tile: the chosen tile, in one line for people.
         grid: blocks of the main kernel.
         block: threads of a block.
@@ -47,7 +48,7 @@ class Scheduled:
     """
 
     func: tirx.PrimFunc
-    rule: str
+    rule: Rule
     tile: str
     grid: int
     block: int
@@ -93,7 +94,7 @@ class WrittenTile(Protocol):
         """One line for people."""
 
 
-def as_written(func: tirx.PrimFunc, rule: str, tile: WrittenTile) -> Scheduled:
+def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
     """``func``, which a rule wrote as a tile says."""
     return Scheduled(
         func,
@@ -110,5 +111,5 @@ def as_written(func: tirx.PrimFunc, rule: str, tile: WrittenTile) -> Scheduled:
 Choice = Callable[[], Scheduled | None]
 """Writes one tile; ``None`` where TVM cannot analyse what that takes."""
 
-Rule = Callable[[Task, int], Sequence[Choice]]
-"""At most so many choices for a function, best first; none for "not mine"."""
+FindChoices = Callable[[Task, int], Sequence[Choice]]
+"""What a rule does: at most so many choices for a function, best first; none for "not mine"."""

@@ -64,6 +64,7 @@ from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.cost import elements
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.rtile import RProgram, TilePlan
+from tvm_tile.tile.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Draft:
     operator: Operator
     device: Device
 
-    def _write(self, plan: TilePlan, rule: str) -> Scheduled | None:
+    def _write(self, plan: TilePlan, rule: Rule) -> Scheduled | None:
         func = _write(self.sch.copy(), self.form, plan, self.device)
         if func is None:
             return None
@@ -99,7 +100,7 @@ class Draft:
             plan.cost.registers,
         )
 
-    def choices(self, plans: Iterable[TilePlan], rule: str) -> tuple[Choice, ...]:
+    def choices(self, plans: Iterable[TilePlan], rule: Rule) -> tuple[Choice, ...]:
         """``plans`` in the name of ``rule``."""
         return tuple(partial(self._write, plan, rule) for plan in plans)
 

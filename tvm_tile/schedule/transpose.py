@@ -33,6 +33,7 @@ from tvm_tile.schedule.guards import conjunction, substituted
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.tile.rules import TRANSPOSE
 from tvm_tile.tile.transpose import TransposeTile, construct_transpose
 
 _WORD = 4  # bytes of a bank of shared memory
@@ -322,7 +323,7 @@ def write_transpose(
     main = max(tiles, key=lambda tile: tile.seconds)
     return Scheduled(
         func.with_body(SBlockRealize([], True, root)),
-        "transpose",
+        TRANSPOSE,
         main.describe(),
         main.grid,
         main.threads,

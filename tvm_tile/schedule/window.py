@@ -32,6 +32,7 @@ from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.strips import write_strips
 from tvm_tile.schedule.window_blocks import Blocks, read_blocks, sources_of
 from tvm_tile.tile.classify import is_contraction
+from tvm_tile.tile.rules import WINDOW
 from tvm_tile.tile.strips import construct_strips
 from tvm_tile.tile.window import WindowTile
 
@@ -63,7 +64,7 @@ def _branches(expr: Any) -> bool:
 def _written(blocks: Blocks, tile: WindowTile) -> Scheduled:
     return Scheduled(
         write_strips(blocks, tile),
-        "window",
+        WINDOW,
         tile.describe(),
         tile.grid,
         tile.threads,

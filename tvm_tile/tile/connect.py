@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from tvm_tile.tile.rules import Level, rule_named
+
 
 class Kind(Enum):
     """What a call computes, as far as connecting asks."""
@@ -42,9 +44,6 @@ Gain = Callable[[Group], float | None]
 """Seconds that a group saves as one kernel; ``None`` where no kernel can do it."""
 
 _LONGEST = 5
-_LEVELS = {
-    "halo": "shared"
-}  # rule -> where its kernels keep what they hand on, if not in registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,9 @@ class Decision:
         """
         if self.reason:
             return "global"
-        return "in place" if edge.is_view else _LEVELS.get(self.rule, "register")
+        rule = rule_named(self.rule)
+        level = Level.REGISTER if rule is None else rule.hands_over or Level.REGISTER
+        return "in place" if edge.is_view else level.value
 
 
 def decide(asked: Mapping[Group, Decision], joined: Collection[Group]) -> tuple[Decision, ...]:

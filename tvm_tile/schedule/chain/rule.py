@@ -37,6 +37,7 @@ from tvm_tile.tile.chain import (
     is_along_rows,
     with_axes_of,
 )
+from tvm_tile.tile.rules import CHAIN
 
 # Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
 _SOFTMAX, _SAFE_SOFTMAX = 4, 5
@@ -66,7 +67,7 @@ def _written(
     chain: Chain, weights: Weights, epilogue: Epilogue, params: Sequence[Any], tile: ChainTile
 ) -> Scheduled:
     func = write_chain(chain, tile, params, weights, epilogue)
-    return as_written(func, "chain", tile)
+    return as_written(func, CHAIN, tile)
 
 
 def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | None:

@@ -11,6 +11,7 @@ from tvm_tile.schedule.gates.find import Found, find_gates
 from tvm_tile.schedule.gates.kernel import write_gates, write_load
 from tvm_tile.schedule.rule import Choice, Resident, Scheduled, Task, as_written
 from tvm_tile.tile.gates import GatesTile, construct_gates
+from tvm_tile.tile.rules import GATES
 
 
 def schedule_gates(task: Task, count: int) -> Sequence[Choice]:
@@ -27,7 +28,7 @@ def schedule_gates(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _written(found: Found, tile: GatesTile, device: Device) -> Scheduled:
-    done = as_written(write_gates(found, tile), "gates", tile)
+    done = as_written(write_gates(found, tile), GATES, tile)
     if tile.shared_bytes + tile.resident_bytes > device.memory(MemoryLevel.SHARED).capacity:
         return done
     run = write_gates(found, tile, resident=True)

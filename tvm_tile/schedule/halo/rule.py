@@ -9,6 +9,7 @@ from tvm_tile.schedule.halo.find import Found, find_halo
 from tvm_tile.schedule.halo.kernel import write_halo
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.tile.halo import HaloTile, construct_halo
+from tvm_tile.tile.rules import HALO
 
 
 def schedule_halo(task: Task, count: int) -> Sequence[Choice]:
@@ -21,4 +22,4 @@ def schedule_halo(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _written(found: Found, tile: HaloTile) -> Scheduled:
-    return as_written(write_halo(found, tile), "halo", tile)
+    return as_written(write_halo(found, tile), HALO, tile)

@@ -20,6 +20,7 @@ from tvm_tile.tile.matrix_cores import (
     matrix_core_dtypes,
 )
 from tvm_tile.tile.product import fold_window
+from tvm_tile.tile.rules import MATRIX_CORES
 
 
 def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
@@ -36,4 +37,4 @@ def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _written(found: Found, tile: MatrixTile) -> Scheduled:
-    return as_written(write_kernel(found, tile), "matrix_cores", tile)
+    return as_written(write_kernel(found, tile), MATRIX_CORES, tile)

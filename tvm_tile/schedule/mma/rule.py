@@ -14,6 +14,7 @@ from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.tensor_cores.found import Found, find_in
 from tvm_tile.tile.mma import LEAST_DEPTH, MmaTile, construct_mma, mma_dtypes
 from tvm_tile.tile.product import fold_window
+from tvm_tile.tile.rules import MMA
 
 
 def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
@@ -29,4 +30,4 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _written(found: Found, tile: MmaTile) -> Scheduled:
-    return as_written(write_kernel(found, tile), "mma", tile)
+    return as_written(write_kernel(found, tile), MMA, tile)

@@ -7,6 +7,7 @@ from tvm_tile.graph.rowwise import Scan
 from tvm_tile.schedule.rule import Scheduled
 from tvm_tile.schedule.scan.columns import write_columns
 from tvm_tile.schedule.scan.rows import shared_bytes, write_rows
+from tvm_tile.tile.rules import SCAN
 from tvm_tile.tile.scan import RowScanTile, construct_scan
 
 
@@ -21,7 +22,7 @@ def schedule_scan(scan: Scan, device: Device) -> Scheduled | None:
         written, shared = write_columns(scan, tile), 0
     return Scheduled(
         written,
-        "scan",
+        SCAN,
         tile.describe(),
         tile.grid,
         tile.block_size,

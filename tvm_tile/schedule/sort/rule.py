@@ -22,6 +22,7 @@ from tvm_tile.schedule.rule import Scheduled
 from tvm_tile.schedule.scan.states import States
 from tvm_tile.schedule.sort.chunks import ChunkKernel
 from tvm_tile.schedule.sort.merges import write_merge
+from tvm_tile.tile.rules import SORT
 from tvm_tile.tile.sort import SortTile, construct_sort
 
 
@@ -33,7 +34,7 @@ def schedule_sort(sort: Sort, device: Device) -> Scheduled | None:
     shared = tile.rows_per_block * tile.chunk * sum(map(element_size, Ordering(sort).dtypes))
     return Scheduled(
         _write(sort, tile),
-        "sort",
+        SORT,
         tile.describe(),
         tile.grid,
         tile.block_size,

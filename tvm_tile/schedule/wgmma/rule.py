@@ -19,6 +19,7 @@ from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.product import Product, fold_window, spread_steps
+from tvm_tile.tile.rules import WGMMA
 from tvm_tile.tile.warpgroup import (
     LINE,
     LONGEST_STEP,
@@ -57,4 +58,4 @@ def _has_short_lines(product: Product, device: Device) -> bool:
 
 def _written(found: Found, tile: WarpgroupTile) -> Scheduled:
     func = write_kernel(found.product, tile, found.params, found.shapes, found.epilogue)
-    return as_written(func, "wgmma", tile)
+    return as_written(func, WGMMA, tile)
