@@ -19,11 +19,11 @@ demo: .venv/.demo
 	$(BIN)/python demo/demo.py
 
 test: .venv/.dev
-	$(BIN)/python -m pytest -n 0 tests/pure
+	$(BIN)/python -m pytest tests/pure
 	$(BIN)/python -m pytest tests/ir tests/run tests/golden
 
 test-pure: .venv/.dev
-	$(BIN)/python -m pytest -n 0 tests/pure
+	$(BIN)/python -m pytest tests/pure
 
 check: .venv/.dev
 	$(BIN)/ruff check .

@@ -277,7 +277,6 @@ ONNX_MODELS: tuple[Entry, ...] = (
     Entry("text_detector", ("onnxruntime", "rapidocr_onnxruntime"), text_detector),
     Entry("magika", ("onnxruntime", "magika"), magika),
     Entry("silero_vad", ("onnxruntime", "silero_vad"), silero_vad),
-    Entry("light_resnet50", ("onnxruntime",), partial(light, "resnet50")),
     Entry("light_shufflenet", ("onnxruntime",), partial(light, "shufflenet")),
 )
 

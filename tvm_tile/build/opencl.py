@@ -11,6 +11,9 @@ from typing import Any
 from tvm_tile.build.opencl_cache import bounded_caches
 from tvm_tile.errors import BuildError, CompilerNotFoundError, DeviceError
 
+# Barriers of a kernel that PoCL still optimises: with more, as reductions over a block have, that
+# takes it up to half a minute, and the kernel a few milliseconds.
+_MOST_OPTIMISED = 6
 _LOCK = threading.Lock()
 
 
@@ -175,9 +178,11 @@ def _build_program(source: str) -> Any:
     context = opencl_context()
     import pyopencl
 
+    options = ["-w"]  # PoCL's remarks about correct code would become Python warnings
+    if source.count("barrier(") > _MOST_OPTIMISED:
+        options.append("-cl-opt-disable")
     try:
-        # -w: PoCL's remarks about correct code would become Python warnings.
-        return pyopencl.Program(context, source).build(options=["-w"], cache_dir=False)
+        return pyopencl.Program(context, source).build(options=options, cache_dir=False)
     except (pyopencl.Error, RuntimeError) as error:
         raise BuildError(
             "PoCL must accept every kernel",
