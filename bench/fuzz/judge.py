@@ -140,7 +140,7 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
     if not settings.run:
         return Verdict("compiled")
     try:
-        wrong = _wrong(graph, model, settings)
+        wrong = _wrong(graph, model, special=settings.special)
     except TileError as error:
         return Verdict("error", f"call: {_refusal(error)}", str(error)[:2000])
     except Exception as error:
@@ -167,7 +167,7 @@ def _compiled(program: Any, settings: Settings) -> Any:
     )
 
 
-def _wrong(graph: Graph, model: Any, settings: Settings) -> str:
+def _wrong(graph: Graph, model: Any, *, special: bool) -> str:
     """What is wrong with a compiled graph's outputs, by any of several calls."""
     drawn = [torch_door.draw(graph, seed) for seed in (2, 3)]
     nothing = {name: _poisoned(tensor) for name, tensor in drawn[0].items()}
@@ -183,7 +183,7 @@ def _wrong(graph: Graph, model: Any, settings: Settings) -> str:
         if not _same(tensor, before):
             return "an input changed"
     wrong = against_references(graph, drawn[1], second)
-    if wrong or not settings.special or not _has_specials(graph, settings.door):
+    if wrong or not special or not _has_specials(graph):
         return wrong
     strange = _with_specials(graph, drawn[0])
     wrong = against_references(graph, strange, _call(graph, model, strange))
@@ -211,16 +211,17 @@ def _poisoned(tensor: torch.Tensor) -> torch.Tensor:
     return torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor
 
 
-def _has_specials(graph: Graph, door: str) -> bool:
+def _has_specials(graph: Graph) -> bool:
     """Whether NaN and infinities have results that are the same wherever they are defined.
 
     Others are integers made of them, the sign of a NaN (``copysign``, ``signbit``), the order of
-    several (``topk``), and zero times an infinity where PyTorch has it by its method alone: weights
-    of a transposed convolution that are inputs, and neighbours without a share in ONNX's Resize.
+    several (``topk``), and zero times an infinity where PyTorch has it by one method of several:
+    weights of a transposed convolution that are inputs, neighbours without a share in a resize,
+    keys that a causal mask hides.
     """
-    unlike = r"torch\.int|copysign|signbit|topk|conv_transpose\dd\(\w+, x"
-    if door == "onnx":
-        unlike += "|interpolate"
+    unlike = (
+        r"torch\.int|copysign|signbit|topk|interpolate|is_causal=True|conv_transpose\dd\(\w+, x"
+    )
     return not any(re.search(unlike, call.text) for call in graph.calls)
 
 
