@@ -85,6 +85,18 @@ def test_constant_without_elements_is_an_operand() -> None:
     assert tuple(found.shape) == (2, 0, 3)
 
 
+def test_celu_of_a_single_number_is_one() -> None:
+    """ONNX defines it by a function whose constant has a dimension."""
+    onnx = pytest.importorskip("onnx")
+    values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ()) for n in "xy"]
+    node = onnx.helper.make_node("Celu", ["x"], ["y"], alpha=1.5)
+    graph = onnx.helper.make_graph([node], "celu", values[:1], values[1:])
+    opset = onnx.helper.make_opsetid("", 17)
+    model = tvm_tile.compile(onnx.helper.make_model(graph, opset_imports=[opset]), "emulated")
+    found = torch.as_tensor(model(np.float32(-0.7).reshape(())))
+    torch.testing.assert_close(found, F.celu(torch.tensor(-0.7), 1.5))
+
+
 def test_single_wrong_truth_is_found() -> None:
     found = compare(np.array(True), np.array(False), 1e-5, [])
     assert (found.wrong, found.example) == (1, "at [] True instead of False")
