@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tvm_tile.build.numerics import with_bodies
 from tvm_tile.registered import as_written, is_as_written
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -62,8 +63,6 @@ def show_arithmetic(kernel: Any) -> Any:
 
     before: ``max(as_written(x), y)``   after: ``maximum(x, y)``
     """
-    import tvm
-    import tvm_ffi
     from tvm.ir import Call
     from tvm.tirx import Cast, FloatImm, Max, Min, call_pure_extern, const
 
@@ -89,11 +88,7 @@ def show_arithmetic(kernel: Any) -> Any:
         (Max, extremum("maximum")),
         (Min, extremum("minimum")),
     ]
-    functions = {
-        name: function.with_body(tvm_ffi.structural_map(function.body, changes, order="post"))
-        for name, function in kernel.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=kernel.attrs)
+    return with_bodies(kernel, changes)
 
 
 def is_float(value: Any) -> bool:

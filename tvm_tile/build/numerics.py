@@ -19,6 +19,23 @@ _FLOAT_ONLY = frozenset(
 _HALVES = ("float16", "bfloat16")
 
 
+def with_bodies(kernel: Any, changes: Any) -> Any:
+    """A lowered kernel (an IRModule) whose statements and expressions are mapped, parts first.
+
+    Args:
+        kernel: itself, and the device functions that it calls.
+        changes: as ``tvm_ffi.structural_map`` takes them: (node type, function) pairs, or one.
+    """
+    import tvm
+    import tvm_ffi
+
+    functions = {
+        name: function.with_body(tvm_ffi.structural_map(function.body, changes))
+        for name, function in kernel.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=kernel.attrs)
+
+
 def float8_in(function: Any) -> str:
     """An 8-bit float that a PrimFunc loads, stores or makes; empty where there is none."""
     import tvm
@@ -76,7 +93,6 @@ def bfloat16_as_bits(kernel: Any) -> Any:
     of the statement: from global memory that might leave the condition that guards it.
     """
     import tvm
-    import tvm_ffi
     from tvm.tirx import Cast, const, reinterpret
 
     def widen(cast: Any) -> Any:
@@ -89,11 +105,7 @@ def bfloat16_as_bits(kernel: Any) -> Any:
         bits = Cast("uint32", reinterpret("uint16", load))
         return reinterpret("float32", bits << const(16, "uint32"))
 
-    functions = {
-        name: function.with_body(tvm_ffi.structural_map(function.body, (Cast, widen)))
-        for name, function in kernel.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=kernel.attrs)
+    return with_bodies(kernel, (Cast, widen))
 
 
 def exact_doubles(kernel: Any) -> Any:
@@ -102,8 +114,6 @@ def exact_doubles(kernel: Any) -> Any:
     before: ``1e-20``, which TVM prints with 15 digits behind the point: 0
     after:  ``float64(6646139978924579) / 2**119``, which compilers compute exactly
     """
-    import tvm
-    import tvm_ffi
     from tvm.tirx import Cast, Div, FloatImm, IntImm
 
     def spell_out(constant: Any) -> Any:
@@ -117,11 +127,7 @@ def exact_doubles(kernel: Any) -> Any:
         divisor = FloatImm("float64", float(denominator))
         return Div(Cast("float64", IntImm("int64", numerator)), divisor)
 
-    functions = {
-        name: function.with_body(tvm_ffi.structural_map(function.body, (FloatImm, spell_out)))
-        for name, function in kernel.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=kernel.attrs)
+    return with_bodies(kernel, (FloatImm, spell_out))
 
 
 def truths_as_ones(kernel: Any) -> Any:
@@ -130,8 +136,6 @@ def truths_as_ones(kernel: Any) -> Any:
     before: ``int32x2(x < y)``, which of vectors is -1 in OpenCL C where it is true
     after:  ``int32x2(x < y) & 1``
     """
-    import tvm
-    import tvm_ffi
     from tvm.tirx import Broadcast, Cast, bitwise_and, const
 
     def count(cast: Any) -> Any:
@@ -142,11 +146,7 @@ def truths_as_ones(kernel: Any) -> Any:
         ones = bitwise_and(bits, Broadcast(const(1, "int32"), int(lanes)))
         return ones if str(cast.ty.dtype) == str(bits.ty.dtype) else Cast(cast.ty, ones)
 
-    functions = {
-        name: function.with_body(tvm_ffi.structural_map(function.body, (Cast, count), order="post"))
-        for name, function in kernel.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=kernel.attrs)
+    return with_bodies(kernel, (Cast, count))
 
 
 def rounds_to_integers(kernel: Any) -> bool:

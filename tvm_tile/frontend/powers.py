@@ -1,4 +1,4 @@
-"""Powers of integers, as PyTorch, NumPy and ONNX have them: what does not fit wraps around."""
+"""Powers of integers, as PyTorch, NumPy and ONNX have them: exact where they fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _BITS = 8  # of exponents: the square of each power before is one more step
 def integer_power(
     emit: Callable[[relax.Expr], relax.Expr], base: relax.Expr, exponent: relax.Expr
 ) -> relax.Expr:
-    """By squaring; exponents from 256 on count as 254 or 255, where only 0, 1 and -1 stay small.
+    """By squaring; what does not fit wraps around.
+
+    Exponents from 256 on count as 254 or 255, at which only powers of 0, 1 and -1 fit.
 
     Args:
         emit: binds an expression to a variable, whose type is then known.
