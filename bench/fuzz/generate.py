@@ -50,7 +50,8 @@ class _Generation:
         self.samples[name] = sample
         low = float(sample.min()) if sample.numel() else 0.0
         high = float(sample.max()) if sample.numel() else 0.0
-        distinct = len(torch.unique(sample)) == sample.numel()
+        own = torch_door.as_float(sample, getattr(torch, self.dtype))
+        distinct = len(torch.unique(own)) == sample.numel()
         value = Value(name, tuple(sample.shape), _KINDS[sample.dtype], low, high, distinct)
         self.drawing.values.append(value)
         return value

@@ -19,8 +19,16 @@ def exported(graph: Graph, tensors: torch_door.Tensors) -> onnx.ModelProto:
     """The graph as an ONNX model.
 
     Raises:
-        RuntimeError: the exporter does not take it.
+        RuntimeError: the exporter does not take it, or ONNX has other corners: those that a resize
+            aligns are told by its scale, also where PyTorch's size is that cut off to an integer.
     """
+    if any("align_corners=True" in c.text and "scale_factor" in c.text for c in graph.calls):
+        raise RuntimeError("corners by a scale")
+    if any(0 in tensor.shape for tensor in graph.tensors) and any(
+        word in call.text for call in graph.calls for word in ("reshape(", "flatten(")
+    ):
+        # Its shape inference divides by zero, and the process dies.
+        raise RuntimeError("a view of no elements")
     module = torch_door.module(graph, tensors, getattr(torch, graph.dtype))
     file = io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
@@ -36,6 +44,13 @@ def exported(graph: Graph, tensors: torch_door.Tensors) -> onnx.ModelProto:
     model = onnx.load_from_string(file.getvalue())
     onnx.checker.check_model(model)
     return model
+
+
+def dtypes(model: onnx.ModelProto) -> list[str]:
+    """The types that a model says its outputs have."""
+    kinds = (value.type.tensor_type.elem_type for value in model.graph.output)
+    names = (onnx.TensorProto.DataType.Name(kind).lower() for kind in kinds)
+    return [{"float": "float32", "double": "float64"}.get(name, name) for name in names]
 
 
 def run(model: onnx.ModelProto, tensors: torch_door.Tensors) -> list[torch.Tensor]:

@@ -9,10 +9,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from bench.fuzz.graph import Graph, Tensor
 
 Tensors = Mapping[str, torch.Tensor]
+# Of operators: what they say of two equal values is no question of rounding.
+_EXACT = ("eq", "ne", "__get__", "__set__")
 
 
 def dtype_of(tensor: Tensor, graph_dtype: str) -> torch.dtype:
@@ -80,6 +83,42 @@ def run(graph: Graph, tensors: Tensors, float_dtype: torch.dtype) -> list[torch.
     given = (as_float(tensor, float_dtype) for tensor in inputs_of(graph, tensors))
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         return list(module(graph, tensors, float_dtype)(*given))
+
+
+class _Rounding(TorchFunctionMode):
+    """Makes the floating-point operands of each operator that is called off by a rounding.
+
+    Two uses of one value are off by different ones, as where a compiler computes the value twice,
+    or keeps more of its digits in one place: so ``x * x - x * x`` is small, but not 0.
+    """
+
+    def __init__(self, amplitude: float, seed: int) -> None:
+        super().__init__()
+        self.amplitude = amplitude
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        is_exact = getattr(function, "__name__", "") in _EXACT
+        args = args if is_exact else tuple(map(self._rounded, args))
+        return function(*args, **(kwargs or {}))
+
+    def _rounded(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return type(value)(map(self._rounded, value))
+        if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
+            return value
+        noise = torch.randn(value.shape, generator=self.generator, dtype=value.dtype)
+        return value * (1 + self.amplitude * noise)
+
+
+def run_rounded(graph: Graph, tensors: Tensors, amplitude: float, seed: int) -> list[torch.Tensor]:
+    """The graph's outputs in float64, where each operator's operands are off by ``amplitude``."""
+    given = (as_float(tensor, torch.float64) for tensor in inputs_of(graph, tensors))
+    made = module(graph, tensors, torch.float64)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), _Rounding(amplitude, seed):
+        return list(made(*given))
 
 
 def exported(graph: Graph, tensors: Tensors) -> torch.export.ExportedProgram:

@@ -146,7 +146,7 @@ def load(results: Path) -> tuple[Suite, ...]:
     """The suites of a folder, in the benchmark's order; a file without records is none."""
     others = (traffic.FILE, code.FILE)
     files = (path for path in sorted(results.glob("*.jsonl")) if path.name not in others)
-    paths = (path for path in files if not path.stem.endswith(AGAIN))
+    paths = (path for path in files if not path.stem.endswith(AGAIN) and _is_of_a_suite(path))
     found = (suite(path.stem, read(path).values(), _again(path)) for path in paths)
     order = {name: place for place, name in enumerate(suites.names())}
     return tuple(
@@ -155,6 +155,12 @@ def load(results: Path) -> tuple[Suite, ...]:
             key=lambda suite: (order.get(suite.name, len(order)), suite.name),
         )
     )
+
+
+def _is_of_a_suite(path: Path) -> bool:
+    """Whether a file's lines are records; those of random graphs and architectures are others."""
+    with path.open(encoding="utf-8") as file:
+        return '"suite":' in file.readline()
 
 
 def suite(name: str, records: Iterable[Record], again: Iterable[Record] = ()) -> Suite:

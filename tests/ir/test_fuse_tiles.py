@@ -205,6 +205,72 @@ def test_groups_that_compute_the_same_are_asked_about_once() -> None:
     assert len(asked) == len(set(asked))
 
 
+def normalized(x: Any) -> Any:
+    length = int(x.ty.shape[-1])
+    weights = (relax.const(np.ones(length, "float16")) for _ in range(2))
+    return op.nn.layer_norm(x, *weights, axes=[-1])
+
+
+def softened(x: Any) -> Any:
+    return op.nn.softmax(x, -1)
+
+
+class TestRows:
+    """Elements of rows that get another shape, in their order."""
+
+    @pytest.mark.parametrize(
+        ("rows", "shape", "other"),
+        [
+            (normalized, TOKENS, (BATCH, PLACES, HEADS, HEAD)),
+            (normalized, TOKENS, (BATCH * PLACES, WIDTH)),
+            (softened, (6, 8, 24), (2, 3, 8, 24)),
+            (softened, (2, 3, 8, 24), (6, 4, 48)),
+            (softened, (1, 40, 24), (4, 1, 240)),
+        ],
+        ids=["heads", "places", "split", "lines", "units"],
+    )
+    @pytest.mark.parametrize("device", [find_device("amd/mi300x"), H200], ids=str)
+    def test_one_kernel(self, rows: Body, shape: Shape, other: Shape, device: Device) -> None:
+        def output(x: Any) -> Any:
+            return op.reshape(rows(x), other)
+
+        def further(x: Any, y: Any) -> Any:
+            return op.add(op.nn.silu(output(x)), y)
+
+        for body, shapes in ((output, [shape]), (further, [shape, other])):
+            _, (report,) = schedule_module(fuse(module(body, *shapes), device), device)
+            assert report.rule == "rows"
+            assert "in vectors of 8" in report.tile
+
+    def test_apart_where_an_axis_ends_amid_another(self) -> None:
+        found = rules(lambda x: op.nn.relu(op.reshape(softened(x), (6, 4))), (4, 6))
+        assert found == ["elementwise", "rows"]
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            lambda y: op.nn.relu(op.permute_dims(y, [0, 2, 1])),
+            lambda y: op.nn.relu(op.flip(y, 1)),
+            lambda y: op.nn.relu(op.take(y, relax.const([3, 1, 1], "int64"), 1)),
+            lambda y: op.nn.relu(op.repeat(y, 2, 1)),
+            lambda y: op.nn.relu(part(y, 2, 1, 7)),
+        ],
+        ids=["turned", "backwards", "picked", "repeated", "cut"],
+    )
+    def test_apart_where_order_changes(self, body: Body) -> None:
+        found = rules(lambda x: body(softened(x)), (6, 8, 24))
+        assert len(found) >= 2
+        assert "rows" in found
+
+    def test_views_on_the_way_to_a_product_cost_nothing(self) -> None:
+        def body(x: Any, w: Any) -> Any:
+            return op.matmul(op.reshape(softened(x), (48, 24)), w)
+
+        _, reports = schedule_module(fuse(module(body, (6, 8, 24), (24, 16)), H200), H200)
+        (rows,) = (report for report in reports if report.rule == "rows")
+        assert rows.name.startswith("softmax")
+
+
 class TestApart:
     def test_what_is_used_elsewhere_too(self) -> None:
         def both(x: Any, w: Any) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tvm_tile.tile.connect import Call, Gain, Group, Kind, connect_calls
 
-PRODUCT, WINDOW, VIEW, SPATIAL, OTHER = Kind
+PRODUCT, WINDOW, VIEW, SPATIAL, ROWS, OTHER = Kind
 NONE: frozenset[str] = frozenset()
 
 
@@ -135,6 +135,33 @@ class TestSavings:
         assert connect_calls(row, NONE, saved.get) == ((0, 1, 2), (3, 4, 5))
 
 
+class TestRows:
+    """Behind rows without products, such as a softmax: what gives elements another shape."""
+
+    def test_what_works_on_each_element_is_joined(self) -> None:
+        row = calls((ROWS, ""), (SPATIAL, "a"), (SPATIAL, "b"), (ROWS, "c"))
+        assert connect_calls(row, NONE, by_size) == ((0, 1, 2),)
+
+    def test_a_reshape_costs_nothing_but_at_the_end(self) -> None:
+        viewed = [*calls((ROWS, "")), Call("b", ("a",), VIEW, is_reshape=True)]
+        assert connect_calls(viewed, NONE, by_size) == ()
+        assert connect_calls(viewed, frozenset("b"), by_size) == ((0, 1),)
+
+    def test_no_views_before_them(self) -> None:
+        assert connect_calls(calls((VIEW, ""), (ROWS, "a")), NONE, by_size) == ()
+
+    def test_products_come_first(self) -> None:
+        between = calls((PRODUCT, ""), (ROWS, "a"), (PRODUCT, "b"), (SPATIAL, "c"))
+        assert connect_calls(between, NONE, by_size) == ((0, 1, 2, 3),)
+        view = calls((ROWS, ""), (VIEW, "a"), (PRODUCT, "b"))
+        assert connect_calls(view, NONE, only((0, 1), (1, 2))) == ((1, 2),)
+
+    def test_not_if_used_elsewhere(self) -> None:
+        shared = calls((ROWS, ""), (SPATIAL, "a"), (SPATIAL, "a"))
+        assert connect_calls(shared, NONE, by_size) == ()
+        assert connect_calls(shared[:2], frozenset("a"), by_size) == ()
+
+
 class TestNeighbours:
     def test_one_by_one_while_each_saves_more(self) -> None:
         row = calls((VIEW, ""), (VIEW, "a"), (PRODUCT, "b"), (SPATIAL, "c"), (VIEW, "d"))
@@ -162,7 +189,7 @@ class TestNeighbours:
     def test_only_what_works_element_by_element_behind_it(self) -> None:
         for kind in Kind:
             taken = calls((PRODUCT, ""), (kind, "a"))
-            joins = kind is not OTHER
+            joins = kind not in (ROWS, OTHER)
             assert connect_calls(taken, NONE, by_size) == (((0, 1),) if joins else ())
             assert connect_calls(taken, frozenset("a"), by_size) == ()
 
@@ -190,7 +217,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Call], frozenset[str]]:
     """Calls in order, each of some earlier ones' values, and the values used elsewhere."""
     found: list[Call] = []
     for number in range(draw(st.integers(1, 12))):
-        kind = draw(st.sampled_from([PRODUCT, PRODUCT, WINDOW, VIEW, VIEW, SPATIAL, OTHER]))
+        kind = draw(st.sampled_from([PRODUCT, PRODUCT, WINDOW, VIEW, VIEW, SPATIAL, ROWS, OTHER]))
         near = [call.output for call in found[-4:]]
         inputs = draw(st.lists(st.sampled_from(near), unique=True, max_size=2)) if near else []
         found.append(Call(f"v{number}", tuple(inputs), kind))
@@ -242,7 +269,8 @@ def test_any_program(drawn: tuple[list[Call], frozenset[str]], seed: int) -> Non
         left = behind(program, own) - own
         assert not behind(program, left) & own
         kinds = [program[number].kind for number in group]
-        assert 1 <= kinds.count(PRODUCT) <= 2
+        is_rows = kinds[0] is ROWS and {*kinds[1:]} <= {VIEW, SPATIAL}
+        assert is_rows or 1 <= kinds.count(PRODUCT) <= 2
 
 
 @given(programs())

@@ -8,7 +8,7 @@ import pytest
 from operators import access, axes, conv2d, depthwise, index, matmul
 
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Operator
-from tvm_tile.tile.merge import find_merge
+from tvm_tile.tile.merge import find_merge, find_row_merge
 
 N, F, Y, X = (index(**{axis: 1}) for axis in "nfyx")
 
@@ -114,3 +114,33 @@ def test_a_batch_with_the_same_weights_is_more_rows() -> None:
     own = access("A", (3, 5, 40), b, i, k), access("B", (3, 40, 36), b, k, j)
     batched = Operator("mm", axes("k", **extents), own, access("C", (3, 5, 36), b, i, j), 2)
     assert find_merge([batched], 0) is None
+
+
+def norm(*more: Access) -> list[Operator]:
+    """``S[i] += X[i, c, y, x]; Z[i, c, y, x] = f(X, S, more)``."""
+    i, c = index(i=1), index(c=1)
+    shape = (5, 8, 7, 9)
+    extents = dict(zip("icyx", shape, strict=True))
+    row, result = access("X", shape, i, c, Y, X), access("S", (5,), i)
+    stored = access("Z", shape, i, c, Y, X)
+    sums = Operator("sums", axes("cyx", **extents), (row,), result, 1)
+    return [sums, Operator("f", axes("", **extents), (row, result, *more), stored, 1)]
+
+
+def test_axes_along_a_row() -> None:
+    merge = find_row_merge(norm(access("G", (8,), index(c=1))))
+    assert merge is not None
+    assert merge.axes == {0: ("y", "x"), 1: ("y", "x")}
+    assert merge.dimensions == {"X": 2, "Z": 2}
+    assert find_row_merge(norm(access("G", (7,), Y), access("H", (9, 8), X, index(c=1)))) is None
+
+
+def test_rows_are_told_apart_as_before() -> None:
+    """``S[y, x] += X[c, y, x]``: rows side by side stay two axes."""
+    c = index(c=1)
+    extents = {"c": 8, "y": 7, "x": 9}
+    row, result = access("X", (8, 7, 9), c, Y, X), access("S", (7, 9), Y, X)
+    sums = Operator("sums", axes("c", **extents), (row,), result, 1)
+    stored = access("Z", (8, 7, 9), c, Y, X)
+    output = Operator("f", axes("", **extents), (row, result), stored, 1)
+    assert find_row_merge([sums, output]) is None

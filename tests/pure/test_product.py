@@ -338,6 +338,16 @@ class TestFoldWindow:
         before, after = self.folded(2, (9, 10), 8, 16, kernel=3, padding=1)
         assert after == before
 
+    def test_not_what_begins_in_padding(self) -> None:
+        """One place of a window two wide: ``x[c, r - 1]``, of rows of two elements."""
+        image = access("X", (33, 2), index(c=1), AffineIndex((("r", 1),), -1))
+        weight = access("W", (48, 33, 2), index(f=1), index(c=1), index(r=1))
+        write = access("Y", (48,), index(f=1))
+        summed = axes("cr", f=48, c=33, r=2)
+        before = product_of(Operator("one_place", summed, (image, weight), write, 2))
+        assert before.depth.name == "r"
+        assert fold_window(before, self.LINE) == before
+
 
 class TestSpreadSteps:
     """Windows far apart as dimensions of their own."""

@@ -85,6 +85,33 @@ def test_constant_without_elements_is_an_operand() -> None:
     assert tuple(found.shape) == (2, 0, 3)
 
 
+def test_view_of_a_result_without_elements() -> None:
+    """An extent of 0 is none of the operand's, as a reshape of ONNX or TVM would have it."""
+    onnx = pytest.importorskip("onnx")
+    helper, single = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Unsqueeze", ["e", "axes"], ["y"]),
+    ]
+    axes = helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [1])
+    x, e, y = (
+        helper.make_tensor_value_info(name, single, shape)
+        for name, shape in (("x", (5, 0, 7)), ("e", (5, 0, 7)), ("y", (5, 1, 0, 7)))
+    )
+    graph = helper.make_graph(nodes, "empty", [x], [e, y], [axes])
+    opset = helper.make_opsetid("", 18)
+    model = tvm_tile.compile(helper.make_model(graph, opset_imports=[opset]), "emulated")
+    found = model(np.zeros((5, 0, 7), np.float32))
+    assert [np.shape(one) for one in found] == [(5, 0, 7), (5, 1, 0, 7)]
+
+
+def test_indices_choose_for_a_whole_vector() -> None:
+    """OpenCL's select looks at the first bit of what it chooses by, which 1 has not."""
+    indices = torch.tensor([i for i in range(63) if i % 7])
+    (found,) = results(lambda x: x.index_fill(1, indices, 1.5), drawn(9, 63, 16))
+    torch.testing.assert_close(found, drawn(9, 63, 16).index_fill(1, indices, 1.5))
+
+
 def test_celu_of_a_single_number_is_one() -> None:
     """ONNX defines it by a function whose constant has a dimension."""
     onnx = pytest.importorskip("onnx")

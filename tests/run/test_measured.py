@@ -152,6 +152,20 @@ def test_a_model_runs_what_was_chosen_and_says_so(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_allclose(first(X, W), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-5)
 
 
+def test_a_model_of_chosen_kernels_can_be_coscheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its functions bear other names than before they were scheduled."""
+
+    def measured(programs: Any, *_: Any) -> Trials:
+        return Trials(tuple(Trial(r, 2.0 - r, 0.0) for r, _, _ in programs), "")
+
+    monkeypatch.setattr(measure_candidates, "run_trials", measured)
+    monkeypatch.setattr(MeasureCandidates, "_require_device", lambda _: None)
+    options = Options(topk=2, cache=False)
+    mod = relax_module(lambda x, w: op.nn.softmax(layers(x, w)), (X.shape, W.shape))
+    model = tvm_tile.compile(mod, "nvidia/h200", options=options)
+    assert [kernel.rank for kernel in model.report.kernels] == [1, 1]
+
+
 def test_the_chosen_kernel_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     build_one = Builder._build_one

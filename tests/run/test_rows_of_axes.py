@@ -18,6 +18,7 @@ from tvm_tile.build import Builder, Program
 from tvm_tile.build.cuda import nvrtc_architectures
 from tvm_tile.device import find_device
 from tvm_tile.device.emulated import EMULATED
+from tvm_tile.errors import ModelError
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
 from tvm_tile.schedule.rows import schedule_rows
@@ -40,6 +41,26 @@ def less_largest(name: str, shape: tuple[int, ...], axes: list[int], dtype: str)
     return case(name, "rows", body, Input(shape, dtype))
 
 
+def group_norm(name: str, groups: int, shape: tuple[int, ...], dtype: str) -> Case:
+    """One whose result goes through SiLU, and has something added to it."""
+
+    def body(x: Any, g: Any, b: Any, y: Any) -> Any:
+        axes = list(range(2, len(shape)))
+        return op.add(op.nn.silu(op.nn.group_norm(x, g, b, groups, 1, axes)), y)
+
+    shapes = (Input(extents, dtype) for extents in (shape, shape[1:2], shape[1:2], shape))
+    return case(name, "rows", body, *shapes)
+
+
+def viewed(name: str, shape: tuple[int, ...], other: tuple[int, ...]) -> Case:
+    """Rows whose elements get another shape."""
+
+    def body(x: Any, y: Any) -> Any:
+        return op.add(op.nn.relu(op.reshape(op.nn.softmax(x, -1), other)), y)
+
+    return case(name, "rows", body, shape, other)
+
+
 def of_gelu(x: Any, g: Any, b: Any) -> Any:
     return op.nn.layer_norm(op.nn.gelu(x), g, b, [-2, -1])
 
@@ -58,6 +79,12 @@ ALL = (
     layer_norm("short_lines", (9,), (5, 6, 10), "float32"),
     layer_norm("one_column", (4,), (16, 24, 1), "float32"),
     layer_norm("one_line", (6,), (14, 1, 14), "float32"),
+    group_norm("groups", 4, (3, 16, 16, 24), "float32"),
+    group_norm("odd_groups", 5, (7, 15, 7, 7), "float32"),
+    group_norm("groups_of_images", 3, (2, 12, 5, 6, 2), "float32"),
+    viewed("heads", (21, 5, 60), (21, 5, 4, 15)),
+    viewed("fewer_axes", (3, 7, 5, 24), (21, 120)),
+    viewed("other_rows", (12, 5, 22), (3, 20, 2, 11)),
     less_largest("rows_between", (30, 14, 5, 14), [1, 3], "float32"),
     less_largest("wide", (30, 14, 14), [1, 2], "float64"),
     case("computed_once", "rows", of_gelu, (20, 14, 14), (14, 14), (14, 14)),
@@ -66,6 +93,7 @@ ALL = (
 HALVES = (
     layer_norm("half_lines", (40,), (16, 24), "float16"),
     layer_norm("half_planes", (32,), (14, 14), "float16"),
+    group_norm("half_groups", 2, (9, 8, 14, 14), "float16"),
     less_largest("half_rows_between", (30, 14, 5, 14), [1, 3], "float16"),
 )
 
@@ -140,3 +168,25 @@ def test_layer_norm_of_torch(shape: tuple[int, ...]) -> None:
     assert "holds" in kernel.tile
     expected = module.double()(x.double()).detach()
     np.testing.assert_allclose(model(x).numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@emulated
+@pytest.mark.parametrize("shape", [(3, 5, 17), (2, 4, 9, 7), (2, 3, 2, 4, 5)])
+@pytest.mark.parametrize("tracks", [False, True])
+def test_instance_norm_is_one_kernel(shape: tuple[int, ...], tracks: bool) -> None:
+    kinds = (torch.nn.InstanceNorm1d, torch.nn.InstanceNorm2d, torch.nn.InstanceNorm3d)
+    module = kinds[len(shape) - 3](shape[1], affine=True, track_running_stats=tracks).eval()
+    for number, tensor in enumerate((*module.parameters(), *module.buffers())):
+        if tensor.is_floating_point():
+            torch.nn.init.uniform_(tensor, 0.5 + number, 1.5 + number)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    model = tvm_tile.compile(module, "emulated", example_inputs=(x,))
+    assert len(model.report.kernels) == 1
+    torch.testing.assert_close(torch.as_tensor(model(x)), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_instance_norm_that_updates_its_statistics_is_refused() -> None:
+    module = torch.nn.InstanceNorm1d(5, track_running_stats=True).train()
+    program = torch.export.export(module, (torch.randn(3, 5, 17),))
+    with pytest.raises(ModelError, match="updates its running statistics"):
+        tvm_tile.compile(program, "nvidia/h200")

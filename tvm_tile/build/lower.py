@@ -18,13 +18,14 @@ from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
+from tvm_tile.build.integer_extrema import add_behind_extrema
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
     float8_in,
     may_round_quotients,
     rounds_to_integers,
-    truths_as_ones,
+    vectors_of_truths,
     widen_halves,
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
@@ -259,10 +260,11 @@ class Builder:
         kernel = replace(kernel, module=show_arithmetic(kernel.module))
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
+            kernel = replace(kernel, module=add_behind_extrema(kernel.module))
         if self._language == "rocm":
             kernel = replace(kernel, module=mark_loops(kernel.module))
         if self._language == "opencl":
-            kernel = replace(kernel, module=truths_as_ones(kernel.module))
+            kernel = replace(kernel, module=vectors_of_truths(kernel.module))
         else:
             kernel = replace(kernel, module=exact_doubles(kernel.module))
         return compat.generate_source(kernel)

@@ -130,23 +130,44 @@ def exact_doubles(kernel: Any) -> Any:
     return with_bodies(kernel, (FloatImm, spell_out))
 
 
-def truths_as_ones(kernel: Any) -> Any:
-    """A lowered kernel (an IRModule) for OpenCL whose vectors of truths count 1 each.
+def vectors_of_truths(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) for OpenCL, with vectors of truths as that language has them.
 
-    before: ``int32x2(x < y)``, which of vectors is -1 in OpenCL C where it is true
-    after:  ``int32x2(x < y) & 1``
+    What compares vectors is -1 there where it is true. So counted they are made 1, and what is no
+    comparison is made one where it chooses, as ``select`` looks at the first bit only::
+
+        before: int32x2(x < y)          after: int32x2(x < y) & 1
+        before: select((b, b), x, y)    after: select(int32x2((b, b)) != 0, x, y)
     """
-    from tvm.tirx import Broadcast, Cast, bitwise_and, const
+    from tvm import tirx
+
+    comparing = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And, tirx.Or, tirx.Not)
+
+    def vector(value: int, lanes: int) -> Any:
+        return tirx.Broadcast(tirx.const(value, "int32"), lanes)
 
     def count(cast: Any) -> Any:
-        truth, _, lanes = str(cast.value.ty.dtype).partition("x")
-        if truth != "bool" or not lanes:
+        lanes = _lanes_of_truths(cast.value)
+        if not lanes:
             return cast
-        bits = Cast(f"int32x{lanes}", cast.value)
-        ones = bitwise_and(bits, Broadcast(const(1, "int32"), int(lanes)))
-        return ones if str(cast.ty.dtype) == str(bits.ty.dtype) else Cast(cast.ty, ones)
+        bits = tirx.Cast(f"int32x{lanes}", cast.value)
+        ones = tirx.bitwise_and(bits, vector(1, lanes))
+        return ones if str(cast.ty.dtype) == str(bits.ty.dtype) else tirx.Cast(cast.ty, ones)
 
-    return with_bodies(kernel, (Cast, count))
+    def choose(select: Any) -> Any:
+        lanes = _lanes_of_truths(select.condition)
+        if not lanes or isinstance(select.condition, comparing):
+            return select
+        is_true = tirx.NE(tirx.Cast(f"int32x{lanes}", select.condition), vector(0, lanes))
+        return tirx.Select(is_true, select.true_value, select.false_value)
+
+    return with_bodies(kernel, ((tirx.Cast, count), (tirx.Select, choose)))
+
+
+def _lanes_of_truths(value: Any) -> int:
+    """How many truths a vector has; 0 of what is none."""
+    truth, _, lanes = str(value.ty.dtype).partition("x")
+    return int(lanes) if truth == "bool" and lanes else 0
 
 
 def rounds_to_integers(kernel: Any) -> bool:

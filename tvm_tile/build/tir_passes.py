@@ -1,4 +1,4 @@
-"""TVM's passes from scheduled loops to host code and kernels, and one of ours among them.
+"""TVM's passes from scheduled loops to host code and kernels, and two of ours among them.
 
 TVM's own lists are functions that run all at once, so they are written out here. They lack what
 only options would add.
@@ -76,6 +76,8 @@ def _flattening_passes() -> list[Any]:
     """From loops over tensors of several dimensions to packed functions."""
     from tvm import s_tir, tirx
 
+    from tvm_tile.build.guarded_loads import GuardLoads
+
     blocks, loops = s_tir.transform, tirx.transform
     return [
         loops.FlattenBuffer(),
@@ -91,7 +93,7 @@ def _flattening_passes() -> list[Any]:
         blocks.RenormalizeSplitPattern(),
         loops.StmtSimplify(),
         loops.RemoveNoOp(),
-        blocks.RewriteUnsafeSelect(),
+        GuardLoads(),
         loops.CommonSubexprElim(),
         loops.FP8ComputeLegalize(),
         blocks.VerifyVTCMLimit(),

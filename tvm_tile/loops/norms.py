@@ -1,13 +1,12 @@
 """Group and instance norms: layer norms of groups of channels.
 
-Loops over groups and the channels of each, where TVM's are over channels::
+Sums of groups, where TVM's are of channels; each tensor has its own shape::
 
-    for n, g, c, s: sum[n, g] += x[n, g, c, s]
-    for n, g, c, s: squares[n, g] += (x[n, g, c, s] - sum[n, g] / length) ** 2
-    for n, g, c, s: y[n, g, c, s] = (x - mean) / sqrt(variance + epsilon) * gamma + beta
+    for n, g, c, y, x: sum[n, g] += X[n, g * 8 + c, y, x]
+    for n, g, c, y, x: squares[n, g] += (X[n, g * 8 + c, y, x] - sum[n, g] / length) ** 2
+    for n, c, y, x: Y[n, c, y, x] = (X - mean[n, c // 8]) * rsqrt(...) * gamma[c] + beta[c]
 
-The tensors are views of four dimensions: samples, groups, channels of a group, and the rest; so
-that a row of the schedule rule for norms is what shares a mean. Half precision is computed in
+so that a row of the schedule rule for norms is what shares a mean. Half precision is computed in
 float32.
 """
 
@@ -18,8 +17,6 @@ from typing import Any
 
 from tvm import relax, te, tirx
 from tvm.ir import Op
-
-from tvm_tile.loops.rows import number
 
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
@@ -37,49 +34,49 @@ def instance_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def _norm(builder: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr:
     x, gamma, beta = call.args
-    shape = [int(extent) for extent in x.ty.shape]
-    rank = len(shape)
+    rank = len(x.ty.shape)
     summed = sorted(int(axis) % rank for axis in call.attrs.axes)
     if int(call.attrs.channel_axis) % rank != 1 or summed != list(range(2, rank)):
         # Of channels elsewhere, and of groups that leave an axis out, TVM knows.
         return Op.get(call.op.name).get_attr("FLegalize")(builder, call)
-    batch, channels, *rest = shape
-    each, size = channels // groups, math.prod(rest)
-    view = builder.emit(relax.op.reshape(x, [batch, groups, each, size]))
-    scale, shift = (builder.emit(relax.op.reshape(own, [groups, each, 1])) for own in (gamma, beta))
     name, epsilon = str(call.op.name).rpartition(".")[2], float(call.attrs.epsilon)
-    found = builder.call_te(_loops, view, scale, shift, epsilon, primfunc_name_hint=name)
-    return relax.op.reshape(builder.emit(found), shape)
+    return builder.call_te(_loops, x, gamma, beta, groups, epsilon, primfunc_name_hint=name)
 
 
-def _loops(x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, epsilon: float) -> te.Tensor:
+def _loops(
+    x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: int, epsilon: float
+) -> te.Tensor:
+    batch, channels, *rest = (int(extent) for extent in x.shape)
+    each = channels // groups
     dtype = str(x.dtype)
     wide = _WIDE.get(dtype, dtype)
-    each, size = (int(extent) for extent in x.shape[2:])
-    length = tirx.const(each * size, wide)
+    length = tirx.const(each * math.prod(rest), wide)
 
     def total(name: str, element: Any) -> te.Tensor:
-        axes = [te.reduce_axis((0, x.shape[place]), f"k{place}") for place in (2, 3)]
-        return te.compute(
-            x.shape[:2],
-            lambda n, g: te.sum(element(n, g, *(axis.var for axis in axes)), axis=axes),
-            name=name,
-        )
+        within = [each, *rest] if each > 1 else rest
+        axes = [te.reduce_axis((0, extent), f"k{at}") for at, extent in enumerate(within)]
+
+        def of_group(n: Any, g: Any) -> Any:
+            place = [axis.var for axis in axes]
+            own = [g * each + place[0], *place[1:]] if each > 1 else [g, *place]
+            return te.sum(element(n, g, *own), axis=axes)
+
+        return te.compute((batch, groups), of_group, name=name)
 
     def value(*at: Any) -> Any:
         return tirx.Cast(wide, x(*at))
 
-    sums = total("sums", value)
+    sums = total("sums", lambda n, g, *own: value(n, *own))
 
-    def difference(*at: Any) -> Any:
-        return value(*at) - sums(*at[:2]) / length
+    def difference(n: Any, g: Any, *own: Any) -> Any:
+        return value(n, *own) - sums(n, g) / length
 
     squares = total("squares", lambda *at: difference(*at) * difference(*at))
-    zero = number(0)
 
-    def normalized(n: Any, g: Any, c: Any, s: Any) -> Any:
+    def normalized(n: Any, c: Any, *place: Any) -> Any:
+        g = c // each if each > 1 else c
         own = tirx.rsqrt(squares(n, g) / length + tirx.const(epsilon, wide))
-        scaled = difference(n, g, c, s) * own * tirx.Cast(wide, gamma(g, c, zero))
-        return tirx.Cast(dtype, scaled + tirx.Cast(wide, beta(g, c, zero)))
+        scaled = difference(n, g, c, *place) * own * tirx.Cast(wide, gamma(c))
+        return tirx.Cast(dtype, scaled + tirx.Cast(wide, beta(c)))
 
     return te.compute(x.shape, normalized, name="normalized")

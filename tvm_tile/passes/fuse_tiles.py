@@ -18,8 +18,10 @@ from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.schedule import JOINING, Scheduled
+from tvm_tile.schedule.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_window
 from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
+from tvm_tile.tile.rules import ROWS
 
 Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
 """A function as one kernel; ``None`` where no rule takes it, of all or of these first ones."""
@@ -34,6 +36,8 @@ class FuseTiles:
     before: ``s = call_tir(product, (q, k)); p = call_tir(softmax, (s,)); o = call_tir(product,
             (p, v))``
     after:  ``o = call_tir(joined, (q, k, v))``
+
+    And rows behind which elements get another shape: ``relu(reshape(softmax(x)))``.
 
     Stock fusion stops at a product or a reduction. Whether a group of functions becomes one is a
     matter of time, not of kinds: each is scheduled, alone and together, and the model compares.
@@ -94,7 +98,10 @@ def _joined(
     sites, outputs = _sites(func)
     made = {site.var: str(number) for number, site in enumerate(sites)}
     kinds = {func: _kind(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
-    calls = [Call(made[s.var], _among(s.args, made), kinds[s.func]) for s in sites]
+    reshapes = {func: _is_reshape(mod[func]) for func in kinds}
+    calls = [
+        Call(made[s.var], _among(s.args, made), kinds[s.func], reshapes[s.func]) for s in sites
+    ]
     asked: dict[Group, Decision] = {}
     known: dict[Any, Decision] = {}  # the layers of a model are alike
 
@@ -133,6 +140,8 @@ def _reckoned(
         return Decision(names, edges, apart, reason="no rule writes them as one kernel")
     rule, seconds = together.rule, together.seconds
     reason = refused.get(content_of(joined), "")
+    if rule is ROWS and not stay_in_order(joined):
+        reason = "elements of rows are stored in another order than they are read"
     if rule.hands_over is None:
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
     return Decision(names, edges, apart, seconds, rule.name, reason)
@@ -200,9 +209,16 @@ def _kind(func: Any) -> Kind:
         return Kind.PRODUCT
     if graph.reductions:
         # Of two operands: the other one is a depthwise convolution's weights.
-        is_sum = all(is_window(op) and len(op.reads) == 2 for op in graph.reductions)
-        return Kind.WINDOW if is_sum else Kind.OTHER
+        if all(is_window(op) and len(op.reads) == 2 for op in graph.reductions):
+            return Kind.WINDOW
+        last = graph.operators[-1]
+        is_rows = all(op.points == last.points for op in graph.reductions)
+        return Kind.ROWS if is_rows and not last.reduce_axes else Kind.OTHER
     return Kind.VIEW if all(map(_moves, graph.operators)) else Kind.SPATIAL
+
+
+def _is_reshape(func: Any) -> bool:
+    return isinstance(func, tirx.PrimFunc) and bool(relax.analysis.has_reshape_pattern(func))
 
 
 def _moves(operator: Operator) -> bool:

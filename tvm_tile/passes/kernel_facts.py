@@ -12,6 +12,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.kernel.body import with_numbered_params
 from tvm_tile.passes.coschedule_tasks import Facts, Variant, is_known_inside
+from tvm_tile.passes.measure_candidates import given_name
 from tvm_tile.passes.task_graph import contiguous_parts
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
@@ -57,7 +58,8 @@ class KernelFacts:
         return self._known[name]
 
     def _find(self, name: str) -> Facts | None:
-        original = self._fused[name] if name in self._reports else None
+        report = self._reports.get(name)
+        original = self._fused[given_name(name, report.rank)] if report else None
         graph = None if original is None or find_obstacle(original) else extract(original)
         if graph is None:
             return None

@@ -10,6 +10,8 @@ from tvm import ir, tirx
 
 from tvm_tile.passes.op_pattern import OpPattern, pattern_of, with_pattern
 
+_IF = ir.Op.get("prim.if_then_else")
+
 
 @tvm.transform.module_pass(opt_level=0, name="MarkPads")
 class MarkPads:
@@ -47,8 +49,7 @@ def _is_guarded(func: tirx.PrimFunc) -> bool:
     """Whether an element is read under a condition."""
 
     def visit(call: Any) -> Any:
-        is_choice = getattr(call.op, "name", "") == "tirx.if_then_else"
-        return tvm_ffi.VisitInterrupt() if is_choice else None
+        return tvm_ffi.VisitInterrupt() if call.op.same_as(_IF) else None
 
     return tvm_ffi.structural_walk(func.body, (ir.Call, visit)) is not None
 

@@ -24,17 +24,46 @@ from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.normalize import NormalForm
 from tvm_tile.schedule.steps import SBlockRV, replace_parts
-from tvm_tile.tile.merge import Merge, Pair, find_merge
+from tvm_tile.tile.merge import Merge, Pair, find_merge, find_row_merge
 
-Step = tuple[int, int]  # the first of two dimensions, the extent of the second
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Two dimensions of a tensor became one: the first of them, and the extent of the second."""
+
+    dimension: int
+    extent: int
+
+    def restored(self, index: Sequence[Any]) -> list[Any]:
+        """The index that callers know."""
+        place, value = self.dimension, index[self.dimension]
+        parts = (value // self.extent, value % self.extent)
+        return [*index[:place], *parts, *index[place + 1 :]]
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A dimension of a tensor became two, the second of this extent."""
+
+    dimension: int
+    extent: int
+
+    def restored(self, index: Sequence[Any]) -> list[Any]:
+        """The index that callers know."""
+        place = self.dimension
+        value = index[place] * self.extent + index[place + 1]
+        return [*index[:place], value, *index[place + 2 :]]
+
+
+Step = Joined | Divided
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What was merged.
+    """How the shapes of parameters differ from those that callers know.
 
     Attributes:
-        steps: tensor name -> dimensions that became one; one mapping after the other.
+        steps: tensor name -> what became of its dimensions; one mapping after the other.
         params: of the function, as callers know them.
     """
 
@@ -50,21 +79,36 @@ def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -
     params = tuple(sch.mod["main"].params)
     steps = []
     while (merge := _find(sch, form, keep_outputs)) is not None:
-        _apply(sch, form, merge)
-        steps.append({name: (d, merge.extent) for name, d in merge.dimensions.items()})
+        steps.append(_apply(sch, _names(form), merge))
     return Merged(tuple(steps), params)
+
+
+def merge_along_rows(sch: Schedule, form: NormalForm) -> Merged:
+    """Merge what can be merged of the axes along rows that are summed, and then stored."""
+    params = tuple(sch.mod["main"].params)
+    names = (*form.producers, *form.reductions, *form.outputs)
+    steps = []
+    while (merge := _find_along_rows(sch, names)) is not None:
+        steps.append(_apply(sch, names, merge))
+    return Merged(tuple(steps), params)
+
+
+def _find_along_rows(sch: Schedule, names: Sequence[str]) -> Merge | None:
+    operators = _operators(sch, names)
+    known = [op for op in operators if op is not None]
+    return find_row_merge(known) if len(known) == len(names) else None
 
 
 def _names(form: NormalForm) -> tuple[str, ...]:
     return (*form.reductions, *form.producers, *form.outputs)
 
 
-def _operators(sch: Schedule, form: NormalForm) -> list[Operator | None]:
-    return [extract_operator(sch.get(sch.get_sblock(name))) for name in _names(form)]
+def _operators(sch: Schedule, names: Sequence[str]) -> list[Operator | None]:
+    return [extract_operator(sch.get(sch.get_sblock(name))) for name in names]
 
 
 def _find(sch: Schedule, form: NormalForm, keep_outputs: bool) -> Merge | None:
-    operators = _operators(sch, form)
+    operators = _operators(sch, _names(form))
     known = [op for op in operators if op is not None]
     end = len(form.reductions) + len(form.producers)
     copied = range(len(form.reductions), end)
@@ -72,8 +116,8 @@ def _find(sch: Schedule, form: NormalForm, keep_outputs: bool) -> Merge | None:
     return find_merge(known, 0, copied, stored) if len(known) == len(operators) else None
 
 
-def _apply(sch: Schedule, form: NormalForm, merge: Merge) -> None:
-    blocks = {place: _names(form)[place] for place in merge.axes}
+def _apply(sch: Schedule, names: Sequence[str], merge: Merge) -> Mapping[str, Step]:
+    blocks = {place: names[place] for place in merge.axes}
     for place, name in blocks.items():
         _merge_loops(sch, sch.get_sblock(name), merge.axes[place], merge.extent)
     done: set[str] = set()
@@ -84,8 +128,9 @@ def _apply(sch: Schedule, form: NormalForm, merge: Merge) -> None:
                 tensor = str(region.source.name)
                 if tensor in merge.dimensions and tensor not in done:
                     done.add(tensor)
-                    step = (merge.dimensions[tensor], merge.extent)
-                    sch.transform_layout(block, (kind, place), partial(_merged_index, step))
+                    own = partial(_merged_index, merge.dimensions[tensor], merge.extent)
+                    sch.transform_layout(block, (kind, place), own)
+    return {name: Joined(d, merge.extent) for name, d in merge.dimensions.items()}
 
 
 def _merge_loops(sch: Schedule, block: SBlockRV, pair: Pair, extent: int) -> None:
@@ -102,8 +147,7 @@ def _merge_loops(sch: Schedule, block: SBlockRV, pair: Pair, extent: int) -> Non
     sch.transform_block_layout(block, tirx.IndexMap.from_func(index, ndim=len(own)))
 
 
-def _merged_index(step: Step, *index: Any) -> list[Any]:
-    dimension, extent = step
+def _merged_index(dimension: int, extent: int, *index: Any) -> list[Any]:
     merged = index[dimension] * extent + index[dimension + 1]
     return [*index[:dimension], merged, *index[dimension + 2 :]]
 
@@ -117,24 +161,24 @@ def restore(func: tirx.PrimFunc, merged: Merged) -> tirx.PrimFunc:
     def original(buffer: Any) -> Any | None:
         return next((old for new, old in params if new.same_as(buffer)), None)
 
-    def split(name: str, index: Sequence[Any]) -> list[Any]:
+    def restored(name: str, index: Sequence[Any]) -> list[Any]:
         parts = list(index)
         for step in reversed(merged.steps):
             if name in step:
-                dimension, extent = step[name]
-                value = parts[dimension]
-                parts[dimension : dimension + 1] = [value // extent, value % extent]
+                parts = step[name].restored(parts)
         return parts
 
     def load(node: ir.TensorLoad) -> Any:
         old = original(node.source)
-        return tirx.BufferLoad(old, split(str(old.name), node.indices)) if old is not None else node
+        if old is None:
+            return node
+        return tirx.BufferLoad(old, restored(str(old.name), node.indices))
 
     def store(node: tirx.BufferStore) -> Any:
         old = original(node.buffer)
         if old is None:
             return node
-        return tirx.BufferStore(old, node.value, split(str(old.name), node.indices))
+        return tirx.BufferStore(old, node.value, restored(str(old.name), node.indices))
 
     def region(node: Any) -> Any:
         # What follows asks of a parameter's region only which tensor it is of.

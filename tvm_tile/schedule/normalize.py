@@ -38,7 +38,8 @@ def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
     can merge it into its copy to shared memory.
 
     Returns:
-        ``None`` where something cannot be inlined.
+        ``None`` where something cannot be inlined, and where an output pads sums: rules write
+        outputs where they have sums, so that what lies beyond would stay unwritten.
     """
     for block in child_blocks(sch):
         if is_reduction(sch, block) or is_output(sch, block):
@@ -51,7 +52,26 @@ def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
             sch.compute_inline(block)
         except ScheduleError:
             return None
-    return _describe(sch)
+    form = _describe(sch)
+    return None if any(_pads_sums(sch, form, output) for output in form.outputs) else form
+
+
+def _pads_sums(sch: Schedule, form: NormalForm, output: str) -> bool:
+    """Whether a guard keeps an output from reading sums beyond their end."""
+    block = sch.get(sch.get_sblock(output))
+    sums = [sch.get(sch.get_sblock(name)).writes[0].source for name in form.reductions]
+    ranges = sym.Analyzer()
+    for v in block.iter_vars:
+        ranges.bind(v.var, v.dom)
+    return any(
+        load.source.same_as(own)
+        and not all(
+            ranges.can_prove(index < extent)
+            for index, extent in zip(load.indices, own.ty.shape, strict=True)
+        )
+        for load in loads_in(block.body.value)
+        for own in sums
+    )
 
 
 def inline_cheap(sch: Schedule) -> NormalForm | None:

@@ -28,7 +28,9 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.held_rows import write_held
+from tvm_tile.schedule.merge import Merged, restore
 from tvm_tile.schedule.normalize import NormalForm, inline_cheap, inline_spatial
+from tvm_tile.schedule.row_axes import view_rows
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
 from tvm_tile.tile.classify import is_contraction
@@ -46,6 +48,7 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     form = inline_spatial(sch, keep_producers=False)
     if form is None or form.producers or not form.reductions or len(form.outputs) != 1:
         return ()
+    sch, merged = view_rows(sch, form)
     output = extract_operator(sch.get(sch.get_sblock(form.outputs[0])))
     reductions = [extract_operator(sch.get(sch.get_sblock(name))) for name in form.reductions]
     if output is None or any(op is None for op in reductions):
@@ -59,7 +62,7 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     is_row = [axis.name in rows for axis in output.axes]
     held = _held_choices(task, count)
     tiles = construct_rows(output, sums, rows, task.device)[: count - len(held)]
-    return (*held, *(partial(_written, sch, form, is_row, tile) for tile in tiles))
+    return (*held, *(partial(_written, sch, form, merged, is_row, tile) for tile in tiles))
 
 
 def _held_choices(task: Task, count: int) -> Sequence[Choice]:
@@ -69,6 +72,7 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
         form = inline(sch)
         if form is None:
             continue
+        sch, merged = view_rows(sch, form)
         output, *stages = [
             extract_operator(sch.get(sch.get_sblock(name)))
             for name in (form.outputs[0], *form.producers, *form.reductions)
@@ -81,15 +85,21 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
         tiles = () if held is None else construct_held(held, task.device)[:count]
         if held is not None and tiles:
             is_row = [axis.name in rows for axis in output.axes]
-            return tuple(partial(_written_held, sch, form, is_row, held, tile) for tile in tiles)
+            write = partial(_written_held, sch, form, merged, is_row, held)
+            return tuple(partial(write, tile) for tile in tiles)
     return ()
 
 
 def _written_held(
-    sch: Schedule, form: NormalForm, is_row: list[bool], held: HeldRows, tile: HeldTile
+    sch: Schedule,
+    form: NormalForm,
+    merged: Merged,
+    is_row: list[bool],
+    held: HeldRows,
+    tile: HeldTile,
 ) -> Scheduled | None:
     try:
-        func = write_held(sch.copy(), form, is_row, held, tile)
+        func = restore(write_held(sch.copy(), form, is_row, held, tile), merged)
     except (ScheduleError, ValueError):
         return None
     block, seconds = tile.block_size, tile.seconds
@@ -99,7 +109,7 @@ def _written_held(
 
 
 def _written(
-    sch: Schedule, form: NormalForm, is_row: list[bool], tile: RowTile
+    sch: Schedule, form: NormalForm, merged: Merged, is_row: list[bool], tile: RowTile
 ) -> Scheduled | None:
     attempt = sch.copy()
     try:
@@ -107,7 +117,7 @@ def _written(
     except ScheduleError:
         # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
         return None
-    func = attempt.mod["main"]
+    func = restore(attempt.mod["main"], merged)
     return Scheduled(func, ROWS, tile.describe(), tile.grid, tile.block_size, tile.seconds)
 
 

@@ -16,6 +16,7 @@ class Kind(Enum):
     WINDOW = "window"  # each sum of few neighbours, such as a depthwise convolution's
     VIEW = "view"  # elements as they are, elsewhere
     SPATIAL = "spatial"  # each element from few others
+    ROWS = "rows"  # each element from itself and sums of its row, such as a softmax's
     OTHER = "other"
 
 
@@ -27,11 +28,14 @@ class Call:
         output: the value it makes.
         inputs: values that other calls make and it takes, each once.
         kind: what it computes.
+        is_reshape: whether its value is another one in another shape, which costs nothing within
+            the model.
     """
 
     output: str
     inputs: tuple[str, ...]
     kind: Kind
+    is_reshape: bool = False
 
 
 _EACH = (Kind.VIEW, Kind.SPATIAL)
@@ -162,7 +166,7 @@ def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) ->
     product is in it; it counts where everything made within it, but the last value, is used only
     within it. Of those that share a call the one that saves most is taken. Then groups, and
     products without one, grow by the views that feed them, and by what their output goes through
-    next.
+    next; and rows by what their output goes through, but for reshapes that cost nothing.
 
     Args:
         calls: in the order of the program.
@@ -181,8 +185,10 @@ def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) ->
             taken.update(chain)
     groups += [((start,), 0.0) for start in starts if start not in taken]
     taken.update(starts)
+    rows = [n for n, call in enumerate(calls) if call.kind is Kind.ROWS and n not in taken]
+    taken.update(rows)
     grown = []
-    for group, saved in sorted(groups):
+    for group, saved in (*sorted(groups), *(((start,), 0.0) for start in rows)):
         grown.append(_extended(graph, group, saved, gain, taken))
         taken.update(grown[-1])
     return tuple(group for group in grown if len(group) > 1)
@@ -233,11 +239,20 @@ class _Graph:
                 return
 
     def neighbours(self, group: Group) -> Iterator[int]:
-        """What takes a group's output, if nothing else does; then the views that only feed it."""
+        """What takes a group's output, if nothing else does; then the views that only feed it.
+
+        Rows take no views before them, and behind them no reshapes but outputs of the model: these
+        are copied, where others cost nothing.
+        """
         followers = self._taking(group[-1])
         is_handed_on = len(followers) == 1 and self._calls[group[-1]].output not in self._outputs
-        yield from (n for n in followers if is_handed_on and self._calls[n].kind in _EACH)
-        for number in group:
+        is_rows = all(self._calls[number].kind is not Kind.PRODUCT for number in group)
+        for number in followers if is_handed_on else ():
+            call = self._calls[number]
+            is_free = is_rows and call.is_reshape and call.output not in self._outputs
+            if call.kind in _EACH and not is_free:
+                yield number
+        for number in () if is_rows else group:
             for value in self._calls[number].inputs:
                 maker = self._makers[value]
                 is_view = maker not in group and self._calls[maker].kind is Kind.VIEW

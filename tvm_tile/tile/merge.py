@@ -7,7 +7,7 @@ long contiguous runs.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm_tile.graph.tile_graph import Access, Operator
@@ -41,12 +41,29 @@ def find_merge(
     Those at ``producers`` are merged into copies, an element at a time: they may go on reading
     with two indices. So may those at ``stores`` go on writing.
     """
-    write = operators[main].write
-    for dimension in reversed(range(len(write.indices) - 1)):
-        merge = _spread(operators, write.tensor.name, dimension, (producers, stores))
-        if merge is not None:
+    return next(_merges(operators, main, (producers, stores)), None)
+
+
+def find_row_merge(stages: Sequence[Operator]) -> Merge | None:
+    """The innermost neighbouring axes along rows that all stages sum, and the last one stores."""
+    sums = [place for place, op in enumerate(stages) if op.reduce_axes]
+    for merge in _merges(stages, len(stages) - 1, ((), ())):
+        summed = [{axis.name for axis in stages[place].reduce_axes} for place in sums]
+        pairs = [merge.axes.get(place, ()) for place in sums]
+        if all(pair and own.issuperset(pair) for pair, own in zip(pairs, summed, strict=True)):
             return merge
     return None
+
+
+def _merges(
+    operators: Sequence[Operator], main: int, apart: tuple[Container[int], Container[int]]
+) -> Iterator[Merge]:
+    """Of the neighbouring dimensions that ``operators[main]`` writes, the innermost first."""
+    write = operators[main].write
+    for dimension in reversed(range(len(write.indices) - 1)):
+        merge = _spread(operators, write.tensor.name, dimension, apart)
+        if merge is not None:
+            yield merge
 
 
 def _spread(
@@ -98,7 +115,10 @@ def _dimension_of(op: Operator, access: Access, pair: Pair) -> int | None:
 
 
 def _pair_at(op: Operator, access: Access, dimension: int) -> Pair | None:
-    """The two output axes that run through two neighbouring dimensions, from end to end."""
+    """The two axes that run through two neighbouring dimensions, from end to end.
+
+    Both are of the output, or both are summed.
+    """
     extents = {axis.name: axis.extent for axis in op.axes}
     found = []
     for place in (dimension, dimension + 1):
@@ -110,6 +130,6 @@ def _pair_at(op: Operator, access: Access, dimension: int) -> Pair | None:
         if coefficient != 1 or extents[name] != size:
             return None
         found.append(name)
-    names = {axis.name for axis in op.spatial_axes}
+    summed = {axis.name for axis in op.reduce_axes}
     outer, inner = found
-    return (outer, inner) if {outer, inner} <= names and outer != inner else None
+    return (outer, inner) if (outer in summed) == (inner in summed) and outer != inner else None

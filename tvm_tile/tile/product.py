@@ -145,11 +145,12 @@ def _folded(operand: Operand, step: Axis, depth: Axis, longer: Axis) -> Operand 
     """An operand with its last two dimensions as one, the rest of the window's index before it."""
     if not operand.is_depth_major or len(operand.indices) < 2:
         return None
-    *dimensions, (_, window, stride), (extent, _, element) = operand.dimensions
+    *dimensions, (_, window, stride), (extent, inner, element) = operand.dimensions
     rest = tuple(term for term in window.terms if term[0] != step.name)
     used = sum(index.coefficient(step.name) != 0 for index in operand.indices)
     is_window = window.coefficient(step.name) == 1 and not window.offset and used == 1
-    if extent != depth.extent or not is_window or len(rest) > 1:
+    # What is read from elsewhere on, such as from padding, is no row of neighbours.
+    if extent != depth.extent or inner.offset or not is_window or len(rest) > 1:
         return None
     free = {axis.name: axis for axis in operand.free}
     for name, coefficient in rest:

@@ -46,7 +46,7 @@ class Rule:
 CHAIN = Rule("chain", Level.REGISTER, is_task=False)
 HALO = Rule("halo", Level.SHARED, is_task=False)
 GATES = Rule("gates", is_timed_inside=True, has_fewer_blocks=True)
-ROWS = Rule("rows")
+ROWS = Rule("rows", Level.REGISTER)
 MATVEC = Rule("matvec")
 WGMMA = Rule("wgmma", Level.REGISTER, is_task=False)
 MMA = Rule("mma", Level.REGISTER, is_task=False)

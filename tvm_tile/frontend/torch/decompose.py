@@ -26,6 +26,7 @@ from tvm_tile.frontend.torch.converters import CONVERTERS
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
 _ATTENTION = _ATEN.scaled_dot_product_attention.default
+_INSTANCE_NORM = _ATEN.instance_norm.default
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -87,7 +88,28 @@ def _decompositions() -> Table:
     known = {**decomposition_table, **torch.export.default_decompositions()}
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
     table[_ATTENTION] = _attention
+    table[_INSTANCE_NORM] = _instance_norm
     return table
+
+
+def _instance_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> torch.Tensor:
+    """A group norm of single channels, or a batch norm by statistics of before."""
+    if not use_input_stats:
+        given = (weight, bias, running_mean, running_var)
+        return torch.batch_norm(input, *given, False, momentum, eps, cudnn_enabled)
+    if running_mean is not None or running_var is not None:
+        raise NotImplementedError("an instance norm that updates its running statistics")
+    return torch.group_norm(input, input.size(1), weight, bias, eps)
 
 
 def _attention(

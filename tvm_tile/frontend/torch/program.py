@@ -244,7 +244,12 @@ def _weight(program: ExportedProgram, name: str, known: dict[Any, relax.Expr]) -
         data = tensor.detach().cpu().resolve_neg().contiguous()
         if data.data_ptr() % _ALIGNMENT:
             data = data.clone()
-        known[kind] = relax.const(tvm.runtime.from_dlpack(data))
+        known[kind] = relax.const(
+            tvm.runtime.from_dlpack(data)
+            if data.numel()
+            # PyTorch's strides of no elements are others than TVM's.
+            else tvm.runtime.empty(tuple(data.shape), dtype_name(data.dtype))
+        )
     return known[kind]
 
 

@@ -198,24 +198,42 @@ def _pdist(emit: Emit, x: relax.Expr, p: float) -> relax.Expr:
     return _distance(emit, emit(relax.op.subtract(left, right)), p)
 
 
+def _vector_norm(
+    emit: Emit,
+    x: relax.Expr,
+    ord: float,
+    dim: Dims,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+) -> relax.Expr:
+    return _norm(emit, emit.cast(x, dtype or dtype_of(x)), ord, dim, keepdim)
+
+
 def _distance(emit: Emit, difference: relax.Expr, p: float) -> relax.Expr:
-    """The norm of the last dimension; of no elements it is 0."""
-    wide = emit.wide(difference)
+    return _norm(emit, difference, p, -1, False)
+
+
+def _norm(emit: Emit, x: relax.Expr, p: float, dim: Dims, keepdim: bool) -> relax.Expr:
+    """The vectors' p-norm along some dimensions; of no elements it is 0."""
+    wide = emit.wide(x)
     size = emit(relax.op.abs(wide))
     dtype = dtype_of(size)
+
+    def reduced(reduce: Reduce, value: relax.Expr) -> relax.Expr:
+        return _reduced(emit, reduce, value, dim, keepdim, 0)
+
     if p == 0:
-        count = emit.cast(emit.cast(size, torch.bool), dtype)
-        value = _reduced(emit, relax.op.sum, count, -1, False, 0)
+        value = reduced(relax.op.sum, emit.cast(emit.cast(size, torch.bool), dtype))
     elif math.isinf(p):
-        value = _reduced(emit, relax.op.max, size, -1, False, 0)
+        value = reduced(relax.op.max if p > 0 else relax.op.min, size)
     elif p == 1:
-        value = _reduced(emit, relax.op.sum, size, -1, False, 0)
+        value = reduced(relax.op.sum, size)
     elif p == 2:
         squares = emit(relax.op.multiply(wide, wide))
-        value = emit(relax.op.sqrt(_reduced(emit, relax.op.sum, squares, -1, False, 0)))
+        value = emit(relax.op.sqrt(reduced(relax.op.sum, squares)))
     else:
         powers = emit(relax.op.power(size, constant(p, dtype)))
-        total = _reduced(emit, relax.op.sum, powers, -1, False, 0)
+        total = reduced(relax.op.sum, powers)
         value = emit(relax.op.power(total, constant(1 / p, dtype)))
     return emit.cast(value, emit.dtype)
 
@@ -239,6 +257,7 @@ CONVERTERS: Converters = {
     _ATEN.any.default: _any_of_all,
     _ATEN.var.correction: _variance,
     _ATEN.var_mean.correction: _variance_and_mean,
+    _ATEN.linalg_vector_norm.default: _vector_norm,
     _ATEN._cdist_forward.default: _cdist,
     _ATEN._pdist_forward.default: _pdist,
 }

@@ -1,0 +1,84 @@
+"""Group norms are one kernel, with the element-wise operators around them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+
+import tvm_tile
+
+torch = pytest.importorskip("torch")
+emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+
+Follower = Callable[["torch.Tensor"], "torch.Tensor"]
+DEVICES = ("nvidia/h200", "amd/mi300x")
+
+
+class Normalized(torch.nn.Module):
+    """Something behind a group norm of random weights."""
+
+    def __init__(self, groups: int, channels: int, follower: Follower, *, affine: bool) -> None:
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(groups, channels, affine=affine)
+        self.follower = follower
+        generator = torch.Generator().manual_seed(channels)
+        for parameter in self.parameters():
+            torch.nn.init.normal_(parameter, generator=generator)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.follower(self.norm(x))
+
+
+FOLLOWERS: dict[str, Follower] = {
+    "nothing": lambda y: y,
+    "silu": torch.nn.functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "residual": lambda y: torch.relu(y) + y,
+    "double": lambda y: torch.nn.functional.silu(y).double(),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_what_follows_is_in_its_kernel(device: str, dtype: torch.dtype) -> None:
+    other = torch.float16 if dtype == torch.float32 else torch.float32
+    followers = (FOLLOWERS["nothing"], FOLLOWERS["silu"], lambda y: torch.sigmoid(y).to(other))
+    x = torch.zeros((2, 64, 14, 14), dtype=dtype)
+    for follower in followers:
+        module = Normalized(8, 64, follower, affine=True).to(dtype)
+        (kernel,) = tvm_tile.compile(module, device, example_inputs=(x,)).report.kernels
+        assert kernel.rule == "rows"
+        # Four elements of 196 places: of a line of 14 they would be two.
+        assert "vectors of 4" in kernel.tile
+
+
+def drawn(seed: int) -> tuple[int, tuple[int, ...], str, bool]:
+    """Groups, shape, follower, and whether there are weights."""
+    chance = random.Random(seed)
+    groups, each = chance.choice((1, 2, 3, 5, 8)), chance.choice((1, 2, 3, 4, 7))
+    rest = [chance.choice((1, 2, 5, 8, 13, 14, 20)) for _ in range(chance.choice((1, 2, 2, 3)))]
+    shape = (chance.choice((1, 2, 5)), groups * each, *rest)
+    return groups, shape, chance.choice(list(FOLLOWERS)), chance.random() < 0.6
+
+
+@emulated
+@pytest.mark.parametrize("seed", range(12))
+def test_random_groups(seed: int) -> None:
+    groups, shape, name, affine = drawn(seed)
+    module = Normalized(groups, shape[1], FOLLOWERS[name], affine=affine)
+    model = tvm_tile.compile(module, "emulated", example_inputs=(torch.zeros(shape),))
+    assert [kernel.rule for kernel in model.report.kernels] == ["rows"]
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 3 + 1
+    expected = module.double()(x.double())
+    found = torch.as_tensor(model(x))
+    torch.testing.assert_close(found.double(), expected, rtol=2e-4, atol=2e-4)
+
+
+@emulated
+def test_no_samples() -> None:
+    module = Normalized(2, 6, FOLLOWERS["silu"], affine=True)
+    model = tvm_tile.compile(module, "emulated", example_inputs=(torch.zeros((0, 6, 5)),))
+    assert tuple(model(torch.zeros((0, 6, 5))).shape) == (0, 6, 5)
