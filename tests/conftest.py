@@ -10,9 +10,11 @@ import pytest
 # Tests patch what makes plans; none may come from, or end up in, the user's cache.
 os.environ["TVM_TILE_CACHE"] = ""
 
-# Other work on the machine must not fail a test.
-hypothesis.settings.register_profile("shared machine", deadline=None)
-hypothesis.settings.load_profile("shared machine")
+# Other work on the machine must not fail a test, and a commit is judged by the same examples each
+# time; `pytest --hypothesis-profile=search` looks for new ones.
+hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
+hypothesis.settings.register_profile("reproducible", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("reproducible")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
