@@ -139,6 +139,24 @@ def test_a_random_graph_computes_what_the_cpu_does(seed: int, tmp_path: Path) ->
         check(model, x, wanted, tmp_path)
 
 
+@pytest.mark.parametrize("count", [12, 40])
+def test_more_tensors_than_a_block_has_threads(count: int, tmp_path: Path) -> None:
+    """Records of more words than threads, found by random graphs: words were left unread."""
+
+    def body(*values: Any) -> Any:
+        total = values[0]
+        for value in values[1:]:
+            total = op.add(total, value)
+        return op.multiply(total, op.sum(total, [1], keepdims=True))
+
+    inputs = list(np.split(normal(count, 32), count))
+    mod = relax_module(body, ((1, 32),) * count)
+    model = Kernels(mod, device(4)).joined(uses_flags=True)
+    (made,) = model.made
+    assert made.plan.block_size < 13 + 2 * (count + 1)
+    assert is_right(Emulation(model, tmp_path)(*inputs), cpu_build(mod, *inputs))
+
+
 @pytest.fixture(scope="module")
 def chain() -> tuple[Kernels, np.ndarray, list[np.ndarray]]:
     """Three products, each of several blocks, which read all that those before them wrote."""

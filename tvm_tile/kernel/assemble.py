@@ -170,24 +170,31 @@ def _write(kernel: _Kernel, tensors: Sequence[Any], parts: Sequence[Part]) -> No
     pool = ib.alloc_buffer((layout.shared_bytes,), "uint8", scope="shared.dyn", align=128)
     first = ib.Bind(kernel.queues[kernel.veu * 2])
     count = ib.Bind(kernel.queues[kernel.veu * 2 + 1])
-    with ib.If(thread < words), ib.Then():
-        ib.buffer_store(kept, kernel.records[first * words + thread], [thread])
+    # A record may have more words than a block has threads: each fetches its share.
+    shares = tuple(enumerate(range(0, words, layout.block_size)))
+    for _, start in shares:
+        with ib.If(thread + start < words), ib.Then():
+            word = thread + start
+            ib.buffer_store(kept, kernel.records[first * words + word], [word])
     base = tensors[-1].data
     for number, tensor in enumerate(tensors):
-        with ib.If(thread == number), ib.Then():
+        with ib.If(thread == number % layout.block_size), ib.Then():
             ib.buffer_store(places, _address(tensor.data) - _address(base), [number])
     ib.evaluate(T.cuda.cta_sync())
-    following = ib.alloc_buffer((1,), "int32", scope="local")
+    following = ib.alloc_buffer((len(shares),), "int32", scope="local")
     with ib.serial(count) as turn:
         own = ib.Bind(turn % 2 * words)
-        with ib.If(thread < words), ib.Then():
-            ib.buffer_store(following, kernel.records[(first + turn + 1) * words + thread], [0])
+        for share, start in shares:
+            with ib.If(thread + start < words), ib.Then():
+                word = (first + turn + 1) * words + thread + start
+                ib.buffer_store(following, kernel.records[word], [share])
         with ib.If(thread < kept[own + WAIT_COUNT]), ib.Then():
             counter = T.address_of(kernel.counters[kept[own + WAITS + thread * 2]])
             target = kept[own + WAITS + thread * 2 + 1]
             ib.evaluate(T.cuda.func_call("tile_wait_for", counter, target, source_code=_WAIT))
-        with ib.If(thread < words), ib.Then():
-            ib.buffer_store(kept, following[0], [words - own + thread])
+        for share, start in shares:
+            with ib.If(thread + start < words), ib.Then():
+                ib.buffer_store(kept, following[share], [words - own + thread + start])
         ib.evaluate(T.cuda.cta_sync())
         signal = ib.Bind(kept[own + SIGNAL])
         record = _Record(kept, own, places, base, pool, layout, thread)
