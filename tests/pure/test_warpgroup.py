@@ -287,6 +287,16 @@ class TestRefusals:
         # Whole chunks read no more than they should.
         assert construct_warpgroup(part_of(product(64, 64, 128), 208, 128), H200, 1)
 
+    @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+    def test_boxes_that_begin_between_sixteen_bytes(self, layout: str) -> None:
+        """A slice's start or padding along the contiguous dimension: an illegal instruction."""
+        of = product(64, 64, 64, layout=layout)
+        *others, last = of.left.indices
+        for offset, fits in ((8, True), (16, True), (-8, True), (1, False), (-2, False)):
+            indices = (*others, replace(last, offset=offset))
+            moved = replace(of, left=replace(of.left, indices=indices))
+            assert bool(construct_warpgroup(moved, H200, 1)) == fits
+
     def test_too_little_shared_memory(self) -> None:
         shared = H200.memory(MemoryLevel.SHARED)
         memories = tuple(replace(m, capacity=16 << 10) if m is shared else m for m in H200.memories)

@@ -4,7 +4,7 @@ A block keeps a ring of stages in shared memory. Its producer asks for a chunk o
 stage, each a box of its tensor; its consumers, a warpgroup for every 64 or 128 rows, multiply
 chunk by chunk and keep the sums in registers. Roller's alignment rules (section 3.1) are here what
 the instructions and the copies ask for: 64 rows, 8 columns, 128 bytes of depth, boxes of at most
-256 elements a dimension, 16-byte strides.
+256 elements a dimension, strides and starts of whole 16 bytes.
 
 While a block stores its sums, its tensor cores idle. Where depth is shallow that is most of the
 time, so several blocks may share a multiprocessor, each with a part of its memory and registers.
@@ -42,7 +42,7 @@ _DTYPES = {
     "uint8": "int8",
 }
 TRANSPOSABLE = 2  # bytes of an element, of which the rows may be contiguous
-_STRIDE_ALIGNMENT = 16
+_ALIGNMENT = 16  # bytes, of strides and of where a box begins in its contiguous dimension
 _BOX = 256
 _LEAST_NEIGHBOURS = 32  # columns of the last axis, where a tile has several
 _RANK = 5
@@ -207,7 +207,10 @@ def is_copyable(operand: Operand, depth: Axis) -> bool:
     steps = [c for index in operand.indices for name, c in index.terms if name in names]
     if len(operand.indices) > _RANK or max(steps) > LONGEST_STEP:
         return False
-    return not any(stride % _STRIDE_ALIGNMENT for stride in operand.strides[:-1])
+    # A box that begins elsewhere along the contiguous dimension is an illegal instruction. Tiles
+    # and chunks begin aligned: what is left is a slice's or padding's offset.
+    starts = (*operand.strides[:-1], operand.indices[-1].offset * operand.tensor.element_size)
+    return not any(start % _ALIGNMENT for start in starts)
 
 
 def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
