@@ -151,8 +151,12 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
     if not wrong:
         return Verdict("right")
     rules = " ".join(sorted({f"{k.rule}" for k in model.report.kernels}))
-    if settings.door == "onnx" and _is_exporters(graph, program, wrong):
-        return Verdict("invalid", "the exporter's ONNX model is not the module")
+    if settings.door == "onnx":
+        try:
+            if _is_exporters(graph, program, wrong):
+                return Verdict("invalid", "the exporter's ONNX model is not the module")
+        except Exception as error:
+            return Verdict("invalid", f"ONNX Runtime cannot run it: {_first_line(error)}", wrong)
     if wrong.startswith("special"):
         return Verdict("wrong", f"special values: rules {rules}", wrong)
     return Verdict("wrong", f"{_culprit(graph, program)}: rules {rules}", wrong)

@@ -152,9 +152,37 @@ def sequence() -> onnx.ModelProto:
     return model
 
 
+def split(*sizes: int, outputs: int, opset: int = 18) -> onnx.ModelProto:
+    """Of five elements; without sizes into equal parts."""
+    names = ["y", *(f"y{number}" for number in range(1, outputs))]
+    if not sizes:
+        count = {"num_outputs": outputs} if opset >= 18 else {}
+        return model_of([oh.make_node("Split", ["x"], names, **count)], {"x": (5,)}, opset=opset)
+    node = oh.make_node("Split", ["x", "sizes"], names)
+    return model_of([node], {"x": (5,)}, {"sizes": np.array(sizes)}, opset=opset)
+
+
+def cumulative(axis: int) -> onnx.ModelProto:
+    node = oh.make_node("CumSum", ["x", "axis"], ["y"])
+    return model_of([node], {"x": (3, 4)}, {"axis": np.array(axis)})
+
+
+def resized(axis: int) -> onnx.ModelProto:
+    node = oh.make_node("Resize", ["x", "", "scales"], ["y"], axes=[axis])
+    return model_of([node], {"x": (3, 4)}, {"scales": np.array([2.0], "float32")})
+
+
 @pytest.mark.parametrize(
     ("model", "error", "reason"),
     [
+        (cumulative(2), UnsupportedOperatorError, "axis 2"),
+        (cumulative(-3), UnsupportedOperatorError, "axis -3"),
+        (resized(2), UnsupportedOperatorError, "axes 2"),
+        (split(2, 2, outputs=2), UnsupportedOperatorError, "parts"),
+        (split(6, -1, outputs=2), UnsupportedOperatorError, "parts"),
+        (split(5, 0, outputs=3), UnsupportedOperatorError, "2 parts for 3 outputs"),
+        (split(outputs=4), UnsupportedOperatorError, "parts"),
+        (split(outputs=2, opset=13), UnsupportedOperatorError, "equal parts"),
         (relu_of(99), ModelFileError, "99"),
         (recurrent(hidden_size=5), UnsupportedOperatorError, "hidden_size 5"),
         (recurrent(direction="bidirectional"), UnsupportedOperatorError, "direction"),

@@ -71,6 +71,25 @@ def test_parts_of_a_split_may_be_empty() -> None:
     assert np.array_equal(third, x[:, 2:])
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_the_last_part_of_a_sequence_is_shorter(at: int) -> None:
+    """Nine rows in fours: TVM's importer makes threes of them."""
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "size"], ["parts"]),
+        helper.make_node("SequenceAt", ["parts", "at"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array(value), name) for name, value in (("size", 4), ("at", at))
+    ]
+    x = np.arange(18, dtype="float32").reshape(9, 2)
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "nodes", [given], [made], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    found = tvm_tile.compile(model, "emulated")(x)
+    assert np.array_equal(found, x[4 * at : 4 * at + 4])
+
+
 def test_a_shape_that_is_given_at_run_time_is_refused() -> None:
     node = helper.make_node("ConstantOfShape", ["shape"], ["y"])
     given = helper.make_tensor_value_info("shape", TensorProto.INT64, [3])

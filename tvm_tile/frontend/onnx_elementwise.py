@@ -9,7 +9,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx_model import dtype_name
-from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
+from tvm_tile.frontend.onnx_node import Node, Value, constant, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.powers import integer_power
 
 
@@ -23,14 +23,15 @@ def convert_lp_normalization(node: Node) -> Value:
     return op.where(op.equal(norm, zero), op.multiply(x, zero), op.divide(x, norm))
 
 
-def convert_cumulative_product(node: Node) -> Value:
-    """CumProd along a constant axis."""
+def convert_scan(node: Node) -> Value:
+    """CumSum or CumProd along a constant axis."""
     x, axis = node.inputs[0], node.parameter(1, "an axis")
     assert axis is not None
-    along = int(axis.item())
+    along = counted_axis(int(axis.item()), len(x.ty.shape))
     reverse = bool(node.attrs.get("reverse", 0))
     x = op.flip(x, along) if reverse else x
-    result = op.cumprod(x, along, exclusive=bool(node.attrs.get("exclusive", 0)))
+    scan = op.cumsum if node.op_type == "CumSum" else op.cumprod
+    result = scan(x, along, exclusive=bool(node.attrs.get("exclusive", 0)))
     return op.flip(result, along) if reverse else result
 
 

@@ -94,23 +94,6 @@ def convert_eye_like(node: Node) -> Value:
     return constant(np.eye(rows, columns, int(node.attrs.get("k", 0))), dtype)
 
 
-def convert_split(node: Node) -> Value | None:
-    """Split into parts of which some are empty; TVM's wants each to have an element."""
-    sizes = node.attrs.get("split")
-    if node.constant(1) is not None:
-        sizes = np.asarray(node.constant(1)).tolist()
-    if sizes is None or all(sizes):
-        return None
-    ends = np.cumsum(sizes).tolist()
-    axis = int(node.attrs.get("axis", 0))
-    return relax.Tuple(
-        [
-            op.strided_slice(node.inputs[0], [axis], [end - size], [end])
-            for size, end in zip(sizes, ends, strict=True)
-        ]
-    )
-
-
 def convert_wrapping_pad(node: Node, stock: Callable[[Node], Value]) -> Value:
     """Pad, where what is cut off at one side must not come back at the other.
 

@@ -101,7 +101,15 @@ def axis_of(node: Node, default: int, rank: int, name: str = "axis") -> int:
     Raises:
         ValueError: there is no such axis.
     """
-    axis = int(node.attrs.get(name, default))
+    return counted_axis(int(node.attrs.get(name, default)), rank, name)
+
+
+def counted_axis(axis: int, rank: int, name: str = "axis") -> int:
+    """An axis, which may be counted from the last one, counted from the first one.
+
+    Raises:
+        ValueError: there is no such axis.
+    """
     if not -rank <= axis < rank:
         raise ValueError(f"{name} {axis} of a tensor of {rank} dimensions")
     return axis % rank

@@ -19,6 +19,7 @@ from tvm_tile.frontend.onnx_recurrent import RECURRENT_OPERATORS, convert_recurr
 from tvm_tile.frontend.onnx_regions import convert_roi_align
 from tvm_tile.frontend.onnx_resize import convert_resize
 from tvm_tile.frontend.onnx_signal import convert_dft, convert_stft
+from tvm_tile.frontend.onnx_splits import convert_split, convert_split_to_sequence
 
 Attrs = Mapping[str, Any]
 
@@ -34,7 +35,8 @@ _CONVERTERS: dict[str, Converter] = {
     "Celu": elementwise.convert_celu,
     "Col2Im": windows.convert_col2im,
     "ConvInteger": quantized.convert_conv_integer,
-    "CumProd": elementwise.convert_cumulative_product,
+    "CumProd": elementwise.convert_scan,
+    "CumSum": elementwise.convert_scan,
     "DFT": convert_dft,
     "DeformConv": windows.convert_deform_conv,
     "DequantizeLinear": quantized.convert_dequantize,
@@ -71,7 +73,8 @@ _CONVERTERS: dict[str, Converter] = {
     "STFT": convert_stft,
     "Sign": elementwise.convert_sign,
     "Slice": indexing.convert_slice,
-    "Split": indexing.convert_split,
+    "Split": convert_split,
+    "SplitToSequence": convert_split_to_sequence,
     "TensorScatter": indexing.convert_tensor_scatter,
     "ThresholdedRelu": elementwise.convert_thresholded_relu,
     "Upsample": convert_resize,

@@ -17,7 +17,15 @@ import numpy as np
 from tvm import te, tirx
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import Node, Value, along, constant, dtype_of, shape_of
+from tvm_tile.frontend.onnx_node import (
+    Node,
+    Value,
+    along,
+    constant,
+    counted_axis,
+    dtype_of,
+    shape_of,
+)
 
 # Up to so many taps are gathers that fuse with their sum.
 _MAX_GATHERED = 4
@@ -99,7 +107,8 @@ def _frame(node: Node) -> str:
 def _axes(node: Node, shape: tuple[int, ...]) -> list[Axis]:
     """Every axis that changes."""
     is_old = node.op_type == "Upsample" or node.opset < 11
-    listed = [axis % len(shape) for axis in node.attrs.get("axes", range(len(shape)))]
+    axes = node.attrs.get("axes", range(len(shape)))
+    listed = [counted_axis(axis, len(shape), "axes") for axis in axes]
     roi = None if is_old else node.parameter(1, "a region of interest")
     scales = node.parameter(1 if is_old else 2, "scales")
     if scales is None and "scales" in node.attrs:
