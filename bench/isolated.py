@@ -29,6 +29,7 @@ def run_jobs(
     timeout: float,
     limit_s: float = float("inf"),
     most_jobs: int | None = None,
+    is_spoiled: Callable[[Any], bool] = lambda result: False,
 ) -> Iterator[tuple[Job, Any]]:
     """Run every job and yield (job, its result, or a :class:`Crash`) in order of completion.
 
@@ -40,6 +41,8 @@ def run_jobs(
         limit_s: seconds after which no more results are waited for.
         most_jobs: after so many, a process is replaced by a new one: what jobs leave behind in
             memory then does not grow for ever.
+        is_spoiled: whether a process that came to this result must not do another job: after an
+            error, a process can do nothing more on a GPU.
     """
     end = time.monotonic() + limit_s
     todo: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -48,7 +51,9 @@ def run_jobs(
         todo.put(job)
     for _ in range(workers):
         threading.Thread(
-            target=_supervise, args=(make_worker, todo, done, timeout, most_jobs), daemon=True
+            target=_supervise,
+            args=(make_worker, todo, done, timeout, most_jobs, is_spoiled),
+            daemon=True,
         ).start()
     for _ in jobs:
         try:
@@ -64,6 +69,7 @@ def _supervise(
     done: queue.SimpleQueue[tuple[Job, Any]],
     timeout: float,
     most_jobs: int | None,
+    is_spoiled: Callable[[Any], bool],
 ) -> None:
     worker: Worker | None = None
     left = 0
@@ -79,7 +85,11 @@ def _supervise(
             if worker is None:
                 worker, left = Worker(make_worker), most_jobs or 0
             left -= 1
-            done.put((job, worker.call(job, timeout)))
+            result = worker.call(job, timeout)
+            done.put((job, result))
+            if is_spoiled(result):
+                worker.stop()
+                worker = None
         except Crash as crash:
             done.put((job, crash))
             if worker is not None:

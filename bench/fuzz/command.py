@@ -95,6 +95,7 @@ def _judge_new(arguments: argparse.Namespace, log: Log) -> None:
         timeout=arguments.timeout,
         limit_s=arguments.limit_s,
         most_jobs=_MOST_JOBS,
+        is_spoiled=lambda result: result["status"] == "error" and "CUDA" in result["detail"],
     )
     for job, result in results:
         seconds = 0.0 if isinstance(result, Crash) else result.pop("seconds")
