@@ -228,14 +228,15 @@ def _poisoned(tensor: torch.Tensor) -> torch.Tensor:
 def _has_specials(graph: Graph) -> bool:
     """Whether NaN and infinities have results that are the same wherever they are defined.
 
-    Others are integers made of them, the sign of a NaN (``copysign``, ``signbit``), the order of
-    several (``topk``), and zero times an infinity where PyTorch has it by one method of several:
-    weights of a transposed convolution that are inputs, neighbours without a share in a resize,
-    keys that a causal mask hides, statistics and weights of a batch or instance norm that are
-    inputs.
+    Others are integers made of them, the sign of a NaN (``copysign``, ``signbit``; ``sign``, of
+    which PyTorch and ONNX Runtime make different numbers), the order of several (``topk``), and
+    zero times an infinity where PyTorch has it by one method of several: weights of a transposed
+    convolution that are inputs, neighbours without a share in a resize, keys that a causal mask
+    hides, statistics and weights of a batch or instance norm that are inputs.
     """
     unlike = (
-        r"torch\.int|copysign|signbit|topk|interpolate|is_causal=True|conv_transpose\dd\(\w+, x"
+        r"torch\.int|copysign|signbit|torch\.sign\(|topk|interpolate|is_causal=True"
+        r"|conv_transpose\dd\(\w+, x"
         r"|(batch|instance)_norm\(\w+, .*\bx\d"
     )
     return not any(re.search(unlike, call.text) for call in graph.calls)

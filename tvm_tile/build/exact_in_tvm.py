@@ -23,6 +23,8 @@ def exact_in_tvm(function: Any) -> Any:
     import tvm_ffi
     from tvm.tirx import EQ, NE, Max, Min, Not
 
+    from tvm_tile.build.narrow_bindings import store_narrow_bindings
+
     def unequal(node: Any) -> Any:
         return Not(as_written(EQ(node.a, node.b))) if is_float(node.a) else node
 
@@ -30,7 +32,8 @@ def exact_in_tvm(function: Any) -> Any:
         return lambda node: written(node.a, node.b) if is_float(node) else node
 
     changes = [(NE, unequal), (Max, extremum(maximum)), (Min, extremum(minimum))]
-    return hide_arithmetic(tvm_ffi.structural_map(function, changes, order="post"))
+    exact = hide_arithmetic(tvm_ffi.structural_map(function, changes, order="post"))
+    return store_narrow_bindings(exact)
 
 
 def module_in_tvm(mod: Any) -> Any:

@@ -77,10 +77,12 @@ def _flattening_passes() -> list[Any]:
     from tvm import s_tir, tirx
 
     from tvm_tile.build.guarded_loads import GuardLoads
+    from tvm_tile.build.narrow_bindings import StoreNarrowBindings
 
     blocks, loops = s_tir.transform, tirx.transform
     return [
         loops.FlattenBuffer(),
+        StoreNarrowBindings(),
         loops.BF16ComputeLegalize(),
         loops.NarrowDataType(32),
         blocks.LoopPartition(),
@@ -95,6 +97,7 @@ def _flattening_passes() -> list[Any]:
         loops.RemoveNoOp(),
         GuardLoads(),
         loops.CommonSubexprElim(),
+        StoreNarrowBindings(),
         loops.FP8ComputeLegalize(),
         blocks.VerifyVTCMLimit(),
         blocks.LowerVtcmAlloc(),
@@ -118,6 +121,7 @@ def thread_passes() -> list[Any]:
     from tvm import s_tir, tirx
     from tvm.backend.cuda import transforms as cuda_transforms
 
+    from tvm_tile.build.narrow_bindings import StoreNarrowBindings
     from tvm_tile.build.quotients import TruncateQuotients
 
     loops = tirx.transform
@@ -128,12 +132,14 @@ def thread_passes() -> list[Any]:
         loops.LowerTIRxOpaque(),
         TruncateQuotients(),
         loops.FlattenBuffer(),
+        StoreNarrowBindings(),
         loops.BF16ComputeLegalize(),
         loops.NarrowDataType(32),
         loops.VectorizeLoop(True),
         loops.UnrollLoop(),
         loops.StmtSimplify(),
         loops.CommonSubexprElim(),
+        StoreNarrowBindings(),
         loops.FP8ComputeLegalize(),
         loops.VerifyMemory(),
         loops.AnnotateEntryFunc(),
