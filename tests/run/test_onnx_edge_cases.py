@@ -71,6 +71,35 @@ def test_parts_of_a_split_may_be_empty() -> None:
     assert np.array_equal(third, x[:, 2:])
 
 
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "VALID"])
+def test_a_windows_count_that_is_read_from_its_shape(auto_pad: str) -> None:
+    """A window that would begin behind the tensor is none, which ONNX's own inference counts."""
+    nodes = [
+        helper.make_node(
+            "MaxPool",
+            ["x"],
+            ["pooled"],
+            kernel_shape=[1, 2],
+            strides=[2, 2],
+            ceil_mode=1,
+            auto_pad=auto_pad,
+        ),
+        helper.make_node("Size", ["pooled"], ["count"]),
+        helper.make_node("Cast", ["count"], ["y"], to=TensorProto.FLOAT),
+        helper.make_node("Shape", ["pooled"], ["shape"]),
+        helper.make_node("Reshape", ["pooled", "shape"], ["z"]),
+    ]
+    x = np.random.default_rng(0).normal(size=(1, 1, 4, 5)).astype("float32")
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "yz"]
+    graph = helper.make_graph(nodes, "nodes", [given], made)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    count, pooled = tvm_tile.compile(model, "emulated")(x)
+    assert count == 6
+    wide = np.pad(x, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=-np.inf)
+    assert np.array_equal(pooled, wide[:, :, ::2].reshape(1, 1, 2, 3, 2).max(-1))
+
+
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_the_last_part_of_a_sequence_is_shorter(at: int) -> None:
     """Nine rows in fours: TVM's importer makes threes of them."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import TileError, UnsupportedOperatorError
@@ -41,6 +41,7 @@ from tvm_tile.frontend.onnx_rewrite import (
     take_constant_branches,
     walk_nodes,
 )
+from tvm_tile.frontend.onnx_types import inferred_types, static_extents
 from tvm_tile.frontend.prepare import prepare
 
 # The importer takes these two outside its table of converters.
@@ -170,6 +171,7 @@ def _to_relax(model: onnx.ModelProto) -> Any:
         raise _Rejected(importer.last_operator, "", error) from error
     if any(isinstance(ty, relax.ShapeType) for ty in result_types(mod)):
         raise _Rejected("Shape", "", TypeError("a shape as the model's output"))
+    importer.require_inferred_shapes(model)
     return mod
 
 
@@ -203,6 +205,31 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     """
 
     last_operator = ""
+
+    def require_inferred_shapes(self, model: onnx.ModelProto) -> None:
+        """Compare the shapes of what was imported with those that ONNX infers.
+
+        What is computed from a shape was folded to constants before (see
+        :mod:`tvm_tile.frontend.onnx_fold`): where the two differ, one of them is wrong.
+
+        Raises:
+            _Rejected: they differ.
+        """
+        for name, tensor in inferred_types(model).items():
+            inferred = static_extents(tensor)
+            value = self._nodes.get(name)
+            known = (
+                value.ty.shape if isinstance(getattr(value, "ty", None), relax.TensorType) else None
+            )
+            if inferred is None or not isinstance(known, relax.ShapeExpr):
+                continue
+            if not all(isinstance(extent, tirx.IntImm) for extent in known):
+                continue
+            found = tuple(int(extent) for extent in known)
+            if found != inferred:
+                makers = [node.op_type for node in model.graph.node if name in node.output]
+                error = ValueError(f"{name!r} of shape {inferred} became one of shape {found}")
+                raise _Rejected(makers[0] if makers else "", name, error)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Done before, for the graphs inside nodes as well."""
@@ -240,6 +267,16 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         except Exception as error:  # converters raise whatever comes up
             node = attrs.get("tvm_custom", {}).get("name", "")
             raise _Rejected(op_name, node, error) from error
+
+
+def _static_shape(value: Any) -> tuple[int, ...] | None:
+    """Of a tensor whose extents are all known."""
+    kind = getattr(value, "ty", None)
+    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+        return None
+    if not all(isinstance(extent, tirx.IntImm) for extent in kind.shape):
+        return None
+    return tuple(int(extent) for extent in kind.shape)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,8 @@
 """Fold constants of an ONNX model. Knows ONNX, not TVM.
 
 TVM's importer needs shapes, axes and scales as constants, where exporters leave arithmetic on
-shapes. Shapes are ONNX's own inference's, values those of ONNX's own reference evaluator. (The
+shapes. Shapes are ONNX's own inference's (see :mod:`tvm_tile.frontend.onnx_types`), values those of
+ONNX's own reference evaluator. (The
 simplifiers in use have shape inferences of their own, which err: onnxslim's on a ``Pad`` whose
 axes are in no order, so that a shape that was read behind it was folded wrong.)
 """
@@ -15,14 +16,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS, outline
+from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS
 from tvm_tile.frontend.onnx_rewrite import STANDARD_DOMAINS, opset_version, walk_nodes
+from tvm_tile.frontend.onnx_types import POOLS, inferred_types, static_extents
 
 _log = logging.getLogger(__name__)
 
 # Larger results than this stay operators: a file may describe huge weights by few bytes.
 _MAX_BYTES = 1 << 28
-_MAX_PROPAGATED = 1 << 16
 _RANDOM = frozenset(
     {
         *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
@@ -33,7 +34,7 @@ _RANDOM = frozenset(
 # theirs.
 _SHRINKING = frozenset({"NonZero", "Unique", "Compress"})
 # The reference evaluator of ONNX 1.23 errs on forms of these.
-_MISJUDGED = frozenset({"LRN", "Resize", "Upsample"})
+_MISJUDGED = frozenset({"LRN", "Resize", "Upsample", *POOLS})
 
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -51,44 +52,6 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
         pass
     _drop_unused(folded.graph)
     return folded
-
-
-def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
-    """Element types and shapes of the main graph's tensors, as far as ONNX infers them."""
-    outlined = outline(model)
-    types = _inferred(outlined, data_prop=False)
-    # ONNX propagates the values of vectors of integers one by one, however long they are.
-    longest = max((_vector_length(tensor) for tensor in types.values()), default=0)
-    return types if longest > _MAX_PROPAGATED else _inferred(outlined, data_prop=True)
-
-
-def _inferred(model: onnx.ModelProto, *, data_prop: bool) -> dict[str, onnx.TypeProto.Tensor]:
-    try:
-        found = onnx.shape_inference.infer_shapes(model, data_prop=data_prop).graph
-    except Exception as error:  # a node that contradicts itself is found at its conversion
-        _log.info("no shapes inferred: %s", error)
-        found = model.graph
-    return {
-        value.name: value.type.tensor_type
-        for value in (*found.input, *found.value_info, *found.output)
-        if value.type.HasField("tensor_type")
-    }
-
-
-def _vector_length(tensor: onnx.TypeProto.Tensor) -> int:
-    """Of a vector of integers its length, as far as it is known; 0 of any other tensor."""
-    extents = static_extents(tensor)
-    is_integer = tensor.elem_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
-    return extents[0] if extents is not None and len(extents) == 1 and is_integer else 0
-
-
-def static_extents(tensor: onnx.TypeProto.Tensor | None) -> tuple[int, ...] | None:
-    """The extents of a tensor, where all are known."""
-    if tensor is None or not tensor.HasField("shape"):
-        return None
-    if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim):
-        return None
-    return tuple(int(dim.dim_value) for dim in tensor.shape.dim)
 
 
 def _fold_once(

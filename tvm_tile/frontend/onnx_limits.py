@@ -11,8 +11,8 @@ import math
 import onnx
 
 from tvm_tile.errors import ModelError, ModelFileError
-from tvm_tile.frontend.onnx_fold import inferred_types, static_extents
 from tvm_tile.frontend.onnx_rewrite import walk_nodes
+from tvm_tile.frontend.onnx_types import inferred_types, static_extents
 
 #: Nodes of a model once its functions are written out.
 MAX_NODES = 200_000
