@@ -22,6 +22,10 @@ def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
     begin behind the tensor, and what is computed from its shape is wrong.
     """
     outlined = outline(model)
+    for node in outlined.graph.node:
+        # ONNX's inference forgets the default.
+        if node.op_type == "STFT" and all(a.name != "onesided" for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
     types = _inferred(outlined, data_prop=False)
     for node in outlined.graph.node:
         if node.op_type in POOLS and _rounds_up(node, static_extents(types.get(node.input[0]))):
