@@ -29,6 +29,7 @@ _ALLOWED = {"float32": 2e-5, "tf32": 1e-2, "float16": 1e-2, "bfloat16": 6e-2}
 # rounds to zero is false, and 1.999 is cut off to 1. Of halves, one more may.
 _JUMPS_AMONG = 500
 _SPECIAL = (float("nan"), float("inf"), float("-inf"), -0.0)
+_SEEDS = (2, 3)  # of the numbers that a model is called with
 STATUSES = ("right", "compiled", "refused", "wrong", "error", "crash", "invalid")
 
 
@@ -130,6 +131,8 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
         drawn = torch_door.draw(graph, 1)
         exported = onnx_door.exported if settings.door == "onnx" else torch_door.exported
         program = exported(graph, drawn)
+        for seed in _SEEDS:  # some numbers may lead an index out of its tensor
+            torch_door.run(graph, torch_door.draw(graph, seed), torch.float64)
     except Exception as error:
         return Verdict("invalid", f"{type(error).__name__}: {_first_line(error)}")
     try:
@@ -176,7 +179,7 @@ def _compiled(program: Any, settings: Settings) -> Any:
 
 def _wrong(graph: Graph, model: Any, settings: Settings) -> str:
     """What is wrong with a compiled graph's outputs, by any of several calls."""
-    drawn = [torch_door.draw(graph, seed) for seed in (2, 3)]
+    drawn = [torch_door.draw(graph, seed) for seed in _SEEDS]
     nothing = {name: _poisoned(tensor) for name, tensor in drawn[0].items()}
     _call(graph, model, nothing)  # so that memory which is used again holds NaN
     first = _call(graph, model, drawn[0])
