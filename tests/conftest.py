@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import hypothesis
+import numpy as np
 import pytest
 
 # Tests patch what makes plans; none may come from, or end up in, the user's cache.
@@ -15,6 +16,14 @@ os.environ["TVM_TILE_CACHE"] = ""
 hypothesis.settings.register_profile("search", deadline=None, max_examples=2000)
 hypothesis.settings.register_profile("reproducible", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("reproducible")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(request: pytest.FixtureRequest) -> None:
+    """What a module draws from its own generator does not depend on which tests ran before."""
+    generator = getattr(request.module, "_RNG", None)
+    if generator is not None:
+        generator.bit_generator.state = np.random.default_rng(0).bit_generator.state
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,140 @@
+"""Functions of quantised numbers: of 8 bits by a table of their 256 values, as in Relay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from tvm.relax import op
+
+from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
+from tvm_tile.frontend.relay.operators.elementwise import rounded_from_zero
+from tvm_tile.frontend.relay.operators.pools import average
+from tvm_tile.frontend.relay.operators.quantised import (
+    FixedPoint,
+    Quantised,
+    narrowed,
+    quantised,
+    requantised,
+)
+from tvm_tile.frontend.relay.values import cast, constant, counted_axis, dtype_of, shape_of
+
+_BYTES = ("int8", "uint8")
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.array([math.erf(number) for number in x.astype("float64")]).astype(x.dtype)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    result: np.ndarray = 1 / (1 + np.exp(-x))
+    return result
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    result: np.ndarray = 1 / np.sqrt(x)
+    return result
+
+
+def _hardswish(x: np.ndarray) -> np.ndarray:
+    result: np.ndarray = x * np.clip(x + 3, 0, 6) / 6
+    return result
+
+
+_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "abs": np.abs,
+    "erf": _erf,
+    "exp": np.exp,
+    "hardswish": _hardswish,
+    "log": np.log,
+    "rsqrt": _rsqrt,
+    "sigmoid": _sigmoid,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+}
+
+
+def _pair(call: OperatorCall) -> tuple[Quantised, Quantised, str]:
+    """What the integers of the data and of the result stand for, and their type."""
+    dtype = dtype_of(call.arguments[0])
+    both = quantised(call, 1, 2), quantised(call, 3, 4)
+    if dtype not in _BYTES:
+        raise NotImplementedError(f"a function of quantised numbers of {dtype}")
+    if any(one.scales.size != 1 or one.zeros.size != 1 for one in both):
+        raise NotImplementedError("a function of numbers with a scale for each channel")
+    return *both, dtype
+
+
+def _every(dtype: str) -> np.ndarray:
+    bounds = np.iinfo(dtype)
+    return np.arange(bounds.min, bounds.max + 1)
+
+
+def _looked_up(call: OperatorCall, table: np.ndarray, dtype: str) -> Value:
+    """Of each element what a table has for it, from the least number of its type on."""
+    first = constant(-int(np.iinfo(dtype).min), "int32")
+    place = call.emit(op.add(cast(call, call.arguments[0], "int32"), first))
+    return call.emit(op.take(constant(table, dtype), place, axis=0, mode="clip"))
+
+
+def _function(function: Callable[[np.ndarray], np.ndarray], call: OperatorCall) -> Value:
+    old, new, dtype = _pair(call)
+    numbers = (_every(dtype) - old.zeros[0]).astype("float32") * np.float32(old.scales[0])
+    with np.errstate(all="ignore"):
+        found = (function(numbers) / np.float32(new.scales[0])).astype("float64")
+    bounds = np.iinfo(dtype)
+    whole = np.copysign(np.floor(np.abs(found) + 0.5), found) + new.zeros[0]
+    # Some integers may stand for no number of the function's domain.
+    known = np.where(np.isnan(whole), bounds.min, np.clip(whole, bounds.min, bounds.max))
+    return _looked_up(call, known.astype(dtype), dtype)
+
+
+def _leaky_relu(call: OperatorCall) -> Value:
+    """Below zero ``alpha`` times the number, each of the two parts in fixed point."""
+    old, new, dtype = _pair(call)
+    alpha = float(call.attributes["alpha"])
+    integers = _every(dtype)
+    moved = _times(integers - old.zeros[0], FixedPoint.of(old.scales / new.scales)) + new.zeros[0]
+    parts = zip((moved, np.array(new.zeros[0])), (alpha, 1 - alpha), strict=True)
+    below = sum(_times(part, FixedPoint.of(np.array([share]))) for part, share in parts)
+    found = np.where(integers < old.zeros[0], below, moved)
+    bounds = np.iinfo(dtype)
+    return _looked_up(call, np.clip(found, bounds.min, bounds.max).astype(dtype), dtype)
+
+
+def _times(numbers: np.ndarray, by: FixedPoint) -> np.ndarray:
+    wide = (numbers.astype("int64") << by.left[0]) * by.mantissas[0]
+    result: np.ndarray = (wide + (1 << int(by.right[0]) - 1)) >> by.right[0]
+    return result
+
+
+def _softmax(call: OperatorCall) -> Value:
+    old, new, dtype = _pair(call)
+    x = call.arguments[0]
+    axis = counted_axis(int(call.attributes["axis"]), len(shape_of(x)))
+    shifted = op.subtract(cast(call, x, "int32"), constant(int(old.zeros[0]), "int32"))
+    real = op.multiply(op.astype(shifted, "float32"), constant(old.scales[0], "float32"))
+    shares = call.emit(op.nn.softmax(call.emit(real), axis))
+    scaled = call.emit(op.divide(shares, constant(new.scales[0], "float32")))
+    whole = cast(call, rounded_from_zero(call, scaled), "int32")
+    moved = call.emit(op.add(whole, constant(int(new.zeros[0]), "int32")))
+    return narrowed(call, moved, dtype)
+
+
+def _avg_pool2d(call: OperatorCall) -> Value:
+    old, new, dtype = _pair(call)
+    x = call.arguments[0]
+    wide = cast(call, x, "int32")
+    if not old.equals(new):
+        wide = requantised(call, x, old, new, "int32")
+    return narrowed(call, average(call, wide), dtype)
+
+
+CONVERTERS: dict[str, Converter] = {
+    **{f"qnn.{name}": partial(_function, function) for name, function in _FUNCTIONS.items()},
+    "qnn.avg_pool2d": _avg_pool2d,
+    "qnn.leaky_relu": _leaky_relu,
+    "qnn.softmax": _softmax,
+}

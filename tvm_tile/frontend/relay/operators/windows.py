@@ -1,0 +1,61 @@
+"""Numbers that say how windows move, as attributes of Relay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm_tile.frontend.relay.call import OperatorCall
+
+
+def numbers(call: OperatorCall, name: str, rank: int) -> list[int]:
+    """An attribute with a number for each axis, or one for all of them.
+
+    Raises:
+        ValueError: there are more or fewer, or one is not positive.
+    """
+    found = _listed(call.attributes[name])
+    found = found * rank if len(found) == 1 else found
+    if len(found) != rank or min(found) < 1:
+        raise ValueError(f"{name} {found} for {rank} axes")
+    return found
+
+
+def paddings(call: OperatorCall, rank: int) -> list[int]:
+    """Of each axis what is added before it, then of each what is added behind it.
+
+    Raises:
+        ValueError: the attribute has neither one number, nor one nor two an axis.
+    """
+    found = _listed(call.attributes["padding"])
+    if len(found) == 1:
+        found = found * 2 * rank
+    elif len(found) == rank:
+        found = found * 2
+    if len(found) != 2 * rank:
+        raise ValueError(f"padding {found} for {rank} axes")
+    if min(found) < 0:
+        raise NotImplementedError(f"padding {found}")
+    return found
+
+
+def require_room(
+    extents: Sequence[int],
+    padding: Sequence[int],
+    sizes: Sequence[int],
+    dilation: Sequence[int],
+) -> None:
+    """Of windows that there is a place for one along each axis.
+
+    Raises:
+        ValueError: one is longer than the data with its padding.
+    """
+    for extent, before, behind, size, apart in zip(
+        extents, padding, padding[len(extents) :], sizes, dilation, strict=False
+    ):
+        if extent + before + behind < (size - 1) * apart + 1:
+            raise ValueError(f"windows of {list(sizes)} in {list(extents)} elements")
+
+
+def _listed(value: Any) -> list[int]:
+    return [int(number) for number in (value if isinstance(value, tuple | list) else (value,))]
