@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         UnsupportedOperatorError,
         VerificationError,
     )
+    from tvm_tile.frontend import RelayText
     from tvm_tile.options import Options
     from tvm_tile.pipeline import compile
     from tvm_tile.runtime import CompiledModel, load
@@ -69,6 +70,7 @@ __all__ = [
     "OptionError",
     "Options",
     "PlanError",
+    "RelayText",
     "RunError",
     "SavedModelError",
     "TileError",
@@ -88,6 +90,7 @@ _HOMES = {
     "CompiledModel": "tvm_tile.runtime",
     "Device": "tvm_tile.device",
     "Options": "tvm_tile.options",
+    "RelayText": "tvm_tile.frontend",
     "compile": "tvm_tile.pipeline",
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",

@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     command = functools.partial(_add_command, commands)
-    source = "an ONNX file, or one that torch.export.save wrote (.pt2)"
-    either = "an ONNX file, a .pt2 file, or a saved model (.tvmtile)"
+    source = "an ONNX file, one that torch.export.save wrote (.pt2), or a saved Relay program"
+    either = "an ONNX, .pt2 or Relay file, or a saved model (.tvmtile)"
     sub = command("compile", _compile, "Compile a model and save it.", source)
     _add_options(sub)
     sub.add_argument("-o", "--output", type=Path, help="default: the model's name, .tvmtile")
@@ -150,6 +150,9 @@ def _add_command(
         default=[],
         metavar="NAME=1x3x320x320",
         help="fix the shape of an input; may be repeated",
+    )
+    sub.add_argument(
+        "--params", type=Path, help="a Relay program's parameters (relay.save_param_dict)"
     )
     return sub
 
@@ -267,7 +270,12 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _schedule(arguments: argparse.Namespace) -> None:
     from tvm_tile.pipeline import schedule
 
-    kernels = schedule(arguments.model, arguments.device or "auto", inputs=dict(arguments.inputs))
+    kernels = schedule(
+        arguments.model,
+        arguments.device or "auto",
+        inputs=dict(arguments.inputs),
+        params=arguments.params,
+    )
     if arguments.kernel is not None:
         if arguments.kernel not in kernels:
             closest = difflib.get_close_matches(arguments.kernel, kernels, n=3, cutoff=0.3)
@@ -306,6 +314,7 @@ def _open_model(arguments: argparse.Namespace) -> CompiledModel:
             arguments.model,
             device=arguments.device or "auto",
             inputs=dict(arguments.inputs) or None,
+            params=arguments.params,
             options=_options(arguments),
             progress=progress,
         )
@@ -315,7 +324,7 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
     """What was given that a compiled model cannot heed."""
     if arguments.inputs:
         yield "--input"
-    for name in ("device", "tf32", "topk", "cache"):
+    for name in ("device", "params", "tf32", "topk", "cache"):
         if getattr(arguments, name, None) not in (None, False):
             yield f"--{name}"
 

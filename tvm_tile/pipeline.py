@@ -22,7 +22,7 @@ from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import DeviceAbsentError, TileError, VerificationError
-from tvm_tile.frontend import Imported, import_model
+from tvm_tile.frontend import Imported, Params, import_model
 from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
@@ -72,18 +72,23 @@ def compile(
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     example_inputs: Sequence[Any] | None = None,
+    params: Params | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model for a GPU, without tuning.
 
     Args:
-        model: path of an ONNX file, ``onnx.ModelProto``, ``torch.export.ExportedProgram``,
-            ``torch.nn.Module`` (with ``example_inputs``), or a Relax ``IRModule``.
+        model: path of an ONNX file, of a ``.pt2`` file or of a saved Relay program (text, JSON, or
+            an archive in the Model Library Format), ``onnx.ModelProto``,
+            ``torch.export.ExportedProgram``, ``torch.nn.Module`` (with ``example_inputs``),
+            :class:`tvm_tile.RelayText`, or a Relax ``IRModule``.
         device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
             the GPU that is present, else the emulated one.
         inputs: input name -> shape, for inputs whose extents the model leaves open.
         example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
+        params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
+            wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
         options: see :class:`Options`.
         progress: called after every compiled kernel with (name, done, total).
 
@@ -103,7 +108,7 @@ def compile(
     with one_compilation():
         record = _record(device, options)
         watch = _Stopwatch()
-        imported = _import(model, inputs, example_inputs)
+        imported = _import(model, inputs, example_inputs, params)
         watch.lap("import")
         return _compiled(model, imported, record, options, told_apart(progress), watch)
 
@@ -146,6 +151,7 @@ def schedule(
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     example_inputs: Sequence[Any] | None = None,
+    params: Params | None = None,
 ) -> dict[str, str]:
     """The scheduled TensorIR of a model's kernels, as TVMScript by name; builds nothing.
 
@@ -153,7 +159,7 @@ def schedule(
     """
     with one_compilation():
         record = resolve_device(device)
-        imported = _import(model, inputs, example_inputs)
+        imported = _import(model, inputs, example_inputs, params)
         first = FirstChoices(record)
         fused = fuse(imported.mod, record, first=first)
         plan = Remembered(PlanFunction(record, first=first))
@@ -181,9 +187,11 @@ def _import(
     model: Any,
     inputs: Mapping[str, Sequence[int]] | None,
     example_inputs: Sequence[Any] | None,
+    params: Params | None,
 ) -> Imported:
     check_examples(example_inputs)
-    return import_model(model, inputs=checked_sizes(inputs) or None, example_inputs=example_inputs)
+    sizes = checked_sizes(inputs) or None
+    return import_model(model, inputs=sizes, example_inputs=example_inputs, params=params)
 
 
 def relax_pipeline() -> tvm.transform.Pass:

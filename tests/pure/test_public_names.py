@@ -18,6 +18,7 @@ PUBLIC = {
     "CompiledModel",
     "Device",
     "Options",
+    "RelayText",
     "__version__",
     "compile",
     "devices",

@@ -1,6 +1,7 @@
 """Front doors: models in outside formats become one Relax module.
 
-Nothing here imports ``onnx`` or ``torch`` before a model of that kind arrives.
+Nothing here imports ``onnx`` or ``torch`` before a model of that kind arrives. For pipelines of
+one's own, :func:`from_relay` makes plain Relax of a saved Relay program.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import tvm
 from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
+from tvm_tile.frontend.relay.given import RelayText, is_relay
+from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
 from tvm_tile.frontend.sizes import bind_sizes
 
-__all__ = ["Imported", "import_model"]
+__all__ = ["Imported", "Params", "RelayText", "from_relay", "import_model"]
 
 
 def import_model(
@@ -25,25 +28,35 @@ def import_model(
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     example_inputs: Sequence[Any] | None = None,
+    params: Params | None = None,
 ) -> Imported:
     """Import a model of any supported kind.
 
     Args:
-        model: path of an ONNX file or of a ``.pt2`` file, ``onnx.ModelProto``,
-            ``torch.export.ExportedProgram``, ``torch.nn.Module``, or a Relax ``IRModule`` with a
-            function ``main``.
+        model: path of an ONNX file, of a ``.pt2`` file or of a saved Relay program,
+            ``onnx.ModelProto``, ``torch.export.ExportedProgram``, ``torch.nn.Module``,
+            :class:`RelayText`, or a Relax ``IRModule`` with a function ``main``.
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         example_inputs: arguments of a module's ``forward``; needed for ``torch.nn.Module`` only.
+        params: values of a Relay program's parameters; see :func:`from_relay`.
 
     Returns:
         The model as Relax operators, with its weights as constants.
 
     Raises:
-        ModelFileError: the file is missing or not a valid ONNX model.
+        ModelFileError: the file is missing, or no valid model.
         DynamicShapeError: an input's extent is neither in the model nor in ``inputs``.
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
         ModelError: ``model`` is of no supported kind, or the other arguments contradict it.
     """
+    if is_relay(model):
+        return import_relay(model, params=params, inputs=inputs)
+    if params is not None:
+        raise ModelError(
+            "params= has the parameters of a saved Relay program",
+            f"it was given for {_described(model)}",
+            "leave params= out: other models hold their weights",
+        )
     if isinstance(model, tvm.IRModule):
         return _import_relax(model, inputs or {})
     if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
@@ -59,21 +72,29 @@ def import_model(
 
         return import_program(model, inputs=inputs)
     if _is_instance(model, "torch.nn", "Module"):
-        if example_inputs is None:
-            raise ModelError(
-                "a torch.nn.Module is compiled together with example inputs",
-                f"{type(model).__name__} without example_inputs",
-                "pass example_inputs=(tensor, ...), or what torch.export.export returns",
-            )
-        from tvm_tile.frontend.torch import import_module
-
-        return import_module(model, example_inputs, inputs=inputs)
+        return _import_module(model, example_inputs, inputs)
     raise ModelError(
-        "a model is the path of an ONNX file, an onnx.ModelProto, a torch ExportedProgram, "
-        "a torch.nn.Module or a Relax IRModule",
-        f"{type(model).__module__}.{type(model).__qualname__}",
+        "a model is the path of an ONNX or Relay file, an onnx.ModelProto, a torch "
+        "ExportedProgram, a torch.nn.Module, a RelayText or a Relax IRModule",
+        _described(model),
         "export the model to one of these",
     )
+
+
+def _import_module(
+    module: Any,
+    example_inputs: Sequence[Any] | None,
+    inputs: Mapping[str, Sequence[int]] | None,
+) -> Imported:
+    if example_inputs is None:
+        raise ModelError(
+            "a torch.nn.Module is compiled together with example inputs",
+            f"{type(module).__name__} without example_inputs",
+            "pass example_inputs=(tensor, ...), or what torch.export.export returns",
+        )
+    from tvm_tile.frontend.torch import import_module
+
+    return import_module(module, example_inputs, inputs=inputs)
 
 
 def _import_relax(mod: tvm.IRModule, inputs: Mapping[str, Sequence[int]]) -> Imported:
@@ -85,6 +106,12 @@ def _import_relax(mod: tvm.IRModule, inputs: Mapping[str, Sequence[int]]) -> Imp
             "rename the function to compile to main",
         )
     return describe(prepare(bind_sizes(mod, inputs)), "main")
+
+
+def _described(model: Any) -> str:
+    if isinstance(model, str | Path):
+        return str(model)
+    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def _is_instance(model: Any, module: str, class_name: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tvm_tile.frontend.exported_file import read_exported
+from tvm_tile.frontend.relay.given import is_relay
 from tvm_tile.verify.compare import Array
 
 
@@ -44,6 +45,8 @@ def source_of(model: Any) -> Source:
         return Source("against PyTorch", lambda inputs: _in_torch(model.module(), inputs))
     if torch is not None and isinstance(model, torch.nn.Module):
         return Source("against PyTorch", lambda inputs: _in_torch(model, inputs))
+    if is_relay(model):
+        return Source("not compared: nothing that runs Relay is left")
     if isinstance(model, str | Path) or type(model).__name__ == "ModelProto":
         if importlib.util.find_spec("onnxruntime") is None:
             return Source("not compared: ONNX Runtime is not installed")

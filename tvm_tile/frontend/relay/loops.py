@@ -1,0 +1,253 @@
+"""Functions of Relay that call themselves as the last that they do: loops of unknown count.
+
+TVM's virtual machine has calls and branches, and a stack that some thousand calls within each
+other overflow. So a loop is written as functions of which each runs the one before it twice, the
+second time only if the loop goes on: the last of 32 runs up to 2**31 steps, and no more than 33
+calls are ever within each other.
+
+before: ``loop(n, x) = if (n > 0) loop(n - 1, f(x)) else g(x)``
+after:  ``loop_0(goes_on, n, x) = if (goes_on) (n - 1 > 0, n - 1, f(x)) else (goes_on, n, x)``
+        ``loop_1(*state) = {state = loop_0(*state); if (goes_on) loop_0(*state) else state}``, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.frontend.relay import program as relay
+from tvm_tile.frontend.relay.environment import (
+    Again,
+    Cell,
+    Closure,
+    Data,
+    Scope,
+    Value,
+    flattened,
+    restored,
+)
+from tvm_tile.frontend.relay.evaluate import CallsItself, Evaluator, Tail
+from tvm_tile.frontend.relay.walk import free_variables
+
+_LEVELS = 31
+
+
+def write_loop(evaluator: Evaluator, closure: Closure, arguments: tuple[Value, ...]) -> Value:
+    """Write the call of a function that calls itself.
+
+    Args:
+        evaluator: to write with.
+        closure: the function.
+        arguments: of its first call.
+
+    Returns:
+        What the call returns.
+
+    Raises:
+        UnsupportedOperatorError: the function calls itself elsewhere than at its end, never
+            returns, or changes its arguments' types from call to call.
+    """
+    captured = {
+        id(variable): closure.scope.value_of(variable)
+        for variable in free_variables(closure.function)
+    }
+    loop = _Loop(evaluator, closure.function, arguments, captured)
+    try:
+        return loop.call()
+    except CallsItself as found:
+        raise _unsupported("a function calls itself elsewhere than at its end") from found
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A loop's function.
+
+    Attributes:
+        evaluator: writes it.
+        function: itself.
+        arguments: of its first call.
+        captured: what variables from around it stand for, by the variable's identity.
+        results: what it returned where it did not call itself, while it was written.
+    """
+
+    evaluator: Evaluator
+    function: relay.Function
+    arguments: tuple[Value, ...]
+    captured: dict[int, Value]
+    results: list[Value] = field(default_factory=list)
+
+    def call(self) -> Value:
+        """Write the functions and the calls of them."""
+        builder = self.evaluator.builder
+        fixed = list(dict.fromkeys(_variables(list(self.captured.values()), set())))
+        state = [builder.emit(tensor) for tensor in flattened(self.arguments)]
+        goes_on = self._function("goes_on", fixed, lambda _: self._going_on)
+        step = self._function("step", fixed, lambda carried: lambda end: _next(end, carried))
+        final = self._function("final", fixed, lambda _: self._finally)
+        flag = _called(builder, goes_on, [*state, *fixed])
+        once = self._once(goes_on, step, [*flag, *state], fixed)
+        for _ in range(_LEVELS):
+            once = self._twice(once, [*flag, *state], fixed)
+        _, *state = _called(builder, once, [*flag, *state, *fixed])
+        return restored(self.results[0], _called(builder, final, [*state, *fixed]))
+
+    def _function(
+        self, name: str, fixed: list[Any], finish: Callable[[list[Any]], Callable[[Value], Value]]
+    ) -> Any:
+        """The function's body, of which ``finish`` makes the end, as one of Relax.
+
+        Its parameters are the loop's tensors, then ``fixed``, those from around it.
+        """
+        tensors = flattened(self.arguments)
+
+        def body(parameters: list[Any]) -> list[Any]:
+            carried, inner = parameters[: len(tensors)], parameters[len(tensors) :]
+            replaced = dict(zip(fixed, inner, strict=True))
+            made: dict[int, Closure] = {}
+            captured = {k: _with(v, replaced, made) for k, v in self.captured.items()}
+            scope = Scope(None, captured)
+            own = restored(self.arguments, carried)
+            scope.bind(dict(zip(map(id, self.function.parameters), own, strict=True)))
+            tail = Tail(self.function, finish(carried))
+            return flattened(self.evaluator.evaluate_loop(self.function, scope, tail))
+
+        return _written(self.evaluator.builder, name, [*tensors, *fixed], body)
+
+    def _going_on(self, end: Value) -> Value:
+        if not isinstance(end, Again):
+            self.results.append(end)
+        return relax.const(np.array(isinstance(end, Again)), "bool")
+
+    def _finally(self, end: Value) -> Value:
+        if not self.results:
+            raise _unsupported("a function calls itself whatever the data are")
+        if not isinstance(end, Again):
+            return end
+        # Never computed: the loop has ended.
+        zeros = [relax.op.zeros(t.ty.shape, t.ty.dtype) for t in flattened(self.results[0])]
+        return restored(self.results[0], [self.evaluator.builder.emit(zero) for zero in zeros])
+
+    def _once(self, goes_on: Any, step: Any, state: list[Any], fixed: list[Any]) -> Any:
+        """``(goes_on, *carried)`` after one step, if it went on."""
+        builder = self.evaluator.builder
+
+        def body(parameters: list[Any]) -> list[Any]:
+            own, inner = parameters[: len(state)], parameters[len(state) :]
+
+            def stepped() -> list[Any]:
+                carried = _called(builder, step, [*own[1:], *inner])
+                return [*_called(builder, goes_on, [*carried, *inner]), *carried]
+
+            return _either(builder, own[0], stepped, own)
+
+        return _written(builder, "loop", [*state, *fixed], body)
+
+    def _twice(self, once: Any, state: list[Any], fixed: list[Any]) -> Any:
+        """What ``once`` does, and again if the loop goes on after it."""
+        builder = self.evaluator.builder
+
+        def body(parameters: list[Any]) -> list[Any]:
+            inner = parameters[len(state) :]
+            own = _called(builder, once, parameters)
+            return _either(builder, own[0], lambda: _called(builder, once, [*own, *inner]), own)
+
+        return _written(builder, "loop", [*state, *fixed], body)
+
+
+def _next(end: Value, carried: list[Any]) -> Value:
+    """The arguments of a loop's next call; where there is none, those that it has."""
+    if not isinstance(end, Again):
+        return tuple(carried)
+    tensors = flattened(end.arguments)
+    for own, other in zip(tensors, carried, strict=True):
+        if not _is_same_type(own, other):
+            raise _unsupported(f"a loop's value changes from {other.ty} to {own.ty}")
+    return tuple(tensors)
+
+
+def _is_same_type(one: Any, other: Any) -> bool:
+    return [*one.ty.shape] == [*other.ty.shape] and one.ty.dtype == other.ty.dtype
+
+
+def _written(
+    builder: relax.BlockBuilder,
+    name: str,
+    tensors: Sequence[Any],
+    body: Callable[[list[Any]], list[Any]],
+) -> Any:
+    """A private function of tensors of these types; returns what stands for it."""
+    parameters = [relax.Var(f"p{number}", tensor.ty) for number, tensor in enumerate(tensors)]
+    with builder.function(name, parameters, private=True):
+        results = body(parameters)
+        return builder.emit_func_output(builder.emit(relax.Tuple(results)))
+
+
+def _called(builder: relax.BlockBuilder, function: Any, arguments: Sequence[Any]) -> list[Any]:
+    made = builder.emit(relax.Call(function, list(arguments)))
+    count = len(made.ty.fields)
+    return [builder.emit(relax.TupleGetItem(made, number)) for number in range(count)]
+
+
+def _either(
+    builder: relax.BlockBuilder, condition: Any, then: Callable[[], list[Any]], other: list[Any]
+) -> list[Any]:
+    """What ``then`` writes where the condition holds, else ``other``."""
+    builder._begin_binding_block()
+    result = builder.normalize(relax.Tuple(then()))
+    taken = relax.SeqExpr([builder._end_block()], result)
+    left = relax.SeqExpr([], builder.normalize(relax.Tuple(other)))
+    made = builder.emit(relax.If(condition, taken, left))
+    return [builder.emit(relax.TupleGetItem(made, number)) for number in range(len(other))]
+
+
+def _variables(value: Any, seen: set[int]) -> list[Any]:
+    """The tensors within a value that are computed, not constant."""
+    match value:
+        case tuple() | list():
+            parts = value
+        case Closure() if id(value) not in seen:
+            seen.add(id(value))
+            parts = [value.scope.value_of(free) for free in free_variables(value.function)]
+        case Data():
+            parts = value.fields
+        case Cell():
+            parts = [value.value]
+        case _:
+            return [value] if isinstance(value, relax.Var) else []
+    return [variable for part in parts for variable in _variables(part, seen)]
+
+
+def _with(value: Value, replaced: Mapping[Any, Any], made: dict[int, Closure]) -> Value:
+    """A value of other tensors, from a loop's function's parameters."""
+    match value:
+        case tuple():
+            return tuple(_with(part, replaced, made) for part in value)
+        case Closure():
+            if id(value) not in made:
+                made[id(value)] = Closure(value.function, Scope())
+                made[id(value)].scope.bind(
+                    {
+                        id(free): _with(value.scope.value_of(free), replaced, made)
+                        for free in free_variables(value.function)
+                    }
+                )
+            return made[id(value)]
+        case Data():
+            return Data(value.constructor, _with(value.fields, replaced, made))
+        case Cell():
+            return Cell(_with(value.value, replaced, made), value.branches)
+        case _:
+            return replaced.get(value, value) if isinstance(value, relax.Var) else value
+
+
+def _unsupported(what: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        "a Relay function that the data let call itself must be a loop: it ends with the call",
+        what,
+        "rewrite it so, or run it apart from the model",
+    )
