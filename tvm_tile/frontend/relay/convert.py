@@ -166,10 +166,9 @@ def _input(
 def _sized(name: str, shape: tuple[int | None, ...], size: Sequence[int] | None) -> tuple[int, ...]:
     if size is None:
         if any(extent is None for extent in shape):
-            said = ", ".join("?" if extent is None else str(extent) for extent in shape)
             raise DynamicShapeError(
                 "every extent of every input must be known when the model is compiled",
-                f"input {name!r} has shape ({said})",
+                f"input {name!r} has shape {_said(shape)}",
                 f"give its shape: inputs={{{name!r}: (...)}}",
             )
         return tuple(int(extent) for extent in shape if extent is not None)
@@ -178,11 +177,15 @@ def _sized(name: str, shape: tuple[int | None, ...], size: Sequence[int] | None)
     )
     if not agrees:
         raise ModelError(
-            f"the size of input {name!r} must agree with the program: {shape}",
+            f"the size of input {name!r} must agree with the program: {_said(shape)}",
             f"{tuple(size)}",
             "give one extent per dimension, the program's own where it fixes them",
         )
     return tuple(map(int, size))
+
+
+def _said(shape: tuple[int | None, ...]) -> str:
+    return f"({', '.join('?' if extent is None else str(extent) for extent in shape)})"
 
 
 def _weight(parameter: relay.Local, value: np.ndarray) -> Value:
@@ -194,7 +197,7 @@ def _weight(parameter: relay.Local, value: np.ndarray) -> Value:
         if not agrees or kind.dtype != str(value.dtype):
             raise ModelError(
                 f"the value of %{parameter.name} must be of the type that the program says: "
-                f"{kind.shape} {kind.dtype}",
+                f"{_said(kind.shape)} {kind.dtype}",
                 f"{value.shape} {value.dtype}",
                 "give the parameters that were saved with this program",
             )

@@ -72,7 +72,7 @@ class CallsItself(Exception):
         self.function = function
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Active:
     """A call that is being evaluated: of what, and within how many branches."""
 
@@ -270,7 +270,7 @@ class Evaluator:
             raise UnsupportedOperatorError(
                 f"operator {name} must be in a form that the importer of Relay knows",
                 f"{type(error).__name__}: {lines[0] if lines else 'no message'}{where}",
-                "rewrite this call, or save the model with the frontend's newer release",
+                "rewrite this call in the model that the program was made from",
             ) from error
 
     def _branch(self, expr: relay.If, scope: Scope, tail: Tail | None) -> Steps:
@@ -278,6 +278,8 @@ class Evaluator:
         if isinstance(condition, GenericConst):
             chosen = expr.then if np.all(condition.value.numpy()) else expr.otherwise
             return (yield Step(chosen, scope, tail))
+        if not isinstance(condition, relax.Var) or condition.ty != relax.TensorType((), "bool"):
+            raise _unsupported("a condition that is no truth value")
         sides: list[tuple[Any, Value]] = []
         for side in (expr.then, expr.otherwise):
             self.builder._begin_binding_block()
