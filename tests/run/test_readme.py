@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
+from relay_corpus import CASES
 from scheduled import relax_module
 from tvm import relax
 from tvm.relax import op
@@ -56,6 +58,9 @@ def legalized() -> tvm.IRModule:
 def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_detector(tmp_path / "detector.onnx")
+    program = CASES["zoo/mlp"].folder
+    shutil.copy(program / "model.relay", tmp_path / "model.relay")
+    shutil.copy(program / "params.bin", tmp_path / "model.params")
     mod = legalized()
     functions = (f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
     names: dict[str, Any] = {"image": IMAGE, "mod": mod, "prim_func": next(functions)}

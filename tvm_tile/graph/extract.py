@@ -104,6 +104,11 @@ def loads_in(expr: Any) -> list[Any]:
     return found
 
 
+def is_choice(expr: Any) -> bool:
+    """Whether an expression is one of two others, of which only that one is computed."""
+    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == "prim.if_then_else"
+
+
 def _nodes(expr: Any) -> list[Any]:
     """The loads, calls and arithmetic of an expression."""
     found: list[Any] = []
@@ -114,9 +119,7 @@ def _nodes(expr: Any) -> list[Any]:
 
 def _guarded_buffers(nodes: list[Any]) -> list[Any]:
     """Buffers read under an ``if_then_else``: padding or a cut-out, no plain load."""
-    calls = (node for node in nodes if isinstance(node, tvm.ir.Call))
-    guards = [c for c in calls if getattr(c.op, "name", "") == "prim.if_then_else"]
-    return [load.source for guard in guards for load in loads_in(guard)]
+    return [load.source for guard in filter(is_choice, nodes) for load in loads_in(guard)]
 
 
 def _access(buffer: Any, indices: Any, names: Names) -> Access | None:

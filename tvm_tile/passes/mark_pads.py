@@ -8,9 +8,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_tile.graph.extract import is_choice
 from tvm_tile.passes.op_pattern import OpPattern, pattern_of, with_pattern
-
-_IF = ir.Op.get("prim.if_then_else")
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkPads")
@@ -49,7 +48,7 @@ def _is_guarded(func: tirx.PrimFunc) -> bool:
     """Whether an element is read under a condition."""
 
     def visit(call: Any) -> Any:
-        return tvm_ffi.VisitInterrupt() if call.op.same_as(_IF) else None
+        return tvm_ffi.VisitInterrupt() if is_choice(call) else None
 
     return tvm_ffi.structural_walk(func.body, (ir.Call, visit)) is not None
 

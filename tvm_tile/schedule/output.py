@@ -11,13 +11,11 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract_operator, loads_in
+from tvm_tile.graph.extract import extract_operator, is_choice, loads_in
 from tvm_tile.graph.tile_graph import Access, Axis, Tensor
 from tvm_tile.schedule.digits import Digits, read_digits
 from tvm_tile.tile.plain import construct_plain
 from tvm_tile.tile.transpose import Copy, Source, TransposeTile, construct_flat
-
-_IF = ir.Op.get("prim.if_then_else")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ def _parted(expr: Any) -> tuple[Any, tuple[tuple[Any, Any], ...]]:
     found: list[tuple[Any, Any]] = []
 
     def visit(node: Any) -> Any:
-        if isinstance(node, ir.Call) and not (node.op.same_as(_IF) and loads_in(node)):
+        if isinstance(node, ir.Call) and not (is_choice(node) and loads_in(node)):
             return node
         for var, part in found:
             if tvm_ffi.structural_equal(part, node):

@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.extract import is_choice, loads_in
 from tvm_tile.schedule.guards import (
     conjunction,
     conjuncts,
@@ -33,7 +33,6 @@ from tvm_tile.schedule.guards import (
 )
 from tvm_tile.schedule.steps import replace_parts
 
-_IF = ir.Op.get("prim.if_then_else")
 _CONSTANTS = (tirx.IntImm, tirx.FloatImm)
 
 
@@ -54,7 +53,7 @@ def clamp_padding(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _clamped(value: Any) -> Any:
     """The expression to store instead; ``None`` if ``value`` pads nothing."""
-    if not (isinstance(value, ir.Call) and value.op.same_as(_IF)):
+    if not is_choice(value):
         return None
     condition, inner, outer = value.args
     if not isinstance(outer, _CONSTANTS):
@@ -95,7 +94,7 @@ class Padding:
 def padding_of(block: SBlock) -> Padding | None:
     """``None`` if a block does anything else."""
     value = block.body.value
-    if not (isinstance(value, ir.Call) and value.op.same_as(_IF)):
+    if not is_choice(value):
         return None
     condition, load, outside = value.args
     if not isinstance(load, ir.TensorLoad) or not isinstance(outside, _CONSTANTS):

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.extract import is_choice, loads_in
 from tvm_tile.schedule.guards import substituted
 from tvm_tile.schedule.padding import implies, padding_of
 from tvm_tile.schedule.window_blocks import Blocks
@@ -25,8 +25,6 @@ Values = Mapping[str, Any]
 """What stands for an axis of the sum, by its name."""
 Loops = list[tuple[Any, int]]
 """Loop variables and their extents."""
-
-_IF = ir.Op.get("prim.if_then_else")
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +367,7 @@ class _Writer:
 def _pads(producer: SBlock, dimension: int, extent: int) -> bool:
     """Whether padding tests by itself that a place is not behind the end of a dimension."""
     value = producer.body.value
-    if not (isinstance(value, ir.Call) and value.op.same_as(_IF)):
+    if not is_choice(value):
         return False
     return implies(value.args[0], producer.iter_vars[dimension].var < extent)
 

@@ -11,7 +11,7 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 from tvm_ffi import StructuralKey
 
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.extract import is_choice, loads_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class _Reader:
 
         calls: list[Any] = []
         tvm_ffi.structural_walk(store.value, (ir.Call, calls.append), order="pre")
-        if any(getattr(call.op, "name", "") == "prim.if_then_else" for call in calls):
+        if any(map(is_choice, calls)):
             raise _Irregular  # what it guards must not be read elsewhere
         # One after the other: TVM's maps must not be begun within each other.
         for own in loads_in(store.value):

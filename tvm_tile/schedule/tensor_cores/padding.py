@@ -7,7 +7,7 @@ from typing import Any
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operator, is_choice
 from tvm_tile.graph.tile_graph import Access, AffineIndex
 from tvm_tile.schedule.guards import conjuncts
 
@@ -42,7 +42,7 @@ def unpadded(read: Access, producer: SBlock) -> Access | None:
 def _pads_with_zeros(producer: SBlock) -> bool:
     """Whether it stores an element wherever there is one, and zero everywhere else."""
     value = producer.body.value
-    if not isinstance(value, ir.Call) or getattr(value.op, "name", "") != "prim.if_then_else":
+    if not is_choice(value):
         return False
     condition, load, other = value.args
     if not isinstance(load, ir.TensorLoad) or not isinstance(other, tirx.FloatImm | tirx.IntImm):

@@ -7,6 +7,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_tile.graph.extract import is_choice
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.store_work import StoreWork
@@ -34,7 +35,7 @@ def operations(value: Any) -> int:
         return lambda node: weights.append(weight) if "float" in str(node.ty.dtype) else None
 
     def call(node: ir.Call) -> None:
-        if getattr(node.op, "name", "") != "prim.if_then_else":
+        if not is_choice(node):
             count(_CALL)(node)
 
     kinds = [(ir.Call, call), (tirx.Div, count(_QUOTIENT))]
