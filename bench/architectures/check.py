@@ -65,7 +65,6 @@ def make_worker(commit: str) -> Callable[[str], Verdict]:
 def _attempt(
     architecture: Architecture, device: str
 ) -> tuple[str, str, float | None, int, tuple[str, ...]]:
-
     import tvm_tile
     from tvm_tile.errors import TileError
 
@@ -96,11 +95,10 @@ def _reference(module: Any, inputs: Sequence[Any]) -> Any:
     import torch
 
     with torch.no_grad():
-        own = module(*inputs)
         try:
             return module.double()(*(x.double() if x.is_floating_point() else x for x in inputs))
         except RuntimeError:  # it puts the least number of its type where only float32 goes
-            return own
+            return module.float()(*inputs)
 
 
 def relative_error(found: Any, exact: Any) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
+from tvm_tile.build.numerics import with_bodies
 from tvm_tile.graph.extract import loads_in
 
 
@@ -27,12 +27,7 @@ class GuardLoads:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                body = tvm_ffi.structural_map(func.body, (tirx.Select, _guarded), order="post")
-                result[var] = func.with_body(body)
-        return result
+        return with_bodies(mod, (tirx.Select, _guarded))
 
 
 def _guarded(select: tirx.Select) -> Any:

@@ -117,9 +117,10 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
         require_types(expanded)
         simple = _simplify(expanded)
         _require_supported(simple, known)
-        require_bounded(simple)
+        types = inferred_types(simple)
+        require_bounded(types)
         try:
-            return _to_relax(simple), simple
+            return _to_relax(simple, types), simple
         except _Rejected as rejected:
             # Some converters refuse forms (types, attributes) that ONNX's own definition of the
             # operator through simpler ones covers.
@@ -158,7 +159,7 @@ def _is_of_known_domain(node: onnx.NodeProto) -> bool:
     return node.domain in STANDARD_DOMAINS
 
 
-def _to_relax(model: onnx.ModelProto) -> Any:
+def _to_relax(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Any:
     # Given apart, because the importer takes an extent of 0 for an unknown one.
     shapes = {
         value.name: [int(dim.dim_value) for dim in value.type.tensor_type.shape.dim]
@@ -171,7 +172,7 @@ def _to_relax(model: onnx.ModelProto) -> Any:
         raise _Rejected(importer.last_operator, "", error) from error
     if any(isinstance(ty, relax.ShapeType) for ty in result_types(mod)):
         raise _Rejected("Shape", "", TypeError("a shape as the model's output"))
-    importer.require_inferred_shapes(model)
+    importer.require_shapes(model, types)
     return mod
 
 
@@ -206,7 +207,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     last_operator = ""
 
-    def require_inferred_shapes(self, model: onnx.ModelProto) -> None:
+    def require_shapes(
+        self, model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]
+    ) -> None:
         """Compare the shapes of what was imported with those that ONNX infers.
 
         What is computed from a shape was folded to constants before (see
@@ -215,7 +218,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         Raises:
             _Rejected: they differ.
         """
-        for name, tensor in inferred_types(model).items():
+        for name, tensor in types.items():
             inferred = static_extents(tensor)
             value = self._nodes.get(name)
             known = (

@@ -7,12 +7,13 @@ tensor of any size.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import onnx
 
 from tvm_tile.errors import ModelError, ModelFileError
 from tvm_tile.frontend.onnx_rewrite import walk_nodes
-from tvm_tile.frontend.onnx_types import inferred_types, static_extents
+from tvm_tile.frontend.onnx_types import static_extents
 
 #: Nodes of a model once its functions are written out.
 MAX_NODES = 200_000
@@ -68,13 +69,16 @@ def require_few_nodes(model: onnx.ModelProto) -> None:
         )
 
 
-def require_bounded(model: onnx.ModelProto) -> None:
+def require_bounded(types: Mapping[str, onnx.TypeProto.Tensor]) -> None:
     """Look at the shape of every tensor, as far as ONNX infers them.
+
+    Args:
+        types: from :func:`tvm_tile.frontend.onnx_types.inferred_types`.
 
     Raises:
         ModelError: a tensor is larger than ``MAX_BYTES``.
     """
-    for name, tensor in inferred_types(model).items():
+    for name, tensor in types.items():
         extents = static_extents(tensor)
         if extents is None:
             continue

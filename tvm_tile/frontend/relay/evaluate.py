@@ -26,6 +26,7 @@ from tvm_tile.frontend.relay.environment import (
     Data,
     Scope,
     Value,
+    fields_of,
     flattened,
     restored,
 )
@@ -307,7 +308,8 @@ class Evaluator:
         if not is_alike:
             raise _unsupported("branches of different types")
         made = self.builder.emit(relax.If(condition, then, otherwise))
-        return restored(value, _fields(self.builder, made, len(flattened(value))))
+        is_one = not isinstance(made.ty, relax.TupleType)
+        return restored(value, [made] if is_one else fields_of(self.builder, made))
 
     def _function(self, name: str) -> relay.Function:
         function = self.functions.get(name)
@@ -336,12 +338,6 @@ def _entered(closure: Closure, arguments: tuple[Value, ...]) -> Scope:
     return Scope(closure.scope, dict(zip(map(id, parameters), arguments, strict=True)))
 
 
-def _fields(builder: relax.BlockBuilder, made: Any, count: int) -> list[Any]:
-    if count == 1:
-        return [made]
-    return [builder.emit(relax.TupleGetItem(made, number)) for number in range(count)]
-
-
 def _emitted(builder: relax.BlockBuilder, value: Value) -> Value:
     """A converter's answer as values: each tensor a variable or a constant."""
     if isinstance(value, tuple):
@@ -350,7 +346,7 @@ def _emitted(builder: relax.BlockBuilder, value: Value) -> Value:
         return value
     made = builder.emit(value)
     if isinstance(made.ty, relax.TupleType):
-        return tuple(_fields(builder, made, len(made.ty.fields)))
+        return tuple(fields_of(builder, made))
     return made
 
 

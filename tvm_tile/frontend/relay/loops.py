@@ -28,6 +28,7 @@ from tvm_tile.frontend.relay.environment import (
     Data,
     Scope,
     Value,
+    fields_of,
     flattened,
     restored,
 )
@@ -188,9 +189,7 @@ def _written(
 
 
 def _called(builder: relax.BlockBuilder, function: Any, arguments: Sequence[Any]) -> list[Any]:
-    made = builder.emit(relax.Call(function, list(arguments)))
-    count = len(made.ty.fields)
-    return [builder.emit(relax.TupleGetItem(made, number)) for number in range(count)]
+    return fields_of(builder, builder.emit(relax.Call(function, list(arguments))))
 
 
 def _either(
@@ -201,8 +200,7 @@ def _either(
     result = builder.normalize(relax.Tuple(then()))
     taken = relax.SeqExpr([builder._end_block()], result)
     left = relax.SeqExpr([], builder.normalize(relax.Tuple(other)))
-    made = builder.emit(relax.If(condition, taken, left))
-    return [builder.emit(relax.TupleGetItem(made, number)) for number in range(len(other))]
+    return fields_of(builder, builder.emit(relax.If(condition, taken, left)))
 
 
 def _variables(value: Any, seen: set[int]) -> list[Any]:
