@@ -328,16 +328,22 @@ def _split_reduce(
 
 
 def _follow(sch: Schedule, after: SBlockRV, thread: LoopRV) -> None:
-    """Put the epilogue behind each thread's tile, its innermost run vectorized."""
+    """Put the epilogue behind each thread's tile: unrolled, its innermost run vectorized.
+
+    A compiler that is not told unrolls no loop around a long expression, such as GELU's: the sums,
+    at a place that a loop's variable gives, then lie in memory instead of in registers.
+    """
     sch.reverse_compute_at(after, thread, preserve_unit_loops=True)
     own = list(sch.get_loops(after))[3:]  # behind block, piece and thread
     operator = extract_operator(sch.get(after))
-    if not own or operator is None:
+    if not own:
         return
-    width = math.gcd(extent(sch, own[-1]), vector_elements(operator))
+    width = 1 if operator is None else math.gcd(extent(sch, own[-1]), vector_elements(operator))
     if width > 1:
-        _, vector = sch.split(own[-1], [None, width])
+        own[-1], vector = sch.split(own[-1], [None, width])
         sch.vectorize(vector)
+    for loop in own:
+        sch.unroll(loop)
 
 
 def _fits(staged: int, program: RProgram, scope: str, device: Device) -> bool:
