@@ -11,6 +11,8 @@ measured, and these are derived or estimated for every card:
   published: estimates;
 * the clock is the boost clock, and reading is as fast as the memory interface.
 
+The parameters of their kernels' time models are H200's, as shares and cycles: estimates, too.
+
 Resident blocks, and how registers and shared memory are given out, are from the CUDA programming
 guide's table of compute capabilities.
 
@@ -65,6 +67,7 @@ def _cuda_device(
         target=_target(arch, shared_per_block),
         kernel_language="cuda",
         multi_processor_count=multi_processor_count,
+        lanes_per_multi_processor=lanes,
         warp_size=32,
         max_threads_per_block=1024,
         max_threads_per_multi_processor=threads_per_multi_processor,
@@ -92,6 +95,7 @@ def _cuda_device(
         matrix_instructions=matrix_instructions,
         supports_grid_barrier=True,
         supports_graphs=True,
+        times=H200.times.within_peaks(),
         measured=None,
     )
 

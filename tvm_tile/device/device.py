@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from tvm_tile.device.times import KernelTimes
+
 # Bytes of the widest load or store of one thread.
 VECTOR_BYTES = 16
 # Bytes of shared memory that a CUDA kernel may declare; more it must ask for at launch.
@@ -99,6 +101,7 @@ class Device:
         target: items of the TVM target, as sorted (key, value) pairs.
         kernel_language: ``"cuda"``, ``"rocm"`` or ``"opencl"``.
         multi_processor_count: streaming multiprocessors (compute units on AMD).
+        lanes_per_multi_processor: float32 multiply-adds that a multiprocessor does in a cycle.
         warp_size: threads that execute together.
         max_threads_per_block: the largest block.
         max_threads_per_multi_processor: resident threads on one multiprocessor.
@@ -124,6 +127,7 @@ class Device:
         matrix_instructions: what the matrix units can do.
         supports_grid_barrier: whether all blocks of a launch can wait for one another.
         supports_graphs: whether launches can be captured and replayed as a graph.
+        times: parameters of the kernels' time models.
         measured: when and on what its numbers were measured; None for data sheets' numbers.
     """
 
@@ -131,6 +135,7 @@ class Device:
     target: tuple[tuple[str, str | int], ...]
     kernel_language: str
     multi_processor_count: int
+    lanes_per_multi_processor: int
     warp_size: int
     max_threads_per_block: int
     max_threads_per_multi_processor: int
@@ -153,12 +158,18 @@ class Device:
     matrix_instructions: tuple[MatrixInstruction, ...]
     supports_grid_barrier: bool
     supports_graphs: bool
+    times: KernelTimes
     measured: Measurement | None
 
     @property
     def is_emulated(self) -> bool:
         """Whether the CPU runs its kernels: right numbers, and times that mean nothing."""
         return self.kernel_language == "opencl"
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether predicted times go by parameters that were fitted to another device."""
+        return self.times.fitted_on != self.name
 
     def memory(self, level: MemoryLevel) -> Memory:
         """The record of one memory level."""

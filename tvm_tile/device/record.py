@@ -12,7 +12,7 @@ import json
 import math
 import types
 import typing
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,9 +22,11 @@ from tvm_tile.errors import DeviceRecordError
 from tvm_tile.whole_file import replacing
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 SUFFIX = ".json"
+# What must have times, by the intrinsic of a matrix instruction; AMD's are of several names.
+_TIMES_OF = {"wgmma": ("wgmma", "chain"), "mma": ("mma", "halo")}
 _LANGUAGES = ("cuda", "rocm", "opencl")
 _MAY_BE_ZERO = ("reserved_shared_memory",)
 _KINDS: dict[type, str] = {
@@ -218,9 +220,22 @@ def _check(device: Device) -> None:
     for where, number in _numbers(device):
         if number <= 0:
             _refuse(where, "positive", number)
+    _check_times(device)
     for name in _MAY_BE_ZERO:
         if getattr(device, name) < 0:
             _refuse(f"device.{name}", "zero or more", getattr(device, name))
+
+
+def _check_times(device: Device) -> None:
+    """Refuse times that are not positive, or that lack those of a unit that the device has."""
+    for family, numbers in asdict(device.times).items():
+        for name, number in numbers.items() if isinstance(numbers, dict) else ():
+            if isinstance(number, float) and number <= 0:
+                _refuse(f"device.times.{family}.{name}", "positive", number)
+    for instruction in device.matrix_instructions:
+        for unit in _TIMES_OF.get(instruction.intrinsic, ("matrix_cores",)):
+            if getattr(device.times, unit) is None:
+                _refuse(f"device.times.{unit}", f"given, as there is {instruction.intrinsic}", None)
 
 
 def _numbers(device: Device) -> typing.Iterator[tuple[str, float]]:

@@ -12,15 +12,20 @@ matrix instructions. Derived or estimated for every card:
 * reading is as fast as the memory interface, and the caches behind the second level are not
   modelled.
 
+Of the parameters of the kernels' time models, those of matrix cores are estimates of their own, and
+the others NVIDIA's, as cycles of the card's clock and shares of its rates: estimates, too.
+
 ``matrix_flops`` is dense. A wave is 64 threads on CDNA and 32 on RDNA, as the compiler's code has
 it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tvm_tile.device.cuda import H200
 from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
+from tvm_tile.device.matrix_times import MatrixCoreTimes
 
 _MIB = 1 << 20
 _KIB = 1 << 10
@@ -35,6 +40,7 @@ class _Family:
 
     Attributes:
         warp_size: threads of a wave.
+        lanes: float32 multiply-adds of a compute unit in a cycle.
         threads: resident on a compute unit.
         registers: 32-bit ones of a compute unit, accumulation registers among them.
         registers_per_thread: that any instruction can name; those for accumulation come on top.
@@ -43,6 +49,7 @@ class _Family:
     """
 
     warp_size: int
+    lanes: int
     threads: int
     registers: int
     registers_per_thread: int
@@ -52,10 +59,29 @@ class _Family:
 
 
 # Four SIMDs of 512 registers by 64 lanes, eight waves each.
-_CDNA = _Family(64, 2048, 131072, 256, 8, 64 * _KIB, 64 * _KIB)
-_CDNA4 = _Family(64, 2048, 131072, 256, 8, 160 * _KIB, 160 * _KIB)
+_CDNA2 = _Family(64, 64, 2048, 131072, 256, 8, 64 * _KIB, 64 * _KIB)
+_CDNA3 = replace(_CDNA2, lanes=128)
+_CDNA4 = _Family(64, 128, 2048, 131072, 256, 8, 160 * _KIB, 160 * _KIB)
 # Two SIMDs of 1536 registers by 32 lanes, sixteen waves each; two units share 128 KiB.
-_RDNA = _Family(32, 1024, 98304, 256, 24, 64 * _KIB, 64 * _KIB)
+_RDNA = _Family(32, 128, 1024, 98304, 256, 24, 64 * _KIB, 64 * _KIB)
+
+
+_TIMES = replace(
+    H200.times.within_peaks(),
+    wgmma=None,
+    chain=None,
+    mma=None,
+    halo=None,
+    matrix_cores=MatrixCoreTimes(
+        origin="latencies as others' microbenchmarks of MI300X give them; not fitted",
+        chunk_cycles=1680.0,
+        wait_cycles=210.0,
+        tile_cycles=4200.0,
+        start_cycles=10500.0,
+        step_power=4.0,
+        total_power=2.0,
+    ),
+)
 
 
 def _rocm_device(
@@ -80,6 +106,7 @@ def _rocm_device(
         target=_target(mcpu, family),
         kernel_language="rocm",
         multi_processor_count=compute_units,
+        lanes_per_multi_processor=family.lanes,
         warp_size=family.warp_size,
         max_threads_per_block=1024,
         max_threads_per_multi_processor=family.threads,
@@ -103,6 +130,7 @@ def _rocm_device(
         # No kernel of ours was seen waiting for a grid, nor a graph captured, on these GPUs yet.
         supports_grid_barrier=False,
         supports_graphs=False,
+        times=_TIMES,
         measured=None,
     )
 
@@ -163,7 +191,7 @@ _WMMA_RDNA3, _WMMA_RDNA4 = (
 
 MI250X = _rocm_device(
     "amd/mi250x",
-    _CDNA,
+    _CDNA2,
     mcpu="gfx90a",
     compute_units=110,
     clock=1.7e9,
@@ -184,7 +212,7 @@ MI250X = _rocm_device(
 
 MI300X = _rocm_device(
     "amd/mi300x",
-    _CDNA,
+    _CDNA3,
     mcpu="gfx942",
     compute_units=304,
     clock=2.1e9,

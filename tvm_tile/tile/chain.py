@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.times import needed
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
 from tvm_tile.tile.product import Product, find_product
@@ -307,23 +308,15 @@ def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
     return balanced(rounds, shared, device.l2_capacity // 2)
 
 
-# Fitted to 70 tiles of six attentions, measured on an H200: the first choice is 1 % slower than the
-# fastest tile in the mean, 4 % at most.
-_ELEMENT_CYCLES = 0.0705  # of a multiprocessor, for one weight: exponential, maximum, sum, rounding
-_STEP_SECONDS = 0.25e-6  # waiting for a tile, and for the products' ends
-_ITEM_SECONDS = 1.26e-6  # the first tiles, the last stores
-_FIXED_SECONDS = 5.7e-6  # a launch from a cold start
-_POWER = 1.35  # how well products and weights overlap
-_STREAM = 0.8
-
-
 def _seconds(chain: Chain, device: Device, tile: ChainTile) -> float:
     """The time of the busiest multiprocessor, and of the memory."""
-    units = device.multi_processor_count
+    times = needed(device.times.chain, "warpgroup instructions")
+    units, power = device.multi_processor_count, times.step_power
     rate = matrix_rate(device, chain.first.left.tensor.dtype) / units
     multiply = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / rate
-    weigh = tile.rows * tile.keys * _ELEMENT_CYCLES / device.clock
-    step = _STEP_SECONDS + (multiply**_POWER + weigh**_POWER) ** (1 / _POWER)
+    weigh = tile.rows * tile.keys * times.weight_cycles / device.clock
+    step = times.step_cycles / device.clock + (multiply**power + weigh**power) ** (1 / power)
     turns, steps = -(-tile.rounds.items // tile.grid), tile.rounds.longest
-    stream = chain.traffic / (device.read_bandwidth * _STREAM)
-    return _FIXED_SECONDS + max(turns * _ITEM_SECONDS + steps * step, stream)
+    stream = chain.traffic / (device.read_bandwidth * times.memory_share)
+    item = times.item_cycles / device.clock
+    return times.start_cycles / device.clock + max(turns * item + steps * step, stream)

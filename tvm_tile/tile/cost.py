@@ -30,24 +30,6 @@ from tvm_tile.tile.rtile import longest_reduce_axis, run_length
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Fitted on an H200 to 665 measured tiles of 35 operators (bench/candidates.py), in cycles of
-# `clock`. What a device record can say, it says; these are about compiled code.
-_EXPOSED_LATENCY = 1290.0  # of a step's loads and barriers; the resident blocks hide some
-_BARRIER_LATENCY = 810.0  # the same where operands are loaded a step ahead: barriers only
-_BARRIER_WARP = 7.6  # and for each warp that a block's barriers gather
-_HIDING = 0.56  # of such waits: the exponent of how many blocks share a multiprocessor
-_EPILOGUE_CYCLES = 10700.0  # start of a kernel, its first loads with a cold cache, its end
-_ISSUE_EFFICIENCY = 1.08
-_LOST_SLOTS = 2.0  # issue slots that a thread loses for each position of the sum: waits for loads
-_WAVEFRONT_CYCLES = 0.77
-_CACHE_SHARE = 0.44  # of the second-level cache's read bandwidth that staging loads reach
-_STORE_SHARE = 0.24  # of that bandwidth that stores reach, a sector each
-# What bounds a step overlaps, but for barriers and dependences: issue, wavefronts and traffic add
-# up with this exponent (one: no overlap; infinity: only the longest counts).
-_OVERLAP = 2.7
-# Of staging copies alone.
-_COPY_COST = 3.4  # issue slots of one staging load and store, with their addresses
-_COPY_STALL = 62.0  # cycles that a warp waits for one of its staging loads
 SCHEDULERS = 4  # warp schedulers of a multiprocessor
 SECTOR = 32  # bytes a cache moves at once
 
@@ -113,8 +95,14 @@ class Costs:
 
 
 def clock(device: Device) -> float:
-    """Steps of 128 multiply-adds on a multiprocessor per second: cycles, where it has 128 lanes."""
-    return device.flops("float32") / (device.multi_processor_count * 2 * 128)
+    """Cycles a second at which a multiprocessor sustains its multiply-adds in float32."""
+    lanes = device.multi_processor_count * device.lanes_per_multi_processor
+    return device.flops("float32") / (lanes * 2)
+
+
+def arithmetic_slots(device: Device) -> float:
+    """Issue slots of a warp's multiply-add: several where its scheduler has fewer lanes than it."""
+    return SCHEDULERS * device.warp_size / device.lanes_per_multi_processor
 
 
 def compiled_registers(device: Device, threads: Ints, sums: Ints, ahead: Ints) -> Ints:
@@ -257,15 +245,15 @@ def contraction_costs(
     given = given_registers(device, registers)
     occupied = occupancy(device, threads, given, footprint + reads.padding)
 
-    step = _StepModel(operator, device, tiles, reads)
+    times, step = device.times.contraction, _StepModel(operator, device, tiles, reads)
     slots = np.maximum(1, device.multi_processor_count * occupied)
     full, rest = grid // slots, grid % slots
-    cycles = _EPILOGUE_CYCLES + full * steps * step.cycles(occupied)
+    cycles = times.start_cycles + full * steps * step.cycles(occupied)
     cycles = cycles + np.where(
         rest > 0, steps * step.cycles(-(-rest // device.multi_processor_count)), 0
     )
     stored = tiles.parts * store_sectors(operator, device, tiles) * SECTOR
-    working = cycles / clock(device) + stored / (device.l2_bandwidth * _STORE_SHARE)
+    working = cycles / clock(device) + stored / (device.l2_bandwidth * times.store_share)
 
     size = operator.write.tensor.size
     written = tiles.parts * size * coalescing(operator.write, operator, tiles.block)
@@ -331,6 +319,7 @@ class _StepModel:
     def __init__(
         self, operator: Operator, device: Device, tiles: Candidates, reads: SharedReads
     ) -> None:
+        self.times = times = device.times.contraction
         reduce = np.array([axis.is_reduce for axis in operator.axes])
         staged = _staged(operator, tiles)
         depth = np.prod(tiles.block[:, reduce], axis=1)
@@ -338,9 +327,10 @@ class _StepModel:
         outputs = np.prod(tiles.block[:, ~reduce], axis=1)
         self.warps = -(-tiles.groups * (outputs // accumulators) // device.warp_size)
         converted = _converted(operator, np.where(reduce, tiles.block, tiles.thread))
-        work = (accumulators + _LOST_SLOTS) * depth + reads.loads + converted
-        self.instructions = work / _ISSUE_EFFICIENCY
-        self.wavefronts = reads.wavefronts * _WAVEFRONT_CYCLES
+        slots = accumulators * arithmetic_slots(device) + times.lost_slots
+        work = slots * depth + reads.loads + converted
+        self.instructions = work / times.issue_share
+        self.wavefronts = reads.wavefronts * times.wavefront_cycles
         self.copies: Floats = np.zeros(len(depth))
         self.fetched: Floats = np.zeros(len(depth))
         for read in operator.reads:
@@ -349,20 +339,22 @@ class _StepModel:
             waste = coalescing(read, operator, staged)
             self.fetched += count * read.tensor.element_size * waste
         self.is_prefetched = tiles.prefetched > 0
-        cache = device.l2_bandwidth * _CACHE_SHARE
+        cache = device.l2_bandwidth * times.cache_share
         self.bytes_per_cycle = cache / device.multi_processor_count / clock(device)
 
     def cycles(self, resident: Ints) -> Floats:
         """What issue, wavefronts and cache traffic take together; then exposed latency."""
+        times = self.times
         present = np.maximum(1, resident)
         active = present * self.warps
-        issue = present * (self.warps * self.instructions + self.copies * _COPY_COST)
+        issue = present * (self.warps * self.instructions + self.copies * times.copy_slots)
         issue = issue / np.clip(active, 1, SCHEDULERS)
         shares = (issue, present * self.wavefronts, present * self.fetched / self.bytes_per_cycle)
-        busy = sum(share**_OVERLAP for share in shares) ** (1 / _OVERLAP)
+        power = times.overlap_power
+        busy = sum(share**power for share in shares) ** (1 / power)
         # Resident blocks hide less than all of it: they often wait at the same time.
-        waiting = (
-            _EXPOSED_LATENCY + _BARRIER_WARP * self.warps
-        ) / present**_HIDING + _COPY_STALL * self.copies / active
-        ahead = (_BARRIER_LATENCY + _BARRIER_WARP * self.warps) / present**_HIDING
+        barriers, hidden = times.barrier_warp_cycles * self.warps, present**times.hiding_power
+        waiting = (times.exposed_cycles + barriers) / hidden
+        waiting = waiting + times.copy_stall_cycles * self.copies / active
+        ahead = (times.barrier_cycles + barriers) / hidden
         return np.asarray(busy + np.where(self.is_prefetched, ahead, waiting))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
@@ -22,15 +22,6 @@ _MOST_WARPS = 16
 _MOST_PRODUCTS = 8
 _REGISTERS_BESIDES = 28  # addresses, loop state, what the last part reads beforehand
 _REGISTER_LIMIT = 128
-# Of the model below; as those of matrix-vector products not fitted to measurements of its own.
-_LATENCY = 0.6e-6  # seconds of a load where memory is busy
-_START = 1.0e-6  # seconds of a kernel's first loads and its end
-_OVERLAP = 2.7  # with this exponent bounds add up; one: no overlap, infinity: the longest counts
-_LOOP = 6.0  # instructions of a step besides loads and arithmetic
-_BLOCK_CYCLES = 1000.0  # of a block, from the end of the one before it to its first loads
-_BARRIER_CYCLES = 60.0  # a barrier, a store and a load of shared memory
-_SHUFFLE_CYCLES = 25.0  # one step of a tree of shuffles
-_OPERATION_CYCLES = 4.0  # of an operation that waits for the one before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +219,7 @@ def _predicted(
     fit = fitting_blocks(device, threads, registers, shared)
     if not fit or registers > _REGISTER_LIMIT:
         return GatesTile(*tile)
-    seconds = _START + device.launch_latency
+    seconds = device.times.gates.start_cycles / device.clock + device.launch_latency
     full, rest = divmod(grid, fit * device.multi_processor_count)
     for times, blocks in ((full, fit * device.multi_processor_count), (1, rest)):
         if times and blocks:
@@ -240,23 +231,25 @@ def _wave(
     gates: Gates, products: tuple[ProductTile, ...], blocks: int, grid: int, device: Device
 ) -> float:
     """Seconds of so many blocks that are resident together."""
-    processors = device.multi_processor_count
+    times, processors = device.times.gates, device.multi_processor_count
+    arithmetic = arithmetic_slots(device)
+    load = times.load_cycles / device.clock
     own = -(-blocks // processors)
     issued, cached, waits = 0.0, 0.0, 0.0
     for tile, product in zip(products, gates.products, strict=True):
         points = tile.rows * tile.loads * product.vector
         widened = (points + points // tile.rows * gates.vectors) if product.element < 4 else 0
         loads = tile.rows * tile.loads + tile.loads * gates.vectors
-        step = points * gates.vectors + widened + loads + _LOOP
+        step = points * gates.vectors * arithmetic + widened + loads + times.loop_slots
         sums = tile.rows * gates.vectors
         tree = 3 * (min(sums, tile.lanes) - 1 + sums)
         issued += tile.warps * tile.turns * (tile.steps * step + tree)
         cached += tile.warps * tile.turns * tile.steps * loads * device.warp_size * VECTOR_BYTES
         levels = tile.lanes.bit_length() - 1
-        closing = levels * _SHUFFLE_CYCLES / device.clock
-        waits = max(waits, tile.turns * (tile.steps * _LATENCY + closing))
-    closing_cycles = _BARRIER_CYCLES + gates.operations * _OPERATION_CYCLES
-    waits += (_BLOCK_CYCLES + closing_cycles) / device.clock
+        closing = levels * times.shuffle_cycles / device.clock
+        waits = max(waits, tile.turns * (tile.steps * load + closing))
+    closing_cycles = times.barrier_cycles + gates.operations * times.operation_cycles
+    waits += (times.block_cycles + closing_cycles) / device.clock
     bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
     bounds = (
         (gates.weights + gates.others) * blocks / grid / device.read_bandwidth,
@@ -264,4 +257,5 @@ def _wave(
         own * issued / (SCHEDULERS * device.clock),
         waits,
     )
-    return math.fsum(bound**_OVERLAP for bound in bounds) ** (1 / _OVERLAP)
+    power = times.overlap_power
+    return math.fsum(bound**power for bound in bounds) ** (1 / power)

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.matrix_times import HaloTimes
+from tvm_tile.device.times import needed
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.mma import mma_dtypes
@@ -301,20 +303,7 @@ def _registers(halo: Halo, tile: HaloTile) -> int:
     return sums + max(tile.columns, window) + _OTHER_REGISTERS
 
 
-# Fitted to 592 tiles of 44 functions of five models, measured on an H200: the first choice is 3 %
-# slower than the fastest tile measured, 21 % at most. Slots are issue slots of a warp.
 _OTHER_REGISTERS, _MOST_REGISTERS = 56, 232
-_COPY_SLOTS, _TAP_COPY_SLOTS = 26.0, 5.0  # for a unit of 16 bytes, and for a window's weight
-_FRAGMENT_SLOTS, _VALUE_SLOTS, _OPERATION_SLOTS = 70.0, 1.0, 1.05  # of the first product's values
-_PRODUCT_SLOTS = 9.7  # of 16 rows by 16 columns by a depth of 16, with its loads
-_SUMMED_SLOTS, _WEIGHT_SLOTS = 0.9, 5.0  # of a tap of a fragment, and its share of weights
-_SUM_SLOTS, _SUM_OPERATION_SLOTS = 5.1, 0.41  # of a window's sum
-_STORE_SLOTS = 38.0  # of a unit of the output
-_TOTAL_SLOTS = 3.0  # of a value of the second product
-_CLOCKS = 4.2  # from one slot of a warp to its next, alone
-_ISSUED = 0.55  # of a scheduler's slots, where nothing waits
-_TURN_SECONDS, _BLOCK_SECONDS, _FIXED_SECONDS = 0.57e-6, 0.46e-6, 6.0e-6
-_BLOCK_POWER, _TOTAL_POWER = 4.0, 1.2
 
 
 def _reckoned(halo: Halo, device: Device, tile: HaloTile) -> HaloTile | None:
@@ -328,44 +317,47 @@ def _reckoned(halo: Halo, device: Device, tile: HaloTile) -> HaloTile | None:
 
 def _seconds(halo: Halo, device: Device, tile: HaloTile) -> float:
     """The time of the busiest multiprocessor and of the memory."""
+    times = needed(device.times.halo, "matrix instructions of a warp")
     blocks = -(-tile.grid // device.multi_processor_count)
     most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
     resident = min(most, blocks)
-    slots, issued = _slots(halo, tile)
-    waiting = _BLOCK_SECONDS + tile.turns * _TURN_SECONDS
-    alone = waiting + slots * _CLOCKS / device.clock
-    shared = issued / (SCHEDULERS * _ISSUED) / device.clock
-    each = norm(_BLOCK_POWER, alone / resident, shared)
+    slots, issued = _slots(halo, tile, times)
+    waiting = times.block_cycles / device.clock + tile.turns * (times.turn_cycles / device.clock)
+    alone = waiting + slots * times.slot_cycles / device.clock
+    shared = issued / (SCHEDULERS * times.issue_share) / device.clock
+    each = norm(times.block_power, alone / resident, shared)
     busy = max(alone, blocks * each)
-    return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, halo.traffic / device.read_bandwidth)
+    stream = halo.traffic / device.read_bandwidth
+    return times.start_cycles / device.clock + norm(times.total_power, busy, stream)
 
 
-def _slots(halo: Halo, tile: HaloTile) -> tuple[float, float]:
+def _slots(halo: Halo, tile: HaloTile, times: HaloTimes) -> tuple[float, float]:
     """Issue slots of the busiest warp of a block, and of all its warps."""
     fragments = tile.places // FRAGMENT
     values, held = tile.columns / 2, tile.kept / 2  # of a thread, in a fragment
-    make = _FRAGMENT_SLOTS + held * (_VALUE_SLOTS + _OPERATION_SLOTS * halo.inner_operations)
-    make += values / _COLUMNS * tile.depth / FRAGMENT * _PRODUCT_SLOTS
-    summed = _sum_slots(halo, tile)
+    value = times.value_slots + times.operation_slots * halo.inner_operations
+    make = times.fragment_slots + held * value
+    make += values / _COLUMNS * tile.depth / FRAGMENT * times.product_slots
+    summed = _sum_slots(halo, tile, times)
     busy = min(WARPS, tile.channel_warps * (WARPS // tile.channel_warps))
     # What all warps do alike, a turn and a block.
-    copies = (tile.columns * tile.depth + tile.width * tile.chunk) / UNIT * _COPY_SLOTS
-    outputs = 0 if tile.width else math.prod(tile.box) * tile.chunk / UNIT * _STORE_SLOTS
+    copies = (tile.columns * tile.depth + tile.width * tile.chunk) / UNIT * times.copy_slots
+    outputs = 0 if tile.width else math.prod(tile.box) * tile.chunk / UNIT * times.store_slots
     parts = tile.windows * tile.width * tile.chunk / FRAGMENT**3 / WARPS
-    turn = (copies + outputs) / tile.block_size + parts * _PRODUCT_SLOTS
-    start = tile.places * tile.depth / UNIT * _COPY_SLOTS
-    start += tile.taps * tile.kept * tile.turns * _TAP_COPY_SLOTS
-    block = (start + tile.windows * tile.width * _TOTAL_SLOTS) / tile.block_size
+    turn = (copies + outputs) / tile.block_size + parts * times.product_slots
+    start = tile.places * tile.depth / UNIT * times.copy_slots
+    start += tile.taps * tile.kept * tile.turns * times.tap_copy_slots
+    block = (start + tile.windows * tile.width * times.total_slots) / tile.block_size
     longest = turn + -(-fragments // WARPS) * make + summed
     everything = WARPS * turn + fragments * make + busy * summed
     return block + tile.turns * longest, WARPS * block + tile.turns * everything
 
 
-def _sum_slots(halo: Halo, tile: HaloTile) -> float:
+def _sum_slots(halo: Halo, tile: HaloTile, times: HaloTimes) -> float:
     """Issue slots of a warp that sums windows, a turn."""
     if not tile.taps:
         return 0.0
     taps = len(halo.parts) * tile.taps
-    value = _SUM_SLOTS + _SUM_OPERATION_SLOTS * halo.outer_operations
-    sums = tile.fragments * (taps * _SUMMED_SLOTS + _COLUMNS * value)
-    return sums + (taps + 1) * _WEIGHT_SLOTS
+    value = times.sum_slots + times.sum_operation_slots * halo.outer_operations
+    sums = tile.fragments * (taps * times.summed_slots + _COLUMNS * value)
+    return sums + (taps + 1) * times.weight_slots

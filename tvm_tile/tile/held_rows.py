@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
-from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.walk import Walk, common_vector
@@ -21,12 +21,7 @@ _THREADS = tuple(1 << power for power in range(11))  # that share a row
 _BLOCK_THREADS = (128, 256)  # of several rows, where a warp is too few
 _MOST_HELD = 48  # registers of a thread
 _LINE = 64  # neighbours that a warp should load together: a line of half precision
-_ROUND_TRIP = 1400  # cycles: a block's start, a load under load, the last store
-_BLOCK_START = 30  # cycles of a multiprocessor
-_SHUFFLE = 28  # cycles of one level of a tree of partial sums
-_BARRIERS = 160  # cycles that several warps take to share partial sums
-_LEVEL_INSTRUCTIONS = 3  # of a thread, for one level
-_ELEMENT_INSTRUCTIONS = 1  # to convert one
+_CONVERSIONS = 1  # instructions that convert one element
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +144,7 @@ def find_held_rows(
         bytes_held=max(loaded, sum(kept)),
         bytes_moved=sum(t.size for t in (*found, output.write.tensor)) / (rows * length),
         stages=sum(bool(op.reduce_axes) for op in stages),
-        instructions=sum(op.flops + _ELEMENT_INSTRUCTIONS for op in (*stages, output)),
+        instructions=sum(op.flops + _CONVERSIONS for op in (*stages, output)),
         are_neighbours=are_neighbours,
     )
 
@@ -243,18 +238,19 @@ def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
 
     Behind that comes the last block, whose way through its stages nothing hides.
     """
+    times = device.times.held_rows
     warps = -(-tile.block_size // device.warp_size)
     resident = fitting_blocks(device, tile.block_size, tile.registers, 0)
     threads = tile.threads_per_row
     levels = math.ceil(math.log2(threads)) + 1 if threads > 1 else 0
     meets = threads > device.warp_size or (held.are_neighbours and threads > 1)
-    trees = held.stages * (levels * _SHUFFLE + meets * _BARRIERS)
-    own = held.instructions * tile.elements
-    cycles = _ROUND_TRIP + trees + own
+    trees = held.stages * (levels * times.shuffle_cycles + meets * times.barrier_cycles)
+    own = held.instructions * tile.elements * arithmetic_slots(device)
+    cycles = times.round_trip_cycles + trees + own
     waves = tile.grid / (resident * device.multi_processor_count)
     turns = max(1.0, waves) * cycles / device.clock
-    instructions = own + held.stages * levels * _LEVEL_INSTRUCTIONS
-    issued = tile.grid * (warps * instructions / SCHEDULERS + _BLOCK_START)
+    instructions = own + held.stages * levels * times.level_slots
+    issued = tile.grid * (warps * instructions / SCHEDULERS + times.block_cycles)
     issue = issued / device.multi_processor_count / device.clock
     moved = held.rows * held.length * held.bytes_moved
     memory = moved / device.memory(MemoryLevel.GLOBAL).bandwidth

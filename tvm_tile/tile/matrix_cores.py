@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MatrixInstruction, MemoryLevel
+from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
 from tvm_tile.tile.mma import chunk_counts, tile_counts
@@ -220,21 +221,14 @@ def _registers(product: Product, tile: MatrixTile, device: Device) -> int:
     return tile.sums + loads * UNIT_BYTES // 4 + held + _FIXED_REGISTERS
 
 
-# Not fitted to measurements: rates from data sheets, latencies as microbenchmarks of others give
-# them. Limits add up as norms of a low power do, as in tile/warpgroup.py.
 _RASTER_ROWS = 1024
 _FIXED_REGISTERS, _OF_A_COPY = 16, 2  # of a thread, and for the address of each of its loads
 _SHARE_OF_REGISTERS = 0.92  # the rest is the compiler's, which moves loads ahead
 _MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers for the rest
 _SIMDS = 4  # of a compute unit, each with matrix cores of its own
 _LANES = 16  # whose loads a compute unit serves in a clock
-_CHUNK_SECONDS = 0.8e-6  # from asking for a chunk to its arrival
-_WAIT_SECONDS = 0.1e-6  # for all waves, once a chunk, and for what is stored there
-_TILE_SECONDS = 2e-6  # the first chunk, the last stores
-_FIXED_SECONDS = 5e-6  # a launch from a cold start
 _LEAST_CHUNKS = 2  # of a part
 _SUM_BYTES = 4
-_STEP_POWER, _TOTAL_POWER = 4.0, 2.0
 
 
 def _timed(
@@ -250,11 +244,12 @@ def _timed(
         tile: that fits it.
         added: numbers of parts, and what adding them takes.
     """
-    units = device.multi_processor_count
+    times = needed(device.times.matrix_cores, "matrix cores")
+    units, clock = device.multi_processor_count, device.clock
     fitting = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
     multiply, *others = _chunk_seconds(product, device, tile)
     waits = 2 if tile.stages == 1 else 1
-    alone = _CHUNK_SECONDS + waits * _WAIT_SECONDS
+    alone = times.chunk_cycles / clock + waits * (times.wait_cycles / clock)
     chunks = math.prod(chunk_counts(product, tile.depth))
 
     def seconds(parts: int) -> float:
@@ -262,9 +257,10 @@ def _timed(
         turns = -(-tile.grid * parts // units)
         resident = min(fitting, turns)
         share = min(1.0, resident * math.prod(tile.warps) / _SIMDS)
-        step = norm(_STEP_POWER, multiply / share, *others, alone / resident)
-        busy = turns * (-(-chunks // parts) * step + _TILE_SECONDS / resident)
-        return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, product.traffic / device.read_bandwidth)
+        step = norm(times.step_power, multiply / share, *others, alone / resident)
+        busy = turns * (-(-chunks // parts) * step + times.tile_cycles / clock / resident)
+        stream = product.traffic / device.read_bandwidth
+        return times.start_cycles / clock + norm(times.total_power, busy, stream)
 
     whole = seconds(1)
     yield replace(tile, seconds=whole)

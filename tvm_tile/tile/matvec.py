@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR
-from tvm_tile.tile.register_use import RegisterUse, register_use
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots
+from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 _MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
@@ -26,16 +26,6 @@ _MOST_LOADS = 8  # of a thread in a step
 _LOADS_IN_FLIGHT = 4  # of these: a compiler may wait with others, to save registers
 _BYTES_AT_ONCE = 4  # elements of one byte in a vector
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
-# Of the model below; not yet fitted to measurements, so it ranks tiles rather than predicts times.
-_LATENCY = 0.6e-6  # seconds of a load where memory is busy
-_START = 1.0e-6  # seconds of a kernel's first loads and its end
-_OVERLAP = 2.7  # with this exponent bounds add up; one: no overlap, infinity: the longest counts
-_SPLIT_RUN = 0.5  # sectors that a run of neighbouring elements costs on top of its own
-_LOOP = 6.0  # instructions of a step besides loads and arithmetic
-_BLOCK_CYCLES = 1000.0  # of a block, from the end of the one before it to its first loads
-_BARRIER_CYCLES = 60.0  # a barrier, a store and a load of shared memory
-_SHUFFLE_CYCLES = 25.0  # one step of a tree of shuffles
-_ADD_CYCLES = 8.0  # one of a row of loads from shared memory, added up
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +247,9 @@ class _Step:
     registers: int
 
     @classmethod
-    def of(cls, tile: MatvecTile, operator: Operator, product: Matvec, use: RegisterUse) -> _Step:
+    def of(cls, tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> _Step:
         """The step of ``tile``."""
+        use, arithmetic = register_use(device), arithmetic_slots(device)
         vectors = _extent(operator, product.vectors)
         size, other = product.streamed.tensor.element_size, product.reused.tensor.element_size
         points = tile.loads * tile.vector
@@ -274,7 +265,11 @@ class _Step:
         return cls(
             streamed=points * size,
             read=points * size + places * other,
-            instructions=points * vectors + widened + filled + tile.loads + places / width,
+            instructions=points * vectors * arithmetic
+            + widened
+            + filled
+            + tile.loads
+            + places / width,
             waits=-(-tile.loads // flying),
             registers=use.beside_loads + vectors * tile.run + held // 4,
         )
@@ -286,7 +281,8 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     Blocks that are resident together make a wave; the last wave may be smaller. In each, reading
     memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
     """
-    step = _Step.of(tile, operator, product, register_use(device))
+    times = device.times.matvec
+    step = _Step.of(tile, operator, product, device)
     given = given_registers(device, step.registers)
     resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
     if not resident or given > _REGISTER_LIMIT:
@@ -295,9 +291,12 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     warps = -(-tile.block_size // device.warp_size)
     run = tile.lanes * tile.vector * product.streamed.tensor.element_size
     run *= tile.unroll if tile.form == "row" else 1
-    sectors = 1 + _SPLIT_RUN * SECTOR / run
+    sectors = 1 + times.run_sectors * SECTOR / run
     cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
-    closing = (_BLOCK_CYCLES + _closing_cycles(tile, operator, product, device)) / device.clock
+    closing_cycles = times.block_cycles + _closing_cycles(tile, operator, product, device)
+    load = times.load_cycles / device.clock
+    waiting = tile.steps * step.waits * load + closing_cycles / device.clock
+    start = times.start_cycles / device.clock
 
     def wave(blocks: int) -> float:
         if not blocks:
@@ -306,21 +305,24 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
         bounds = (
             blocks * tile.steps * tile.block_size * step.streamed * sectors / device.read_bandwidth,
             own * tile.block_size * step.read / cache_bandwidth,
-            own * warps * (step.instructions + _LOOP) / (SCHEDULERS * device.clock),
-            tile.steps * step.waits * _LATENCY + closing,
+            own * warps * (step.instructions + times.loop_slots) / (SCHEDULERS * device.clock),
+            waiting,
         )
-        return math.fsum(bound**_OVERLAP for bound in bounds) ** (1 / _OVERLAP)
+        power = times.overlap_power
+        return math.fsum(bound**power for bound in bounds) ** (1 / power)
 
     full, rest = divmod(tile.grid, resident * processors)
-    seconds = full * wave(resident * processors) + wave(rest) + _START + device.launch_latency
+    seconds = full * wave(resident * processors) + wave(rest) + start + device.launch_latency
     return replace(tile, seconds=seconds, registers=step.registers)
 
 
 def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:
     """From a thread's own sums to the block's."""
+    times = device.times.matvec
     sums = _extent(operator, product.vectors) * tile.run
     if tile.form == "column":
         # Through shared memory, where as many threads add up the groups' sums.
-        return _BARRIER_CYCLES + -(-sums // tile.groups) * tile.groups * _ADD_CYCLES
-    shuffles = math.log2(min(tile.lanes, device.warp_size)) * (_SHUFFLE_CYCLES + sums)
-    return shuffles + (2 * sums * _BARRIER_CYCLES if tile.lanes > device.warp_size else 0)
+        added = -(-sums // tile.groups) * tile.groups
+        return times.barrier_cycles + added * times.add_cycles
+    shuffles = math.log2(min(tile.lanes, device.warp_size)) * (times.shuffle_cycles + sums)
+    return shuffles + (2 * sums * times.barrier_cycles if tile.lanes > device.warp_size else 0)

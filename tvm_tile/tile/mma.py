@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.matrix_times import MmaTimes
+from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import resident_blocks
@@ -177,34 +179,30 @@ def _registers(product: Product, tile: MmaTile) -> int:
     return sums + fragments + copies + _FIXED_REGISTERS
 
 
-# Not fitted to measurements yet: rates from data sheets, latencies as microbenchmarks of others
-# give them. Limits add up as norms of a low power do, as in tile/warpgroup.py.
 _RASTER_ROWS = 1024
 _FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of each of its copies
 _MOST_REGISTERS = 255  # that a thread can name
-_SHARE_BESIDE_WGMMA = 0.62  # of the tensor cores' rate, which there takes warpgroup instructions
-_CHUNK_SECONDS = 0.7e-6  # from asking for a chunk to its arrival
-_WAIT_SECONDS = 0.05e-6  # for all warps, once a chunk
-_STEP_SECONDS = 0.03e-6  # fragments and products of a depth of 16, one after the other
-_TILE_SECONDS = 1.5e-6  # the first chunk, the last stores
-_FIXED_SECONDS = 3e-6  # a launch from a cold start
-_BY_ELEMENT = 4  # times a copy by cp.async: a load of lanes that lie apart, packed and stored
-_STEP_POWER, _TOTAL_POWER = 4.0, 2.0
 
 
 def _seconds(product: Product, device: Device, tile: MmaTile) -> float:
     """The time of the busiest multiprocessor and of the memory."""
+    times, clock = _times(device), device.clock
     units = device.multi_processor_count
     turns = -(-tile.grid // units)
     most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
     resident = min(most, turns)
     chunk = _chunk_seconds(product, device, tile)
-    waiting = _WAIT_SECONDS + _STEP_SECONDS * tile.depth / FRAGMENT
-    alone = max(_CHUNK_SECONDS / (tile.stages - 1), waiting) / resident
-    step = norm(_STEP_POWER, *chunk, alone)
+    waiting = times.wait_cycles / clock + times.step_cycles / clock * tile.depth / FRAGMENT
+    alone = max(times.chunk_cycles / clock / (tile.stages - 1), waiting) / resident
+    step = norm(times.step_power, *chunk, alone)
     chunks = math.prod(chunk_counts(product, tile.depth))
-    busy = turns * (chunks * step + _TILE_SECONDS / resident)
-    return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, product.traffic / device.read_bandwidth)
+    busy = turns * (chunks * step + times.tile_cycles / clock / resident)
+    stream = product.traffic / device.read_bandwidth
+    return times.start_cycles / clock + norm(times.total_power, busy, stream)
+
+
+def _times(device: Device) -> MmaTimes:
+    return needed(device.times.mma, "matrix instructions of a warp")
 
 
 def _chunk_seconds(
@@ -214,16 +212,17 @@ def _chunk_seconds(
     units = device.multi_processor_count
     rate = dict(device.matrix_flops)[product.left.tensor.dtype] / units
     if any(i.intrinsic == "wgmma" for i in device.matrix_instructions):
-        rate *= _SHARE_BESIDE_WGMMA
+        rate *= _times(device).share_beside_wgmma
     multiply = 2 * tile.rows * tile.columns * tile.depth / rate
     lines = tile.rows + tile.columns
     loaded = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns)
     shared = device.memory(MemoryLevel.SHARED).bandwidth / units
     passed = (lines + loaded) * tile.depth * ELEMENT / shared
     fill = lines * tile.depth * ELEMENT / (device.l2_bandwidth / units)
+    by_element = _times(device).copy_by_element
     # Copies are asked for by a warp at a time.
     asked = sum(
-        slab.size / (slab.width * ELEMENT) * (_BY_ELEMENT if slab.is_by_element else 1)
+        slab.size / (slab.width * ELEMENT) * (by_element if slab.is_by_element else 1)
         for slab in tile.slabs(product)
     )
     return multiply, passed, fill, asked / WARP / device.clock

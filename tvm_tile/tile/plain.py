@@ -14,7 +14,6 @@ from tvm_tile.graph.tile_graph import Access, Operator
 
 _THREADS = (256, 128, 64, 32)
 _REGISTERS_BESIDES = 3
-_BLOCK_CYCLE_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,8 @@ class PlainTile:
             (t for t in choices if points >= t * vector * device.multi_processor_count),
             choices[-1] if points < 1 << 16 else choices[1],
         )
-        seconds = max(traffic / device.memory(MemoryLevel.GLOBAL).bandwidth, _BLOCK_CYCLE_SECONDS)
+        block = device.times.elementwise.block_cycles / device.clock
+        seconds = max(traffic / device.memory(MemoryLevel.GLOBAL).bandwidth, block)
         return cls(points, threads, vector, seconds + device.launch_latency)
 
 

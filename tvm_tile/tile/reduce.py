@@ -17,12 +17,9 @@ from tvm_tile.tile.walk import vector_of_sum
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
 _SHARE = 6  # points of a row that are worth a thread, where there are rows enough
 _LEAST_LANES = 4  # of a row: together they read a sector or so
-# An H200's multiprocessor alone reads 1.7 times its share of the bandwidth.
-_MOST_SHARE = 1.7
 _REGISTERS_BESIDES = 6  # of a thread
 _OF_A_SUM = 7  # of a window's, with loads in flight
 _LEAST_PART = 4  # points of a thread that are worth a second kernel
-_ROUND_TRIP_SECONDS = 0.9e-6  # block start, a dependent load, the tree of partial sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,11 @@ def _memory_seconds(operator: Operator, device: Device) -> float:
 def sum_seconds(traffic: npt.ArrayLike, device: Device) -> npt.NDArray[np.float64]:
     """A kernel that sums what it reads once, its launch included; ``traffic`` is in bytes."""
     stream = np.asarray(traffic, np.float64) / device.memory(MemoryLevel.GLOBAL).bandwidth
-    return np.asarray(np.maximum(stream, _ROUND_TRIP_SECONDS) + device.launch_latency)
+    return np.asarray(np.maximum(stream, _round_trip_seconds(device)) + device.launch_latency)
+
+
+def _round_trip_seconds(device: Device) -> float:
+    return device.times.reduction.round_trip_cycles / device.clock
 
 
 def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
@@ -199,8 +200,9 @@ def _in_parts(
 def _busy_seconds(tile: ReduceTile, operator: Operator, device: Device) -> float:
     """Predicted time where there may be fewer blocks than fill the device."""
     share = min(1.0, tile.grid / device.multi_processor_count)
-    bandwidth = device.memory(MemoryLevel.GLOBAL).bandwidth * min(1.0, _MOST_SHARE * share)
-    stream = max(operator.traffic / bandwidth, _ROUND_TRIP_SECONDS)
+    most = device.times.reduction.lone_bandwidth
+    bandwidth = device.memory(MemoryLevel.GLOBAL).bandwidth * min(1.0, most * share)
+    stream = max(operator.traffic / bandwidth, _round_trip_seconds(device))
     compute = operator.total_flops / device.flops("float32") / share
     seconds = max(stream, compute) + device.launch_latency
     if tile.parts > 1:

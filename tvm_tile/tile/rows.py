@@ -9,8 +9,6 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.reduce import power_of_two
 
-_STAGE_SECONDS = 0.5e-6  # one pass over a cached row with its tree of partial sums
-
 
 @dataclass(frozen=True, slots=True)
 class RowTile:
@@ -55,7 +53,8 @@ def construct_rows(
     resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
     traffic = output.traffic + max(op.traffic for op in reductions)
     seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
-    latency = _STAGE_SECONDS * (len(reductions) + 1)
+    stage = device.times.rows.stage_cycles / device.clock
+    latency = stage * (len(reductions) + 1)
     predicted = max(seconds, latency) + device.launch_latency
     if any(math.prod(axis.extent for axis in op.reduce_axes) == 1 for op in reductions):
         # Of a sum of one element TVM tells one thread only, not those that share the row.

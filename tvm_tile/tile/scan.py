@@ -5,7 +5,7 @@ vectors of its own, and what is before them comes from the others through shared
 rows are neighbours, each thread scans one. Where there are too few rows to fill the device, parts
 of a row go to different blocks, which first find the totals of the parts before theirs.
 
-The constants are from how much a memory must be asked for at once, not from measurements.
+The constants here are from how much a memory must be asked for at once, not from measurements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _LOADS_IN_FLIGHT = 8
 _BUSY_THREADS = 512  # of a multiprocessor, with so many loads in flight
 _BUSY_BLOCKS = 4  # of a multiprocessor, whose threads hold so many elements
 _MOST_PARTS_OF_COLUMN = 256  # each thread adds up all before its own
-_STAGE_SECONDS = 2e-6  # a kernel's way to memory and back, and its barriers
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +154,5 @@ def _seconds(scan: Scan, device: Device, parts: int) -> float:
     again = scan.traffic - scan.written if parts > 1 else 0
     moved = (scan.traffic + again) / device.memory(MemoryLevel.GLOBAL).bandwidth
     kernels = 2 if parts > 1 else 1
-    return max(moved, kernels * _STAGE_SECONDS) + kernels * device.launch_latency
+    stage = device.times.scan.kernel_cycles / device.clock
+    return max(moved, kernels * stage) + kernels * device.launch_latency

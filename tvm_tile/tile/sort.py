@@ -1,6 +1,6 @@
 """How the rows of a sort are shared out: chunks in shared memory, then merges of chunks.
 
-The constants are chosen for occupancy, not from measurements.
+The constants here are chosen for occupancy, not from measurements.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from tvm_tile.graph.rowwise import Sort
 
 _LONGEST_CHUNK = 4096
 _THREADS = 128  # of a block, where rows are short
-_STEP_SECONDS = 0.1e-6  # a merge in shared memory: a search, and two barriers
-_MERGE_SECONDS = 3e-6  # the same in global memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,8 @@ def construct_sort(sort: Sort, device: Device) -> SortTile:
     per_block = max(1, _THREADS // threads)
     waves = -(-count * chunks // (per_block * device.multi_processor_count))
     moved = sort.traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
-    steps = waves * chunk.bit_length() * _STEP_SECONDS
-    seconds = max(moved, steps) + len(merges) * _MERGE_SECONDS
+    times = device.times.sort
+    steps = waves * chunk.bit_length() * (times.step_cycles / device.clock)
+    seconds = max(moved, steps) + len(merges) * (times.merge_cycles / device.clock)
     launches = (1 + len(merges)) * device.launch_latency
     return SortTile(count, chunk, chunks, threads, per_block, tuple(merges), seconds + launches)

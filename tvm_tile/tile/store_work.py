@@ -6,12 +6,6 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import Device
 
-# Fitted to 106 tiles of 7 kernels with up to 6 blocks a multiprocessor, measured on an H200: the
-# first choice is 8 % slower than the fastest tile, 16 % at most. Bare sums, stored with their
-# neighbours, are as good as free.
-_OPERATION_SLOTS = 0.9  # issue slots of a warp for an operation
-_SINGLE_SLOTS = 36.0  # for a store of its own, with its place
-
 
 @dataclass(frozen=True, slots=True)
 class StoreWork:
@@ -38,5 +32,7 @@ def store_seconds(work: StoreWork, device: Device, sums: int, warps: int) -> flo
         sums: of a thread, one after the other.
         warps: that store and share a scheduler, those of other blocks, too.
     """
-    slots = work.operations * _OPERATION_SLOTS + (0 if work.is_wide else _SINGLE_SLOTS)
+    # Bare sums, stored with their neighbours, are as good as free.
+    times = device.times.store
+    slots = work.operations * times.operation_slots + (0 if work.is_wide else times.single_slots)
     return sums * warps * slots / device.clock

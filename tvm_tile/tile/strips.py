@@ -15,7 +15,7 @@ import numpy as np
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, clock, sectors_touched
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots, clock, sectors_touched
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
 from tvm_tile.tile.vectors import Vectors, vectors_of
@@ -26,26 +26,9 @@ _COLUMNS = (1, 2, 4)
 _THREADS = (128, 256)
 _FEW_THREADS = 64  # of a block, where the device would not be full with more
 
-# Counted in the machine code of such kernels, in issue slots.
-_LOAD_SLOTS = 1.2  # of an element that may be padding: read, and a zero before
-_TEST_SLOTS = 1.0  # more where its row may be padding, too
-_CONVERT_SLOTS = 1.1  # of an element that is widened
-_STORE_SLOTS = 1.3
-_DIVISION_SLOTS = 14.0
-_START_SLOTS = 55.0  # of a thread: its place in the grid and in the tensors
 _REGISTERS_BESIDES = 8
-# Fitted on an H200 to 700 measured tiles of 31 operators (bench/candidates.py): the first choice is
-# 1.07 times slower than the best one.
+# Within this share of the best no difference is to be trusted.
 _NEAR_TIE = 0.1
-_ISSUE_EFFICIENCY = 1.0
-_REQUEST = 1.0  # what a warp's load or store takes besides its sectors, in sectors
-_SECTORS_A_CYCLE = 10.0  # that the first-level cache gives a warp
-_CACHE_SHARE = 0.88  # of the second-level cache's bandwidth that reads reach
-_STORE_SHARE = 0.3  # and that stores reach, a sector each
-_BLOCK_LATENCY = 300.0  # cycles: a block's start, its first loads, its last stores
-_ROW_LATENCY = 1030.0  # of rows that are read together
-_ROWS_IN_FLIGHT = 2.0  # the compiler reads one ahead, or two
-_OVERLAP = 2.8  # exponent with which what bounds a kernel adds up
 
 
 def construct_strips(
@@ -111,7 +94,7 @@ def _blocks(tile: WindowTile, device: Device) -> Iterator[WindowTile]:
 
 def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     """The slowest of memory, the caches, issue and latency counts most."""
-    operator = tile.operator
+    operator, times = tile.operator, device.times.window
     depth = math.prod(axis.extent for axis in operator.reduce_axes)
     outputs, vector = tile.outputs, tile.vectors.count
     others = [read for read in operator.reads if read not in tile.window.reads]
@@ -126,28 +109,31 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     loads = sum(count for _, count in moving) / vector + sum(count for _, count in fixed)
     widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
     tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile) / vector
-    slots = outputs * (depth + _STORE_SLOTS / vector) + loads * _LOAD_SLOTS + _START_SLOTS
-    slots += outputs * _DIVISION_SLOTS if tile.stores_late else 0
-    slots += tested * _TEST_SLOTS + widened * _CONVERT_SLOTS
-    sectors = sum(count * (_REQUEST + _sectors(tile, r, 1, device)) for r, count in fixed)
+    slots = outputs * (depth * arithmetic_slots(device) + times.store_slots / vector)
+    slots = slots + loads * times.load_slots + times.start_slots
+    slots += outputs * times.division_slots if tile.stores_late else 0
+    slots += tested * times.test_slots + widened * times.convert_slots
+    request = times.request_sectors
+    sectors = sum(count * (request + _sectors(tile, r, 1, device)) for r, count in fixed)
     sectors += sum(
-        count / vector * (_REQUEST + _sectors(tile, r, vector, device)) for r, count in moving
+        count / vector * (request + _sectors(tile, r, vector, device)) for r, count in moving
     )
-    sectors += outputs / vector * (_REQUEST + _sectors(tile, operator.write, vector, device))
+    sectors += outputs / vector * (request + _sectors(tile, operator.write, vector, device))
     warps = tile.grid * tile.threads / device.warp_size / device.multi_processor_count
     together = vector if tile.are_rows_neighbours else 1
-    batches = tile.rows / together / _ROWS_IN_FLIGHT
-    alone = _BLOCK_LATENCY + batches * _ROW_LATENCY + slots
+    batches = tile.rows / together / times.rows_in_flight
+    alone = times.block_cycles + batches * times.row_cycles + slots
     waves = tile.grid / (resident * device.multi_processor_count)
     rate = clock(device)
     shares = (
-        warps * slots / SCHEDULERS / _ISSUE_EFFICIENCY / rate,
-        warps * sectors / _SECTORS_A_CYCLE / rate,
+        warps * slots / SCHEDULERS / times.issue_share / rate,
+        warps * sectors / times.sectors_a_cycle / rate,
         max(1.0, waves) * alone / rate,
         _cached(tile, traffic, device) / device.l2_bandwidth,
         traffic / device.memory(MemoryLevel.GLOBAL).bandwidth,
     )
-    seconds = sum(share**_OVERLAP for share in shares) ** (1 / _OVERLAP)
+    power = times.overlap_power
+    seconds = sum(share**power for share in shares) ** (1 / power)
     # The last blocks run while the others are done: half a block's time is lost.
     seconds += 0.5 * alone / rate + device.launch_latency
     return replace(tile, seconds=seconds, registers=registers)
@@ -210,4 +196,5 @@ def _cached(tile: WindowTile, traffic: int, device: Device) -> float:
     vector = tile.vectors.count
     warps = outputs / vector / device.warp_size
     stored = warps * _sectors(tile, tile.operator.write, vector, device) * SECTOR
-    return read / _CACHE_SHARE + stored / _STORE_SHARE
+    times = device.times.window
+    return read / times.cache_share + stored / times.store_share

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tvm_tile.device.core_times import TransposeTimes
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis
 from tvm_tile.tile.register_use import register_use
@@ -27,7 +28,6 @@ from tvm_tile.tile.register_use import register_use
 Ints = npt.NDArray[np.int64]
 
 _SECTOR_BYTES = 32
-_PARTIAL_LINE = 0.05  # of a sector, what each unused sector of a line of four costs
 _WASTE = 1.5  # of sectors, from which on a source is worth staging
 _SAMPLES = 4  # warps or boxes whose sectors are counted
 _RUNS = (16, 32, 64, 128)  # elements in a row that a box may have, on either side
@@ -35,13 +35,6 @@ _THREADS = 256
 _REGISTERS = 10  # of a thread, besides those elements
 _MOST_OWN = 32  # elements of a thread in a box: they wait in registers together
 _WARPS_PER_CYCLE = 4  # instructions that a multiprocessor starts
-# Measured on an H200: copies of one element a thread start 90 to 100 instructions each.
-_THREAD_INSTRUCTIONS = 75
-_ELEMENT_INSTRUCTIONS = 8
-_LOAD_INSTRUCTIONS = 12
-_STAGED_INSTRUCTIONS = 40
-_TRIP_SECONDS = 0.6e-6  # a block's start, one round trip to memory, its end
-_STAGED_TRIP_SECONDS = 1.2e-6  # the same with a barrier and shared memory in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +196,11 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     sampled = [np.arange(start, min(start + unit, copy.points), dtype=np.int64) for start in starts]
     places = [_digits(flat, copy.axes) for flat in sampled]
     loads = tuple(_direct_load(source, copy, {}, vector) for source in copy.sources)
-    sectors = _traffic(copy, places, units)
-    own = _ELEMENT_INSTRUCTIONS + sum(_LOAD_INSTRUCTIONS / load for load in loads)
-    instructions = units * (_THREAD_INSTRUCTIONS + vector * own)
-    seconds = _seconds(sectors, instructions, (grid, threads, _TRIP_SECONDS), device)
+    times = device.times.transpose
+    sectors = _traffic(copy, places, units, times)
+    own = times.element_slots + sum(times.load_slots / load for load in loads)
+    slots = units * (times.thread_slots + vector * own)
+    seconds = _seconds(sectors, slots, (grid, threads, times.block_cycles), device)
     staged = (False,) * len(copy.sources)
     registers = max(register_use(device).least, _REGISTERS)
     return TransposeTile((), threads, vector, loads, staged, grid, sectors, seconds, registers)
@@ -225,12 +219,14 @@ def _digits(flat: Ints, axes: Sequence[Axis]) -> dict[str, Ints]:
     return found
 
 
-def _traffic(copy: Copy, samples: Sequence[dict[str, Ints]], units: int) -> float:
+def _traffic(
+    copy: Copy, samples: Sequence[dict[str, Ints]], units: int, times: TransposeTimes
+) -> float:
     """Sectors that a copy moves whose units, warps or boxes, are like these samples."""
     total = 0.0
     for access in (*(r for s in copy.sources for r in s.reads), copy.write):
         touched = [count_sectors(access, sample) for sample in samples]
-        sectors = sum(s + _PARTIAL_LINE * (4 * lines - s) for s, lines, _ in touched)
+        sectors = sum(s + times.unused_sector * (4 * lines - s) for s, lines, _ in touched)
         moved = units * sectors / len(touched)
         waste = sectors / max(1, sum(elements for _, _, elements in touched))
         varying = [a.extent for a in copy.axes if access.indices[0].coefficient(a.name)]
@@ -251,17 +247,18 @@ def count_sectors(access: Access, places: dict[str, Ints]) -> tuple[int, int, in
     return len(sectors), len(np.unique(sectors // 4)), len(elements)
 
 
-def _seconds(
-    sectors: float, instructions: float, blocks: tuple[int, int, float], device: Device
-) -> float:
-    """``blocks``: how many, their threads, and how long one takes if it waits for memory only."""
+def _seconds(sectors: float, slots: float, blocks: tuple[int, int, float], device: Device) -> float:
+    """The time of sectors and of issue slots of warps; of blocks, where these wait for memory.
+
+    ``blocks``: how many, their threads, and cycles of one that waits for memory only.
+    """
     grid, threads, life = blocks
     multi_processors = device.multi_processor_count
     memory = sectors * _SECTOR_BYTES / device.memory(MemoryLevel.GLOBAL).bandwidth
-    issue = instructions / (multi_processors * _WARPS_PER_CYCLE * device.clock)
+    issue = slots / (multi_processors * _WARPS_PER_CYCLE * device.clock)
     most = device.max_blocks_per_multi_processor
     resident = min(most, device.max_threads_per_multi_processor // threads)
-    waiting = max(1.0, grid / (multi_processors * resident)) * life
+    waiting = max(1.0, grid / (multi_processors * resident)) * (life / device.clock)
     idle = max(1.0, multi_processors / grid)
     return max(memory * idle, issue * idle, waiting) + device.launch_latency
 
@@ -312,14 +309,16 @@ def _boxed(
     elements = math.prod(box)
     threads = min(_THREADS, max(device.warp_size, 1 << (elements // 8).bit_length() - 1))
     grid = math.prod(-(-axis.extent // own[axis.name]) for axis in copy.axes)
-    sectors = _traffic(copy, [_box(copy, box, grid * n // _SAMPLES) for n in range(_SAMPLES)], grid)
+    times = device.times.transpose
+    samples = [_box(copy, box, grid * n // _SAMPLES) for n in range(_SAMPLES)]
+    sectors = _traffic(copy, samples, grid, times)
     widths = [vector, *(n for n, is_staged in zip(loads, staged, strict=True) if is_staged)]
-    each = sum(_STAGED_INSTRUCTIONS / n + _ELEMENT_INSTRUCTIONS for n in widths)
+    each = sum(times.staged_slots / n + times.element_slots for n in widths)
     each += sum(
-        _LOAD_INSTRUCTIONS / n for n, is_staged in zip(loads, staged, strict=True) if not is_staged
+        times.load_slots / n for n, is_staged in zip(loads, staged, strict=True) if not is_staged
     )
-    instructions = grid * elements * each / device.warp_size
-    seconds = _seconds(sectors, instructions, (grid, threads, _STAGED_TRIP_SECONDS), device)
+    slots = grid * elements * each / device.warp_size
+    seconds = _seconds(sectors, slots, (grid, threads, times.staged_block_cycles), device)
     # What is to go through shared memory is loaded at once.
     held = -(-elements * copy.write.tensor.element_size // (4 * threads))
     registers = max(register_use(device).least, _REGISTERS + held)

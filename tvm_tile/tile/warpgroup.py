@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstruction
+from tvm_tile.device.matrix_times import WarpgroupTimes
+from tvm_tile.device.times import needed
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
@@ -55,7 +57,7 @@ _SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
 _MOST_BLOCKS = 8  # of a multiprocessor's threads each takes an eighth, or more
 # Blocks of a sum, and of a multiprocessor: clusters have theirs for themselves.
 _SHARES = (*((splits, 1) for splits in _SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
-_PAIR, _IN_CLUSTERS = 2, 0.85  # share of the multiprocessors that larger clusters than pairs reach
+_PAIR = 2  # blocks of a cluster that finds its place anywhere
 _LEAST_CHUNKS = 2  # of each block that shares a sum
 _FEWEST_STAGES, _MOST_STAGES = 2, 8
 _OTHER_REGISTERS = 40  # of a consumer thread, besides its sums
@@ -338,7 +340,8 @@ def _can_split(product: Product, device: Device, tiles: int, splits: int) -> boo
     A cluster lives in one group of multiprocessors. Larger ones do not fill every group.
     """
     last = math.prod(chunk_counts(product)) - (splits - 1) * chunks_each(product, splits)
-    usable = device.multi_processor_count * (1 if splits <= _PAIR else _IN_CLUSTERS)
+    share = 1 if splits <= _PAIR else wgmma_times(device).cluster_share
+    usable = device.multi_processor_count * share
     return tiles * splits <= usable and last >= _LEAST_CHUNKS
 
 
@@ -353,17 +356,6 @@ def chunks_each(product: Product, splits: int) -> int:
     return -(-math.prod(chunk_counts(product)) // splits)
 
 
-# Fitted to 913 tiles of 42 products and convolutions, measured on an H200: the first choice is
-# 0.8 % slower than the fastest tile, 12 % at most. Limits add up as norms of a low power do, more
-# than the largest but less than their sum, so each is a rate that nothing else holds up.
-_RATE = 1.21  # of the tensor cores' calibrated rate
-_FILL = 1.07  # of the second-level cache's bandwidth
-_STREAM = 1.32  # of the memory's
-_RING_SECONDS = 1.2e-6  # from asking for a chunk to its products' end
-_FIXED_SECONDS = 6.4e-6  # a launch from a cold start, the first chunk, the last stores
-_SPLIT_SECONDS = 0.55e-6  # two waits of a cluster, and adding its parts, for each doubling
-_TILE_SECONDS = 0.5e-6  # from the end of a tile to the next one's first product
-_STEP_POWER, _TOTAL_POWER = 4.0, 1.65
 _NEAR_TIE = 1.01
 _NARROWEST = 64  # columns for which an instruction takes the time
 
@@ -373,26 +365,34 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreW
 
     Blocks that share a multiprocessor share its rates, but each waits on its own.
     """
-    units = device.multi_processor_count
+    times, units = wgmma_times(device), device.multi_processor_count
     element = product.left.tensor.element_size
     products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
     rate = matrix_rate(device, product.left.tensor.dtype)
     multiply = 2 * products / (rate / units)
-    fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * _FILL / units)
-    step = norm(
-        _STEP_POWER, tile.blocks * multiply, tile.blocks * fill, _RING_SECONDS / tile.stages
-    )
+    fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * times.cache_share / units)
+    ring = times.ring_cycles / device.clock / tile.stages
+    step = norm(times.step_power, tile.blocks * multiply, tile.blocks * fill, ring)
     turns = -(-tile.tiles * tile.splits // tile.grid)
     multiplied = chunks_each(product, tile.splits) * step
     sums = tile.instructions * tile.width // 2
     warps = tile.consumers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
     stored = store_seconds(work, device, sums // tile.splits, warps)
-    busy = turns * (multiplied + stored) + (turns - 1) * _TILE_SECONDS
-    busy += _SPLIT_SECONDS * math.log2(tile.splits)
-    stream = product.traffic / (device.read_bandwidth * _STREAM)
-    return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, stream)
+    busy = turns * (multiplied + stored) + (turns - 1) * (times.tile_cycles / device.clock)
+    busy += times.split_cycles / device.clock * math.log2(tile.splits)
+    stream = product.traffic / (device.read_bandwidth * times.memory_share)
+    return times.start_cycles / device.clock + norm(times.total_power, busy, stream)
+
+
+def wgmma_times(device: Device) -> WarpgroupTimes:
+    """The parameters of a device's warpgroup instructions.
+
+    Raises:
+        DeviceRecordError: the record has none.
+    """
+    return needed(device.times.wgmma, "warpgroup instructions")
 
 
 def matrix_rate(device: Device, dtype: str) -> float:
     """Operations a second that the tensor cores reach with operands of a dtype."""
-    return dict(device.matrix_flops)[_DTYPES[dtype]] * _RATE
+    return dict(device.matrix_flops)[_DTYPES[dtype]] * wgmma_times(device).rate_share

@@ -1,0 +1,267 @@
+"""Parameters of the time models whose kernels compute on CUDA cores, one class a kernel family.
+
+Every number is normalised, so that it holds for a whole family of chips: ``_cycles`` are cycles of
+the chip's own clock; ``_slots`` are issue slots, in each of which one scheduler of a
+multiprocessor starts one instruction of a warp; ``_share`` is a share of a rate that the device
+record has; ``_power`` is the exponent with which times that overlap in part add up (one: no
+overlap, infinity: only the longest counts). ``origin`` says what a class's numbers were measured
+or estimated from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionTimes:
+    """Products and convolutions staged in shared memory (``tile/cost.py``).
+
+    Cycles are those at which the multiply-adds of the record's peak are sustained.
+
+    Attributes:
+        origin: what the numbers are from.
+        exposed_cycles: of a step, spent waiting for its loads and barriers.
+        barrier_cycles: the same where operands are loaded a step ahead: barriers only.
+        barrier_warp_cycles: on top, for each warp that a block's barriers gather.
+        hiding_power: exponent of the number of resident blocks by which such waits are divided.
+        start_cycles: start of a kernel, its first loads with a cold cache, its end.
+        issue_share: of the issue slots of these cycles, that instructions fill.
+        lost_slots: that a thread loses for each position of the sum, waiting for loads.
+        wavefront_cycles: of one wavefront of shared memory.
+        cache_share: of the second-level cache's bandwidth, that staging loads reach.
+        store_share: of that bandwidth, that stores reach, a sector each.
+        overlap_power: with which issue, wavefronts and cache traffic of a step add up.
+        copy_slots: of one staging load and store, with their addresses.
+        copy_stall_cycles: that a warp waits for one of its staging loads.
+    """
+
+    origin: str
+    exposed_cycles: float
+    barrier_cycles: float
+    barrier_warp_cycles: float
+    hiding_power: float
+    start_cycles: float
+    issue_share: float
+    lost_slots: float
+    wavefront_cycles: float
+    cache_share: float
+    store_share: float
+    overlap_power: float
+    copy_slots: float
+    copy_stall_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTimes:
+    """Sliding windows, pooling and depthwise convolution (``tile/strips.py``).
+
+    Cycles are those at which the multiply-adds of the record's peak are sustained.
+
+    Attributes:
+        origin: what the numbers are from.
+        load_slots: of an element that may be padding: read, and a zero before.
+        test_slots: more, where its row may be padding, too.
+        convert_slots: of an element that is widened.
+        store_slots: of a store.
+        division_slots: of a division by the number of points.
+        start_slots: of a thread: its place in the grid and in the tensors.
+        issue_share: of the issue slots, that instructions fill.
+        request_sectors: what a warp's load or store takes besides its sectors, in sectors.
+        sectors_a_cycle: that the first-level cache gives a warp.
+        cache_share: of the second-level cache's bandwidth, that reads reach.
+        store_share: of that bandwidth, that stores reach, a sector each.
+        block_cycles: a block's start, its first loads, its last stores.
+        row_cycles: of waiting for rows that are read together.
+        rows_in_flight: rows that are read together.
+        overlap_power: with which what bounds a kernel adds up.
+    """
+
+    origin: str
+    load_slots: float
+    test_slots: float
+    convert_slots: float
+    store_slots: float
+    division_slots: float
+    start_slots: float
+    issue_share: float
+    request_sectors: float
+    sectors_a_cycle: float
+    cache_share: float
+    store_share: float
+    block_cycles: float
+    row_cycles: float
+    rows_in_flight: float
+    overlap_power: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionTimes:
+    """Sums without reuse, and kernels that add the parts of sums (``tile/reduce.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        round_trip_cycles: a block's start, a dependent load, the tree of partial sums.
+        lone_bandwidth: of global memory, that a multiprocessor reads alone, in multiples of its
+            share where all read.
+    """
+
+    origin: str
+    round_trip_cycles: float
+    lone_bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class RowTimes:
+    """Chains of reductions over the same rows, which they read again (``tile/rows.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        stage_cycles: one pass over a cached row, with its tree of partial sums.
+    """
+
+    origin: str
+    stage_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRowTimes:
+    """Chains of reductions whose rows are held in registers (``tile/held_rows.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        round_trip_cycles: a block's start, a load under load, the last store.
+        block_cycles: of a multiprocessor, for the start of each of its blocks.
+        shuffle_cycles: of one level of a tree of partial sums.
+        barrier_cycles: that several warps take to share partial sums.
+        level_slots: of a warp, for one level of a tree.
+    """
+
+    origin: str
+    round_trip_cycles: float
+    block_cycles: float
+    shuffle_cycles: float
+    barrier_cycles: float
+    level_slots: float
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseTimes:
+    """Element-wise operators (``tile/plain.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        block_cycles: a block's start, one round trip to memory, its end.
+    """
+
+    origin: str
+    block_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeTimes:
+    """Copies whose output lies in another order than what they read (``tile/transpose.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        unused_sector: of a sector's time, what each unused sector of a line of four costs.
+        thread_slots: of a warp, whatever its threads copy.
+        element_slots: more, for one element of each of its threads.
+        load_slots: more, for each load.
+        staged_slots: of an element that goes through shared memory.
+        block_cycles: a block's start, one round trip to memory, its end.
+        staged_block_cycles: the same with a barrier and shared memory in between.
+    """
+
+    origin: str
+    unused_sector: float
+    thread_slots: float
+    element_slots: float
+    load_slots: float
+    staged_slots: float
+    block_cycles: float
+    staged_block_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class MatvecTimes:
+    """Products of a long operand with a few vectors (``tile/matvec.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        load_cycles: of a load where memory is busy.
+        start_cycles: of a kernel's first loads and its end.
+        overlap_power: with which memory, cache, issue and waits add up.
+        run_sectors: that a run of neighbouring elements costs on top of its own.
+        loop_slots: of a warp in a step, besides loads and arithmetic.
+        block_cycles: from the end of the block before to a block's first loads.
+        barrier_cycles: a barrier, a store and a load of shared memory.
+        shuffle_cycles: of one step of a tree of shuffles.
+        add_cycles: of one of a row of loads from shared memory, added up.
+    """
+
+    origin: str
+    load_cycles: float
+    start_cycles: float
+    overlap_power: float
+    run_sectors: float
+    loop_slots: float
+    block_cycles: float
+    barrier_cycles: float
+    shuffle_cycles: float
+    add_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateTimes:
+    """Recurrent cells: products of few rows and what becomes of their sums (``tile/gates.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        load_cycles: of a load where memory is busy.
+        start_cycles: of a kernel's first loads and its end.
+        overlap_power: with which memory, cache, issue and waits add up.
+        loop_slots: of a warp in a step, besides loads and arithmetic.
+        block_cycles: from the end of the block before to a block's first loads.
+        barrier_cycles: a barrier, a store and a load of shared memory.
+        shuffle_cycles: of one step of a tree of shuffles.
+        operation_cycles: of an operation that waits for the one before it.
+    """
+
+    origin: str
+    load_cycles: float
+    start_cycles: float
+    overlap_power: float
+    loop_slots: float
+    block_cycles: float
+    barrier_cycles: float
+    shuffle_cycles: float
+    operation_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTimes:
+    """Running sums along rows (``tile/scan.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        kernel_cycles: of a kernel's way to memory and back, and its barriers.
+    """
+
+    origin: str
+    kernel_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class SortTimes:
+    """Sorts of rows by merging (``tile/sort.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        step_cycles: of a merge in shared memory: a search, and two barriers.
+        merge_cycles: of a kernel that merges in global memory.
+    """
+
+    origin: str
+    step_cycles: float
+    merge_cycles: float

@@ -1,0 +1,190 @@
+"""Parameters of the time models whose kernels compute on matrix units, one class a kernel family.
+
+They are normalised as :mod:`tvm_tile.device.core_times` says. A share of a *measured* rate may be
+above one: limits add up as norms of a low power do, more than the largest but less than their sum,
+so each fitted rate is one that nothing else holds up. A data sheet's rate is a bound, of which no
+share is above one: that is what :meth:`WarpgroupTimes.within_peaks` is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupTimes:
+    """Products by warpgroup instructions (``tile/warpgroup.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        rate_share: of the matrix units' rate in the record, that these instructions reach.
+        cache_share: of the second-level cache's bandwidth, that fills of the ring reach.
+        memory_share: of global memory's bandwidth for reading.
+        ring_cycles: from asking for a chunk to its products' end.
+        start_cycles: a launch from a cold start, the first chunk, the last stores.
+        split_cycles: two waits of a cluster, and adding its parts, for each doubling.
+        tile_cycles: from the end of a tile to the next one's first product.
+        cluster_share: of the multiprocessors, that clusters of more than two blocks can use.
+        step_power: with which products, fills and waits of a step add up.
+        total_power: with which the busiest multiprocessor and memory add up.
+    """
+
+    origin: str
+    rate_share: float
+    cache_share: float
+    memory_share: float
+    ring_cycles: float
+    start_cycles: float
+    split_cycles: float
+    tile_cycles: float
+    cluster_share: float
+    step_power: float
+    total_power: float
+
+    def within_peaks(self) -> WarpgroupTimes:
+        """These for a record with data sheets' rates, which nothing exceeds."""
+        return replace(
+            self,
+            rate_share=min(1.0, self.rate_share),
+            cache_share=min(1.0, self.cache_share),
+            memory_share=min(1.0, self.memory_share),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChainTimes:
+    """Two products with rows' softmax in between, such as attention (``tile/chain.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        weight_cycles: of a multiprocessor, for one weight: exponential, maximum, sum, rounding.
+        step_cycles: of waiting for a tile, and for the products' ends.
+        item_cycles: the first tiles and the last stores of an item.
+        start_cycles: a launch from a cold start.
+        memory_share: of global memory's bandwidth for reading.
+        step_power: with which products and weights of a step add up.
+    """
+
+    origin: str
+    weight_cycles: float
+    step_cycles: float
+    item_cycles: float
+    start_cycles: float
+    memory_share: float
+    step_power: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTimes:
+    """What becomes of the sums of matrix units before they are stored (``tile/store_work.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        operation_slots: of a warp, for one operation on a sum.
+        single_slots: of a warp, for a store of its own, with its place.
+    """
+
+    origin: str
+    operation_slots: float
+    single_slots: float
+
+
+@dataclass(frozen=True, slots=True)
+class MmaTimes:
+    """Products by a warp's matrix instructions (``tile/mma.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        share_beside_wgmma: of the matrix units' rate, where only warpgroup instructions reach all.
+        chunk_cycles: from asking for a chunk to its arrival.
+        wait_cycles: for all warps, once a chunk.
+        step_cycles: fragments and products of a depth of 16, one after the other.
+        tile_cycles: the first chunk, the last stores.
+        start_cycles: a launch from a cold start.
+        copy_by_element: times of an asynchronous copy, where lanes lie apart and are packed.
+        step_power: with which the parts of a step add up.
+        total_power: with which the busiest multiprocessor and memory add up.
+    """
+
+    origin: str
+    share_beside_wgmma: float
+    chunk_cycles: float
+    wait_cycles: float
+    step_cycles: float
+    tile_cycles: float
+    start_cycles: float
+    copy_by_element: float
+    step_power: float
+    total_power: float
+
+
+@dataclass(frozen=True, slots=True)
+class HaloTimes:
+    """A product, windows of its result and a product of these (``tile/halo.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        copy_slots: for a unit of 16 bytes.
+        tap_copy_slots: for a window's weight.
+        fragment_slots: for a fragment of the first product.
+        value_slots: for a value of it.
+        operation_slots: for an operation on such a value.
+        product_slots: of 16 rows by 16 columns by a depth of 16, with its loads.
+        summed_slots: of a tap of a fragment.
+        weight_slots: of a tap, for its share of weights.
+        sum_slots: of a window's sum.
+        sum_operation_slots: for an operation on such a sum.
+        store_slots: of a unit of the output.
+        total_slots: of a value of the second product.
+        slot_cycles: from one slot of a warp to its next, alone.
+        issue_share: of a scheduler's slots, that are filled where nothing waits.
+        turn_cycles: of waiting, in each turn of channels.
+        block_cycles: of waiting, once a block.
+        start_cycles: a launch from a cold start.
+        block_power: with which a block's own time and what it shares add up.
+        total_power: with which the busiest multiprocessor and memory add up.
+    """
+
+    origin: str
+    copy_slots: float
+    tap_copy_slots: float
+    fragment_slots: float
+    value_slots: float
+    operation_slots: float
+    product_slots: float
+    summed_slots: float
+    weight_slots: float
+    sum_slots: float
+    sum_operation_slots: float
+    store_slots: float
+    total_slots: float
+    slot_cycles: float
+    issue_share: float
+    turn_cycles: float
+    block_cycles: float
+    start_cycles: float
+    block_power: float
+    total_power: float
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixCoreTimes:
+    """Products by AMD's matrix instructions (``tile/matrix_cores.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        chunk_cycles: from asking for a chunk to its arrival.
+        wait_cycles: for all waves, once a chunk, and for what is stored there.
+        tile_cycles: the first chunk, the last stores.
+        start_cycles: a launch from a cold start.
+        step_power: with which the parts of a step add up.
+        total_power: with which the busiest compute unit and memory add up.
+    """
+
+    origin: str
+    chunk_cycles: float
+    wait_cycles: float
+    tile_cycles: float
+    start_cycles: float
+    step_power: float
+    total_power: float

@@ -1,0 +1,168 @@
+"""What the time models of kernels have to know of a GPU besides its rates: fitted numbers, as data.
+
+A record without measurements inherits the normalised numbers of its family's measured one; what
+they are per class is in :mod:`tvm_tile.device.core_times` and
+:mod:`tvm_tile.device.matrix_times`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from tvm_tile.device.core_times import (
+    ContractionTimes,
+    ElementwiseTimes,
+    GateTimes,
+    HeldRowTimes,
+    MatvecTimes,
+    ReductionTimes,
+    RowTimes,
+    ScanTimes,
+    SortTimes,
+    TransposeTimes,
+    WindowTimes,
+)
+from tvm_tile.device.matrix_times import (
+    ChainTimes,
+    HaloTimes,
+    MatrixCoreTimes,
+    MmaTimes,
+    StoreTimes,
+    WarpgroupTimes,
+)
+from tvm_tile.errors import DeviceRecordError
+
+_Times = TypeVar("_Times")
+
+
+@dataclass(frozen=True, slots=True)
+class WarmTimes:
+    """Kernels amid a model, whose operands are in the second-level cache (``plan/warm.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        least_seconds: of a kernel that does nothing, its launch included.
+        contraction_start_cycles: of a contraction's predicted time, what a warm one is without.
+        contraction_slope: by which the rest of a contraction's time is multiplied.
+        window_slope: by which the time of a sliding window is multiplied.
+        gates_start_cycles: of a recurrent cell's time, what a warm one is without.
+        gates_slope: by which the rest of it is multiplied.
+    """
+
+    origin: str
+    least_seconds: float
+    contraction_start_cycles: float
+    contraction_slope: float
+    window_slope: float
+    gates_start_cycles: float
+    gates_slope: float
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentTimes:
+    """Kernels as parts of a persistent one (``plan/choices.py``, ``ways.py``, ``place.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        launch_seconds: of a kernel, before its first instruction and behind its last.
+        cooperative_seconds: that a cooperative launch takes longer than another one.
+        shortest_cycles: of a block: a load, a store.
+        slowdown: of a block beside others of other kernels, over its time as a kernel's.
+        cold_start_cycles: more, for code and operands that are in no first-level cache.
+        inefficiency: what a kernel keeps its multiprocessor busy, over the roofline.
+        sum_inefficiency: what sums from shared memory take, over the arithmetic's peak.
+        resident_cycles: of a block whose weights are in place: its vectors, its sums' tree.
+        rtask_cycles: reading an rTask's record, looking at its counters, the barriers before and
+            after it, and the addition to its own counter.
+        flag_cycles: from the addition to a counter until those who spin on it go on.
+    """
+
+    origin: str
+    launch_seconds: float
+    cooperative_seconds: float
+    shortest_cycles: float
+    slowdown: float
+    cold_start_cycles: float
+    inefficiency: float
+    sum_inefficiency: float
+    resident_cycles: float
+    rtask_cycles: float
+    flag_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTimes:
+    """The parameters of all time models, by kernel family; those of units that are absent are None.
+
+    Attributes:
+        fitted_on: name of the device that the numbers were measured on.
+        contraction: products and convolutions on CUDA cores.
+        window: sliding windows.
+        reduction: sums.
+        rows: reductions of rows that are read again.
+        held_rows: reductions of rows in registers.
+        elementwise: maps.
+        transpose: copies in another order.
+        matvec: products with few vectors.
+        gates: recurrent cells.
+        scan: running sums.
+        sort: sorts.
+        store: work on sums before they are stored.
+        wgmma: products by warpgroup instructions.
+        chain: attention by warpgroup instructions.
+        mma: products by a warp's instructions.
+        halo: products around windows, by a warp's instructions.
+        matrix_cores: products by AMD's matrix instructions.
+        warm: kernels amid a model.
+        persistent: kernels in a persistent one.
+    """
+
+    fitted_on: str
+    contraction: ContractionTimes
+    window: WindowTimes
+    reduction: ReductionTimes
+    rows: RowTimes
+    held_rows: HeldRowTimes
+    elementwise: ElementwiseTimes
+    transpose: TransposeTimes
+    matvec: MatvecTimes
+    gates: GateTimes
+    scan: ScanTimes
+    sort: SortTimes
+    store: StoreTimes
+    wgmma: WarpgroupTimes | None
+    chain: ChainTimes | None
+    mma: MmaTimes | None
+    halo: HaloTimes | None
+    matrix_cores: MatrixCoreTimes | None
+    warm: WarmTimes
+    persistent: PersistentTimes
+
+    def within_peaks(self) -> KernelTimes:
+        """These for a record with data sheets' rates: no share of a rate is above one."""
+        contraction = self.contraction
+        return replace(
+            self,
+            contraction=replace(contraction, issue_share=min(1.0, contraction.issue_share)),
+            wgmma=self.wgmma and self.wgmma.within_peaks(),
+        )
+
+
+def needed(times: _Times | None, unit: str) -> _Times:
+    """The parameters of a matrix unit's time model.
+
+    Args:
+        times: from a record.
+        unit: what the numbers are for, in words.
+
+    Raises:
+        DeviceRecordError: the record has none, though its device has the unit.
+    """
+    if times is None:
+        raise DeviceRecordError(
+            f"a device with {unit} must have the parameters of their time model",
+            "none in its record",
+            "take those of a record that has them, or leave out these matrix instructions",
+        )
+    return times
