@@ -20,7 +20,6 @@ from tvm_tile.passes.schedule_tiles import count_calls
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.report import KernelReport, Report, Stage
-from tvm_tile.plan.warm import LEAST
 from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
@@ -44,14 +43,14 @@ class Coscheduling:
 
     def report(
         self,
-        device: str,
+        device: Device,
         notes: tuple[str, ...],
         stages: tuple[Stage, ...],
         decisions: tuple[Decision, ...],
     ) -> Report:
-        """All about the model; the arguments are fields of the report."""
-        told = self.plans, self.left_apart
-        return Report(device, self.kernels, notes, stages, decisions, *told)
+        """All about the model, for a device; the other arguments are fields of the report."""
+        told = self.plans, self.left_apart, device.is_estimated
+        return Report(device.name, self.kernels, notes, stages, decisions, *told)
 
 
 def coschedule_what_builds(
@@ -90,18 +89,21 @@ def coschedule_what_builds(
         if isinstance(func, tirx.PrimFunc) and not counts[str(var.name_hint)]:
             del mod[var]
     left = [replace(k, calls=counts[k.name]) for k in kernels if counts[k.name]]
-    zeroing = [_zeroing(mod[name], name, n) for name, n in counts.items() if is_zeroing(name)]
+    zeroing = [
+        _zeroing(mod[name], name, n, device) for name, n in counts.items() if is_zeroing(name)
+    ]
     reports = (*left, *map(_kernel_report, plans), *zeroing)
     return Coscheduling(mod, reports, plans, tuple(_by_reason(apart)))
 
 
-def _zeroing(func: tirx.PrimFunc, name: str, calls: int) -> KernelReport:
+def _zeroing(func: tirx.PrimFunc, name: str, calls: int, device: Device) -> KernelReport:
     """The kernel that sets the counters of persistent ones to zero."""
     size = int(func.params[0].ty.shape[0])
     blocks = -(-size // ZEROING)
     tile = f"{size} set to zero"
+    seconds = device.times.warm.least_seconds
     return KernelReport(
-        name, "counters", "counters", blocks, ZEROING, tile, LEAST, 0.0, "", calls=calls
+        name, "counters", "counters", blocks, ZEROING, tile, seconds, 0.0, "", calls=calls
     )
 
 

@@ -139,7 +139,7 @@ def _compiled(
     done, program = _built(*parts, record, builder, options)
     watch.lap("schedule and lower", _within(builder, measure))
     notes = (*_switched_off(options), *measure.notes, *foreign_calls(parts[0]))
-    report = done.report(record.name, notes, watch.stages, tuple(decisions))
+    report = done.report(record, notes, watch.stages, tuple(decisions))
     signature = imported.inputs, imported.outputs
     verifier = Verifier.of(model, Kernels.of(*parts, record, builder))
     return CompiledModel(program, record.name, *signature, report, verifier)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from roperators import plain
 
 from tvm_tile.plan.execution_plan import Placement, ROperator, RTasks
-from tvm_tile.plan.place import FLAG_SECONDS, Placer, homes, placements, spread
+from tvm_tile.plan.place import Placer, homes, placements, spread
 from tvm_tile.plan.ways import Kinds, Way
 
 OPERATOR = ROperator("o", (plain(4, 1e-6),), (0,), (1,), 2e-6)
@@ -74,18 +74,18 @@ def test_weights_have_no_home_where_the_room_is_taken() -> None:
 
 def test_the_longest_go_first_between_barriers() -> None:
     ways = (way(1, 1.0), way(1, 1.0), way(1, 2.0))
-    placer = Placer((OPERATOR,) * 3, ways, ((), (), ()), {}, num_veus=2)
+    placer = Placer((OPERATOR,) * 3, ways, ((), (), ()), {}, num_veus=2, flag_seconds=8e-7)
     assert placer.with_barriers([[0, 1, 2]], 0.5).seconds == 2.0
     assert placer.with_barriers([[0], [1, 2]], 0.5).seconds == 3.5
 
 
 def test_with_flags_a_chain_runs_beside_a_long_one() -> None:
     ways = (way(1, 3.0), way(1, 1.0), way(1, 1.0))
-    placer = Placer((OPERATOR,) * 3, ways, ((), (), (1,)), {}, num_veus=2)
+    placer = Placer((OPERATOR,) * 3, ways, ((), (), (1,)), {}, num_veus=2, flag_seconds=8e-7)
     assert placer.with_barriers([[0, 1], [2]], 0.0).seconds == 4.0
     assert placer.with_flags([[0, 1], [2]]).seconds == pytest.approx(3.0)
     waits = replace(placer, dependences=((), (), (0,)))
-    assert waits.with_flags([[0, 1], [2]]).seconds == pytest.approx(4.0 + FLAG_SECONDS)
+    assert waits.with_flags([[0, 1], [2]]).seconds == pytest.approx(4.0 + 8e-7)
 
 
 def test_weights_stay_for_the_kind_that_reads_them_most() -> None:

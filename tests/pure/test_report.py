@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from roperators import lstm, nasnet
@@ -18,7 +19,6 @@ from tvm_tile.plan.gantt import gantt
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import residency
 from tvm_tile.plan.report import KernelReport, Report, Stage
-from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.tile.connect import Decision, Edge, Option
 
 OWN = KernelReport(
@@ -108,9 +108,20 @@ def test_people_see_every_kernel_and_every_reason() -> None:
 
 
 def test_a_run_is_all_launches() -> None:
-    report = replace(REPORT, kernels=(replace(OWN, calls=3), FALLBACK))
-    assert report.predicted_seconds == 3 * warm_seconds(OWN.rule, OWN.seconds)
+    report = replace(REPORT, kernels=(replace(OWN, calls=3, warm_seconds=9.6e-6), FALLBACK))
+    assert report.predicted_seconds == pytest.approx(28.8e-6)
     assert "one run: 4 launches, 28.8 us predicted, with a warm cache" in report.render()
+
+
+def test_a_kernel_without_a_warm_time_counts_with_its_cold_one() -> None:
+    assert REPORT.predicted_seconds == OWN.seconds
+
+
+def test_times_that_were_fitted_on_another_device_are_told_as_estimates() -> None:
+    totals = replace(REPORT, is_estimated=True).render()
+    assert "each launched once: 12.5 us estimated" in totals
+    assert "12.5 us estimated, with a warm cache" in totals
+    assert "estimated" not in REPORT.render()
 
 
 def test_equal_decisions_are_told_once() -> None:

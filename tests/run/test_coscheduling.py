@@ -16,7 +16,6 @@ from tvm_tile.build import Builder
 from tvm_tile.errors import BuildError
 from tvm_tile.plan.gantt import gantt
 from tvm_tile.plan.report import Report
-from tvm_tile.plan.warm import LEAST
 
 H200 = tvm_tile.find_device("nvidia/h200")
 BRANCHES = 6
@@ -66,7 +65,7 @@ def test_the_report_has_the_plan_and_a_saved_model_keeps_it(tmp_path: Path) -> N
     assert plan.proof.grid == plan.plan.num_veus
     assert 0 < plan.proof.registers <= 255
     # Both are sums of the same predictions, so that they differ by what was joined alone.
-    saved = plan.apart_seconds - plan.plan.seconds - LEAST
+    saved = plan.apart_seconds - plan.plan.seconds - H200.times.warm.least_seconds
     assert apart.predicted_seconds - report.predicted_seconds == pytest.approx(saved)
     assert f"  {plan.name}: {len(plan.operators)} operators" in together.explain()
     assert gantt(plan.operators, plan.plan, H200).count("<title>") >= len(plan.operators)

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.cuda import H200
 from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
 from tvm_tile.device.matrix_times import MatrixCoreTimes
+from tvm_tile.device.times import KernelTimes
 
 _MIB = 1 << 20
 _KIB = 1 << 10
@@ -66,22 +67,27 @@ _CDNA4 = _Family(64, 128, 2048, 131072, 256, 8, 160 * _KIB, 160 * _KIB)
 _RDNA = _Family(32, 128, 1024, 98304, 256, 24, 64 * _KIB, 64 * _KIB)
 
 
-_TIMES = replace(
-    H200.times.within_peaks(),
-    wgmma=None,
-    chain=None,
-    mma=None,
-    halo=None,
-    matrix_cores=MatrixCoreTimes(
-        origin="latencies as others' microbenchmarks of MI300X give them; not fitted",
-        chunk_cycles=1680.0,
-        wait_cycles=210.0,
-        tile_cycles=4200.0,
-        start_cycles=10500.0,
-        step_power=4.0,
-        total_power=2.0,
-    ),
-)
+def _times(clock: float) -> KernelTimes:
+    """Of a card with so many cycles a second.
+
+    Others' microbenchmarks of MI300X give latencies in seconds, and these are taken for all cards.
+    """
+    return replace(
+        H200.times.within_peaks(),
+        wgmma=None,
+        chain=None,
+        mma=None,
+        halo=None,
+        matrix_cores=MatrixCoreTimes(
+            origin="latencies as others' microbenchmarks give them; not fitted to measurements",
+            chunk_cycles=0.8e-6 * clock,
+            wait_cycles=0.1e-6 * clock,
+            tile_cycles=2e-6 * clock,
+            start_cycles=5e-6 * clock,
+            step_power=4.0,
+            total_power=2.0,
+        ),
+    )
 
 
 def _rocm_device(
@@ -130,7 +136,7 @@ def _rocm_device(
         # No kernel of ours was seen waiting for a grid, nor a graph captured, on these GPUs yet.
         supports_grid_barrier=False,
         supports_graphs=False,
-        times=_TIMES,
+        times=_times(clock),
         measured=None,
     )
 

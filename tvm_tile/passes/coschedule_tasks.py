@@ -147,7 +147,7 @@ class CoscheduleTasks:
         if not self._device.supports_grid_barrier:
             return mod
         result = mod.clone()
-        facts = self._facts or (lambda name: _predicted(mod[name]))
+        facts = self._facts or (lambda name: _predicted(mod[name], self._device))
         functions = _Functions(facts, self._device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
@@ -200,7 +200,7 @@ class CoscheduleTasks:
                 self._left(Apart(function, reason))
 
 
-def _predicted(func: Any) -> Facts | None:
+def _predicted(func: Any, device: Device) -> Facts | None:
     """What ScheduleTiles has left with a function, if it was scheduled by a rule of ours."""
     found = (func.attrs or {}).get(PREDICTED)
     rule = None if found is None else rule_named(str(found["rule"]))
@@ -209,7 +209,7 @@ def _predicted(func: Any) -> Facts | None:
     seconds = float(found["seconds"])
     size = int(found["grid"]), int(found["block"])
     scheduled = Scheduled(func, rule, str(found["tile"]), *size, seconds)
-    variant = Variant(scheduled, warm_seconds(rule.name, seconds), None)
+    variant = Variant(scheduled, warm_seconds(rule.name, seconds, device), None)
     return Facts((variant,), float(found["flops"]), float(found["traffic"]))
 
 

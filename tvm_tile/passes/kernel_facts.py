@@ -76,7 +76,7 @@ class KernelFacts:
             return ()
         func = self._scheduled[name]
         first = Scheduled(func, rule, report.tile, report.grid, report.block, report.seconds)
-        own = Variant(first, warm_seconds(report.rule, report.seconds), registers[0])
+        own = Variant(first, warm_seconds(report.rule, report.seconds, self._device), registers[0])
         adapts = rule.has_fewer_blocks and is_known_inside(first)
         return (own, *(self._others(original, graph) if adapts else ()))
 
@@ -94,7 +94,7 @@ class KernelFacts:
             if item.grid in kept:
                 fastest.setdefault(item.grid, item)
         return tuple(
-            Variant(item, warm_seconds(item.rule.name, item.seconds), item.registers)
+            Variant(item, warm_seconds(item.rule.name, item.seconds, self._device), item.registers)
             for item in fastest.values()
         )
 

@@ -18,6 +18,7 @@ from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.passes.dlight import apply_dlight
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.plan.report import KernelReport
+from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.rowwise import find_rowwise, schedule_rowwise
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
@@ -169,6 +170,7 @@ class PlanFunction:
             "", operator.name, own.rule.name, own.grid, own.block, own.tile, own.seconds,
             float(operator.traffic), "", written=float(operator.written),
             shared_bytes=own.shared_bytes,
+            warm_seconds=warm_seconds(own.rule.name, own.seconds, self._device),
         )  # fmt: skip
         return Planned(own.func, report)
 
@@ -191,6 +193,7 @@ class PlanFunction:
             "", _operators(request.func), best.rule.name, best.grid, best.block, best.tile,
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
             _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
+            warm_seconds=warm_seconds(best.rule.name, best.seconds, self._device),
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
 

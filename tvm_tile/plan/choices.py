@@ -13,15 +13,6 @@ from tvm_tile.plan.execution_plan import Choice, aligned
 from tvm_tile.tile.rules import Rule
 
 _USUAL_REGISTERS = 64  # of a thread, where nothing is known
-_LAUNCH = 0.9e-6  # seconds of a kernel before its first instruction and behind its last
-_SHORTEST = 0.4e-6  # seconds of a block: a load, a store
-# Beside others a block is slower than as a kernel: its code and its operands are in no first-level
-# cache, and it shares its multiprocessor. Fitted to eleven persistent kernels of NASNet, ResNeXt.
-_SLOWER = 1.6
-_COLD_START = 0.6e-6  # seconds
-_INEFFICIENCY = 3.0  # what a kernel keeps its multiprocessor busy, over the roofline
-_SUMS = 2.3  # what sums from shared memory take, over the arithmetic's peak
-_LATENCY = 1.2e-6  # seconds of a block whose weights are in place: its vectors, its sums' tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +71,13 @@ def with_weights_in_place(
         flops: of the kernel.
         device: that it is for.
     """
-    processors = device.multi_processor_count
+    times, processors = device.times.persistent, device.multi_processor_count
     reading = resident_bytes / (device.memory(MemoryLevel.SHARED).bandwidth / processors)
-    adding = _SUMS * flops / choice.blocks / (device.flops("float32") / processors)
+    adding = times.sum_inefficiency * flops / choice.blocks / (device.flops("float32") / processors)
     busy = max(reading, adding)
     return replace(
         choice,
-        block_seconds=_LATENCY + busy,
+        block_seconds=times.resident_cycles / device.clock + busy,
         busy_seconds=busy,
         resident_bytes=aligned(resident_bytes),
     )
@@ -102,12 +93,17 @@ def _block_seconds(launch: Launch, device: Device) -> float:
         device.shared_memory_per_multi_processor // max(1, launch.shared_bytes),
     )
     turns = -(-launch.blocks // (device.multi_processor_count * max(1, fits)))
-    seconds = max(_SHORTEST, launch.seconds - _LAUNCH) / turns
-    return seconds if launch.rule.is_timed_inside else _SLOWER * seconds + _COLD_START
+    times, clock = device.times.persistent, device.clock
+    seconds = max(times.shortest_cycles / clock, launch.seconds - times.launch_seconds) / turns
+    if launch.rule.is_timed_inside:
+        return seconds
+    # Beside others a block is slower than as a kernel: its code and its operands are in no
+    # first-level cache, and it shares its multiprocessor.
+    return times.slowdown * seconds + times.cold_start_cycles / clock
 
 
 def _busy_seconds(launch: Launch, device: Device) -> float:
     """What a block takes of its multiprocessor's throughput."""
     work = max(launch.flops / device.flops("float32"), launch.traffic / device.l2_bandwidth)
     share = device.multi_processor_count / launch.blocks
-    return min(work * _INEFFICIENCY * share, launch.seconds)
+    return min(work * device.times.persistent.inefficiency * share, launch.seconds)

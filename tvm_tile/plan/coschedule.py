@@ -17,12 +17,10 @@ from tvm_tile.device.device import Device
 from tvm_tile.plan.estimate import Estimate, estimated
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, dependences
 from tvm_tile.plan.fit import Fits, Ints, fits
-from tvm_tile.plan.place import Placed, Placer, homes
+from tvm_tile.plan.place import Placed, Placer, flag_seconds, homes
 from tvm_tile.plan.waves import form_steps, levels, step_points
 from tvm_tile.plan.ways import Shape, Way
 
-# What a cooperative launch takes longer than another one.
-COOPERATIVE_SECONDS = 2e-6
 # Different (body, choice, copies) whose code one kernel holds.
 MOST_BODIES = 24
 _PLACED = 3  # estimates, best first, that are placed
@@ -37,7 +35,8 @@ def kernel_seconds(device: Device) -> float:
     Args:
         device: one with a barrier of the whole grid.
     """
-    return device.launch_latency + COOPERATIVE_SECONDS + (device.grid_barrier_latency or 0.0)
+    cooperative = device.times.persistent.cooperative_seconds
+    return device.launch_latency + cooperative + (device.grid_barrier_latency or 0.0)
 
 
 def coschedule(operators: tuple[ROperator, ...], device: Device) -> ExecutionPlan | None:
@@ -80,7 +79,7 @@ def _plans(
     kept = homes(operators, chosen, steps, num_veus, room)
     if kept is None:
         return ()
-    placer = Placer(operators, chosen, before, kept, num_veus)
+    placer = Placer(operators, chosen, before, kept, num_veus, flag_seconds(device))
     members: list[list[int]] = [[] for _ in range(int(steps.max()) + 1)]
     for number, step in enumerate(steps.tolist()):
         members[step].append(number)

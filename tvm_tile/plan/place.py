@@ -12,16 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvm_tile.device.device import Device
 from tvm_tile.plan.execution_plan import Placement, ROperator, RTasks, Step
 from tvm_tile.plan.fit import Floats, Ints
 from tvm_tile.plan.ways import Way
 
-# From the addition to a counter until those who spin on it have seen it and go on.
-FLAG_SECONDS = 0.8e-6
 _ROUNDING = 1e-9
 # What a resident byte counts beside seconds, where vEUs are equally busy: enough to prefer vEUs
 # that hold less.
 _BYTE_SECONDS = 1e-15
+
+
+def flag_seconds(device: Device) -> float:
+    """From the addition to a counter until those who spin on it have seen it and go on."""
+    return device.times.persistent.flag_cycles / device.clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,7 @@ class Placer:
         dependences: of each, those it reads from.
         homes: by weights that stay, how many rTasks' parts each vEU holds.
         num_veus: how many there are.
+        flag_seconds: from the addition to a counter until those who wait for it go on.
     """
 
     operators: tuple[ROperator, ...]
@@ -154,6 +159,7 @@ class Placer:
     dependences: Sequence[tuple[int, ...]]
     homes: dict[int, Ints]
     num_veus: int
+    flag_seconds: float
 
     def with_barriers(self, steps: Sequence[Sequence[int]], barrier_seconds: float) -> Placed:
         """All vEUs wait for one another between two steps."""
@@ -185,7 +191,7 @@ class Placer:
                 counts = self._counts(number, ready)
                 ends = ready + counts * self.chosen[number].seconds
                 free = np.where(counts > 0, ends, free)
-                visible[number] = ends[counts > 0].max() + FLAG_SECONDS
+                visible[number] = ends[counts > 0].max() + self.flag_seconds
                 found += placements(number, counts)
             placed.append(Step(tuple(found)))
         return Placed(tuple(placed), True, float(free.max()))

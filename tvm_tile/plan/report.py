@@ -11,7 +11,6 @@ from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
-from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.tile.connect import Decision
 
 
@@ -40,6 +39,7 @@ class KernelReport:
         resident: blocks of the main one of these that a multiprocessor holds at once; 0 where that
             is not known.
         launches: kernels that a call of it launches, one after another.
+        warm_seconds: predicted time amid a model; ``None`` where it is ``seconds``.
     """
 
     name: str
@@ -61,6 +61,7 @@ class KernelReport:
     resources: tuple[Resources, ...] = ()
     resident: int = 0
     launches: int = 1
+    warm_seconds: float | None = None
 
     @property
     def main(self) -> Resources | None:
@@ -93,6 +94,7 @@ class Report:
             program, equal ones as often as they occur.
         plans: persistent kernels, in which several kernels run, in the order of the program.
         left_apart: what was asked about and is launched by itself, by reason, the commonest first.
+        is_estimated: whether the times go by what was measured on another device.
     """
 
     device: str
@@ -102,6 +104,7 @@ class Report:
     decisions: tuple[Decision, ...] = ()
     plans: tuple[PersistentReport, ...] = ()
     left_apart: tuple[LeftApart, ...] = ()
+    is_estimated: bool = False
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -114,10 +117,10 @@ class Report:
 
         A kernel's own ``seconds`` are those of a cold cache. Amid a model it finds what the one
         before has just written in the second-level cache: each counts as
-        :func:`~tvm_tile.plan.warm.warm_seconds` says, as persistent kernels are predicted too.
+        :func:`~tvm_tile.plan.warm.warm_seconds` said, as persistent kernels are predicted too.
         """
         own = (kernel for kernel in self.kernels if not kernel.fallback)
-        return sum(kernel.calls * warm_seconds(kernel.rule, kernel.seconds) for kernel in own)
+        return sum(k.calls * (k.seconds if k.warm_seconds is None else k.warm_seconds) for k in own)
 
     def render(self) -> str:
         """Lines for people: a table of kernels, what fell back, what was joined, totals."""
@@ -134,13 +137,14 @@ class Report:
             f"{len(self.kernels)} kernels for {self.device}: {own} scheduled by tiles, "
             f"{len(self.fallbacks)} fell back"
         )
+        how = "estimated" if self.is_estimated else "predicted"
         predicted = (
-            f"each launched once: {seconds * 1e6:.1f} us predicted (without fallbacks), "
+            f"each launched once: {seconds * 1e6:.1f} us {how} (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
         )
         calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
         seconds = self.predicted_seconds
-        run = f"one run: {calls} launches, {seconds * 1e6:.1f} us predicted, with a warm cache"
+        run = f"one run: {calls} launches, {seconds * 1e6:.1f} us {how}, with a warm cache"
         reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]
         spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
         total = sum(stage.seconds for stage in self.stages)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, dependences
-from tvm_tile.plan.place import FLAG_SECONDS
+from tvm_tile.plan.place import flag_seconds
 from tvm_tile.plan.ways import rtask_seconds
 
 
@@ -36,6 +36,7 @@ def timeline(
     operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device
 ) -> tuple[Span, ...]:
     """All rTasks of a plan, step by step."""
+    flag = flag_seconds(device)
     barrier = device.grid_barrier_latency or 0.0
     before = dependences(operators)
     free = [0.0] * plan.num_veus
@@ -48,7 +49,7 @@ def timeline(
         for placement in step.placements:
             operator = placement.tasks.operator
             choice, copies = plan.choice(operators, operator), plan.copies[operator]
-            seconds = rtask_seconds(choice, copies, plan.veus_per_processor)
+            seconds = rtask_seconds(choice, copies, plan.veus_per_processor, device)
             if plan.uses_flags:
                 begin = max((visible[n] for n in before[operator]), default=0.0)
             for task in range(placement.tasks.start, placement.tasks.stop):
@@ -56,7 +57,7 @@ def timeline(
                 start = max(free[veu], begin)
                 free[veu] = start + seconds
                 spans.append(Span(number, operator, veu, 1, start, free[veu]))
-                visible[operator] = max(visible[operator], free[veu] + FLAG_SECONDS)
+                visible[operator] = max(visible[operator], free[veu] + flag)
     return tuple(_merged(spans))
 
 

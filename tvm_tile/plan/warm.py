@@ -5,41 +5,29 @@ That is right for choosing among tiles, whose start is equally cold, and for lar
 small kernels of a model, one behind the other, find what they read in the second-level cache, and
 take as little as a sixth. Whether joining them pays is a matter of these times.
 
-The lines were fitted to 297 kernels of NASNet, ResNeXt-29, Inception v3, ResNet-50 and AlexNet in
-float32, batch 1, on an H200; medians of what is measured over what they say are 0.95 to 1.05 a
-rule.
+What the lines were fitted to is in the device record.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-LEAST = 1.1e-6  # seconds of a kernel that does nothing, its launch included
+from tvm_tile.device.device import Device
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """``slope * (seconds - start)``."""
-
-    start: float
-    slope: float
-
-
-_LINES = {
-    "contraction": _Line(6.1e-6, 1.5),
-    "window": _Line(0.0, 0.52),
-    "gates": _Line(0.8e-6, 1.0),
-}
-
-
-def warm_seconds(rule: str, seconds: float) -> float:
+def warm_seconds(rule: str, seconds: float, device: Device) -> float:
     """The time of a kernel whose operands are in the second-level cache, launch included.
 
     Args:
         rule: that wrote it.
         seconds: as its model predicts, which is the most.
+        device: that it is for.
     """
-    line = _LINES.get(rule)
-    if line is None:
-        return max(LEAST, seconds)
-    return min(seconds, max(LEAST, line.slope * (seconds - line.start)))
+    times = device.times.warm
+    lines = {
+        "contraction": (times.contraction_start_cycles, times.contraction_slope),
+        "window": (0.0, times.window_slope),
+        "gates": (times.gates_start_cycles, times.gates_slope),
+    }
+    if rule not in lines:
+        return max(times.least_seconds, seconds)
+    start, slope = lines[rule]
+    return min(seconds, max(times.least_seconds, slope * (seconds - start / device.clock)))

@@ -16,9 +16,6 @@ from tvm_tile.device.device import Device
 from tvm_tile.plan.execution_plan import MOST_COPIES, Choice, ROperator, aligned
 from tvm_tile.tile.residency import launched_registers, shared_capacity
 
-# Reading an rTask's record, looking at its counters, the barriers before and after it, and the
-# addition to its own counter.
-RTASK_SECONDS = 0.35e-6
 # Of a vEU, that its loop needs: two records, where tensors are.
 _LOOP_SHARED = 2048
 _BLOCK_SIZES = (128, 256, 512, 1024)
@@ -139,10 +136,10 @@ def ways(
     )
 
 
-def rtask_seconds(choice: Choice, copies: int, veus_per_processor: int) -> float:
+def rtask_seconds(choice: Choice, copies: int, veus_per_processor: int, device: Device) -> float:
     """That an rTask of so many blocks takes of its vEU."""
     busy = copies * veus_per_processor * choice.busy_seconds
-    return max(choice.block_seconds, busy) + RTASK_SECONDS
+    return max(choice.block_seconds, busy) + device.times.persistent.rtask_cycles / device.clock
 
 
 def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterator[Way]:
@@ -157,7 +154,7 @@ def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterat
         resident = aligned(copies * choice.resident_bytes)
         if scratch + resident > shape.shared_bytes(device):
             return
-        seconds = rtask_seconds(choice, copies, shape.per_processor)
+        seconds = rtask_seconds(choice, copies, shape.per_processor, device)
         yield Way(number, copies, -(-choice.blocks // copies), seconds, scratch, resident)
 
 
