@@ -108,6 +108,13 @@ def test_an_unknown_gpu_gets_its_own_record() -> None:
     assert from_json(to_json(device)) == device
 
 
+@pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
+def test_measured_rates_go_with_the_shares_of_measured_rates(name: str) -> None:
+    device = assembled(name=name, global_capacity=80 * 10**9 if "H100" in name else 150 * 10**9)
+    assert device.times == find_device("nvidia/h200").times
+    assert device.is_estimated == ("H100" in name)
+
+
 def test_the_comparison_shows_both_records() -> None:
     device = assembled()
     rows = {quantity: (new, old) for quantity, new, old in compare(device, nearest_record(FACTS))}

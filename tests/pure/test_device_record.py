@@ -175,6 +175,44 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize(
+    ("family", "value", "problem"),
+    [
+        ("contraction", {"hiding_power": -0.5}, "device.times.contraction.hiding_power must be"),
+        ("rows", {"stage_cycles": 0.0}, "device.times.rows.stage_cycles must be positive"),
+        ("rows", {"stage_cycles": "many"}, "device.times.rows.stage_cycles must be a number"),
+        ("rows", {"seconds": 1.0}, "seconds"),
+        ("rows", None, "device.times.rows must be an object"),
+        ("wgmma", None, "device.times.wgmma must be given, as there is wgmma"),
+        ("chain", None, "device.times.chain must be given, as there is wgmma"),
+        ("halo", None, "device.times.halo must be given, as there is mma"),
+    ],
+)
+def test_times_that_no_kernel_can_take_are_refused(
+    family: str, value: dict[str, Any] | None, problem: str
+) -> None:
+    record = content()
+    times = record["device"]["times"]
+    times[family] = None if value is None else times[family] | value
+    with pytest.raises(DeviceRecordError) as raised:
+        from_json(json.dumps(record))
+    assert problem in str(raised.value)
+
+
+def test_times_that_are_left_out_are_named() -> None:
+    record = content()
+    del record["device"]["times"]["sort"]["merge_cycles"]
+    with pytest.raises(DeviceRecordError, match="no merge_cycles"):
+        from_json(json.dumps(record))
+
+
+def test_records_from_before_there_were_times_are_refused_with_a_remedy() -> None:
+    record = content() | {"format": 2}
+    with pytest.raises(DeviceRecordError, match="format 3") as raised:
+        from_json(json.dumps(record))
+    assert "tvm-tile calibrate" in raised.value.remedy
+
+
 def test_the_shipped_record_is_what_is_written() -> None:
     file = Path(__file__).parent.parent.parent / "tvm_tile/device/records/nvidia_h200.json"
     assert file.read_text(encoding="utf-8") == to_json(H200)

@@ -189,13 +189,7 @@ def cell(units: int, vectors: int) -> Case:
     )
 
 
-def cases() -> Iterator[Case]:
-    for extents in ((64, 64, 64), (4096, 4096, 4096)):
-        yield operator_case(
-            "contraction",
-            matmul(*extents),
-            lambda o, d: [plan.cost.seconds for plan in construct_contraction(o, d, 64)],
-        )
+def matrix_cases() -> Iterator[Case]:
     for m, n, k in ((64, 64, 64), (16384, 16384, 16384), (128, 768, 3072)):
         operator = einsum("mk", "nk", "mn", m=m, n=n, k=k)
         for name, construct in (
@@ -224,6 +218,15 @@ def cases() -> Iterator[Case]:
             halo.traffic,
             lambda device, halo=halo: [t.seconds for t in construct_halo(halo, device, EVERY)],
             "float16",
+        )
+
+
+def core_cases() -> Iterator[Case]:
+    for extents in ((64, 64, 64), (4096, 4096, 4096)):
+        yield operator_case(
+            "contraction",
+            matmul(*extents),
+            lambda o, d: [plan.cost.seconds for plan in construct_contraction(o, d, 64)],
         )
     for windows in (depthwise(64, 14, 3), depthwise(512, 112, 5)):
         yield operator_case(
@@ -263,7 +266,7 @@ def cases() -> Iterator[Case]:
         )
 
 
-CASES = tuple(cases())
+CASES = (*matrix_cases(), *core_cases())
 
 
 def is_on(case: Case, device: Device) -> bool:

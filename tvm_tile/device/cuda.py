@@ -61,7 +61,6 @@ def _cuda_device(
     ``shared_per_block`` what one block can opt in to, and ``global_bandwidth`` counts reads and
     writes together.
     """
-    clocks = multi_processor_count * clock
     return Device(
         name=name,
         target=_target(arch, shared_per_block),
@@ -78,8 +77,7 @@ def _cuda_device(
         register_unit=8,
         reserved_shared_memory=shared_per_multi_processor - shared_per_block,
         memories=(
-            Memory(_REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES, 4),
-            Memory(_SHARED, "shared.dyn", shared_per_block, clocks * _SHARED_LINE, _SHARED_LINE),
+            *_on_chip(multi_processor_count * clock, lanes, shared_per_block),
             # The L2 moves sectors of 32 bytes.
             Memory(_GLOBAL, "global", global_capacity, global_bandwidth, 32),
         ),
@@ -97,6 +95,14 @@ def _cuda_device(
         supports_graphs=True,
         times=H200.times.within_peaks(),
         measured=None,
+    )
+
+
+def _on_chip(clocks: float, lanes: int, shared_per_block: int) -> tuple[Memory, Memory]:
+    """Registers and shared memory of a card with so many clocks of multiprocessors a second."""
+    return (
+        Memory(_REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES, 4),
+        Memory(_SHARED, "shared.dyn", shared_per_block, clocks * _SHARED_LINE, _SHARED_LINE),
     )
 
 
