@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,15 @@ import numpy as np
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.tile.banks import staged_layouts
-from tvm_tile.tile.cost import Candidates, Costs, Ints, SharedReads, contraction_costs, staged_words
+from tvm_tile.tile.cost import (
+    Candidates,
+    Costs,
+    Floats,
+    Ints,
+    SharedReads,
+    contraction_costs,
+    staged_words,
+)
 from tvm_tile.tile.rtile import (
     RProgram,
     RTile,
@@ -70,6 +78,31 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
         *sorted(plans[:near], key=lambda plan: transfer_seconds(plan, device)),
         *plans[near:],
     )[:topk]
+
+
+def contraction_predictor(
+    programs: Sequence[RProgram], device: Device
+) -> Callable[[Device], Floats]:
+    """What the model predicts for given tiles, as a function of a device's rates and times.
+
+    Args:
+        programs: tiles of one operator, which fit the device; one or more.
+        device: whose banks and shared memory decide on layouts there.
+
+    Returns:
+        For a device that differs in rates and times only, seconds, shape (programs,).
+    """
+    operator = programs[0].operator
+    tiles = Candidates(
+        np.array([program.register.shape for program in programs], np.int64),
+        np.array([program.shared.shape for program in programs], np.int64),
+        np.array([program.groups for program in programs], np.int64),
+        np.array([program.is_prefetched for program in programs], np.int64),
+        np.array([program.parts for program in programs], np.int64),
+    )
+    footprint = contraction_costs(operator, device, tiles).footprint
+    reads = _shared_reads(operator, device, tiles, footprint)
+    return lambda other: contraction_costs(operator, other, tiles, reads).seconds
 
 
 def transfer_seconds(plan: TilePlan, device: Device) -> float:
