@@ -128,6 +128,11 @@ def _add_others(commands: Any) -> None:
         "-o", "--output", type=Path, help="default: the device's name, such as nvidia_h200.json"
     )
     sub.add_argument("--repeats", type=_count(1), default=15, help="of each measurement (15)")
+    sub.add_argument(
+        "--fit",
+        action="store_true",
+        help="measure tiles, too, for a few minutes, and fit the kernels' time models to them",
+    )
 
 
 def _add_command(

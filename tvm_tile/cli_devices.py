@@ -51,6 +51,7 @@ def _print_table(rows: Sequence[Sequence[str]], *, names: int) -> None:
 def measure_device(arguments: argparse.Namespace) -> None:
     """Measure the GPU, write its record, and print it beside the built-in one."""
     from tvm_tile.calibrate import calibrate, compare
+    from tvm_tile.calibrate.fit import require_scipy
 
     # Told before a minute of measuring rather than after.
     if arguments.output is not None:
@@ -61,14 +62,41 @@ def measure_device(arguments: argparse.Namespace) -> None:
                 str(arguments.output),
                 f"use {arguments.output.with_suffix(SUFFIX)}",
             )
-    measured, built_in = calibrate(
-        arguments.repeats, lambda line: print(line, file=sys.stderr, flush=True)
-    )
+    if arguments.fit:
+        require_scipy()
+    measured, built_in = calibrate(arguments.repeats, _tell)
     output = arguments.output or Path(re.sub(r"\W+", "_", measured.name) + SUFFIX)
+    if arguments.fit:
+        measured = _fitted(measured, output.with_suffix(f".tiles{SUFFIX}"))
     write_record(measured, output)
     headings = ("quantity", "measured", f"built in ({built_in.name})")
     _print_table([headings, *compare(measured, built_in)], names=1)
     print(f"{output}: use it with --device {output}")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _fitted(device: Device, path: Path) -> Device:
+    """The device with times fitted to tiles that are measured now, and written to ``path``."""
+    from tvm_tile.calibrate.fit import fit_times
+    from tvm_tile.calibrate.samples import groups_of
+    from tvm_tile.calibrate.tiles import measure_tiles, timer_on
+
+    assert device.measured is not None  # it has just been
+    samples = measure_tiles(device, timer_on(device), gpu=device.measured.gpu, progress=_tell)
+    samples.write(path)
+    fitted, fits = fit_times(device, groups_of(samples, device))
+    for fit in fits:
+        print(f"{fit.family}, fitted to: {fit.fitted.describe()}")
+        if fit.held_out:
+            print(f"{fit.family}, held out: {fit.held_out.describe()}")
+        for name, value, error in fit.values:
+            before = getattr(getattr(device.times, fit.family), name)
+            print(f"  {name}: {value:.4g} ± {error:.0%}, before {before:.4g}")
+    print(f"{path}: the measured tiles")
+    return fitted
 
 
 def check_output(output: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +100,7 @@ def values(fits: Sequence[Fit]) -> dict[tuple[str, str], float]:
     return {(fit.family, name): value for fit in fits for name, value, _ in fit.values}
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_fit_finds_the_parameters_again(seed: int, tiles: Any) -> None:
     true = other(H200, seed)
     fitted, fits = fit_times(H200, groups_of(measured(true, tiles, exactly), H200))
@@ -172,13 +172,6 @@ def test_the_regret_is_that_of_the_tile_with_the_least_predicted_time(tiles: Any
 
 def test_without_scipy_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tiles: Any) -> None:
     groups = groups_of(measured(H200, tiles, exactly), H200)
-    real = builtins.__import__
-
-    def without(name: str, *others: Any) -> Any:
-        if name.startswith("scipy"):
-            raise ImportError("No module named 'scipy'")
-        return real(name, *others)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(InstallationError, match="needs SciPy"):
         fit_times(H200, groups)

@@ -147,17 +147,28 @@ def _fit(device: Device, family: str, names: Sequence[str], groups: Sequence[Gro
 
 def _least_squares(residuals: Callable[[Floats], Floats], start: Floats) -> tuple[Floats, Floats]:
     """The point of least squares, and the standard error of each of its numbers."""
-    try:
-        from scipy.optimize import least_squares
-    except ImportError as error:
-        raise InstallationError(
-            "fitting a device's times needs SciPy", str(error), "pip install scipy"
-        ) from error
+    require_scipy()
+    from scipy.optimize import least_squares
+
     found = least_squares(residuals, start)
     freedom = max(1, len(found.fun) - len(start))
     variance = 2 * found.cost / freedom
     covariance = np.linalg.pinv(found.jac.T @ found.jac) * variance
     return np.asarray(found.x), np.sqrt(np.diag(covariance))
+
+
+def require_scipy() -> None:
+    """Check that fitting is possible here.
+
+    Raises:
+        InstallationError: SciPy is missing.
+    """
+    try:
+        import scipy.optimize  # noqa: F401
+    except ImportError as error:
+        raise InstallationError(
+            "fitting a device's times needs SciPy", str(error), "pip install 'tvm-tile[fit]'"
+        ) from error
 
 
 def quality(groups: Sequence[Group], device: Device) -> Quality:

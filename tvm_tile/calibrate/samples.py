@@ -7,9 +7,11 @@ without the GPU and without TVM.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +32,21 @@ from tvm_tile.tile.warpgroup import construct_warpgroup
 from tvm_tile.whole_file import replacing
 
 Floats = npt.NDArray[np.float64]
-# All tiles that a construction finds.
-_EVERY = 1 << 20
+_EVERY = 1 << 20  # all tiles that a construction finds
+
+
+class _Tile(Protocol):
+    @property
+    def seconds(self) -> float: ...
+
+    def describe(self) -> str: ...
+
+
+_PRODUCTS: dict[str, Callable[[Product, Device, int], Sequence[_Tile]]] = {
+    "wgmma": construct_warpgroup,
+    "mma": construct_mma,
+    "matrix_cores": construct_matrix_cores,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,22 +176,22 @@ def _family(samples: FamilySamples) -> Group:
 
 
 def tile_seconds(family: str, operator: Operator, device: Device) -> Mapping[str, float]:
-    """All tiles that a family's model finds for an operator, as text, and their predictions."""
+    """The tiles that a family's model finds for an operator, as text, and their predictions.
+
+    Texts that several tiles share are left out.
+    """
+    tiles = tuple(_tiles(family, operator, device))
+    counts = Counter(tile.describe() for tile in tiles)
+    return {t.describe(): t.seconds for t in tiles if counts[t.describe()] == 1}
+
+
+def _tiles(family: str, operator: Operator, device: Device) -> Sequence[_Tile]:
     if family == "elementwise":
-        return {t.describe(): t.seconds for t in construct_plain(operator, device)}
+        return construct_plain(operator, device)
     if family == "reduction":
-        return {t.describe(): t.seconds for t in construct_reduction(operator, device)}
+        return construct_reduction(operator, device)
     if family == "matvec":
         rows = find_matvec(operator, device)
-        found = () if rows is None else construct_matvec(operator, rows, device)
-        return {t.describe(): t.seconds for t in found}
+        return () if rows is None else construct_matvec(operator, rows, device)
     product = find_product(operator)
-    return {} if product is None else _product_seconds(family, product, device)
-
-
-def _product_seconds(family: str, product: Product, device: Device) -> Mapping[str, float]:
-    if family == "wgmma":
-        return {t.describe(): t.seconds for t in construct_warpgroup(product, device, _EVERY)}
-    if family == "mma":
-        return {t.describe(): t.seconds for t in construct_mma(product, device, _EVERY)}
-    return {t.describe(): t.seconds for t in construct_matrix_cores(product, device, _EVERY)}
+    return () if product is None else _PRODUCTS[family](product, device, _EVERY)

@@ -96,7 +96,8 @@ class KernelTimes:
     """The parameters of all time models, by kernel family; those of units that are absent are None.
 
     Attributes:
-        fitted_on: name of the device that the numbers were measured on.
+        fitted_on: name of the device that the numbers were measured on, as far as no origin names
+            another.
         contraction: products and convolutions on CUDA cores.
         window: sliding windows.
         reduction: sums.

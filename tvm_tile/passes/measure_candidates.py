@@ -67,7 +67,7 @@ class MeasureCandidates:
         """Its type is :data:`Choose`."""
         # Different tiles can be written alike.
         ranks = {StructuralKey(item.func): rank for rank, item in reversed([*enumerate(found)])}
-        arguments = _arguments(request.func)
+        arguments = arguments_of(request.func)
         if len(ranks) < 2 or arguments is None or not can_be_drawn(arguments):
             return Choice(found[0])
         self._require_device()
@@ -108,7 +108,7 @@ class MeasureCandidates:
             ) from error
 
 
-def _arguments(func: tirx.PrimFunc) -> tuple[Argument, ...] | None:
+def arguments_of(func: tirx.PrimFunc) -> tuple[Argument, ...] | None:
     """What a function takes; None where that is not tensors of static shapes only."""
     stores: list[tirx.BufferStore] = []
     tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
