@@ -7,7 +7,17 @@ import random
 
 import pytest
 
-from tvm_tile.tile.side_by_side import Gain, Members, Node, Step, affected, align, choose
+from tvm_tile.tile.side_by_side import (
+    Cost,
+    Gain,
+    Members,
+    Node,
+    Step,
+    affected,
+    align,
+    choose,
+    compare,
+)
 
 CAST, RELU, GELU = (Step(name) for name in ("cast", "relu", "gelu"))
 BIAS, SCALE = Step("add", -0.0), Step("multiply", 1.0)
@@ -100,6 +110,23 @@ class TestAffected:
 
 def gains(amounts: dict[Members, float | None]) -> Gain:
     return lambda members: amounts.get(members, 0.0)
+
+
+class TestCompare:
+    NAMES = ("matmul_8", "matmul_16")
+
+    def test_what_saves_time_and_writes_no_more(self) -> None:
+        decision = compare(self.NAMES, Cost(3e-6, 100), Cost(2e-6, 100))
+        assert decision.gain == pytest.approx(1e-6)
+
+    def test_what_writes_more_is_not_joined_however_fast(self) -> None:
+        decision = compare(self.NAMES, Cost(3e-6, 100), Cost(1e-6, 101))
+        assert decision.gain is None
+        assert "more would be written" in decision.reason
+
+    @pytest.mark.parametrize("costs", [(None, Cost(1.0, 1)), (Cost(1.0, 1), None)])
+    def test_what_no_rule_takes(self, costs: tuple[Cost | None, Cost | None]) -> None:
+        assert "no rule" in compare(self.NAMES, *costs).reason
 
 
 class TestChoose:

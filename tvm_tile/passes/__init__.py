@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.coschedule_tasks import CoscheduleTasks
 from tvm_tile.passes.exact_loops import ExactLoops
-from tvm_tile.passes.first_choices import FirstChoices, content_of, predicted_seconds
+from tvm_tile.passes.first_choices import FirstChoices, content_of, predicted_cost
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.group_gates import GroupGates
 from tvm_tile.passes.inline_constants import InlineConstants
@@ -68,7 +68,7 @@ __all__ = [
     "foreign_calls",
     "given_name",
     "is_joined",
-    "predicted_seconds",
+    "predicted_cost",
     "schedule_module",
     "take_first",
     "with_blocks_only",

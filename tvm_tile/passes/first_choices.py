@@ -10,10 +10,11 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes.rewriter import is_call_tir
+from tvm_tile.passes.rewriter import is_call_tir, size_of
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import FindChoices, Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.tile.side_by_side import Cost
 
 Rules = tuple[FindChoices, ...] | None
 
@@ -59,18 +60,19 @@ class FirstChoices:
         return found[0] if found else None
 
 
-def predicted_seconds(mod: tvm.IRModule, first: FirstChoices) -> float | None:
+def predicted_cost(mod: tvm.IRModule, first: FirstChoices) -> Cost | None:
     """Of one run of a fused module's ``main``, each kernel launched by itself, amid a model.
 
     Returns:
         ``None`` where no rule takes one of its functions.
     """
-    total = 0.0
+    seconds, written = 0.0, 0
     for block in mod["main"].body.blocks:
         for binding in block.bindings:
             if is_call_tir(binding.value):
                 found = first(mod[binding.value.args[0]])
                 if found is None:
                     return None
-                total += warm_seconds(found.rule.name, found.seconds)
-    return total
+                seconds += warm_seconds(found.rule.name, found.seconds)
+                written += size_of(binding.var.ty)
+    return Cost(seconds, written)

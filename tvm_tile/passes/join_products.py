@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,13 +16,21 @@ from tvm_ffi import StructuralKey
 from tvm_tile.passes.fuse_tiles import Record
 from tvm_tile.passes.parallel_products import Product, is_static, parallel_products
 from tvm_tile.tile.connect import Decision, decide
-from tvm_tile.tile.side_by_side import Joint, Members, Node, affected, align, choose
+from tvm_tile.tile.side_by_side import (
+    Cost,
+    Joint,
+    Members,
+    Node,
+    affected,
+    align,
+    choose,
+    compare,
+)
 
-Seconds = Callable[[tvm.IRModule], float | None]
-"""Predicted time of a module's ``main``, whose operators are not yet fused; ``None`` where a rule
-is missing for one of its kernels."""
+Predict = Callable[[tvm.IRModule], Cost | None]
+"""The cost of a module's ``main``, whose operators are not yet fused; ``None`` where no rule takes
+one of its kernels."""
 
-_RULE = "side by side"
 _PRODUCTS = frozenset({"relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"})
 
 
@@ -41,31 +50,33 @@ class JoinProducts:
     where they have met, are fused both ways, and the model compares.
 
     Args:
-        seconds: predicts a part of a module.
+        cost: predicts a part of a module.
         record: is given what became of products of the same value, for ``explain()``.
     """
 
-    def __init__(self, seconds: Seconds, record: Record | None = None) -> None:
-        self._seconds = seconds
+    def __init__(self, cost: Predict, record: Record | None = None) -> None:
+        self._cost = cost
         self._record = record or (lambda _: None)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod = _Joining(mod, self._seconds, self._record).rewritten(mod, var)
+                mod = _Joining(mod, self._cost, self._record).rewritten(mod, var)
         return mod
 
 
 class _Joining:
     """One function of a module."""
 
-    def __init__(self, mod: tvm.IRModule, seconds: Seconds, record: Record) -> None:
+    def __init__(self, mod: tvm.IRModule, cost: Predict, record: Record) -> None:
         self._builder = relax.BlockBuilder(mod)
         self._mod = mod
-        self._seconds = seconds
+        self._cost = cost
         self._record = record
-        self._known: dict[Any, Decision] = {}  # the layers of a model are alike
+        # The layers of a model are alike.
+        self._apart: dict[Any, Cost | None] = {}
+        self._known: dict[Any, Decision] = {}
         self._weights: dict[Any, Any] = {}  # parts -> these side by side
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
@@ -83,50 +94,39 @@ class _Joining:
         return self._builder.get()
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
-        found = parallel_products(block)
-        if not found:
-            return block
         bindings, graph = list(block.bindings), _Graph(block)
-        for products in found:
+        is_joined = False
+        for products in parallel_products(block):
+            part = _Part.of(products, graph)
             asked: dict[Members, Decision] = {}
-            gain = partial(self._gain, graph, products, asked)
-            chosen = choose(len(products), gain)
+            chosen = choose(len(products), partial(self._gain, part, asked))
             for decision in decide(asked, chosen):
                 self._record(decision)
             for members in chosen:
                 bindings = self._side_by_side(bindings, [products[n] for n in members])
-        return relax.DataflowBlock(bindings) if len(bindings) != len(block.bindings) else block
+                is_joined = True
+        return relax.DataflowBlock(bindings) if is_joined else block
 
-    def _gain(
-        self,
-        graph: _Graph,
-        products: Sequence[Product],
-        asked: dict[Members, Decision],
-        members: Members,
-    ) -> float | None:
+    def _gain(self, part: _Part, asked: dict[Members, Decision], members: Members) -> float | None:
         """Predicted seconds that some products save as one; the answer is kept in ``asked``."""
-        own = [products[n] for n in members]
-        bindings, outputs = graph.part([product.binding for product in own])
-        places = tuple(n for n, b in enumerate(bindings) if any(b.same_as(p.binding) for p in own))
-        key = StructuralKey(_function(bindings, outputs, with_constants=False)), places
-        if key not in self._known:
-            self._known[key] = self._compared(bindings, outputs, own)
-        asked[members] = self._known[key]
+        if (part.key, members) not in self._known:
+            self._known[part.key, members] = self._compared(part, members)
+        asked[members] = self._known[part.key, members]
         return asked[members].gain
 
-    def _compared(
-        self, bindings: Sequence[Any], outputs: Sequence[Any], products: Sequence[Product]
-    ) -> Decision:
-        """Products alone and as one, with what reads their values."""
+    def _compared(self, part: _Part, members: Members) -> Decision:
+        """Products alone and as one, with what reads the values of all."""
+        products = [part.products[n] for n in members]
         names = tuple(f"matmul_{product.columns}" for product in products)
-        if not all(is_static(binding.var.ty) for binding in bindings):
+        if not all(is_static(binding.var.ty) for binding in part.bindings):
             return Decision(names, (), reason="a shape that depends on them is not known")
-        apart = self._seconds(self._module(_function(bindings, outputs)))
-        joined = self._side_by_side(bindings, products)
-        together = self._seconds(self._module(_function(joined, outputs)))
-        if apart is None or together is None:
-            return Decision(names, (), reason="no rule takes a kernel that reads their values")
-        return Decision(names, (), apart, together, _RULE)
+        if part.key not in self._apart:
+            self._apart[part.key] = self._predicted(part.bindings, part.outputs)
+        joined = self._side_by_side(part.bindings, products)
+        return compare(names, self._apart[part.key], self._predicted(joined, part.outputs))
+
+    def _predicted(self, bindings: Sequence[Any], outputs: Sequence[Any]) -> Cost | None:
+        return self._cost(self._module(_function(bindings, outputs)))
 
     def _module(self, main: relax.Function) -> tvm.IRModule:
         called = {var: self._mod[var] for var in relax.analysis.all_global_vars(main)}
@@ -237,6 +237,32 @@ class _Graph:
             if is_read and not relax.analysis.free_vars(self._bindings[number].value):
                 known.add(number)
         return [self._bindings[n] for n in sorted(known)], outputs
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What changes as products of one value become fewer.
+
+    Attributes:
+        products: of a value.
+        bindings: these and what reads their values, as far as it may matter.
+        outputs: values of these that others read.
+        key: equal for parts that compute the same of other constants.
+    """
+
+    products: Sequence[Product]
+    bindings: Sequence[Any]
+    outputs: Sequence[Any]
+    key: Any
+
+    @classmethod
+    def of(cls, products: Sequence[Product], graph: _Graph) -> _Part:
+        """That of all products of a value, whichever of them are joined: so times compare."""
+        own = [product.binding for product in products]
+        bindings, outputs = graph.part(own)
+        places = tuple(n for n, b in enumerate(bindings) if any(b.same_as(o) for o in own))
+        key = StructuralKey(_function(bindings, outputs, with_constants=False)), places
+        return cls(products, bindings, outputs, key)
 
 
 def _function(

@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from tvm_tile.tile.connect import Decision
+
 Members = tuple[int, ...]
 """Positions of products among those of one left operand, ascending."""
 
 Gain = Callable[[Members], float | None]
 """Seconds that products save as one; ``None`` where that is not known."""
 
+_RULE = "side by side"  # for people; its kernels are those of other rules
 _MOST_ASKED = 8
 _MOST_BEHIND = 2
 
@@ -115,6 +118,37 @@ def _has_met(
     operands: Sequence[int], feeding: dict[int, frozenset[int]], met: frozenset[int]
 ) -> bool:
     return any(feeding[operand] == met for operand in operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of kernels that run one behind the other.
+
+    Attributes:
+        seconds: predicted.
+        written: bytes of what they make.
+    """
+
+    seconds: float
+    written: int
+
+
+def compare(names: tuple[str, ...], apart: Cost | None, together: Cost | None) -> Decision:
+    """What becomes of products that could be one, going by them and what reads their values.
+
+    Kernels must not write more than before. They would where a value were no longer made where
+    a product's sums are, such as the product of a gate with what it lets through, or where slices
+    were copied; and the time that this takes is predicted less well than that of a launch saved.
+
+    Args:
+        names: of the products.
+        apart: ``None`` where no rule takes one of the kernels.
+        together: as ``apart``.
+    """
+    if apart is None or together is None:
+        return Decision(names, (), reason="no rule takes a kernel that reads their values")
+    reason = "as one product, more would be written behind it" * (together.written > apart.written)
+    return Decision(names, (), apart.seconds, together.seconds, _RULE, reason)
 
 
 def choose(count: int, gain: Gain) -> tuple[Members, ...]:
