@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tvm
 from scheduled import relax_module
-from tvm import relax
+from tvm import relax, te
 from tvm.relax import op
 from tvm.target.codegen import llvm_get_system_cpu
 
@@ -38,6 +38,7 @@ def calls(mod: tvm.IRModule) -> Counter[str]:
 
 def fewest(mod: tvm.IRModule) -> Cost:
     """As if each product took a second and all else nothing."""
+    assert relax.analysis.check_well_formed(mod)
     return Cost(float(calls(mod)["matmul"]), 0)
 
 
@@ -234,6 +235,10 @@ ALONE: dict[str, Body] = {
     "the constant on the left": lambda x: tuple(
         op.matmul(weights(5, depth=3), x) for _ in range(2)
     ),
+    "what makes values of open shapes": lambda x: (
+        op.matmul(x, weights(8)),
+        op.nonzero(op.matmul(x, weights(8))),
+    ),
     "no constant": lambda x: tuple(
         op.matmul(x, op.permute_dims(op.exp(x), [0, 2, 1])) for _ in range(2)
     ),
@@ -258,6 +263,28 @@ def test_open_shapes_stay() -> None:
         builder.emit_func_output(output)
     after = JoinProducts(fewest)(builder.get())
     assert calls(after)["matmul"] == 2
+
+
+def test_a_part_that_is_asked_about_has_the_functions_that_it_calls() -> None:
+    builder = relax.BlockBuilder()
+    value = relax.Var("value", relax.TensorType((5, 8), "float32"))
+    with builder.function("half", [value], private=True):
+        with builder.dataflow():
+            call = builder.call_te(lambda t: te.compute(t.shape, lambda *i: t(*i) * 0.5), value)
+            output = builder.emit_output(call)
+        builder.emit_func_output(output)
+    half = builder.get().get_global_var("half")
+    x = relax.Var("x", relax.TensorType((5, DEPTH), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            first, second = (builder.emit(op.matmul(x, weights(8))) for _ in range(2))
+            total = op.add(builder.emit(relax.Call(half, [first])), second)
+            output = builder.emit_output(total)
+        builder.emit_func_output(output)
+    before = builder.get()
+    after = JoinProducts(fewest)(before)
+    assert calls(after)["matmul"] == 1
+    check_equal(before, after)
 
 
 class TestTheModelDecides:

@@ -129,8 +129,18 @@ class _Joining:
         return self._cost(self._module(_function(bindings, outputs)))
 
     def _module(self, main: relax.Function) -> tvm.IRModule:
-        called = {var: self._mod[var] for var in relax.analysis.all_global_vars(main)}
-        return tvm.IRModule({tvm.ir.GlobalVar("main"): main, **called})
+        """A function with those that it calls."""
+        functions: dict[Any, Any] = {tvm.ir.GlobalVar("main"): main}
+        waiting = [main]
+        while waiting:
+            func = waiting.pop()
+            called = (
+                relax.analysis.all_global_vars(func) if isinstance(func, relax.Function) else ()
+            )
+            found = {var: self._mod[var] for var in called if var not in functions}
+            functions |= found
+            waiting += found.values()
+        return tvm.IRModule(functions)
 
     def _side_by_side(self, bindings: Sequence[Any], products: Sequence[Product]) -> list[Any]:
         """``bindings`` with some of their products as one, each result a slice of it."""
