@@ -41,10 +41,10 @@ class JoinProducts:
     before: ``q = add(matmul(x, w1), b1); k = matmul(x, w2); v = add(matmul(x, w3), b3)``
     after:  ``y = add(matmul(x, [w1 w2 w3]), [b1 -0 b3])`` and ``q``, ``k``, ``v`` slices of ``y``
 
-    Each element is the sum of the same products as before. What is behind products and treats columns one by one
-    is joined as far as it is the same operator, a constant for each column aside; a product without
-    it gets the constant that changes nothing. A scalar's operator is found behind reshapes and
-    permutations, too, as an attention's scale is.
+    Each element is the sum of the same products as before. What is behind products and treats
+    columns one by one is joined as far as it is the same operator, a constant for each column
+    aside; a product without it gets the constant that changes nothing. A scalar's operator is found
+    behind reshapes and permutations, too, as an attention's scale is.
 
     Whether products become one is a matter of time: these and all that read their values, up to
     where they have met, are fused both ways, and the model compares.
