@@ -22,9 +22,9 @@ from tvm_tile.build.integer_extrema import add_behind_extrema
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
-    round_doubled_halves,
     float8_in,
     may_round_quotients,
+    round_doubled_halves,
     rounds_to_integers,
     vectors_of_truths,
     widen_halves,
