@@ -36,7 +36,7 @@ def text_of(body: Callable[..., Any], *inputs: Input) -> str:
     ("body", "inputs"),
     [
         (lambda x: op.multiply(x, op.erf(x)), (FLOATS,)),
-        (lambda x, w: op.erf(op.add(mm("NN")(x, w), x)), (FLOATS, FLOATS)),
+        (lambda x, w, r: op.erf(op.add(mm("NN")(x, w), r)), (FLOATS, FLOATS, FLOATS)),
         (lambda x, w: gelu(mm("NN")(x, w)), (FLOATS, FLOATS)),
     ],
     ids=["elementwise", "behind_a_product", "gelu_behind_a_product"],
