@@ -54,6 +54,11 @@ class FirstChoices:
             self._known[key, None] = found  # the rules that were not asked come later
         return found
 
+    @property
+    def device(self) -> Device:
+        """What it chooses for."""
+        return self._device
+
     def _scheduled(self, func: tirx.PrimFunc, rules: Rules) -> Scheduled | None:
         graph = None if find_obstacle(func) else extract(func)
         found = candidates(Task(func, graph, self._device), 1, rules) if graph else ()
@@ -73,6 +78,6 @@ def predicted_cost(mod: tvm.IRModule, first: FirstChoices) -> Cost | None:
                 found = first(mod[binding.value.args[0]])
                 if found is None:
                     return None
-                seconds += warm_seconds(found.rule.name, found.seconds)
+                seconds += warm_seconds(found.rule.name, found.seconds, first.device)
                 written += size_of(binding.var.ty)
     return Cost(seconds, written)
