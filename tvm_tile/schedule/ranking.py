@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -29,6 +31,7 @@ from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.schedule.transpose import schedule_transpose
 from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.schedule.window import schedule_window
+from tvm_tile.tile.rules import Rule
 
 # The first rule that can write a tile takes the function.
 RULES: tuple[FindChoices, ...] = (
@@ -136,14 +139,23 @@ def candidates(
     return ()
 
 
-def candidates_at(task: Task, ranks: tuple[int, ...]) -> dict[int, Scheduled]:
-    """Those of the first rule's choices that stand at ``ranks``, where TVM can write them."""
-    for rule in RULES:
-        choices = rule(task, max(ranks) + 1)
-        if choices:
-            written = {rank: choices[rank]() for rank in ranks if rank < len(choices)}
-            return {rank: done for rank, done in written.items() if done is not None}
-    return {}
+def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Scheduled]]:
+    """What each rule makes of a function, by the rule's own order; for measurements.
+
+    Rules are in the order of ``RULES``: the first that takes the function, and those whose times
+    are compared with its own. Of each there are the choices at ``ranks``, as far as it has so many
+    and TVM can write them; rules without any are left out.
+    """
+    found: dict[Rule, dict[int, Scheduled]] = {}
+    for find in RULES:
+        choices = _attempt(partial(find, task, max(ranks) + 1)) or ()
+        if found and choices and math.isinf(choices[0].rule.spread):
+            continue
+        for rank in sorted(rank for rank in ranks if rank < len(choices)):
+            done = _attempt(choices[rank])
+            if done is not None:
+                found.setdefault(choices[0].rule, {}).setdefault(rank, done)
+    return found
 
 
 def _written(rule: FindChoices, task: Task, count: int) -> Iterator[Scheduled]:

@@ -6,6 +6,7 @@ Functions of the same names in ``schedule/`` find tiles for functions and write 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,6 +32,9 @@ class Rule:
         is_timed_inside: whether its model was fitted to rTasks, not to kernels by themselves.
         has_fewer_blocks: whether its tiles range from one block for all outputs to one for each,
             so that several of its kernels can share out the device.
+        spread: standard deviation of the logarithm of measured over predicted times, of kernels
+            for functions that other rules take, too. Infinite where that was not measured: such a
+            rule takes what no other before it takes, and its times are compared with none.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Rule:
     is_task: bool = True
     is_timed_inside: bool = False
     has_fewer_blocks: bool = False
+    spread: float = math.inf
 
     def __str__(self) -> str:
         return self.name
@@ -47,11 +52,11 @@ CHAIN = Rule("chain", Level.REGISTER, is_task=False)
 HALO = Rule("halo", Level.SHARED, is_task=False)
 GATES = Rule("gates", is_timed_inside=True, has_fewer_blocks=True)
 ROWS = Rule("rows", Level.REGISTER)
-MATVEC = Rule("matvec")
-WGMMA = Rule("wgmma", Level.REGISTER, is_task=False)
-MMA = Rule("mma", Level.REGISTER, is_task=False)
+MATVEC = Rule("matvec", spread=1)
+WGMMA = Rule("wgmma", Level.REGISTER, is_task=False, spread=1)
+MMA = Rule("mma", Level.REGISTER, is_task=False, spread=1)
 MATRIX_CORES = Rule("matrix_cores", is_task=False)
-CONTRACTION = Rule("contraction")
+CONTRACTION = Rule("contraction", spread=1)
 WINDOW = Rule("window")
 ROW = Rule("row")
 COLUMN = Rule("column")

@@ -23,8 +23,9 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     product = fold_window(found.product, LEAST_DEPTH)
+    own = replace(found, product=product)
     return tuple(
-        partial(_written, replace(found, product=product), tile)
+        Choice.of(MMA, tile, partial(_written, own, tile))
         for tile in construct_mma(product, task.device, count)
     )
 
