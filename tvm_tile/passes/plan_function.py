@@ -191,6 +191,7 @@ class PlanFunction:
             "", _operators(request.func), best.rule.name, best.grid, best.block, best.tile,
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
             _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
+            runner_up=best.runner_up,
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
 

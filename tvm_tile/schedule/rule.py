@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import TileGraph
-from tvm_tile.tile.rules import Rule
+from tvm_tile.tile.rules import Rule, RunnerUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Scheduled:
         shared_bytes: predicted shared memory of a block.
         registers: predicted registers of a thread; ``None`` where the model does not say.
         resident: the same with weights that stay; ``None`` where no rule of them can.
+        runner_up: the best choice of another rule that was asked; ``None`` where none has one.
     """
 
     func: tirx.PrimFunc
@@ -56,6 +57,7 @@ class Scheduled:
     shared_bytes: int = 0
     registers: int | None = None
     resident: Resident | None = None
+    runner_up: RunnerUp | None = None
 
 
 @dataclass(frozen=True, slots=True)

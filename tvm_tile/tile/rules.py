@@ -7,6 +7,7 @@ Functions of the same names in ``schedule/`` find tiles for functions and write 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,36 +28,50 @@ class Rule:
         hands_over: where kernels of joined functions keep what these hand on. ``None`` of a rule
             that no functions are joined for: its model knows of no stores but to where the sums
             lie, neighbours side by side.
+        joins: whether it is asked what functions would take as one. Of those that are, the
+            preferred one decides: where it hands nothing over, the functions stay apart.
         is_task: whether its kernels may be rTasks of persistent ones: what they take inside these
             is known.
         is_timed_inside: whether its model was fitted to rTasks, not to kernels by themselves.
         has_fewer_blocks: whether its tiles range from one block for all outputs to one for each,
             so that several of its kernels can share out the device.
-        spread: standard deviation of the logarithm of measured over predicted times, of kernels
-            for functions that other rules take, too. Infinite where that was not measured: such a
-            rule takes what no other before it takes, and its times are compared with none.
     """
 
     name: str
     hands_over: Level | None = None
+    joins: bool = False
     is_task: bool = True
     is_timed_inside: bool = False
     has_fewer_blocks: bool = False
-    spread: float = math.inf
 
     def __str__(self) -> str:
         return self.name
 
 
-CHAIN = Rule("chain", Level.REGISTER, is_task=False)
-HALO = Rule("halo", Level.SHARED, is_task=False)
-GATES = Rule("gates", is_timed_inside=True, has_fewer_blocks=True)
-ROWS = Rule("rows", Level.REGISTER)
-MATVEC = Rule("matvec", spread=1)
-WGMMA = Rule("wgmma", Level.REGISTER, is_task=False, spread=1)
-MMA = Rule("mma", Level.REGISTER, is_task=False, spread=1)
-MATRIX_CORES = Rule("matrix_cores", is_task=False)
-CONTRACTION = Rule("contraction", spread=1)
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The best choice of another rule than the one that was taken.
+
+    Attributes:
+        rule: its name.
+        tile: in one line for people.
+        seconds: predicted time.
+    """
+
+    rule: str
+    tile: str
+    seconds: float
+
+
+CHAIN = Rule("chain", Level.REGISTER, joins=True, is_task=False)
+HALO = Rule("halo", Level.SHARED, joins=True, is_task=False)
+GATES = Rule("gates", joins=True, is_timed_inside=True, has_fewer_blocks=True)
+ROWS = Rule("rows", Level.REGISTER, joins=True)
+MATVEC = Rule("matvec", joins=True)
+WGMMA = Rule("wgmma", Level.REGISTER, joins=True, is_task=False)
+MMA = Rule("mma", Level.REGISTER, joins=True, is_task=False)
+MATRIX_CORES = Rule("matrix_cores", joins=True, is_task=False)
+CONTRACTION = Rule("contraction")
 WINDOW = Rule("window")
 ROW = Rule("row")
 COLUMN = Rule("column")
@@ -65,12 +80,49 @@ ELEMENTWISE = Rule("elementwise")
 SCAN = Rule("scan")
 SORT = Rule("sort")
 
-_ALL = (
+ORDER = (
     *(CHAIN, HALO, GATES, ROWS, MATVEC, WGMMA, MMA, MATRIX_CORES, CONTRACTION, WINDOW, ROW, COLUMN),
     *(TRANSPOSE, ELEMENTWISE, SCAN, SORT),
 )
 
 
+JOINING = tuple(rule for rule in ORDER if rule.joins)
+
+# How many times faster than an earlier rule a later one must be predicted to take its place: their
+# models were fitted one by one. Of pairs that are not here, the earlier rule takes the function.
+_MARGINS: Mapping[tuple[Rule, Rule], float] = {
+    (MATVEC, WGMMA): 2.0,
+    (MATVEC, MMA): 2.0,
+    (MATVEC, CONTRACTION): 2.0,
+    (WGMMA, MMA): 2.0,
+    (WGMMA, CONTRACTION): 2.0,
+    (MMA, CONTRACTION): 2.0,
+}
+
+
+def margin(earlier: Rule, later: Rule) -> float:
+    """What ``later``'s predicted time is multiplied by, compared with ``earlier``'s.
+
+    Infinite where no measurement compares the two.
+    """
+    return _MARGINS.get((earlier, later), math.inf)
+
+
+def preferred(firsts: Sequence[tuple[Rule, float]]) -> int:
+    """Which of several rules' kernels for one function to take.
+
+    Args:
+        firsts: each rule and the predicted seconds of its best tile, in the order of the rules;
+            one at least.
+    """
+    best = 0
+    for number, (rule, seconds) in enumerate(firsts):
+        own, least = firsts[best]
+        if seconds * margin(own, rule) < least:
+            best = number
+    return best
+
+
 def rule_named(name: str) -> Rule | None:
     """The rule of a name; ``None`` where none of ours has it (that of dlight's kernels, say)."""
-    return next((rule for rule in _ALL if rule.name == name), None)
+    return next((rule for rule in ORDER if rule.name == name), None)
