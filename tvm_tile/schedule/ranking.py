@@ -194,7 +194,7 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> list[Seque
         if found:
             firsts = [(choices[0].rule, choices[0].seconds) for choices in found]
             rule, seconds = firsts[preferred(firsts)]
-            if finder.least_seconds(task) * margin(rule, finder.rule) >= seconds:
+            if finder.least_seconds(task) >= seconds / margin(rule, finder.rule):
                 continue
         # A rule that trips over a function has not taken it.
         choices = _attempt(partial(finder.find, task, count))
