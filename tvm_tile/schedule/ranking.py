@@ -16,8 +16,9 @@ from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import contraction, mma
 from tvm_tile.schedule.chain import schedule_chain
-from tvm_tile.schedule.contraction import least_seconds, schedule_contraction
+from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
 from tvm_tile.schedule.gates import schedule_gates
 from tvm_tile.schedule.halo import schedule_halo
@@ -49,6 +50,7 @@ from tvm_tile.tile.rules import (
     RunnerUp,
     margin,
     preferred,
+    ratio,
 )
 
 
@@ -77,9 +79,9 @@ RULES = (
     Finder(ROWS, schedule_rows),
     Finder(MATVEC, schedule_matvec),
     Finder(WGMMA, schedule_wgmma),
-    Finder(MMA, schedule_mma),
+    Finder(MMA, schedule_mma, mma.least_seconds),
     Finder(MATRIX_CORES, schedule_matrix_cores),
-    Finder(CONTRACTION, schedule_contraction, least_seconds),
+    Finder(CONTRACTION, schedule_contraction, contraction.least_seconds),
     Finder(WINDOW, schedule_window),
     Finder(ROW, schedule_reduction),  # and COLUMN, and WINDOW where the strips are refused
     Finder(TRANSPOSE, schedule_transpose),
@@ -185,7 +187,7 @@ def candidates(
 def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> list[Sequence[Choice]]:
     """The choices of each rule that may take a function, in the order of ``RULES``.
 
-    Of rules behind the first that has any, those that could be preferred to the best one so far.
+    Of rules behind the first that has any, those that could be faster than the best one so far.
     """
     found: list[Sequence[Choice]] = []
     for finder in RULES:
@@ -194,7 +196,7 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> list[Seque
         if found:
             firsts = [(choices[0].rule, choices[0].seconds) for choices in found]
             rule, seconds = firsts[preferred(firsts)]
-            if finder.least_seconds(task) >= seconds / margin(rule, finder.rule):
+            if finder.least_seconds(task) >= seconds / ratio(rule, finder.rule):
                 continue
         # A rule that trips over a function has not taken it.
         choices = _attempt(partial(finder.find, task, count))

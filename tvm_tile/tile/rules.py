@@ -88,24 +88,51 @@ ORDER = (
 
 JOINING = tuple(rule for rule in ORDER if rule.joins)
 
-# How many times faster than an earlier rule a later one must be predicted to take its place: their
-# models were fitted one by one. Of pairs that are not here, the earlier rule takes the function.
-_MARGINS: Mapping[tuple[Rule, Rule], float] = {
-    (MATVEC, WGMMA): 2.0,
-    (MATVEC, MMA): 2.0,
-    (MATVEC, CONTRACTION): 2.0,
-    (WGMMA, MMA): 2.0,
-    (WGMMA, CONTRACTION): 2.0,
-    (MMA, CONTRACTION): 2.0,
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """How the models of two rules compared, of functions that both can write.
+
+    Of each function there is the ratio of measured and predicted time of either rule's best tile.
+
+    Attributes:
+        ratio: that of the later rule over that of the earlier one, geometric mean.
+        spread: standard deviation of its logarithm.
+    """
+
+    ratio: float
+    spread: float
+
+
+# Measured on an H200 (`python -m bench.candidates --competing`, 24 products and convolutions). A
+# rule is not displaced by those that it is in no contest with.
+_CONTESTS: Mapping[tuple[Rule, Rule], Contest] = {
+    (MATVEC, WGMMA): Contest(0.58, 0.40),
+    (MATVEC, MMA): Contest(0.63, 0.26),
+    (MATVEC, CONTRACTION): Contest(0.65, 0.51),
+    (WGMMA, MMA): Contest(1.10, 0.13),
+    (WGMMA, CONTRACTION): Contest(1.32, 0.44),
+    (MMA, CONTRACTION): Contest(1.20, 0.42),
 }
+# How many standard deviations a later rule must be ahead. With half of these functions held out,
+# 2 is where no choice is worse than the first rule's: that one is 2.7 % slower than the fastest of
+# all rules' first choices, with 0.5 it is 3.3 %, with none 5.3 %.
+_CAUTION = 2.0
 
 
-def margin(earlier: Rule, later: Rule) -> float:
-    """What ``later``'s predicted time is multiplied by, compared with ``earlier``'s.
+def ratio(earlier: Rule, later: Rule) -> float:
+    """What ``later``'s predicted time is multiplied by to be on ``earlier``'s scale.
 
     Infinite where no measurement compares the two.
     """
-    return _MARGINS.get((earlier, later), math.inf)
+    contest = _CONTESTS.get((earlier, later))
+    return math.inf if contest is None else contest.ratio
+
+
+def margin(earlier: Rule, later: Rule) -> float:
+    """The same for ``later`` to take ``earlier``'s place, so that doubt is on the latter's side."""
+    contest = _CONTESTS.get((earlier, later))
+    return math.inf if contest is None else contest.ratio * math.exp(_CAUTION * contest.spread)
 
 
 def preferred(firsts: Sequence[tuple[Rule, float]]) -> int:
