@@ -22,6 +22,7 @@ from tvm_tile.build.integer_extrema import add_behind_extrema
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
+    round_doubled_halves,
     float8_in,
     may_round_quotients,
     rounds_to_integers,
@@ -261,6 +262,7 @@ class Builder:
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
             kernel = replace(kernel, module=add_behind_extrema(kernel.module))
+            kernel = replace(kernel, module=round_doubled_halves(kernel.module))
         if self._language == "rocm":
             kernel = replace(kernel, module=mark_loops(kernel.module))
         if self._language == "opencl":
