@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,28 @@ def fused_function(case: Case, device: Any) -> Any | None:
     return functions[0] if len(functions) == 1 else None
 
 
-def find_candidates(func: Any, device: Any, ranks: tuple[int, ...]) -> dict[int, Any]:
-    """Rank -> schedule of the model's choices; empty where no rule takes the function."""
+Candidate = tuple[int, Any]
+"""The rank of a schedule within its rule, and the schedule."""
+
+
+def find_candidates(
+    func: Any, device: Any, ranks: Collection[int]
+) -> tuple[list[Candidate], tuple[Any, str] | None]:
+    """The choices of all rules at ``ranks``, in the rules' order; the rule and tile that is taken.
+
+    Nothing where no rule takes the function.
+    """
     from tvm_tile.graph.extract import extract
-    from tvm_tile.schedule import Task, candidates_at
+    from tvm_tile.schedule import Task, candidates, candidates_at
 
     graph = extract(func)
-    return {} if graph is None else candidates_at(Task(func, graph, device), ranks)
+    if graph is None:
+        return [], None
+    task = Task(func, graph, device)
+    found = candidates_at(task, ranks)
+    taken = [(item.rule, item.tile) for item in candidates(task, 1)]
+    ranked = [entry for own in found.values() for entry in own.items()]
+    return ranked, taken[0] if taken else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The tiles of one operator.
+    """The tiles that one rule has for an operator.
 
     Attributes:
         operator: ``SUITE:NAME:DTYPE``.
@@ -69,11 +69,12 @@ def section(path: Path) -> str:
 
 
 def rankings(records: Iterable[Mapping[str, Any]]) -> tuple[Ranking, ...]:
-    """One for each operator of which at least two tiles were measured."""
-    tiles: dict[str, list[Mapping[str, Any]]] = {}
+    """One for each operator and rule of which at least two tiles were measured."""
+    tiles: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for record in records:
-        tiles.setdefault(record["operator"], []).append(record)
-    return tuple(_ranking(name, own) for name, own in tiles.items() if len(own) > 1)
+        # Files of before there were several rules have one for each operator, unnamed.
+        tiles.setdefault((record["operator"], record.get("rule", "")), []).append(record)
+    return tuple(_ranking(name, own) for (name, _), own in tiles.items() if len(own) > 1)
 
 
 def _ranking(operator: str, records: Sequence[Mapping[str, Any]]) -> Ranking:

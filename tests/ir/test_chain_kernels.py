@@ -162,8 +162,8 @@ def found_in(entry: Case) -> tuple[Chain, Weights, Epilogue]:
     graph = extract(func)
     assert graph is not None
     choice, *_ = schedule_chain(Task(func, graph, H200), 1)
-    assert isinstance(choice, partial)
-    return choice.args[:3]
+    assert isinstance(choice.write, partial)
+    return choice.write.args[:3]
 
 
 def of_two_masks(sizes: tuple[int, int], fill: float, *, is_bias: bool) -> Callable[..., Any]:

@@ -109,8 +109,8 @@ def test_kernels_know_the_band(name: str) -> None:
         if graph is None:
             continue
         for choice in schedule_chain(Task(func, graph, H200), 1):
-            assert isinstance(choice, partial)
-            bands.append(choice.args[0].band)
+            assert isinstance(choice.write, partial)
+            bands.append(choice.write.args[0].band)
             assert len(func.params) == 4  # no mask
     assert set(bands) == {wanted}
 

@@ -16,7 +16,8 @@ from tvm.relax import op
 from tvm_tile.device import find_device
 from tvm_tile.passes import ScheduleTiles, schedule_module, with_blocks_only
 from tvm_tile.passes.schedule_tiles import PREDICTED
-from tvm_tile.schedule import ranking
+from tvm_tile.schedule import Finder, ranking
+from tvm_tile.tile.rules import ELEMENTWISE
 
 H200 = find_device("nvidia/h200")
 SCHEDULED = "tirx.is_scheduled"
@@ -41,7 +42,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(task.func)
         return ()
 
-    monkeypatch.setattr(ranking, "RULES", (note, *ranking.RULES))
+    monkeypatch.setattr(ranking, "RULES", (Finder(ELEMENTWISE, note), *ranking.RULES))
     return seen
 
 
@@ -155,10 +156,10 @@ def test_a_rule_that_trips_does_not_fail_the_module(
         raise error("not written for this")
 
     mod = module(a="add_row")
-    monkeypatch.setattr(ranking, "RULES", (trip, *ranking.RULES))
+    monkeypatch.setattr(ranking, "RULES", (Finder(ELEMENTWISE, trip), *ranking.RULES))
     _, (report,) = schedule_module(mod, H200)
     assert report.rule == "elementwise"
-    monkeypatch.setattr(ranking, "RULES", (trip,))
+    monkeypatch.setattr(ranking, "RULES", (Finder(ELEMENTWISE, trip),))
     _, (report,) = schedule_module(mod, H200)
     assert (report.rule, report.fallback) == ("dlight", "no rule takes it")
 

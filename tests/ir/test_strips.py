@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tvm
@@ -87,7 +89,8 @@ def test_all_kinds_of_strips(entry: Case) -> None:
 
 
 def tile_of(choice: Choice) -> WindowTile:
-    (tile,) = (a for a in choice.args if isinstance(a, WindowTile))  # type: ignore[attr-defined]
+    assert isinstance(choice.write, partial)
+    (tile,) = (a for a in choice.write.args if isinstance(a, WindowTile))
     return tile
 
 

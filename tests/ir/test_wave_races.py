@@ -59,7 +59,7 @@ def of_all_shapes(choices: Sequence[Any]) -> Iterator[Any]:
     """One for each instruction, depth and number of stages, their waves arranged differently."""
     shapes, arrangements = set(), set()
     for choice in choices:
-        tile = choice.args[-1]
+        tile = choice.write.args[-1]
         shape = tile.instruction.shape, tile.depth, tile.stages
         if shape not in shapes and tile.warps not in arrangements:
             shapes.add(shape)
@@ -106,7 +106,7 @@ def test_matrix_cores_need_each_barrier(device: Device, stages: int, tmp_path: P
     choice = next(
         choice
         for choice in choices
-        if (tile := choice.args[-1]).stages == stages
+        if (tile := choice.write.args[-1]).stages == stages
         and tile.depth * tile.layout.element == LINE
         and tile.warp_rows == tile.layout.size
         and tile.warp_columns == 64
@@ -122,7 +122,7 @@ def test_mma_needs_each_barrier(tmp_path: Path) -> None:
     choice = next(
         choice
         for choice in choices
-        if (tile := choice.args[-1]).stages == 2
+        if (tile := choice.write.args[-1]).stages == 2
         and tile.depth == LINE // 2
         and tile.warp_rows == 16
         and tile.warp_columns == 64

@@ -108,8 +108,8 @@ def test_what_follows_a_sum_is_written_where_it_belongs(entry: Case) -> None:
         graph = None if find_obstacle(bare) else extract(bare)
         assert graph is not None
         written = []
-        for rule in RULES:
-            choices = rule(Task(bare, graph, EMULATED), CHOICES)
+        for finder in RULES:
+            choices = finder.find(Task(bare, graph, EMULATED), CHOICES)
             written += [done for choice in choices if (done := choice())]
         errors = written_errors(bare, written, EMULATED)
         wrong = [

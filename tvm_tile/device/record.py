@@ -232,6 +232,9 @@ def _check_times(device: Device) -> None:
         for name, number in numbers.items() if isinstance(numbers, dict) else ():
             if isinstance(number, float) and number <= 0:
                 _refuse(f"device.times.{family}.{name}", "positive", number)
+    for pair in device.times.contests.pairs:
+        if pair.ratio <= 0:
+            _refuse("device.times.contests.pairs", "of positive ratios", pair)
     for instruction in device.matrix_instructions:
         for unit in _TIMES_OF.get(instruction.intrinsic, ("matrix_cores",)):
             if getattr(device.times, unit) is None:

@@ -92,6 +92,38 @@ class PersistentTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class Contest:
+    """How the time models of two rules compared, of functions that both can write.
+
+    Of each function there is the ratio of measured and predicted time of either rule's best tile.
+
+    Attributes:
+        earlier: name of the rule that is asked first.
+        later: name of the other one.
+        ratio: that of the later rule over that of the earlier one, geometric mean.
+        spread: standard deviation of its logarithm.
+    """
+
+    earlier: str
+    later: str
+    ratio: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contests:
+    """Which of several rules' kernels to take (``tile/rules.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        pairs: the rules that are compared; one is not displaced by those it is in no pair with.
+    """
+
+    origin: str
+    pairs: tuple[Contest, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelTimes:
     """The parameters of all time models, by kernel family; those of units that are absent are None.
 
@@ -117,6 +149,7 @@ class KernelTimes:
         matrix_cores: products by AMD's matrix instructions.
         warm: kernels amid a model.
         persistent: kernels in a persistent one.
+        contests: rules' models against each other.
     """
 
     fitted_on: str
@@ -139,6 +172,7 @@ class KernelTimes:
     matrix_cores: MatrixCoreTimes | None
     warm: WarmTimes
     persistent: PersistentTimes
+    contests: Contests
 
     def within_peaks(self) -> KernelTimes:
         """These for a record with data sheets' rates: no share of a rate is above one."""

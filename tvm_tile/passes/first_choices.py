@@ -12,11 +12,13 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes.rewriter import is_call_tir, size_of
 from tvm_tile.plan.warm import warm_seconds
-from tvm_tile.schedule import FindChoices, Scheduled, Task, candidates
+from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.tile.rules import Rule
 from tvm_tile.tile.side_by_side import Cost
 
-Rules = tuple[FindChoices, ...] | None
+Rules = tuple[Rule, ...] | None
+"""Rules to ask; ``None`` for all."""
 
 
 def content_of(func: tirx.PrimFunc) -> Any:
@@ -40,8 +42,8 @@ class FirstChoices:
 
         Args:
             func: the function.
-            rules: the first ones of ``RULES``, where the others' answer is of no use; they take
-                seconds to find one. By default all.
+            rules: those to ask, by default all. What they answer stands: the kernel that was
+                compared with others is the one that is planned.
         """
         key = content_of(func)
         of_all = self._known.get((key, None))
@@ -51,7 +53,7 @@ class FirstChoices:
             self._known[key, rules] = self._scheduled(func.without_attr("global_symbol"), rules)
         found = self._known[key, rules]
         if found is not None:
-            self._known[key, None] = found  # the rules that were not asked come later
+            self._known[key, None] = found
         return found
 
     @property

@@ -16,14 +16,14 @@ from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.rewriter import is_call_tir, size_of
-from tvm_tile.schedule import JOINING, Scheduled
+from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_window
 from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
-from tvm_tile.tile.rules import ROWS
+from tvm_tile.tile.rules import JOINING, ROWS
 
 Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
-"""A function as one kernel; ``None`` where no rule takes it, of all or of these first ones."""
+"""A function as one kernel; ``None`` where no rule takes it, of all or of these."""
 
 Record = Callable[[Decision], None]
 

@@ -15,7 +15,6 @@ from tvm_tile.passes.fuse_tiles import Predict
 from tvm_tile.passes.gate_operators import Statement, read_statements
 from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.read_transposed import product_of
-from tvm_tile.schedule import UP_TO_GATES
 from tvm_tile.tile.gate_groups import Node, Role, group_gates, order_units
 from tvm_tile.tile.rules import GATES
 
@@ -58,8 +57,8 @@ class GroupGates:
 
     def takes(self, func: tirx.PrimFunc, statements: Sequence[Statement]) -> bool:
         """Whether one kernel is faster than the products alone, and than what splits their sums."""
-        together = self._predict(func, UP_TO_GATES)
-        if together is None or together.rule != GATES or content_of(func) in self._refused:
+        together = self._predict(func, (GATES,))
+        if together is None or content_of(func) in self._refused:
             return False
         apart = 0.0
         for statement in statements:

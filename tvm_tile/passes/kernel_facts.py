@@ -18,7 +18,7 @@ from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
-from tvm_tile.tile.rules import rule_named
+from tvm_tile.tile.rules import Rule, rule_named
 
 _EXAMINED = 200  # candidates
 _SIDE_BY_SIDE = 16  # functions, at most, between which the device is shared out
@@ -78,12 +78,13 @@ class KernelFacts:
         first = Scheduled(func, rule, report.tile, report.grid, report.block, report.seconds)
         own = Variant(first, warm_seconds(report.rule, report.seconds, self._device), registers[0])
         adapts = rule.has_fewer_blocks and is_known_inside(first)
-        return (own, *(self._others(original, graph) if adapts else ()))
+        return (own, *(self._others(original, graph, rule) if adapts else ()))
 
-    def _others(self, original: tirx.PrimFunc, graph: TileGraph) -> tuple[Variant, ...]:
-        """Schedules with fewer blocks: the fastest for each number of functions side by side."""
+    def _others(self, original: tirx.PrimFunc, graph: TileGraph, rule: Rule) -> tuple[Variant, ...]:
+        """A rule's schedules with fewer blocks: the fastest for each number of functions side by
+        side."""
         task = Task(original.without_attr("global_symbol"), graph, self._device)
-        found = candidates(task, _EXAMINED)
+        found = candidates(task, _EXAMINED, (rule,))
         blocks = sorted({item.grid for item in found})
         kept = {
             max((n for n in blocks if n <= self._device.multi_processor_count // count), default=0)

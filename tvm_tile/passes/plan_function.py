@@ -194,6 +194,7 @@ class PlanFunction:
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
             _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
             warm_seconds=warm_seconds(best.rule.name, best.seconds, self._device),
+            runner_up=best.runner_up,
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
 

@@ -12,6 +12,7 @@ from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
 from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.rules import RunnerUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class KernelReport:
             is not known.
         launches: kernels that a call of it launches, one after another.
         warm_seconds: predicted time amid a model; ``None`` where it is ``seconds``.
+        runner_up: the best choice of another rule; ``None`` where no other was asked or has one.
     """
 
     name: str
@@ -62,6 +64,7 @@ class KernelReport:
     resident: int = 0
     launches: int = 1
     warm_seconds: float | None = None
+    runner_up: RunnerUp | None = None
 
     @property
     def main(self) -> Resources | None:
@@ -124,12 +127,11 @@ class Report:
 
     def render(self) -> str:
         """Lines for people: a table of kernels, what fell back, what was joined, totals."""
-        # Names last: fused kernels have long ones.
-        heading = ("rule", "grid", "block", "tile", "predicted", "measured", "traffic", "kernel")
-        rows = [heading, *(_row(kernel) for kernel in self.kernels)]
+        rows = [_HEADING, *(_row(kernel) for kernel in self.kernels)]
         if not any(kernel.measured for kernel in self.kernels):
-            column = heading.index("measured")
-            rows = [(*row[:column], *row[column + 1 :]) for row in rows]
+            rows = _without("measured", rows)
+        if not any(kernel.runner_up for kernel in self.kernels):
+            rows = _without("next rule", rows)
         seconds = sum(kernel.seconds for kernel in self.kernels)
         traffic = sum(kernel.traffic for kernel in self.kernels)
         own = len(self.kernels) - len(self.fallbacks)
@@ -178,6 +180,26 @@ class Report:
         return report
 
 
+# Names last: fused kernels have long ones.
+_HEADING = (
+    "rule",
+    "grid",
+    "block",
+    "tile",
+    "predicted",
+    "measured",
+    "next rule",
+    "traffic",
+    "kernel",
+)
+
+
+def _without(name: str, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows of the table without a column."""
+    column = rows[0].index(name)
+    return [(*row[:column], *row[column + 1 :]) for row in rows]
+
+
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Lines of a table."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -217,7 +239,7 @@ def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:
 
 
 def _row(kernel: KernelReport) -> tuple[str, ...]:
-    ours = not kernel.fallback
+    ours, other = not kernel.fallback, kernel.runner_up
     return (
         kernel.rule,
         str(kernel.grid) if ours else "-",
@@ -225,6 +247,7 @@ def _row(kernel: KernelReport) -> tuple[str, ...]:
         kernel.tile or "-",
         f"{kernel.seconds * 1e6:.1f} us" if ours else "-",
         _measured(kernel) if kernel.measured else "-",
+        f"{other.rule} {other.seconds * 1e6:.1f} us" if other else "-",
         f"{kernel.traffic / 1e6:.2f} MB",
         kernel.name,
     )

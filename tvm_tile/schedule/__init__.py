@@ -10,20 +10,19 @@ from types import ModuleType
 from typing import Any
 
 from tvm_tile.schedule.ranking import (
-    JOINING,
     RULES,
-    UP_TO_GATES,
+    Finder,
     candidates,
     candidates_at,
     schedule,
 )
-from tvm_tile.schedule.rule import FindChoices, Resident, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, FindChoices, Resident, Scheduled, Task
 
 __all__ = [
-    "JOINING",
     "RULES",
-    "UP_TO_GATES",
+    "Choice",
     "FindChoices",
+    "Finder",
     "Resident",
     "Scheduled",
     "Task",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tvm_tile.schedule.rule import Choice, Task
 from tvm_tile.schedule.staged import draft
 from tvm_tile.tile.construct import construct_contraction
+from tvm_tile.tile.cost import least_contraction_seconds
 from tvm_tile.tile.rules import CONTRACTION
 
 
@@ -20,3 +21,9 @@ def schedule_contraction(task: Task, count: int) -> Sequence[Choice]:
         return ()
     plans = construct_contraction(found.operator, task.device, count)
     return found.choices(plans, CONTRACTION)
+
+
+def least_seconds(task: Task) -> float:
+    """Predicted time that no tile for a product or convolution can be below."""
+    products = sum(operator.points for operator in task.graph.reductions)
+    return least_contraction_seconds(products, task.device)

@@ -46,7 +46,15 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
     choices = [_tiles(sch, name, task.device) for name in form.outputs]
     # Outputs of one function are alike: the first choices go together, then the second ones.
     together = list(zip(*choices, strict=False))[:count]
-    return tuple(partial(_written, sch, form.outputs, tiles) for tiles in together)
+    return tuple(
+        Choice(
+            ELEMENTWISE,
+            max(tiles, key=lambda tile: tile.seconds).describe(),
+            sum(tile.seconds for tile in tiles),
+            partial(_written, sch, form.outputs, tiles),
+        )
+        for tiles in together
+    )
 
 
 def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:

@@ -89,7 +89,7 @@ def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
     tiles = construct_matvec(operator, product, task.device)
     if not ignores_zeros(block):
         tiles = tuple(tile for tile in tiles if not tile.overhangs)
-    return tuple(partial(draft.written, tile) for tile in tiles[:count])
+    return tuple(Choice.of(MATVEC, tile, partial(draft.written, tile)) for tile in tiles[:count])
 
 
 @dataclass(frozen=True, slots=True)

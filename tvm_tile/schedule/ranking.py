@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import islice
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from tvm import tirx
@@ -14,6 +16,7 @@ from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import contraction, mma
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
@@ -24,33 +27,66 @@ from tvm_tile.schedule.matvec import schedule_matvec
 from tvm_tile.schedule.mma import schedule_mma
 from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
-from tvm_tile.schedule.rule import FindChoices, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, FindChoices, Scheduled, Task
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.schedule.transpose import schedule_transpose
 from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.schedule.window import schedule_window
-
-# The first rule that can write a tile takes the function.
-RULES: tuple[FindChoices, ...] = (
-    schedule_chain,
-    schedule_halo,
-    schedule_gates,
-    schedule_rows,
-    schedule_matvec,
-    schedule_wgmma,
-    schedule_mma,
-    schedule_matrix_cores,
-    schedule_contraction,
-    schedule_window,
-    schedule_reduction,
-    schedule_transpose,
-    schedule_elementwise,
+from tvm_tile.tile.rules import (
+    CHAIN,
+    CONTRACTION,
+    ELEMENTWISE,
+    GATES,
+    HALO,
+    MATRIX_CORES,
+    MATVEC,
+    MMA,
+    ROW,
+    ROWS,
+    TRANSPOSE,
+    WGMMA,
+    WINDOW,
+    Rule,
+    RunnerUp,
+    margin,
+    preferred,
+    ratio,
 )
-# Up to the last of those that store sums wherever they belong, neighbours side by side. The others'
-# models know of no stores but to where the sums lie: what these take is never joined.
-JOINING = RULES[: RULES.index(schedule_matrix_cores) + 1]
-# Up to the one that writes recurrent cells.
-UP_TO_GATES = RULES[: RULES.index(schedule_gates) + 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """How to ask a rule for tiles.
+
+    Attributes:
+        rule: what is known of it, and of the others that ``find`` may name in its place.
+        find: names tiles.
+        least_seconds: predicted time that none of its tiles for a function can be below; asked
+            instead of ``find`` where that takes long.
+    """
+
+    rule: Rule
+    find: FindChoices
+    least_seconds: Callable[[Task], float] = lambda _: 0.0
+
+
+# In the order in which rules are asked. The first that can write a tile takes the function, but
+# for later ones that are predicted faster by a margin (tile/rules.py).
+RULES = (
+    Finder(CHAIN, schedule_chain),
+    Finder(HALO, schedule_halo),
+    Finder(GATES, schedule_gates),
+    Finder(ROWS, schedule_rows),
+    Finder(MATVEC, schedule_matvec),
+    Finder(WGMMA, schedule_wgmma),
+    Finder(MMA, schedule_mma, mma.least_seconds),
+    Finder(MATRIX_CORES, schedule_matrix_cores),
+    Finder(CONTRACTION, schedule_contraction, contraction.least_seconds),
+    Finder(WINDOW, schedule_window),
+    Finder(ROW, schedule_reduction),  # and COLUMN, and WINDOW where the strips are refused
+    Finder(TRANSPOSE, schedule_transpose),
+    Finder(ELEMENTWISE, schedule_elementwise),
+)
 T = TypeVar("T")
 _SPARE = 3  # further choices, for those that TVM cannot write
 
@@ -123,39 +159,82 @@ def _check_static(func: tirx.PrimFunc) -> None:
 
 
 def candidates(
-    task: Task, topk: int, rules: tuple[FindChoices, ...] | None = None
+    task: Task, topk: int, rules: Collection[Rule] | None = None
 ) -> tuple[Scheduled, ...]:
     """At most ``topk`` schedules of a function, best first; empty if no rule takes it.
 
-    ``rules`` are the first ones of ``RULES``, by default all.
+    The first is that of the preferred rule (:func:`tvm_tile.tile.rules.preferred`), the others are
+    of all rules that were asked, by predicted time.
+
+    Args:
+        task: the function.
+        topk: how many schedules to write.
+        rules: those to ask, by default all.
     """
-    for rule in RULES if rules is None else rules:
-        found = tuple(islice(_written(rule, task, topk + _SPARE), topk))
-        if found:
-            return found
-    return ()
-
-
-def candidates_at(task: Task, ranks: tuple[int, ...]) -> dict[int, Scheduled]:
-    """Those of the first rule's choices that stand at ``ranks``, where TVM can write them."""
-    for rule in RULES:
-        choices = rule(task, max(ranks) + 1)
-        if choices:
-            written = {rank: choices[rank]() for rank in ranks if rank < len(choices)}
-            return {rank: done for rank, done in written.items() if done is not None}
-    return {}
-
-
-def _written(rule: FindChoices, task: Task, count: int) -> Iterator[Scheduled]:
-    """A rule that trips over a function, or over a tile, has not taken it."""
-    choices = _attempt(lambda: rule(task, count))
-    for choice in choices or ():
-        done = _attempt(choice)
+    asked = _asked(task, topk + _SPARE, rules)
+    firsts = [choices[0] for choices in asked]
+    contests = task.device.times.contests
+    left = [deque(choices) for choices in asked]
+    found: list[Scheduled] = []
+    while len(found) < topk and (left := [choices for choices in left if choices]):
+        heads = [(choices[0].rule, choices[0].seconds) for choices in left]
+        fastest = min(range(len(heads)), key=lambda number: heads[number][1])
+        done = _attempt(left[fastest if found else preferred(contests, heads)].popleft())
         if done is not None:
-            yield done
+            found.append(replace(done, runner_up=_runner_up(done, firsts)))
+    return tuple(found)
+
+
+def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> list[Sequence[Choice]]:
+    """The choices of each rule that may take a function, in the order of ``RULES``.
+
+    Of rules behind the first that has any, those that could be faster than the best one so far.
+    """
+    found: list[Sequence[Choice]] = []
+    contests = task.device.times.contests
+    for finder in RULES:
+        if rules is not None and finder.rule not in rules:
+            continue
+        if found:
+            firsts = [(choices[0].rule, choices[0].seconds) for choices in found]
+            rule, seconds = firsts[preferred(contests, firsts)]
+            if finder.least_seconds(task) >= seconds / ratio(contests, rule, finder.rule):
+                continue
+        # A rule that trips over a function has not taken it.
+        choices = _attempt(partial(finder.find, task, count))
+        if choices:
+            found.append(choices)
+    return found
+
+
+def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:
+    others = [choice for choice in firsts if choice.rule != taken.rule]
+    best = min(others, key=lambda choice: choice.seconds, default=None)
+    return None if best is None else RunnerUp(best.rule.name, best.tile, best.seconds)
+
+
+def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Scheduled]]:
+    """What each rule makes of a function, by the rule's own order; for measurements.
+
+    Rules are in the order of ``RULES``: the first that takes the function, and those whose times
+    are compared with its own. Of each there are the choices at ``ranks``, as far as it has so many
+    and TVM can write them; rules without any are left out.
+    """
+    found: dict[Rule, dict[int, Scheduled]] = {}
+    contests = task.device.times.contests
+    for finder in RULES:
+        if found and math.isinf(margin(contests, next(iter(found)), finder.rule)):
+            continue
+        choices = _attempt(partial(finder.find, task, max(ranks) + 1)) or ()
+        written = {rank: _attempt(choices[rank]) for rank in ranks if rank < len(choices)}
+        own = {rank: done for rank, done in sorted(written.items()) if done is not None}
+        if own:
+            found[choices[0].rule] = own
+    return found
 
 
 def _attempt(call: Callable[[], T]) -> T | None:
+    """What a call answers; ``None`` where TVM fails in it."""
     try:
         return call()
     except compat.TVM_ERRORS:

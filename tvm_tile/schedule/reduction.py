@@ -63,7 +63,8 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
         return ()
     construct = construct_window if is_window(operator) else construct_reduction
     tiles = construct(operator, task.device)[:count]
-    return tuple(partial(_written, sch, form, task.device, tile) for tile in tiles)
+    write = partial(_written, sch, form, task.device)
+    return tuple(Choice.of(_RULES[tile.form], tile, partial(write, tile)) for tile in tiles)
 
 
 def _written(sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile) -> Scheduled | None:

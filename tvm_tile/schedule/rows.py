@@ -62,7 +62,8 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     is_row = [axis.name in rows for axis in output.axes]
     held = _held_choices(task, count)
     tiles = construct_rows(output, sums, rows, task.device)[: count - len(held)]
-    return (*held, *(partial(_written, sch, form, merged, is_row, tile) for tile in tiles))
+    write = partial(_written, sch, form, merged, is_row)
+    return (*held, *(Choice.of(ROWS, tile, partial(write, tile)) for tile in tiles))
 
 
 def _held_choices(task: Task, count: int) -> Sequence[Choice]:
@@ -86,7 +87,7 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
         if held is not None and tiles:
             is_row = [axis.name in rows for axis in output.axes]
             write = partial(_written_held, sch, form, merged, is_row, held)
-            return tuple(partial(write, tile) for tile in tiles)
+            return tuple(Choice.of(ROWS, tile, partial(write, tile)) for tile in tiles)
     return ()
 
 

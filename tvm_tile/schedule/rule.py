@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import TileGraph
-from tvm_tile.tile.rules import Rule
+from tvm_tile.tile.rules import Rule, RunnerUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Scheduled:
         shared_bytes: predicted shared memory of a block.
         registers: predicted registers of a thread; ``None`` where the model does not say.
         resident: the same with weights that stay; ``None`` where no rule of them can.
+        runner_up: the best choice of another rule that was asked; ``None`` where none has one.
     """
 
     func: tirx.PrimFunc
@@ -56,6 +57,7 @@ class Scheduled:
     shared_bytes: int = 0
     registers: int | None = None
     resident: Resident | None = None
+    runner_up: RunnerUp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,42 @@ def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
     )
 
 
-Choice = Callable[[], Scheduled | None]
-"""Writes one tile; ``None`` where TVM cannot analyse what that takes."""
+class RankedTile(Protocol):
+    """A tile with its predicted time."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time."""
+
+    def describe(self) -> str:
+        """One line for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A tile that a rule names for a function. Naming tiles is cheap, writing one is not.
+
+    Attributes:
+        rule: that names it.
+        tile: itself, in one line for people.
+        seconds: predicted time of the kernel, the same as that of what is written.
+        write: writes the kernel; ``None`` where TVM cannot analyse what that takes.
+    """
+
+    rule: Rule
+    tile: str
+    seconds: float
+    write: Callable[[], Scheduled | None]
+
+    @classmethod
+    def of(cls, rule: Rule, tile: RankedTile, write: Callable[[], Scheduled | None]) -> Choice:
+        """The choice of one tile."""
+        return cls(rule, tile.describe(), tile.seconds, write)
+
+    def __call__(self) -> Scheduled | None:
+        """What ``write`` answers."""
+        return self.write()
+
 
 FindChoices = Callable[[Task, int], Sequence[Choice]]
 """What a rule does: at most so many choices for a function, best first; none for "not mine"."""

@@ -102,7 +102,15 @@ class Draft:
 
     def choices(self, plans: Iterable[TilePlan], rule: Rule) -> tuple[Choice, ...]:
         """``plans`` in the name of ``rule``."""
-        return tuple(partial(self._write, plan, rule) for plan in plans)
+        return tuple(
+            Choice(
+                rule,
+                plan.program.describe(),
+                plan.cost.seconds,
+                partial(self._write, plan, rule),
+            )
+            for plan in plans
+        )
 
 
 def draft(task: Task) -> Draft | None:

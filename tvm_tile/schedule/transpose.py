@@ -54,7 +54,15 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
         return ()
     # Outputs of one function are alike: the first choices go together, then the second ones.
     together = list(zip(*choices, strict=False))[:count]
-    return tuple(partial(write_transpose, task.func, outputs, tiles) for tiles in together)
+    return tuple(
+        Choice(
+            TRANSPOSE,
+            max(tiles, key=lambda tile: tile.seconds).describe(),
+            sum(tile.seconds for tile in tiles),
+            partial(write_transpose, task.func, outputs, tiles),
+        )
+        for tiles in together
+    )
 
 
 def _read(task: Task) -> list[tuple[SBlock, Output]] | None:

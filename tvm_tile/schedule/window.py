@@ -50,7 +50,7 @@ def schedule_window(task: Task, count: int) -> Sequence[Choice]:
     tiles = construct_strips(
         blocks.operator, task.device, traffic, divides=divides, sources=sources_of(blocks)
     )
-    return tuple(partial(_written, blocks, tile) for tile in tiles[:count])
+    return tuple(Choice.of(WINDOW, tile, partial(_written, blocks, tile)) for tile in tiles[:count])
 
 
 def _branches(expr: Any) -> bool:

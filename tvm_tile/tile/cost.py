@@ -271,6 +271,19 @@ def contraction_costs(
     )
 
 
+def least_contraction_seconds(products: int, device: Device) -> float:
+    """What :func:`contraction_costs` predicts at least, whatever the tile.
+
+    Args:
+        products: of elements, each added to a sum.
+        device: that it is for.
+    """
+    times = device.times.contraction
+    lanes = device.lanes_per_multi_processor * device.multi_processor_count
+    cycles = times.start_cycles + products / lanes / times.issue_share
+    return cycles / clock(device) + device.launch_latency
+
+
 def staged_words(operator: Operator, tiles: Candidates) -> Ints:
     """Registers in which one thread holds its share of a step's operands."""
     spatial = np.array([not axis.is_reduce for axis in operator.axes])

@@ -139,32 +139,41 @@ def chunk_counts(product: Product, depth: int) -> list[int]:
 
 
 def _tiles(product: Product, device: Device) -> Iterator[MmaTile]:
-    shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS, _STAGES)
-    for (warp_rows, warp_columns), warps, depth, stages in shapes:
+    capacity = device.memory(MemoryLevel.SHARED).capacity
+    for tile in _shapes(product):
+        if tile.registers > _MOST_REGISTERS:
+            continue
+        chunk = _chunk_seconds(product, device, tile)
+        chunks = math.prod(chunk_counts(product, tile.depth))
+        for stages in _STAGES:
+            ring = max(stages * tile.stage_bytes, math.prod(tile.store_shape) * 4)
+            # With more stages than that, nothing would ever be in the last ones.
+            if ring <= capacity and stages <= max(_STAGES[0], chunks + 1):
+                own = replace(tile, stages=stages, shared_bytes=ring)
+                yield replace(own, seconds=_seconds(product, device, own, chunk))
+
+
+def _shapes(product: Product) -> Iterator[MmaTile]:
+    """Tiles without their stages, and what follows from these."""
+    shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS)
+    for (warp_rows, warp_columns), warps, depth in shapes:
         rows, columns = warp_rows * warps[0], warp_columns * warps[1]
         if max(rows, columns) > _LARGEST_SIDE:
             continue
-        if stages > max(_STAGES[0], math.prod(chunk_counts(product, depth)) + 1):
-            continue  # nothing would ever be in the last stages
         row_tiles = math.prod(tile_counts(product.left, rows))
-        grid = product.batches * row_tiles * math.prod(tile_counts(product.right, columns))
         tile = MmaTile(
             warp_rows=warp_rows,
             warp_columns=warp_columns,
             warps=warps,
             depth=depth,
-            stages=stages,
+            stages=0,
             raster=min(row_tiles, max(1, _RASTER_ROWS // rows)),
-            grid=grid,
+            grid=product.batches * row_tiles * math.prod(tile_counts(product.right, columns)),
             shared_bytes=0,
             registers=0,
             seconds=0.0,
         )
-        ring = max(stages * tile.stage_bytes, math.prod(tile.store_shape) * 4)
-        tile = replace(tile, shared_bytes=ring, registers=_registers(product, tile))
-        fits = ring <= device.memory(MemoryLevel.SHARED).capacity
-        if fits and tile.registers <= _MOST_REGISTERS:
-            yield replace(tile, seconds=_seconds(product, device, tile))
+        yield replace(tile, registers=_registers(product, tile))
 
 
 def _registers(product: Product, tile: MmaTile) -> int:
@@ -184,14 +193,20 @@ _FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of ea
 _MOST_REGISTERS = 255  # that a thread can name
 
 
-def _seconds(product: Product, device: Device, tile: MmaTile) -> float:
-    """The time of the busiest multiprocessor and of the memory."""
+def _seconds(product: Product, device: Device, tile: MmaTile, chunk: tuple[float, ...]) -> float:
+    """The time of the busiest multiprocessor and of the memory.
+
+    Args:
+        product: what is computed.
+        device: on what.
+        tile: how.
+        chunk: what one takes, as :func:`_chunk_seconds` has it.
+    """
     times, clock = _times(device), device.clock
     units = device.multi_processor_count
     turns = -(-tile.grid // units)
     most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
     resident = min(most, turns)
-    chunk = _chunk_seconds(product, device, tile)
     waiting = times.wait_cycles / clock + times.step_cycles / clock * tile.depth / FRAGMENT
     alone = max(times.chunk_cycles / clock / (tile.stages - 1), waiting) / resident
     step = norm(times.step_power, *chunk, alone)
@@ -205,14 +220,35 @@ def _times(device: Device) -> MmaTimes:
     return needed(device.times.mma, "matrix instructions of a warp")
 
 
+def least_mma_seconds(dtype: str, products: int, depth: int, device: Device) -> float:
+    """What the model predicts at least for a product, whatever the tile.
+
+    Args:
+        dtype: of the operands, one of :func:`mma_dtypes`.
+        products: of elements, each added to a sum.
+        depth: elements that a sum has.
+        device: that it is for.
+    """
+    times, clock = _times(device), device.clock
+    step = min(times.wait_cycles / chunk + times.step_cycles / FRAGMENT for chunk in _DEPTHS)
+    multiplied = 2 * products / _matrix_rate(device, dtype)
+    fixed = (times.start_cycles + times.tile_cycles) / clock
+    return fixed + max(depth * step / clock, multiplied)
+
+
+def _matrix_rate(device: Device, dtype: str) -> float:
+    """Operations a second that warp instructions reach."""
+    is_beside = any(i.intrinsic == "wgmma" for i in device.matrix_instructions)
+    share = _times(device).share_beside_wgmma if is_beside else 1.0
+    return dict(device.matrix_flops)[dtype] * share
+
+
 def _chunk_seconds(
     product: Product, device: Device, tile: MmaTile
 ) -> tuple[float, float, float, float]:
     """What a chunk takes of a multiprocessor's tensor cores, shared memory, cache and copies."""
     units = device.multi_processor_count
-    rate = dict(device.matrix_flops)[product.left.tensor.dtype] / units
-    if any(i.intrinsic == "wgmma" for i in device.matrix_instructions):
-        rate *= _times(device).share_beside_wgmma
+    rate = _matrix_rate(device, product.left.tensor.dtype) / units
     multiply = 2 * tile.rows * tile.columns * tile.depth / rate
     lines = tile.rows + tile.columns
     loaded = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns)

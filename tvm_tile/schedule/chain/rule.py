@@ -58,7 +58,7 @@ def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
     chain, weights, epilogue = found
     params = list(sch.mod["main"].params)
     return tuple(
-        partial(_written, chain, weights, epilogue, params, tile)
+        Choice.of(CHAIN, tile, partial(_written, chain, weights, epilogue, params, tile))
         for tile in construct_chain(chain, task.device, count)
     )
 

@@ -24,7 +24,9 @@ def schedule_gates(task: Task, count: int) -> Sequence[Choice]:
     if found is None or len(found.cell.sums) == 1:
         return ()
     tiles = construct_gates(found.gates, task.device, count)
-    return tuple(partial(_written, found, tile, task.device) for tile in tiles)
+    return tuple(
+        Choice.of(GATES, tile, partial(_written, found, tile, task.device)) for tile in tiles
+    )
 
 
 def _written(found: Found, tile: GatesTile, device: Device) -> Scheduled:

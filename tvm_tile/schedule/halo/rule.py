@@ -18,7 +18,7 @@ def schedule_halo(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     tiles = construct_halo(found.halo, task.device, count)
-    return tuple(partial(_written, found, tile) for tile in tiles)
+    return tuple(Choice.of(HALO, tile, partial(_written, found, tile)) for tile in tiles)
 
 
 def _written(found: Found, tile: HaloTile) -> Scheduled:

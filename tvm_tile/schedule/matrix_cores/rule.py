@@ -30,8 +30,9 @@ def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
         return ()
     element = found.product.left.tensor.element_size
     product = fold_window(found.product, LEAST_LINE // element)
+    own = replace(found, product=product)
     return tuple(
-        partial(_written, replace(found, product=product), tile)
+        Choice.of(MATRIX_CORES, tile, partial(_written, own, tile))
         for tile in construct_matrix_cores(product, task.device, count)
     )
 

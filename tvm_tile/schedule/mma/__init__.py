@@ -4,6 +4,6 @@
 ``fragments.py`` multiplies them. ``tensor_cores/`` finds the product and stores it.
 """
 
-from tvm_tile.schedule.mma.rule import schedule_mma
+from tvm_tile.schedule.mma.rule import least_seconds, schedule_mma
 
-__all__ = ["schedule_mma"]
+__all__ = ["least_seconds", "schedule_mma"]

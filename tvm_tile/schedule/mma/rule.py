@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,13 @@ from functools import partial
 from tvm_tile.schedule.mma.kernel import write_kernel
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.tensor_cores.found import Found, find_in
-from tvm_tile.tile.mma import LEAST_DEPTH, MmaTile, construct_mma, mma_dtypes
+from tvm_tile.tile.mma import (
+    LEAST_DEPTH,
+    MmaTile,
+    construct_mma,
+    least_mma_seconds,
+    mma_dtypes,
+)
 from tvm_tile.tile.product import fold_window
 from tvm_tile.tile.rules import MMA
 
@@ -23,10 +30,22 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     product = fold_window(found.product, LEAST_DEPTH)
+    own = replace(found, product=product)
     return tuple(
-        partial(_written, replace(found, product=product), tile)
+        Choice.of(MMA, tile, partial(_written, own, tile))
         for tile in construct_mma(product, task.device, count)
     )
+
+
+def least_seconds(task: Task) -> float:
+    """Predicted time that no tile for a function can be below; infinite where there is none."""
+    if len(task.graph.reductions) != 1:
+        return math.inf
+    (reduction,) = task.graph.reductions
+    dtypes = mma_dtypes(task.device).intersection(read.tensor.dtype for read in reduction.reads)
+    depth = math.prod(axis.extent for axis in reduction.reduce_axes)
+    found = (least_mma_seconds(d, reduction.points, depth, task.device) for d in dtypes)
+    return min(found, default=math.inf)
 
 
 def _written(found: Found, tile: MmaTile) -> Scheduled:

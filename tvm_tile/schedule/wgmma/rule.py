@@ -34,8 +34,9 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
         return ()
     product = spread_steps(folded, LONGEST_STEP)
     work = store_work(found.epilogue, product)
+    own = replace(found, product=product)
     return tuple(
-        partial(_written, replace(found, product=product), tile)
+        Choice.of(WGMMA, tile, partial(_written, own, tile))
         for tile in construct_warpgroup(product, task.device, count, work)
     )
 

@@ -1,0 +1,164 @@
+"""The choices of all rules together: which is taken, which is the next, and which are not asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from chain_cases import CHAIN_CASES
+from gates_cases import GATES_CASES
+from kernel_cases import CASES
+from kernels import Case, prim_functions
+from mma_cases import MMA_CASES
+from tvm import tirx
+from wgmma_cases import WGMMA_CASES, product_case
+
+from tvm_tile.device import Device, find_device
+from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import Choice, Finder, Scheduled, Task, candidates, candidates_at, ranking
+from tvm_tile.tile.rules import CHAIN, CONTRACTION, MMA, WGMMA, Rule, RunnerUp, margin
+
+A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")
+NEEDED = margin(WGMMA, MMA)
+
+
+def task(entry: Case, device: Device = H200) -> Task:
+    """The last function of a case as a task."""
+    func = list(prim_functions(entry, device).values())[-1]
+    graph = extract(func)
+    assert graph is not None
+    return Task(func, graph, device)
+
+
+@pytest.fixture(scope="module")
+def given() -> Task:
+    """A task that no rule looks at."""
+    return task(product_case("NN", 16, 16, 16))
+
+
+def naming(rule: Rule, *seconds: float, fails: Sequence[int] = ()) -> Callable[..., Any]:
+    """A rule's choices with these predicted times, of which TVM cannot write some."""
+
+    def choice(number: int) -> Choice:
+        tile = f"{rule} {number}"
+        done = Scheduled(tirx.PrimFunc([], tirx.Evaluate(0)), rule, tile, 1, 1, seconds[number])
+        return Choice(rule, tile, seconds[number], lambda: None if number in fails else done)
+
+    return lambda _, count: [choice(number) for number in range(len(seconds))][:count]
+
+
+def taken(monkeypatch: pytest.MonkeyPatch, given: Task, topk: int, *finders: Finder) -> list[str]:
+    monkeypatch.setattr(ranking, "RULES", finders)
+    return [done.tile for done in candidates(given, topk)]
+
+
+@pytest.mark.parametrize(("faster", "rule"), [(0.99, "wgmma 0"), (1.01, "mma 0")])
+def test_a_later_rule_needs_a_margin(
+    faster: float, rule: str, monkeypatch: pytest.MonkeyPatch, given: Task
+) -> None:
+    later = Finder(MMA, naming(MMA, 1 / (NEEDED * faster)))
+    assert taken(monkeypatch, given, 1, Finder(WGMMA, naming(WGMMA, 1.0)), later) == [rule]
+
+
+def test_the_first_by_margin_the_others_by_time(
+    monkeypatch: pytest.MonkeyPatch, given: Task
+) -> None:
+    rules = (Finder(WGMMA, naming(WGMMA, 1.0, 1.1, 1.2)), Finder(MMA, naming(MMA, 0.99, 1.15)))
+    found = taken(monkeypatch, given, 9, *rules)
+    assert found == ["wgmma 0", "mma 0", "wgmma 1", "mma 1", "wgmma 2"]
+    assert taken(monkeypatch, given, 2, *rules) == found[:2]
+
+
+def test_the_rule_that_is_preferred_has_the_next_where_its_first_fails(
+    monkeypatch: pytest.MonkeyPatch, given: Task
+) -> None:
+    first = Finder(WGMMA, naming(WGMMA, 1.0, 1.01, fails=[0]))
+    second = Finder(MMA, naming(MMA, 0.99))
+    assert taken(monkeypatch, given, 1, first, second) == ["wgmma 1"]
+
+
+def test_the_runner_up_is_the_best_of_another_rule(
+    monkeypatch: pytest.MonkeyPatch, given: Task
+) -> None:
+    first, second = Finder(WGMMA, naming(WGMMA, 1.0, 1.01)), Finder(MMA, naming(MMA, 0.99))
+    monkeypatch.setattr(ranking, "RULES", (first, second))
+    found = candidates(given, 3)
+    kept = RunnerUp("mma", "mma 0", 0.99), RunnerUp("wgmma", "wgmma 0", 1.0)
+    assert [done.runner_up for done in found] == [kept[0], kept[1], kept[0]]
+    (alone,) = candidates(given, 1, (MMA,))
+    assert (alone.rule, alone.runner_up) == (MMA, None)
+
+
+def test_who_cannot_be_faster_is_not_asked(monkeypatch: pytest.MonkeyPatch, given: Task) -> None:
+    def asked(*_: Any) -> Any:
+        raise AssertionError("asked")
+
+    slow = Finder(CONTRACTION, asked, lambda _: 1.0)
+    assert taken(monkeypatch, given, 1, Finder(MMA, naming(MMA, 1.0)), slow) == ["mma 0"]
+    # Nobody has compared these two.
+    others = Finder(CHAIN, naming(CHAIN, 1.0)), Finder(MMA, asked)
+    assert math.isinf(margin(CHAIN, MMA))
+    assert taken(monkeypatch, given, 1, *others) == ["chain 0"]
+
+
+def test_a_product_is_compared_with_the_other_matrix_unit_rule() -> None:
+    (found,) = candidates(task(product_case("NT", 256, 1024, 1024)), 1)
+    assert found.runner_up is not None
+    assert {found.rule.name, found.runner_up.rule} == {"wgmma", "mma"}
+
+
+def test_measurements_have_each_rule_by_its_own_ranks() -> None:
+    given = task(product_case("NT", 256, 256, 256))
+    found = candidates_at(given, (0, 2))
+    assert [rule.name for rule in found] == ["wgmma", "mma", "contraction"]
+    for rule, own in found.items():
+        assert [done.rule for done in own.values()] == [rule, rule]
+        assert [done.tile for done in own.values()] == [
+            done.tile for rank, done in enumerate(candidates(given, 3, (rule,))) if rank in own
+        ]
+
+
+EVERY = (
+    *(pytest.param(entry, H200, id=entry.name) for entry in CASES[::3]),
+    *(pytest.param(entry, H200, id=entry.name) for entry in WGMMA_CASES[::12]),
+    *(pytest.param(entry, H200, id=entry.name) for entry in (CHAIN_CASES[0], GATES_CASES[0])),
+    *(pytest.param(entry, A100, id=entry.name) for entry in MMA_CASES[::9]),
+)
+
+
+@pytest.mark.parametrize(("entry", "device"), EVERY)
+def test_what_is_written_is_what_was_named(entry: Case, device: Device) -> None:
+    given = task(entry, device)
+    found = [choice for finder in ranking.RULES for choice in finder.find(given, 2)]
+    for choice in found:
+        done = choice()
+        assert done is None or (done.rule, done.tile, done.seconds) == (
+            choice.rule,
+            choice.tile,
+            choice.seconds,
+        )
+
+
+PRODUCTS = (
+    *(pytest.param(entry, H200, id=entry.name) for entry in CASES if "contraction" in entry.rules),
+    *(pytest.param(entry, H200, id=entry.name) for entry in WGMMA_CASES[::4]),
+    *(pytest.param(entry, A100, id=entry.name) for entry in MMA_CASES[::3]),
+)
+
+
+@pytest.mark.parametrize(("entry", "device"), PRODUCTS)
+def test_no_tile_is_faster_than_the_least_time(entry: Case, device: Device) -> None:
+    given = task(entry, device)
+    for finder in (finder for finder in ranking.RULES if finder.least_seconds(given) > 0):
+        least = finder.least_seconds(given)
+        assert all(least <= choice.seconds for choice in finder.find(given, 1)), finder.rule
+
+
+def test_what_is_known_of_the_least_time() -> None:
+    """It is near to what tiles take, so that few rules are asked in vain."""
+    given = task(product_case("NT", 256, 1024, 1024))
+    for finder, nearest in ((ranking.RULES[6], 0.85), (ranking.RULES[8], 0.4)):
+        (choice,) = finder.find(given, 1)
+        assert nearest * choice.seconds < finder.least_seconds(given) <= choice.seconds
