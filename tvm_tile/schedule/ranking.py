@@ -14,6 +14,7 @@ from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
+from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
@@ -33,6 +34,7 @@ from tvm_tile.schedule.window import schedule_window
 # The first rule that can write a tile takes the function.
 RULES: tuple[FindChoices, ...] = (
     schedule_chain,
+    schedule_attention,
     schedule_halo,
     schedule_gates,
     schedule_rows,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
-from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.product import Operand, Product, find_product
 from tvm_tile.tile.rounds import Rounds, balanced
 from tvm_tile.tile.warpgroup import (
     BARRIER_BYTES,
@@ -62,6 +62,11 @@ class Chain:
         return self.second.depth
 
     @property
+    def operands(self) -> tuple[Operand, Operand, Operand]:
+        """Queries, keys and values."""
+        return self.first.left, self.first.right, self.second.right
+
+    @property
     def is_whole(self) -> bool:
         """Whether no values lie behind those of the last key: what is copied there is zero."""
         values = self.second.right
@@ -77,8 +82,7 @@ class Chain:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
-        operands = (self.first.left, self.first.right, self.second.right)
-        return sum(operand.size for operand in operands) + self.second.write.tensor.size
+        return sum(operand.size for operand in self.operands) + self.second.write.tensor.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +229,7 @@ def _long_indices(operator: Operator, access: Access) -> list[AffineIndex]:
 def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:
     """At most ``count`` tiles, best first; none if the device or the copies refuse."""
     dtype = chain.first.left.tensor.dtype
-    operands = (chain.first.left, chain.first.right, chain.second.right)
-    if any(operand.tensor.dtype != dtype for operand in operands):
+    if any(operand.tensor.dtype != dtype for operand in chain.operands):
         return ()
     if dtype not in warpgroup_dtypes(device) or chain.first.left.tensor.element_size != 2:
         return ()

@@ -44,6 +44,7 @@ class Rule:
 
 
 CHAIN = Rule("chain", Level.REGISTER, is_task=False)
+ATTENTION = Rule("attention", Level.SHARED, is_task=False)
 HALO = Rule("halo", Level.SHARED, is_task=False)
 GATES = Rule("gates", is_timed_inside=True, has_fewer_blocks=True)
 ROWS = Rule("rows", Level.REGISTER)
@@ -61,7 +62,21 @@ SCAN = Rule("scan")
 SORT = Rule("sort")
 
 _ALL = (
-    *(CHAIN, HALO, GATES, ROWS, MATVEC, WGMMA, MMA, MATRIX_CORES, CONTRACTION, WINDOW, ROW, COLUMN),
+    *(
+        CHAIN,
+        ATTENTION,
+        HALO,
+        GATES,
+        ROWS,
+        MATVEC,
+        WGMMA,
+        MMA,
+        MATRIX_CORES,
+        CONTRACTION,
+        WINDOW,
+        ROW,
+        COLUMN,
+    ),
     *(TRANSPOSE, ELEMENTWISE, SCAN, SORT),
 )
 
