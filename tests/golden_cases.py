@@ -156,6 +156,9 @@ def _matrix_units() -> Iterator[Golden]:
     # On CUDA cores: masked, ragged rows and keys, columns that are not neighbours' vectors.
     cores = "masked causal_longer 130x97x48x40 by_heads"
     yield from _of("attention", H200, FLOATS, cores, joined=schedule_attention)
+    halves = "masked causal_longer 65x129x8x8"
+    a100 = find_device("nvidia/a100")
+    yield from _of("warp_attention", a100, CHAIN_CASES, halves, joined=schedule_attention)
     # Windows between two products, behind one, and none.
     halos = "bottleneck_strides half_gated feed_forward_gated"
     yield from _of("halo", H200, HALO_CASES, halos, joined=schedule_halo)

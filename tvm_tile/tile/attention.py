@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.chain import Chain
-from tvm_tile.tile.cost import clock
 from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
 from tvm_tile.tile.rounds import Rounds
 
@@ -173,7 +172,9 @@ def _registers(tile: CoreTile) -> int:
     """Scores, sums, vectors of the operands, what is known of rows, addresses."""
     rows = tile.thread_rows
     held = rows * (tile.thread_keys + tile.thread_columns)
-    return held + VECTOR * (rows + 2) + 4 * rows + _COSTS.registers
+    # Single columns are loaded for several keys at once.
+    ahead = VECTOR * tile.thread_columns if tile.column_vector == 1 else 0
+    return held + ahead + VECTOR * (rows + 2) + 4 * rows + _COSTS.registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,11 @@ class CoreCosts:
         issue_share: of the issue slots that are used, with enough warps.
         vector_wavefronts: of shared memory, for a warp's load of vectors.
         step_cycles: a block's wait for the keys, for the values and for its threads.
+        hiding: of such waits: the exponent of how many blocks share a multiprocessor.
         block_cycles: a block's wait for its queries, and its stores.
         start_cycles: of a kernel: its start, and its end.
         stream_share: of the bandwidth of global memory that is reached.
+        cache_share: of the second-level cache's bandwidth that is reached.
     """
 
     registers: int = 40
@@ -200,9 +203,11 @@ class CoreCosts:
     issue_share: float = 0.8
     vector_wavefronts: float = 2.0
     step_cycles: float = 2000.0
+    hiding: float = 0.5
     block_cycles: float = 3000.0
     start_cycles: float = 9000.0
     stream_share: float = 0.8
+    cache_share: float = 0.7
 
 
 _COSTS = CoreCosts()
@@ -225,18 +230,32 @@ def _seconds(chain: Chain, device: Device, tile: CoreTile) -> float:
     steps = sum(tile.rounds.lengths) / len(tile.rounds.lengths)
     cycles = costs.start_cycles
     for turns, resident in ((full, most), (rest > 0, -(-rest // units))):
-        cycles += turns * (costs.block_cycles + steps * _step_cycles(tile, resident))
+        cycles += turns * (costs.block_cycles + steps * _step_cycles(chain, device, tile, resident))
     stream = chain.traffic / (device.read_bandwidth * costs.stream_share)
-    return device.launch_latency + max(cycles / clock(device), stream)
+    return device.launch_latency + max(cycles / device.clock, stream)
 
 
-def _step_cycles(tile: CoreTile, resident: int) -> float:
+def _step_cycles(chain: Chain, device: Device, tile: CoreTile, resident: int) -> float:
     """Of a step of all blocks that share a multiprocessor."""
     warps = -(-tile.block_size // _LANES)
     slots, wavefronts = _slots(tile)
-    shares = -(-resident * warps // _SCHEDULERS), -(-warps // _SCHEDULERS)
-    together, alone = (share * slots / _COSTS.issue_share for share in shares)
-    return max(together, alone + _COSTS.step_cycles, resident * warps * wavefronts)
+    issued = -(-resident * warps // _SCHEDULERS) * slots * _SCHEDULERS * _LANES
+    together = issued / (lanes(device) * _COSTS.issue_share)
+    copied = tile.keys * (tile.depth + tile.columns) * chain.first.left.tensor.element_size
+    fill = resident * fill_cycles(device, copied)
+    waiting = _COSTS.step_cycles / max(1, resident) ** _COSTS.hiding
+    return max(together, resident * warps * wavefronts, fill) + waiting
+
+
+def lanes(device: Device) -> float:
+    """Float32 lanes of a multiprocessor."""
+    return device.flops("float32") / (2 * device.multi_processor_count * device.clock)
+
+
+def fill_cycles(device: Device, size: int) -> float:
+    """Until so many bytes have come to a multiprocessor from the second-level cache."""
+    rate = device.l2_bandwidth * _COSTS.cache_share / device.multi_processor_count
+    return size / rate * device.clock
 
 
 def _slots(tile: CoreTile) -> tuple[float, float]:

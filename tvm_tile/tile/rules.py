@@ -45,6 +45,7 @@ class Rule:
 
 CHAIN = Rule("chain", Level.REGISTER, is_task=False)
 ATTENTION = Rule("attention", Level.SHARED, is_task=False)
+WARP_ATTENTION = Rule("warp_attention", Level.REGISTER, is_task=False)
 HALO = Rule("halo", Level.SHARED, is_task=False)
 GATES = Rule("gates", is_timed_inside=True, has_fewer_blocks=True)
 ROWS = Rule("rows", Level.REGISTER)

@@ -41,6 +41,7 @@ from tvm_tile.tile.attention import VECTOR, CoreTile, vector_elements
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.slab import vector_width
 
+_TOGETHER = 8  # vectors that a thread has on their way from global memory at a time
 _COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}
 
 
@@ -352,15 +353,18 @@ class _Cores:
         along, vectors = (count // width, width) if inner else (row_count, 1)
         total, threads = row_count * count // vectors, self._tile.block_size
         source = self._flat[operand.tensor.name]
-        with ib.unroll(-(-total // threads)) as turn:
-            number = ib.Bind(turn * threads + self._thread)
+        turns = -(-total // threads)
+        together = min(turns, _TOGETHER)
+        with ib.serial(-(-turns // together)) as group, ib.unroll(together) as turn:
+            number = ib.Bind((group * together + turn) * threads + self._thread)
             outer, within = ib.Bind(number // along), ib.Bind(number % along * vectors)
             row, column = (outer, within) if inner else (within, outer)
             own = {**place, row_axis.name: place[row_axis.name] + row, axis.name: column}
             inside = [own[row_axis.name] < row_axis.extent] if row_axis.extent % row_count else []
             inside += [column < axis.extent] if axis.extent < count else []
             start = ib.Bind(linear(operand, [value_of(index, own) for index in operand.indices]))
-            with when([number < total] if total % threads else []), ib.vectorized(vectors) as v:
+            is_ragged = total % (together * threads) != 0
+            with when([number < total] if is_ragged else []), ib.vectorized(vectors) as v:
                 value = tirx.Cast("float32", source[start + v])
                 for condition in inside:
                     value = tirx.if_then_else(condition, value, tirx.const(0.0, "float32"))
