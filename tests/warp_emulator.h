@@ -18,7 +18,7 @@
 
 #define __global__
 #define __restrict__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define uint unsigned int
 #define uchar unsigned char
 #define ushort unsigned short

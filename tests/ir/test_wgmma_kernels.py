@@ -28,7 +28,7 @@ from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.tile.rules import WGMMA
 from tvm_tile.tile.store_work import StoreWork
-from tvm_tile.tile.warpgroup import WarpgroupTile
+from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 H200 = find_device("nvidia/h200")
 ROUNDING = with_tf32(H200)

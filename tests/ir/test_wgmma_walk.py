@@ -19,7 +19,8 @@ from tvm_tile.schedule.tensor_cores.place import Place, place_in
 from tvm_tile.schedule.wgmma import walk
 from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Operand, Product, find_product
-from tvm_tile.tile.warpgroup import WarpgroupTile, construct_warpgroup
+from tvm_tile.tile.warpgroup import construct_warpgroup
+from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 H200 = find_device("nvidia/h200")
 OPERATORS = (

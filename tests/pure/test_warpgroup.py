@@ -15,16 +15,9 @@ from operators import conv_nhwc, einsum
 from tvm_tile.device import Device, MemoryLevel, find_device, with_tf32
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.product import Operand, Product, find_product
-from tvm_tile.tile.warpgroup import (
-    CORNER_PITCH,
-    CORNER_ROWS,
-    LINE,
-    PARTIAL_PADDING,
-    WARPGROUP,
-    WarpgroupTile,
-    construct_warpgroup,
-    warpgroup_dtypes,
-)
+from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.warpgroup import construct_warpgroup, warpgroup_dtypes
+from tvm_tile.tile.warpgroup_tile import LINE, PARTIAL_PADDING, WARPGROUP, WarpgroupTile
 
 H200 = find_device("nvidia/h200")
 H100 = find_device("nvidia/h100")
@@ -313,12 +306,15 @@ def part_of(of: Product, columns: int, depth: int) -> Product:
 
 def test_a_tile_describes_itself() -> None:
     tile = WarpgroupTile(
-        (2, 7, 9), (256,), 64, 4, 2, 1, 256, 1, 1, 16, "float32", 132, 500, 1, 2, None, 1e-6
+        *((2, 7, 9), (256,), 64, 4, 2, False, 1, 256, 1, 1, 16, "float32", 132, 500, 1, 2, None),
+        seconds=1e-6,
     )
     text = "block 2x7x9 by 256, depth 64, 4 stages, 2 warpgroups"
     assert tile.describe() == text
     assert (tile.block_rows, tile.block_size) == (128, 384)
     assert replace(tile, blocks=2).describe() == f"{text}, 2 blocks a multiprocessor"
+    assert replace(tile, alternates=True).describe() == f"{text} in turns"
+    assert replace(tile, alternates=True).block_rows == 64
 
 
 def test_shallow_products_may_share_a_multiprocessor() -> None:

@@ -25,6 +25,7 @@ from tvm_tile.build.numerics import (
     exact_singles,
     float8_in,
     may_round_quotients,
+    round_doubled_halves,
     rounds_to_integers,
     vectors_of_truths,
     widen_halves,
@@ -262,6 +263,7 @@ class Builder:
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
             kernel = replace(kernel, module=add_behind_extrema(kernel.module))
+            kernel = replace(kernel, module=round_doubled_halves(kernel.module))
         if self._language == "rocm":
             kernel = replace(kernel, module=mark_loops(kernel.module))
         if self._language == "opencl":

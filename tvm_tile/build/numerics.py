@@ -155,6 +155,34 @@ def exact_singles(kernel: Any) -> Any:
     return with_bodies(kernel, (FloatImm, spell_out))
 
 
+def round_doubled_halves(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) for CUDA whose halves, doubled, are rounded by themselves.
+
+    before: ``x - x * 2``   after: ``x - __hmul_rn(x, 2)``
+
+    Where products may be fused into sums, NVIDIA's compiler makes ``-x`` of the first, which
+    differs where ``x`` is infinite (or twice ``x`` is): so for float16 and bfloat16, and for no
+    other factor.
+    """
+    from tvm import tirx
+
+    def rounded(product: Any) -> Any:
+        dtype = str(product.ty.dtype)
+        if not dtype.startswith(_HALVES) or not any(map(_is_two, (product.a, product.b))):
+            return product
+        return tirx.call_pure_extern(dtype, "__hmul_rn", product.a, product.b)
+
+    return with_bodies(kernel, (tirx.Mul, rounded))
+
+
+def _is_two(value: Any) -> bool:
+    from tvm.tirx import Broadcast, Cast, FloatImm
+
+    while isinstance(value, Broadcast | Cast):
+        value = value.value
+    return isinstance(value, FloatImm) and abs(float(value.value)) == 2
+
+
 def vectors_of_truths(kernel: Any) -> Any:
     """A lowered kernel (an IRModule) for OpenCL, with vectors of truths as that language has them.
 

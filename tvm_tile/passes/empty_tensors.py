@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.expr_functor import mutator
+from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.runtime.arrays import numpy_dtype
@@ -24,6 +28,26 @@ class EmptyResults:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         return _Results(mod).rewritten(mod)
+
+
+@tvm.transform.module_pass(opt_level=0, name="EmptySums")
+class EmptySums:
+    """A reduction over no elements becomes what it starts from.
+
+    before: ``for i, j, k in grid(3, 4, 0): init: y[i, j] = 0   y[i, j] += a[i, k] * b[k, j]``
+    after:  ``for i, j in grid(3, 4): y[i, j] = 0``
+
+    TVM starts a sum in the first turn of its loop, which does not come: whatever was in memory
+    would be the result.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        result = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                result[var] = _without_empty_sums(func)
+        return result
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptyConstants")
@@ -59,6 +83,33 @@ class _Constants(ModuleRewriter):
             return super().visit_generic_const_(constant)
         kind = constant.ty
         return self.builder_.emit(relax.op.builtin.alloc_tensor(kind.shape, str(kind.dtype), 0))
+
+
+def _without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    unused: set[Any] = set()  # loops that ran over what was to be summed
+
+    def start(realize: SBlockRealize) -> SBlockRealize:
+        block = realize.block
+        pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+        summed = [(v, value) for v, value in pairs if v.iter_type == tirx.IterVar.CommReduce]
+        if block.init is None or not any(_extent(v) == 0 for v, _ in summed):
+            return realize
+        unused.update(value for _, value in summed if isinstance(value, tirx.Var))
+        kept = [pair for pair in pairs if pair[0].iter_type != tirx.IterVar.CommReduce]
+        started = SBlock([v for v, _ in kept], [], block.writes, block.name_hint, block.init)
+        return SBlockRealize([value for _, value in kept], realize.predicate, started)
+
+    def loop(node: tirx.For) -> Any:
+        return node.body if node.loop_var in unused else node
+
+    changes = [(SBlockRealize, start), (tirx.For, loop)]
+    body = tvm_ffi.structural_map(func.body, changes, order="post")
+    return func.with_body(body) if unused else func
+
+
+def _extent(variable: tirx.IterVar) -> int | None:
+    extent = variable.dom.extent
+    return int(extent) if isinstance(extent, tirx.IntImm) else None
 
 
 def _is_empty(kind: tvm.ir.Type) -> bool:

@@ -13,7 +13,7 @@ from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
-from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults
+from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults, EmptySums
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fold_constants import FoldConstants
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
@@ -63,6 +63,7 @@ def fusion_passes(
         ShareEqualValues(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
         EmptyResults(),
+        EmptySums(),
         InfiniteExtrema(),
         MultiplyPowers(),
         *fusion,

@@ -19,17 +19,9 @@ from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
 from tvm_tile.tile.product import Operand, Product, find_product
 from tvm_tile.tile.rounds import Rounds, balanced
-from tvm_tile.tile.warpgroup import (
-    BARRIER_BYTES,
-    CORNER_PITCH,
-    CORNER_ROWS,
-    LINE,
-    ROWS,
-    WARPGROUP,
-    is_copyable,
-    matrix_rate,
-    warpgroup_dtypes,
-)
+from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.warpgroup import is_copyable, matrix_rate, warpgroup_dtypes
+from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
 
 _KEY_STEP = 16  # the depth of an instruction
 _MOST_KEYS = 192

@@ -21,7 +21,7 @@ from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, vector_width
-from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 
 WARP = 32  # threads
 WARPS = 8

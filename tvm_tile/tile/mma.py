@@ -19,7 +19,7 @@ from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, Slab, vector_width
-from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 
 WARP = 32  # threads
 # Rows and columns of a warp, and how many warps have rows and columns of their own.

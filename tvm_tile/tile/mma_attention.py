@@ -22,7 +22,7 @@ from tvm_tile.tile.mma import WARP, mma_dtypes
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 from tvm_tile.tile.rounds import Rounds
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, Slab, vector_width
-from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 
 WARP_ROWS = FRAGMENT
 _WARPS, _KEYS = (2, 4, 8), (16, 32, 64, 128)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS
-
+# The corner of shared memory in which a warp turns its sums: rows, and floats of a row, of which
+# the last eight keep neighbouring rows on different banks.
+CORNER_ROWS, CORNER_PITCH = 16, 40
 CORNER_COLUMNS = 32  # of sums that a warp's corner takes at a time, at most
 QUAD = 4  # neighbours that a thread stores
 

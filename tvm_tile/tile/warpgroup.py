@@ -7,7 +7,9 @@ the instructions and the copies ask for: 64 rows, 8 columns, 128 bytes of depth,
 256 elements a dimension, strides and starts of whole 16 bytes.
 
 While a block stores its sums, its tensor cores idle. Where depth is shallow that is most of the
-time, so several blocks may share a multiprocessor, each with a part of its memory and registers.
+time, so several blocks may share a multiprocessor, each with a part of its memory and registers. Or
+two consumers take tiles in turns (CUTLASS calls it ping-pong): while one stores, the other
+multiplies.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
@@ -24,13 +26,12 @@ from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WarpgroupTile
 
-LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
-WARPGROUP = 128  # threads
-ROWS = 64  # of one instruction
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
 _WIDEST = {"int32": 224}  # by the sums' dtype, where PTX's syntax, and TVM's, end before
-_SHAPES = ((1, 1), (2, 1), (2, 2))  # warpgroups, and instructions of each
+# Warpgroups, whether they take tiles in turns, and instructions of each.
+_SHAPES = ((1, False, 1), (2, False, 1), (2, False, 2), (2, True, 1), (2, True, 2))
 # An operand's dtype -> the device record's, which names some instructions by one dtype of several.
 _DTYPES = {
     "float16": "float16",
@@ -46,97 +47,17 @@ _ALIGNMENT = 16  # bytes, of strides and of where a box begins in its contiguous
 _BOX = 256
 _LEAST_NEIGHBOURS = 32  # columns of the last axis, where a tile has several
 _RANK = 5
-BARRIER_BYTES = 2048  # bytes kept free for the barriers and for aligning the ring
-# The corner of shared memory in which a consumer warp turns its sums: rows, and floats of a row, of
-# which the last eight keep neighbouring rows on different banks.
-CORNER_ROWS, CORNER_PITCH = 16, 40
-PARTIAL_PADDING = 8  # floats behind a row of a block's part of a split sum, for the same
 _SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
 _MOST_BLOCKS = 8  # of a multiprocessor's threads each takes an eighth, or more
 # Blocks of a sum, and of a multiprocessor: clusters have theirs for themselves.
 _SHARES = (*((splits, 1) for splits in _SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
+_ALONE = ((1, 1),)
 _PAIR, _IN_CLUSTERS = 2, 0.85  # share of the multiprocessors that larger clusters than pairs reach
 _LEAST_CHUNKS = 2  # of each block that shares a sum
 _FEWEST_STAGES, _MOST_STAGES = 2, 8
 _OTHER_REGISTERS = 40  # of a consumer thread, besides its sums
 _OPERAND_REGISTERS = 26  # besides an instruction's sums: ptxas asks for them at the launch
 LONGEST_STEP = 8  # elements that a copy may step over
-
-
-@dataclass(frozen=True, slots=True)
-class WarpgroupTile:
-    """One tile of a product.
-
-    Attributes:
-        rows: extent of each of the left operand's free axes in a block's tile.
-        columns: the same of the right operand's.
-        depth: elements of the summed axis in a chunk.
-        stages: chunks that the ring holds.
-        consumers: warpgroups that multiply.
-        instructions: rows of a warpgroup, in instructions of 64.
-        width: columns of an instruction.
-        splits: blocks, a cluster, that share the sum of a tile.
-        blocks: that share a multiprocessor.
-        raster: tiles of rows that are walked before the next tile of columns.
-        sum_dtype: of the sums, four bytes each.
-        grid: blocks, each of which takes tiles until none is left.
-        tiles: of the whole output.
-        shared_bytes: of a block.
-        registers: of a consumer thread, as the model reckons.
-        division: of registers, what producer's and consumers' threads have; None as launched.
-        seconds: predicted time.
-    """
-
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    depth: int
-    stages: int
-    consumers: int
-    instructions: int
-    width: int
-    splits: int
-    blocks: int
-    raster: int
-    sum_dtype: str
-    grid: int
-    tiles: int
-    shared_bytes: int
-    registers: int
-    division: tuple[int, int] | None
-    seconds: float
-
-    @property
-    def block_rows(self) -> int:
-        """Rows that the instructions of a block make; boxes may fill fewer."""
-        return ROWS * self.instructions * self.consumers
-
-    @property
-    def stage_bytes(self) -> int:
-        """Of a chunk of both operands."""
-        return (self.block_rows + self.width) * LINE
-
-    @property
-    def store_shape(self) -> tuple[int, ...]:
-        """Sums that go out together: the block's part of them, or a corner a warp.
-
-        Their padding keeps neighbouring rows on different banks.
-        """
-        if self.splits > 1:
-            return (self.block_rows, self.width + PARTIAL_PADDING)
-        return (4 * self.consumers, CORNER_ROWS, CORNER_PITCH)
-
-    @property
-    def block_size(self) -> int:
-        """Threads: the consumers' and the producer's warpgroup."""
-        return WARPGROUP * (self.consumers + 1)
-
-    def describe(self) -> str:
-        """One line for people."""
-        rows, columns = ("x".join(map(str, box)) for box in (self.rows, self.columns))
-        ring = f"depth {self.depth}, {self.stages} stages"
-        split = f", {self.splits} blocks a sum" if self.splits > 1 else ""
-        shared = f", {self.blocks} blocks a multiprocessor" if self.blocks > 1 else ""
-        return f"block {rows} by {columns}, {ring}, {self.consumers} warpgroups{split}{shared}"
 
 
 def construct_warpgroup(
@@ -224,15 +145,16 @@ def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
 
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
     element = product.left.tensor.element_size
-    for (consumers, instructions), width in itertools.product(_SHAPES, _WIDTHS):
+    for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
         if instructions * width > _WIDTHS[-1]:
             continue  # more than half of a thread's registers would hold sums
-        rows = _box(product.left, ROWS * consumers * instructions, LINE // element)
+        size = ROWS * instructions * (1 if alternates else consumers)
+        rows = _box(product.left, size, LINE // element)
         columns = _box(product.right, width, LINE // element, _LEAST_NEIGHBOURS)
         if rows is None or columns is None:
             continue
-        shape = (consumers, instructions, width)
-        for splits, blocks in _SHARES:
+        shape = (consumers, alternates, instructions, width)
+        for splits, blocks in _ALONE if alternates else _SHARES:
             tile = _tile(product, device, rows, columns, (*shape, splits, blocks))
             if tile is not None:
                 yield tile
@@ -288,15 +210,16 @@ def _tile(
     device: Device,
     rows: tuple[int, ...],
     columns: tuple[int, ...],
-    shape: tuple[int, int, int, int, int],
+    shape: tuple[int, bool, int, int, int, int],
 ) -> WarpgroupTile | None:
-    consumers, instructions, width, splits, blocks = shape
+    consumers, alternates, instructions, width, splits, blocks = shape
+    size = ROWS * instructions * (1 if alternates else consumers)
     row_tiles = math.prod(counts(product.left.free, rows))
     tiles = product.batches * row_tiles * math.prod(counts(product.right.free, columns))
     if splits > 1 and not _can_split(product, device, tiles, splits):
         return None
-    if tiles <= (blocks - 1) * device.multi_processor_count:
-        return None  # fewer blocks have as much to do each
+    if tiles <= (blocks - 1 + alternates) * device.multi_processor_count:
+        return None  # fewer blocks, or consumers, have as much to do each
     sum_dtype = _instructions(device)[_DTYPES[product.left.tensor.dtype]].acc_dtype
     if width > _WIDEST.get(sum_dtype, width):
         return None
@@ -306,9 +229,10 @@ def _tile(
         depth=LINE // product.left.tensor.element_size,
         stages=0,
         consumers=consumers,
+        alternates=alternates,
         instructions=instructions,
         width=width,
-        raster=min(row_tiles, max(1, 2048 // (ROWS * consumers * instructions))),
+        raster=min(row_tiles, max(1, 2048 // size)),
         splits=splits,
         blocks=blocks,
         sum_dtype=sum_dtype,
@@ -385,9 +309,13 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreW
     turns = -(-tile.tiles * tile.splits // tile.grid)
     multiplied = chunks_each(product, tile.splits) * step
     sums = tile.instructions * tile.width // 2
-    warps = tile.consumers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
+    warps = tile.sharers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
     stored = store_seconds(work, device, sums // tile.splits, warps)
-    busy = turns * (multiplied + stored) + (turns - 1) * _TILE_SECONDS
+    if tile.alternates:
+        # Of two tiles the products are behind one another; one is stored while the other is made.
+        busy = turns * max(multiplied, (multiplied + stored + _TILE_SECONDS) / 2) + stored
+    else:
+        busy = turns * (multiplied + stored) + (turns - 1) * _TILE_SECONDS
     busy += _SPLIT_SECONDS * math.log2(tile.splits)
     stream = product.traffic / (device.read_bandwidth * _STREAM)
     return _FIXED_SECONDS + norm(_TOTAL_POWER, busy, stream)

@@ -36,7 +36,7 @@ from tvm_tile.schedule.attention.find import Found
 from tvm_tile.schedule.attention.kernel import write_attention
 from tvm_tile.schedule.steps import shared_scope
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
-from tvm_tile.schedule.tensor_cores.store import Store, when
+from tvm_tile.schedule.tensor_cores.store import Guard, Store, when
 from tvm_tile.tile.attention import VECTOR, CoreTile, vector_elements
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.slab import vector_width
@@ -310,11 +310,14 @@ class _Cores:
         store = Store(rows, columns, epilogue, self._buffers, held.sums)
         vector = tile.column_vector
         for row in range(held.rows):
-            place, fits = rows.at(held.row(row), self._origin)
-            with when(fits), ib.unroll(tile.thread_columns // vector) as part:
+            own, fits = rows.at(held.row(row), self._origin)
+            place = {**self._origin, **own}
+            inside = {**self._origin, **rows.inside(held.row(row), self._origin)}
+            guard = Guard(tuple(fits), inside if fits else place)
+            with ib.unroll(tile.thread_columns // vector) as part:
                 total = partial(_register, held.sums, row * tile.thread_columns + part * vector)
                 column = ib.Bind(self._column(part, 0))
-                store.neighbours(vector, total, column, {**self._origin, **place})
+                store.neighbours(vector, total, column, place, guard)
 
     def _column(self, part: Any, v: Any) -> Any:
         """One of the thread's columns, of the vector with number ``part``."""

@@ -50,7 +50,8 @@ from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.schedule.wgmma.operand import Chunks
 from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.tile.chain import Chain, ChainTile
-from tvm_tile.tile.warpgroup import CORNER_PITCH, CORNER_ROWS, LINE, WARPGROUP
+from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
 
 _REGISTERS = {2: (40, 232), 3: (32, 160)}  # consumers -> the producer's, the consumers'
 _DEPTH = 16  # of an instruction

@@ -44,7 +44,7 @@ from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.tile.mma import WARP, MmaTile, chunk_counts
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT
-from tvm_tile.tile.warpgroup import CORNER_ROWS
+from tvm_tile.tile.sum_layout import CORNER_ROWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,19 @@ class Side(Protocol):
         """
         ...
 
+    def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
+        """Values of the side's axes at a position, or at the last one where there are none.
+
+        So elements may be loaded at any position, and nothing branches between loads.
+
+        Args:
+            position: in the tile, the first of ``count`` neighbours that keep together.
+            origin: the tile's first values.
+            count: how many of them.
+            number: which of them.
+        """
+        ...
+
     def keeps_together(self, count: int) -> bool:
         """Whether ``count`` neighbours from a multiple of it on all are in the output or none is.
 
@@ -54,6 +67,17 @@ class Boxed:
     def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
         """As :class:`Side` says."""
         return place_in(self.operand, self.box, self.size, position, origin)
+
+    def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
+        """As :class:`Side` says."""
+        place, _ = self.at(position, origin)
+        last = {axis.name: axis.extent - 1 for axis in self.operand.free}
+        if self.operand.free:
+            last[self.operand.free[-1].name] -= count - 1
+        inside = {name: ib.min(value, last[name]) for name, value in place.items()}
+        if self.operand.free:
+            inside[self.operand.free[-1].name] += number
+        return inside
 
     def keeps_together(self, count: int) -> bool:
         """As :class:`Side` says."""
@@ -81,6 +105,12 @@ class Flat:
         number = self.first + position
         fits = [number < math.prod(extents)] if math.prod(extents) % self.size else []
         return dict(digits(number, self.axes, extents)), fits
+
+    def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
+        """As :class:`Side` says."""
+        extents = [axis.extent for axis in self.axes]
+        first = ib.min(self.first + position, math.prod(extents) - count)
+        return dict(digits(first + number, self.axes, extents))
 
     def keeps_together(self, count: int) -> bool:
         """As :class:`Side` says."""

@@ -27,6 +27,19 @@ from tvm_tile.tile.sum_layout import CORNER_COLUMNS, MMA_SUMS, QUAD, SumLayout
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """Rows of a tile that may be none of the output.
+
+    Attributes:
+        fits: what holds where they are.
+        inside: values of the axes but the columns': theirs, or other ones of the output.
+    """
+
+    fits: tuple[Any, ...]
+    inside: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """What a warp needs to store its sums.
 
@@ -113,21 +126,29 @@ class Store:
             row = ib.Bind(turn * per_pass + lane // threads)
             column = ib.Bind(lane % threads * QUAD)
             rows, fits = self.rows.at(first[0] + row, origin)
-            if threads * per_pass < layout.warp:
-                fits.append(lane < threads * per_pass)
-            with when(fits):
+            place = {**origin, **rows}
+            inside = {**origin, **self.rows.inside(first[0] + row, origin)} if fits else place
+            with when([lane < threads * per_pass] if threads * per_pass < layout.warp else []):
                 self.quad(
                     lambda v: self.memory[warp, row, column + v],
                     first[1] + column,
-                    {**origin, **rows},
+                    place,
+                    Guard(tuple(fits), inside),
                 )
 
-    def quad(self, total: Callable[[Any], Any], column: Any, place: Place) -> None:
+    def quad(
+        self, total: Callable[[Any], Any], column: Any, place: Place, guard: Guard | None = None
+    ) -> None:
         """Store four neighbours, as :meth:`neighbours` does."""
-        self.neighbours(QUAD, total, column, place)
+        self.neighbours(QUAD, total, column, place, guard)
 
     def neighbours(
-        self, count: int, total: Callable[[Any], Any], column: Any, place: Place
+        self,
+        count: int,
+        total: Callable[[Any], Any],
+        column: Any,
+        place: Place,
+        guard: Guard | None = None,
     ) -> None:
         """Store so many neighbours: four, two or one.
 
@@ -136,37 +157,57 @@ class Store:
             total: 0 up to the last -> the sum.
             column: of the first, in the tile.
             place: values of the axes but the columns', of which it has the tile's first.
+            guard: what must hold for them to be any, if that is not known.
         """
+        guard = guard or Guard((), place)
         if self._is_aligned(count):
-            _, fits = self.columns.at(column, place)
-            with when(fits):
-                self._store_aligned(count, total, column, place)
+            self._store_aligned(count, total, column, place, guard)
             return
         for v in range(count):
             _, fits = self.columns.at(column + v, place)
-            with when(fits):
+            with when([*guard.fits, *fits]):
                 value, indices = self._value(total(v), column + v, place)
                 ib.buffer_store(self._output, value, indices)
 
     def _store_aligned(
-        self, count: int, total: Callable[[Any], Any], column: Any, place: Place
+        self, count: int, total: Callable[[Any], Any], column: Any, place: Place, guard: Guard
     ) -> None:
-        """Wide stores; computed with wide loads, too, where TVM writes them."""
+        """Wide stores; computed with wide loads, too, where TVM writes them.
+
+        What a branch stores is computed ahead of it, from elements that are there: the compiler
+        then loads, and computes, for several stores at a time.
+        """
         together = min(count, self.epilogue.together)
-        if self.epilogue.is_vectorizable:
+        _, column_fits = self.columns.at(column, place)
+        fits = [*guard.fits, *column_fits]
+        if not fits and self.epilogue.is_vectorizable:
             for first in range(0, count, together):
                 with ib.vectorized(together) as v:
                     value, indices = self._value(total(first + v), column + first + v, place)
                     ib.buffer_store(self._output, value, indices)
             return
         values = ib.alloc_buffer((count,), str(self._output.ty.dtype), scope="local")
-        for v in range(count):
-            value, _ = self._value(total(v), column + v, place)
+
+        def compute(v: Any) -> None:
+            if column_fits:
+                columns = self.columns.inside(column, place, count, v)
+            else:
+                columns, _ = self.columns.at(column + v, place)
+            value, _ = self.epilogue.at({**guard.inside, **columns}, total(v), self.buffers)
             ib.buffer_store(values, value, [v])
-        for first in range(0, count, together):
-            with ib.vectorized(together) as v:
-                _, indices = self._value(total(first + v), column + first + v, place)
-                ib.buffer_store(self._output, values[first + v], indices)
+
+        if self.epilogue.is_vectorizable:
+            for first in range(0, count, together):
+                with ib.vectorized(together) as v:
+                    compute(first + v)
+        else:
+            for v in range(count):
+                compute(v)
+        with when(fits):
+            for first in range(0, count, together):
+                with ib.vectorized(together) as v:
+                    _, indices = self._value(total(first + v), column + first + v, place)
+                    ib.buffer_store(self._output, values[first + v], indices)
 
     @property
     def _output(self) -> Any:

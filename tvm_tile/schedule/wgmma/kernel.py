@@ -16,6 +16,12 @@ consumer gives back stage ``s - 1`` when it has waited for all products but the 
 reads stage ``s``: nothing reads ``s - 1`` any more. Both sides go round the ring in the same order,
 so each knows the parity of the round that it waits for: a full barrier's first round has parity 0,
 and the producer's first wait is for the round before the first, which counts as done.
+
+Where two consumers take tiles in turns, each skips the other's chunks in the ring. It asks for a
+full stage only after the other has seen all of its own chunks, which come before in the ring: so
+the barrier is in the very round that is asked for, or done with it, and no earlier round of the
+same parity can be taken for it. :class:`~tvm_tile.schedule.wgmma.ring.Alternation` says whose turn
+it is.
 """
 
 from __future__ import annotations
@@ -37,18 +43,19 @@ from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import Store
 from tvm_tile.schedule.wgmma.operand import Chunks
-from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
+from tvm_tile.schedule.wgmma.ring import (
+    Alternation,
+    Ring,
+    Turn,
+    make_alternation_barriers,
+    make_ring,
+)
 from tvm_tile.schedule.wgmma.split import keep_sums, store_totals, wait_for_cluster
 from tvm_tile.schedule.wgmma.sums import store_sums
 from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import (
-    BARRIER_BYTES,
-    LINE,
-    TRANSPOSABLE,
-    WARPGROUP,
-    WarpgroupTile,
-)
+from tvm_tile.tile.warpgroup import TRANSPOSABLE
+from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, WARPGROUP, WarpgroupTile
 
 # Sums' dtype -> its name, and the dtype by which TVM knows such registers.
 _PTX_SUMS = {"float32": ("f32", "float32"), "int32": ("s32", "uint32")}
@@ -65,6 +72,7 @@ class _Kernel:
     sides: tuple[Chunks, Chunks]
     data: Any  # the stages, in shared memory
     ring: Ring
+    turns: Any  # barriers of consumers that take tiles in turns, or None
     block: Any
     rank: Any  # the block's number among those that share its tile
     thread: Any
@@ -102,9 +110,10 @@ def write_kernel(
         thread = ib.thread_id([tile.block_size])
         seen = views(epilogue.tensors, shapes, buffers)
         data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
-        ring = make_ring(tile.stages, tile.consumers, thread)
+        turns = make_alternation_barriers(thread) if tile.alternates else None
+        ring = make_ring(tile.stages, tile.sharers, thread)
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _Kernel(product, tile, sides, data, ring, block, rank, thread)
+        kernel = _Kernel(product, tile, sides, data, ring, turns, block, rank, thread)
         memory = ib.decl_buffer(
             tile.store_shape,
             tile.sum_dtype,
@@ -172,10 +181,12 @@ def _consume(kernel: _Kernel, store: Store) -> None:
     sums = ib.decl_buffer(shape, tile.sum_dtype, data=registers.data, scope="local")
     thread = ib.Bind(kernel.thread - WARPGROUP)
     start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
-    rows = thread // WARPGROUP * (tile.instructions * 64)
+    group = ib.Bind(thread // WARPGROUP) if tile.alternates else thread // WARPGROUP
+    rows = tirx.const(0) if tile.alternates else group * (tile.instructions * 64)
     left, right = kernel.sides
     descriptors = (left.descriptor(start, rows), right.descriptor(start, tirx.const(0)))
     turn = Turn(tile.stages)
+    alternation = Alternation(group, kernel.turns) if tile.alternates else None
 
     def release() -> None:
         with ib.If(thread % WARPGROUP == 0), ib.Then():
@@ -184,6 +195,8 @@ def _consume(kernel: _Kernel, store: Store) -> None:
 
     def compute(origin: Place) -> None:
         _, count = own_chunks(product, tile, kernel.rank)
+        if alternation is not None:
+            alternation.wait()
         with ib.serial(count) as chunk:
             full = ring.full.ptr_to([turn.stage])
             ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
@@ -194,8 +207,12 @@ def _consume(kernel: _Kernel, store: Store) -> None:
                 ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(1))
                 release()
             turn.advance()
+        if alternation is not None:
+            alternation.pass_on(thread)
         ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
         release()
+        if alternation is not None:
+            turn.skip(count)
         if tile.splits == 1:
             store_sums(store, tile, sums, thread, origin)
             return
@@ -204,7 +221,12 @@ def _consume(kernel: _Kernel, store: Store) -> None:
         store_totals(store, tile, kernel.rank, thread, origin)
         wait_for_cluster()
 
-    for_tiles(product, tile, kernel.block, compute)
+    if alternation is None:
+        for_tiles(product, tile, kernel.block, compute)
+        return
+    _, count = own_chunks(product, tile, kernel.rank)
+    turn.skip(group * count)
+    for_tiles(product, tile, kernel.block, compute, first=group, step=tile.consumers)
 
 
 def _multiply(

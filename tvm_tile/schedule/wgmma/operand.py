@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.place import Place, value_of
 from tvm_tile.tile.product import Operand
-from tvm_tile.tile.warpgroup import LINE
+from tvm_tile.tile.warpgroup_tile import LINE
 
 _SWIZZLE_128 = 3  # CU_TENSOR_MAP_SWIZZLE_128B
 _PROMOTE_256 = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B

@@ -20,13 +20,8 @@ from tvm_tile.schedule.wgmma.kernel import write_kernel
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.product import Product, fold_window, spread_steps
 from tvm_tile.tile.rules import WGMMA
-from tvm_tile.tile.warpgroup import (
-    LINE,
-    LONGEST_STEP,
-    WarpgroupTile,
-    construct_warpgroup,
-    warpgroup_dtypes,
-)
+from tvm_tile.tile.warpgroup import LONGEST_STEP, construct_warpgroup, warpgroup_dtypes
+from tvm_tile.tile.warpgroup_tile import LINE, WarpgroupTile
 
 
 def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:

@@ -30,7 +30,7 @@ from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import Store, when
 from tvm_tile.schedule.wgmma.sums import first_row
 from tvm_tile.tile.sum_layout import QUAD
-from tvm_tile.tile.warpgroup import WARPGROUP, WarpgroupTile
+from tvm_tile.tile.warpgroup_tile import WARPGROUP, WarpgroupTile
 
 
 def wait_for_cluster() -> None:

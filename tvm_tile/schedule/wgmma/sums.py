@@ -8,7 +8,8 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import Store
-from tvm_tile.tile.warpgroup import CORNER_ROWS, WarpgroupTile
+from tvm_tile.tile.sum_layout import CORNER_ROWS
+from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 
 def store_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any, origin: Place) -> None:
@@ -29,5 +30,5 @@ def store_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any, origin
 
 def first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
     """Of the 16 that a warp holds of an instruction's 64, in the tile."""
-    group = warp // 4
+    group = 0 if tile.alternates else warp // 4
     return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS

@@ -10,18 +10,36 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import WarpgroupTile, chunk_counts, chunks_each, counts
+from tvm_tile.tile.warpgroup import chunk_counts, chunks_each, counts
+from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 
 def for_tiles(
-    product: Product, tile: WarpgroupTile, block: Any, body: Callable[[Place], None]
+    product: Product,
+    tile: WarpgroupTile,
+    block: Any,
+    body: Callable[[Place], None],
+    *,
+    first: Any = 0,
+    step: int = 1,
 ) -> None:
-    """Run ``body`` for each of a block's tiles, given the first value of every axis in it."""
+    """Run ``body`` for tiles of a block, given the first value of every axis in each.
+
+    Args:
+        product: that the tiles are of.
+        tile: which block has which.
+        block: its number.
+        body: what to do.
+        first: of the block's tiles, the first one that is meant.
+        step: from one that is meant to the next, by default all.
+    """
     if tile.splits > 1:
         body(_origin(product, tile, block // tile.splits))
         return
-    with ib.serial((tile.tiles - block + tile.grid - 1) // tile.grid) as turn:
-        body(_origin(product, tile, ib.Bind(block + turn * tile.grid)))
+    start = block + first * tile.grid
+    step *= tile.grid
+    with ib.serial((tile.tiles - start + step - 1) // step) as turn:
+        body(_origin(product, tile, ib.Bind(start + turn * step)))
 
 
 def _origin(product: Product, tile: WarpgroupTile, index: Any) -> Place:
