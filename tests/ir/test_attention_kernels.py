@@ -19,6 +19,7 @@ from warp_emulator import COMPILER, Race
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.cubin import resources_of
 from tvm_tile.device import Device, find_device
+from tvm_tile.device.rocm import MI300X, RX7900XTX
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.attention import schedule_attention
@@ -62,6 +63,18 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
         # Of 8 columns two rows of a tile lie on the same banks.
         error = emulated_error(choice, of, A100, tmp_path, late=late, conflicts=True)
         assert error < 4e-3, choice.tile
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("device", [H200, MI300X, RX7900XTX], ids=lambda device: device.name)
+def test_the_text_for_cores_computes_what_the_cpu_does(device: Device, tmp_path: Path) -> None:
+    func, found = function_and_choices(SINGLES["by_heads_of_odd_width"], device)
+    of = arguments(func)
+    for late, choice in ((True, found[0]()), (False, found[len(found) // 2]())):
+        folder = tmp_path / str(late)
+        folder.mkdir()
+        error = emulated_error(choice, of, device, folder, late=late)
+        assert error < 1e-5, choice.tile
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

@@ -27,7 +27,7 @@ emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"
 DEVICES = [pytest.param("emulated", marks=emulated), pytest.param("auto", marks=cuda)]
 # Of halves the reference rounds scores and weights, the kernel neither.
 LIMITS = {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
-HALVES = ("masked", "causal_longer", "bfloat16", "130x97x48x40")
+HALVES = ("bfloat16", "causal_bfloat16")  # PoCL has no float16
 CASES = (*FLOATS, *(entry for entry in CHAIN_CASES if entry.name in HALVES))
 NAMES = [f"{entry.name} {entry.inputs[0].dtype}" for entry in CASES]
 

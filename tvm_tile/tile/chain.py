@@ -42,11 +42,13 @@ class Chain:
         first: rows times keys.
         second: rows times columns, summed over the keys; its left operand is made on chip.
         band: the rows' keys outside of it weigh nothing.
+        beside: bytes of what else weights are made of, such as a mask or a bias.
     """
 
     first: Product
     second: Product
     band: Band = EVERYWHERE
+    beside: int = 0
 
     @property
     def keys(self) -> Axis:
@@ -74,7 +76,8 @@ class Chain:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
-        return sum(operand.size for operand in self.operands) + self.second.write.tensor.size
+        read = sum(operand.size for operand in self.operands) + self.beside
+        return read + self.second.write.tensor.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ Once everything spatial is inlined, with ``g`` element-wise, it is::
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
-from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.attention.mask import find_mask
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
@@ -84,7 +85,17 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
         band, value = mask
         chain = dataclasses.replace(chain, band=band)
         weights = dataclasses.replace(weights, value=value)
+    chain = dataclasses.replace(chain, beside=_bytes(weights.tensors, sch.mod["main"].params))
     return chain, weights, epilogue
+
+
+def _bytes(names: Container[str], params: Sequence[Any]) -> int:
+    """Of the parameters with these names."""
+    types = [param.ty for param in params if str(param.name) in names]
+    return sum(
+        math.prod(int(extent) for extent in own.shape) * element_size(str(own.dtype))
+        for own in types
+    )
 
 
 def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> bool:
