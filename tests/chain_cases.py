@@ -197,4 +197,36 @@ def hidden(rows: int, keys: int) -> Body:
     return lambda scores, dtype: op.where(relax.const(keep), scores, constant(lowest, dtype))
 
 
-CHAIN_CASES = (*_sizes(), *_others(), *_causal())
+def sliced(heads: int, widths: tuple[int, int]) -> Body:
+    """Attention of queries, keys and values that lie side by side, as one product makes them.
+
+    Args:
+        heads: of each.
+        widths: of a head of queries and keys, and of values.
+    """
+    sizes = (widths[0], widths[0], widths[1])
+
+    def body(x: Any) -> Any:
+        batch, tokens, _ = map(int, x.ty.shape)
+        parts, start = [], 0
+        for size in sizes:
+            part = op.strided_slice(x, [2], [start], [start + heads * size])
+            part = op.reshape(part, (batch, tokens, heads, size))
+            part = op.permute_dims(part, [0, 2, 1, 3])
+            parts.append(relax.BlockBuilder.current().emit(part))
+            start += heads * size
+        own = op.permute_dims(attention(0.125)(*parts), [0, 2, 1, 3])
+        return op.reshape(own, (batch, tokens, heads * widths[1]))
+
+    return body
+
+
+def _slices() -> list[Case]:
+    return [
+        Case("slices", "chain", sliced(4, (64, 64)), (Input((2, 77, 768), "float16"),)),
+        Case("slices_one_batch", "chain", sliced(2, (64, 32)), (Input((1, 130, 320), "float16"),)),
+        Case("slices_bfloat16", "chain", sliced(3, (32, 32)), (Input((3, 64, 288), "bfloat16"),)),
+    ]
+
+
+CHAIN_CASES = (*_slices(), *_sizes(), *_others(), *_causal())

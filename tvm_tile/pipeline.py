@@ -31,6 +31,7 @@ from tvm_tile.passes import (
     ExactLoops,
     FirstChoices,
     GroupGates,
+    JoinProducts,
     LiftWorkspaces,
     MeasureCandidates,
     Plan,
@@ -43,9 +44,11 @@ from tvm_tile.passes import (
     foreign_calls,
     given_name,
     is_joined,
+    predicted_cost,
     schedule_module,
     with_blocks_only,
 )
+from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
     fusion_passes,
@@ -59,6 +62,7 @@ from tvm_tile.plan.report import KernelReport, Stage
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.side_by_side import Cost
 from tvm_tile.verify import Kernels, Verifier
 
 _IMPORTED = time.time()
@@ -264,8 +268,15 @@ def fuse(
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
     """
+    first = first or FirstChoices(device)
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
-    grouping = [GroupGates(device, first, refused)] if weld else []
+
+    def cost(part: tvm.IRModule) -> Cost | None:
+        passes = fusion_passes(device, welding(device, None, first, refused))
+        return predicted_cost(run_passes(passes, part), first)
+
+    gates = GroupGates(device, first, refused)
+    grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
     passes = fusion_passes(device, fusion, grouping)
     with compat.make_target(device):
         return rename_by_content(run_passes(passes, mod))

@@ -33,6 +33,8 @@ SAMPLES = 3
 BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden", "causal_wide")
 # Whose text is run on the CPU: with every kind of edge, rows without a key, two turns of blocks.
 EMULATED = {
+    "slices": 0,
+    "slices_one_batch": 1,
     "masked": 0,
     "rows_hidden": 1,
     "causal": -1,

@@ -253,6 +253,9 @@ class TestHeads:
         assert product.left.strides == (2 * 50 * 768, 2 * 768, 128, 2)
         assert product.left.indices[2] == replace(index(h=1), offset=6)
         assert product.left.is_depth_major
+        assert product.left.size == 4 * product.left.read_size
+        others = product.right.size + product.write.tensor.size
+        assert product.traffic == product.left.read_size + others
 
     def test_stay_where_they_do_not_divide(self) -> None:
         read = access("x", (2, 50, 770), index(b=1), index(m=1), index(h=64, k=1), dtype="float16")

@@ -78,6 +78,7 @@ def _flattening_passes() -> list[Any]:
 
     from tvm_tile.build.guarded_loads import GuardLoads
     from tvm_tile.build.narrow_bindings import StoreNarrowBindings
+    from tvm_tile.build.vector_calls import TakeCallsApart
 
     blocks, loops = s_tir.transform, tirx.transform
     return [
@@ -86,6 +87,7 @@ def _flattening_passes() -> list[Any]:
         loops.BF16ComputeLegalize(),
         loops.NarrowDataType(32),
         blocks.LoopPartition(),
+        TakeCallsApart(),
         loops.VectorizeLoop(True),
         blocks.InjectVirtualThread(),
         blocks.InjectDoubleBuffer(),
@@ -123,6 +125,7 @@ def thread_passes() -> list[Any]:
 
     from tvm_tile.build.narrow_bindings import StoreNarrowBindings
     from tvm_tile.build.quotients import TruncateQuotients
+    from tvm_tile.build.vector_calls import TakeCallsApart
 
     loops = tirx.transform
     return [
@@ -135,6 +138,7 @@ def thread_passes() -> list[Any]:
         StoreNarrowBindings(),
         loops.BF16ComputeLegalize(),
         loops.NarrowDataType(32),
+        TakeCallsApart(),
         loops.VectorizeLoop(True),
         loops.UnrollLoop(),
         loops.StmtSimplify(),

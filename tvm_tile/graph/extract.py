@@ -109,6 +109,13 @@ def is_choice(expr: Any) -> bool:
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == "prim.if_then_else"
 
 
+def has_vector_form(call: Any) -> bool:
+    """Whether TVM's vectorizer knows what a call is for neighbours, as it does not of erf's."""
+    if not isinstance(call.op, tvm.ir.Op):
+        return False
+    return is_choice(call) or bool(call.op.get_attr("TVectorizable"))
+
+
 def _nodes(expr: Any) -> list[Any]:
     """The loads, calls and arithmetic of an expression."""
     found: list[Any] = []

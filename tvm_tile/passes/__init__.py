@@ -5,10 +5,11 @@ from __future__ import annotations
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.coschedule_tasks import CoscheduleTasks
 from tvm_tile.passes.exact_loops import ExactLoops
-from tvm_tile.passes.first_choices import FirstChoices, content_of
+from tvm_tile.passes.first_choices import FirstChoices, content_of, predicted_cost
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.group_gates import GroupGates
 from tvm_tile.passes.inline_constants import InlineConstants
+from tvm_tile.passes.join_products import JoinProducts
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -47,6 +48,7 @@ __all__ = [
     "FuseTiles",
     "GroupGates",
     "InlineConstants",
+    "JoinProducts",
     "KeepGraphResults",
     "LiftWorkspaces",
     "MarkReductions",
@@ -66,6 +68,7 @@ __all__ = [
     "foreign_calls",
     "given_name",
     "is_joined",
+    "predicted_cost",
     "schedule_module",
     "take_first",
     "with_blocks_only",

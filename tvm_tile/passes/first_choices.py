@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 from tvm import tirx
 from tvm_ffi import StructuralKey
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.passes.rewriter import is_call_tir, size_of
+from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import FindChoices, Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.tile.side_by_side import Cost
 
 Rules = tuple[FindChoices, ...] | None
 
@@ -54,3 +58,21 @@ class FirstChoices:
         graph = None if find_obstacle(func) else extract(func)
         found = candidates(Task(func, graph, self._device), 1, rules) if graph else ()
         return found[0] if found else None
+
+
+def predicted_cost(mod: tvm.IRModule, first: FirstChoices) -> Cost | None:
+    """Of one run of a fused module's ``main``, each kernel launched by itself, amid a model.
+
+    Returns:
+        ``None`` where no rule takes one of its functions.
+    """
+    seconds, written = 0.0, 0
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            if is_call_tir(binding.value):
+                found = first(mod[binding.value.args[0]])
+                if found is None:
+                    return None
+                seconds += warm_seconds(found.rule.name, found.seconds)
+                written += size_of(binding.var.ty)
+    return Cost(seconds, written)

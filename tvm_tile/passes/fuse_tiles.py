@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +12,10 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.one_function import joined_name, one_function
-from tvm_tile.passes.rewriter import is_call_tir
+from tvm_tile.passes.rewriter import is_call_tir, size_of
 from tvm_tile.schedule import JOINING, Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_window
@@ -160,16 +159,11 @@ def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:
 def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:
     """What the functions of a group hand to each other."""
     return tuple(
-        Edge(maker, taker, _size(made.kind), views[maker])
+        Edge(maker, taker, size_of(made.kind), views[maker])
         for maker, made in enumerate(members)
         for taker, site in enumerate(members)
         if any(made.var.same_as(argument) for argument in site.args)
     )
-
-
-def _size(kind: Any) -> int:
-    """Bytes of a tensor of static shape."""
-    return math.prod(int(extent) for extent in kind.shape) * element_size(str(kind.dtype))
 
 
 def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +10,9 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.kernel.assemble import Parameter
 from tvm_tile.kernel.persistent import Bound, Counters, Way, make_persistent
+from tvm_tile.passes.rewriter import size_of
 from tvm_tile.passes.task_graph import Node, Place, TaskGraph, identity
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
 from tvm_tile.plan.workspace import allocate, lifetimes
@@ -73,7 +72,7 @@ def merge(
     outputs = tuple(value for value in made if value in escaping)
     inner = [value for value in made if value not in escaping]
     packed, offsets = _pack(a for node in nodes for a in node.arguments)
-    spaces, total = _workspace(inner, own, plan, [_size(graph.kinds[v]) for v in inner])
+    spaces, total = _workspace(inner, own, plan, [size_of(graph.kinds[v]) for v in inner])
 
     tensors: list[int | str] = [*given, *([] if packed is None else [_CONSTANTS]), *outputs]
     places: dict[int | str, tuple[int, int]] = {t: (n, 0) for n, t in enumerate(tensors)}
@@ -121,10 +120,6 @@ def _bind(
 
 def _parameter(name: str, kind: Any) -> Parameter:
     return Parameter(name, tuple(int(extent) for extent in kind.shape), str(kind.dtype))
-
-
-def _size(kind: Any) -> int:
-    return math.prod(int(extent) for extent in kind.shape) * element_size(str(kind.dtype))
 
 
 def _escaping(graph: TaskGraph, group: frozenset[int]) -> frozenset[int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
+
+from tvm_tile.graph.tile_graph import element_size
 
 
 class ModuleRewriter(PyExprMutator):
@@ -29,3 +32,10 @@ def is_in_place(value: Any) -> bool:
     """Whether an expression calls a PrimFunc that writes over arguments of its own."""
     in_place = tvm.ir.Op.get("relax.call_tir_inplace")
     return isinstance(value, relax.Call) and value.op == in_place
+
+
+def size_of(ty: Any) -> int:
+    """Bytes of a tensor of static shape, or of a tuple of them."""
+    if isinstance(ty, relax.TupleType):
+        return sum(map(size_of, ty.fields))
+    return math.prod(int(extent) for extent in ty.shape) * element_size(str(ty.dtype))

@@ -76,7 +76,7 @@ class Chain:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
-        read = sum(operand.size for operand in self.operands) + self.beside
+        read = sum(operand.read_size for operand in self.operands) + self.beside
         return read + self.second.write.tensor.size
 
 
@@ -301,7 +301,7 @@ def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
     lengths = chain.band.kept_tiles(extents, (rows, keys))
     batches = chain.first.batches
     rounds = Rounds(lengths, batches, min(len(lengths) * batches, device.multi_processor_count))
-    shared = (chain.first.right.size + chain.second.right.size) // batches
+    shared = (chain.first.right.read_size + chain.second.right.read_size) // batches
     return balanced(rounds, shared, device.l2_capacity // 2)
 
 

@@ -26,6 +26,7 @@ class Operand:
         is_depth_major: whether the summed depth is contiguous; if not, the last free axis is.
         strides: bytes between neighbours along each dimension.
         size: bytes in memory.
+        read_size: bytes of these that are read, which are fewer of a slice.
     """
 
     tensor: Tensor
@@ -34,6 +35,7 @@ class Operand:
     is_depth_major: bool
     strides: tuple[int, ...]
     size: int
+    read_size: int
 
     @property
     def extent(self) -> int:
@@ -80,7 +82,7 @@ class Product:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
-        return self.left.size + self.right.size + self.write.tensor.size
+        return self.left.read_size + self.right.read_size + self.write.tensor.size
 
 
 def find_product(operator: Operator) -> Product | None:
@@ -103,7 +105,10 @@ def find_product(operator: Operator) -> Product | None:
         [axis for axis in operator.spatial_axes if axis.name in used[i] - used[1 - i]]
         for i in range(2)
     ]
-    operands = [_operand(read, own, depth) for read, own in zip(operator.reads, free, strict=True)]
+    extents = {axis.name: axis.extent for axis in operator.axes}
+    operands = [
+        _operand(read, own, depth, extents) for read, own in zip(operator.reads, free, strict=True)
+    ]
     if operator.write.contiguous_axis in used[0] - used[1]:
         operands.reverse()
     left, right = operands
@@ -232,7 +237,9 @@ def _is_alone(indices: tuple[AffineIndex, ...], axis: Axis) -> bool:
     return all(name == axis.name or c % axis.extent == 0 for name, c in found[0].terms)
 
 
-def _operand(read: Access, free: list[Axis], depth: Axis) -> Operand | None:
+def _operand(
+    read: Access, free: list[Axis], depth: Axis, extents: dict[str, int]
+) -> Operand | None:
     """One operand, its dimensions of one element left out; ``None`` if it cannot be boxed."""
     kept = [d for d, extent in enumerate(read.tensor.shape) if extent > 1]
     # What is read elsewhere in a left-out dimension lies outside, and is zero.
@@ -262,7 +269,8 @@ def _operand(read: Access, free: list[Axis], depth: Axis) -> Operand | None:
     by_name = {axis.name: axis for axis in free}
     tensor = replace(whole, shape=shape)
     own = tuple(by_name[n] for n in order)
-    return Operand(tensor, indices, own, inner == depth.name, strides, tensor.size)
+    read_size = read.elements(extents) * read.tensor.element_size
+    return Operand(tensor, indices, own, inner == depth.name, strides, tensor.size, read_size)
 
 
 def _parts(dimension: _Dimension, boxed: Mapping[str, int]) -> list[_Dimension]:

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.extract import is_choice, loads_in
+from tvm_tile.graph.extract import has_vector_form, loads_in
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
 from tvm_tile.schedule.tensor_cores.place import value_of
 
@@ -51,7 +51,7 @@ class Epilogue:
         """
         calls: list[Any] = []
         tvm_ffi.structural_walk(self.value, (ir.Call, calls.append), order="pre")
-        is_known = all(map(_has_vector_form, calls))
+        is_known = all(map(has_vector_form, calls))
         return is_known and all(str(load.source.ty.dtype) != "bool" for load in self._loads)
 
     @property
@@ -106,13 +106,6 @@ class Epilogue:
             return tvm_ffi.structural_map(expr, entries, order="post")
 
         return rewritten(self.value), [rewritten(index) for index in self.indices]
-
-
-def _has_vector_form(call: Any) -> bool:
-    """Whether TVM's vectorizer knows what a call is for neighbours."""
-    if not isinstance(call.op, ir.Op):
-        return False
-    return is_choice(call) or bool(call.op.get_attr("TVectorizable"))
 
 
 def plain_epilogue(reduction: SBlock, operator: Operator) -> Epilogue:

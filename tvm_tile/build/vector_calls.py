@@ -1,0 +1,99 @@
+"""Functions that TVM computes for one number at a time, amid what it computes for vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_tile.graph.extract import has_vector_form, is_choice
+
+
+@tvm.transform.module_pass(opt_level=0, name="TakeCallsApart")
+class TakeCallsApart:
+    """Vectors are loaded and stored whole, whatever functions are between.
+
+    before: ``for v in vectorized(4): y[v] = x[v] * erf(x[v])``
+    after:  ``for v in vectorized(4): given[v] = x[v]``
+            ``for v in unroll(4): made[v] = erf(given[v])``
+            ``for v in vectorized(4): y[v] = x[v] * made[v]``
+
+    TVM has no vectors of erf, nearbyint and others; it would load and store number by number, too.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        result = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                body = tvm_ffi.structural_map(func.body, (tirx.For, _taken_apart), order="post")
+                result[var] = func.with_body(body)
+        return result
+
+
+def _taken_apart(loop: tirx.For) -> Any:
+    store = loop.body
+    is_vector = loop.kind == tirx.ForKind.VECTORIZED and isinstance(loop.extent, tirx.IntImm)
+    if not is_vector or not isinstance(store, tirx.BufferStore):
+        return loop
+    if _holds(store.value, tirx.Let) or _has_calls_in_choices(store.value):
+        return loop  # a choice may keep from reading what is not there
+    statements: list[Any] = []
+
+    def number_by_number(call: ir.Call) -> Any:
+        if has_vector_form(call) or not isinstance(call.op, ir.Op):
+            return call
+        count = int(loop.extent)
+        arguments = []
+        for argument in call.args:
+            given = _local(count, str(argument.ty.dtype), "given")
+            statements.extend([tirx.AllocBuffer(given), _over(loop, given, argument)])
+            arguments.append(given)
+        made, at = _local(count, str(call.ty.dtype), "made"), tirx.Var("at", loop.loop_var.ty)
+        loads = [tirx.BufferLoad(given, [at]) for given in arguments]
+        body = tirx.BufferStore(made, tirx.call_intrin(call.ty, call.op, *loads), [at])
+        statements.append(tirx.AllocBuffer(made))
+        statements.append(tirx.For(at, loop.min, loop.extent, tirx.ForKind.UNROLLED, body))
+        return tirx.BufferLoad(made, [loop.loop_var])
+
+    value = tvm_ffi.structural_map(store.value, (ir.Call, number_by_number), order="post")
+    if not statements:
+        return loop
+    stored = tirx.BufferStore(store.buffer, value, store.indices)
+    last = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, stored)
+    return tirx.SeqStmt([*statements, last])
+
+
+def _over(loop: tirx.For, buffer: Any, value: Any) -> tirx.For:
+    """A loop of its own, like another one, that stores a value for each turn."""
+    at = tirx.Var("at", loop.loop_var.ty)
+    own = tvm_ffi.structural_map(
+        value, (tirx.Var, lambda var: at if var.same_as(loop.loop_var) else var), order="post"
+    )
+    return tirx.For(at, loop.min, loop.extent, loop.kind, tirx.BufferStore(buffer, own, [at]))
+
+
+def _local(count: int, dtype: str, name: str) -> Any:
+    return tirx.decl_buffer((count,), dtype, name, scope="local")
+
+
+def _holds(expr: Any, kind: type) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (kind, found.append), order="pre")
+    return bool(found)
+
+
+def _has_calls_in_choices(expr: Any) -> bool:
+    """Whether a function without vectors is computed only where a choice says so."""
+    found: list[Any] = []
+
+    def look(call: ir.Call) -> None:
+        if is_choice(call):
+            inner: list[Any] = []
+            tvm_ffi.structural_walk(call, (ir.Call, inner.append), order="pre")
+            found.extend(one for one in inner if not has_vector_form(one))
+
+    tvm_ffi.structural_walk(expr, (ir.Call, look), order="pre")
+    return bool(found)
