@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import tvm
+from attention_cases import FLOATS
 from chain_cases import CHAIN_CASES
 from gates_cases import GATES_CASES, swiglu
 from golden_text import readable
-from halo_cases import HALO_CASES, only_halo
+from halo_cases import HALO_CASES
+from joined import only
 from kernel_cases import CASES
 from kernels import Case, prim_functions
 from matrix_core_cases import MATRIX_CORE_CASES
@@ -29,6 +31,9 @@ from written_by_hand import running_maximum
 from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device, with_tf32
 from tvm_tile.passes import schedule_module
+from tvm_tile.schedule import FindChoices
+from tvm_tile.schedule.attention import schedule_attention
+from tvm_tile.schedule.halo import schedule_halo
 
 H200 = find_device("nvidia/h200")
 SMALL = replace(H200, multi_processor_count=4)
@@ -50,16 +55,18 @@ class Golden:
     text: Callable[[], str]
 
 
-def scheduled_text(case: Case, device: Device, rule: str, *, joined: bool) -> str:
+def scheduled_text(
+    case: Case, device: Device, rule: str, *, joined: FindChoices | None = None
+) -> str:
     """The schedule of a case that becomes one function.
 
     Args:
         case: itself.
         device: that it is for.
         rule: that must take it.
-        joined: whether functions are joined wherever the rule ``halo`` takes them.
+        joined: what functions are joined for, wherever it takes them; ``None``: where it pays.
     """
-    functions = prim_functions(case, device, only_halo(device) if joined else None)
+    functions = prim_functions(case, device, only(joined, device) if joined else None)
     return _scheduled(tvm.IRModule(functions), device, rule)
 
 
@@ -107,7 +114,12 @@ def _tables(model: Joined, func: tirx.PrimFunc) -> str:
 
 
 def _of(
-    rule: str, device: Device, cases: Iterable[Case], names: str, *, joined: bool = False
+    rule: str,
+    device: Device,
+    cases: Iterable[Case],
+    names: str,
+    *,
+    joined: FindChoices | None = None,
 ) -> Iterator[Golden]:
     """Goldens of the cases with these names; the first where there are several of a name."""
     by_name = {entry.name: entry for entry in reversed(tuple(cases))}
@@ -141,9 +153,15 @@ def _matrix_units() -> Iterator[Golden]:
     # Biased and masked scores, and bands: below the diagonal, and around it. The first of these
     # has two warpgroups of consumers.
     yield from _of("chain", H200, CHAIN_CASES, "biased masked causal_turns window_steep")
+    # On CUDA cores: masked, ragged rows and keys, columns that are not neighbours' vectors.
+    cores = "masked causal_longer 130x97x48x40 by_heads"
+    yield from _of("attention", H200, FLOATS, cores, joined=schedule_attention)
+    halves = "masked causal_longer 65x129x8x8"
+    a100 = find_device("nvidia/a100")
+    yield from _of("warp_attention", a100, CHAIN_CASES, halves, joined=schedule_attention)
     # Windows between two products, behind one, and none.
     halos = "bottleneck_strides half_gated feed_forward_gated"
-    yield from _of("halo", H200, HALO_CASES, halos, joined=True)
+    yield from _of("halo", H200, HALO_CASES, halos, joined=schedule_halo)
     lstm = "lstm_1x32x32x32_float32 lstm_2x64x40x40_float16"
     yield from _of("gates", H200, GATES_CASES, f"{lstm} gru_1x100x60 swiglu_7x36x11")
     # Copies of 16 bytes and of an element, a batch, windows, tiles of several fragments.

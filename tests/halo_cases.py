@@ -3,47 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from kernels import Case, Input, prim_functions
-from tvm import relax, tirx
+from kernels import Case, Input
+from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.device import Device
-from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Scheduled, Task
-from tvm_tile.schedule.halo import schedule_halo
-from tvm_tile.tile.rules import ELEMENTWISE
-
 Body = Callable[..., Any]
-
-
-def only_halo(device: Device) -> Callable[..., Scheduled]:
-    """What to predict for functions, so that all are joined that the rule takes."""
-
-    def predict(func: tirx.PrimFunc, _: object = None) -> Scheduled:
-        graph = extract(func)
-        choices = schedule_halo(Task(func, graph, device), 1) if graph else ()
-        if not choices:
-            return Scheduled(func, ELEMENTWISE, "", 1, 1, 1.0)
-        found = choices[0]()
-        assert found is not None
-        return replace(found, seconds=1e-9)
-
-    return predict
-
-
-def joined_functions(case: Case, device: Device) -> list[tirx.PrimFunc]:
-    """What a case becomes where all is joined that the rule takes, whatever it would cost."""
-    return list(prim_functions(case, device, only_halo(device)).values())
-
-
-def joined_function(case: Case, device: Device) -> tirx.PrimFunc:
-    """The only function that a case becomes."""
-    found = joined_functions(case, device)
-    assert len(found) == 1, [func.script() for func in found]
-    return found[0]
 
 
 @dataclass(frozen=True, slots=True)

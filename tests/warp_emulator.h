@@ -128,6 +128,17 @@ static float __shfl_xor_sync(uint, float value, int distance, int) {
   return from_thread(value, current ^ distance);
 }
 #endif
+static void exponential(float &into, float power) { into = exp2f(power); }
+static void pack_halves(uint32_t &into, float high, float low) {
+  half pair[] = {(half)low, (half)high};
+  memcpy(&into, pair, 4);
+}
+template <class Combine> static float reduce_four(float value, Combine combine) {
+  for (int i = 1; i < 4; i *= 2) value = combine(value, from_thread(value, current ^ i));
+  return value;
+}
+static float most_of_four(float value) { return reduce_four(value, [](float a, float b) { return max(a, b); }); }
+static float sum_of_four(float value) { return reduce_four(value, [](float a, float b) { return a + b; }); }
 static uint32_t cvta(const void *p) { return (const uchar *)p - shared; }
 static uchar *memory(uint32_t address) { return shared + (int32_t)address; }
 

@@ -28,6 +28,10 @@ _HELPERS = (
     (r"tvm_builtin_ptx_cp_async_c[ag]_\w*_(\d+)\(", r"cp_async_whole_\1("),
     (r"tvm_builtin_cuda_cvta_generic_to_shared\(", "cvta("),
     (r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync("),
+    (r"tvm_builtin_ptx_cvt_f16x2_f32\w+\(", "pack_halves("),
+    (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
+    (r"tvm_builtin_cuda_warp_reduce_max_4\(", "most_of_four("),
+    (r"tvm_builtin_cuda_warp_reduce_sum_4\(", "sum_of_four("),
     (r"__shared__ alignas\((\d+)\)", r"alignas(\1) SHARED"),
     (r"extern __shared__ \S+ (\w+) (\w+)\[\];", r"\1* \2 = (\1*)shared;"),
 )
@@ -41,10 +45,6 @@ _HOPPER_HELPERS = (
     (r"tvm_builtin_ptx_mbarrier_arrive\w+\(", "mbarrier_arrive("),
     (r"tvm_builtin_cuda_mbarrier_wait\(", "mbarrier_wait("),
     (r"tvm_builtin_ptx_cp_async_bulk_tensor\w+\(", "copy_box("),
-    (r"tvm_builtin_ptx_cvt_f16x2_f32\w+\(", "pack_halves("),
-    (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
-    (r"tvm_builtin_cuda_warp_reduce_max_4\(", "most_of_four("),
-    (r"tvm_builtin_cuda_warp_reduce_sum_4\(", "sum_of_four("),
     (r"tvm_builtin_ptx_(setmaxnreg|fence|wgmma_fence)\w*\(", "nothing("),
 )
 # Matrix instructions by what their names say.

@@ -147,20 +147,6 @@ template <int COUNT, int TURNED, class... All> static void multiply(All &&...all
   groups[current].back().push_back(taking.product);
 }
 
-static void exponential(float &into, float power) { into = exp2f(power); }
-static void pack_halves(uint32_t &into, float high, float low) {
-  half pair[] = {(half)low, (half)high};
-  memcpy(&into, pair, 4);
-}
 static void keep_f(float &) {}
 static void keep_r(uint &) {}
-template <class Combine> static float reduce_four(float value, Combine combine) {
-  passed[current] = value;
-  warp_sync();
-  for (int i = 0; i < 4; i++) if (i != current % 4) value = combine(value, passed[current / 4 * 4 + i]);
-  warp_sync();
-  return value;
-}
-static float most_of_four(float value) { return reduce_four(value, [](float a, float b) { return max(a, b); }); }
-static float sum_of_four(float value) { return reduce_four(value, [](float a, float b) { return a + b; }); }
 static void nothing(...) {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,9 @@ from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
 from tvm_tile.schedule import Scheduled, Task
+from tvm_tile.schedule.attention.find import Found, find_chain
 from tvm_tile.schedule.chain import schedule_chain
-from tvm_tile.schedule.chain.weights import Weights
-from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.tile.band import EVERYWHERE, Band
-from tvm_tile.tile.chain import Chain
 
 H200 = find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in CHAIN_CASES}
@@ -151,19 +148,19 @@ BANDS = {
 
 @pytest.mark.parametrize("name", BANDS)
 def test_bands_of_keys_are_found(name: str) -> None:
-    chain, weights, _ = found_in(BY_NAME[name])
-    assert chain.band == BANDS[name]
-    if chain.band is not EVERYWHERE and name != "causal_padded":
-        assert weights.slope is not None  # what is left is a score times a constant
+    found = found_in(BY_NAME[name])
+    assert found.chain.band == BANDS[name]
+    if found.chain.band is not EVERYWHERE and name != "causal_padded":
+        assert found.weights.slope is not None  # what is left is a score times a constant
 
 
-def found_in(entry: Case) -> tuple[Chain, Weights, Epilogue]:
+def found_in(entry: Case) -> Found:
     (func,) = prim_functions(entry, H200).values()
     graph = extract(func)
     assert graph is not None
-    choice, *_ = schedule_chain(Task(func, graph, H200), 1)
-    assert isinstance(choice.write, partial)
-    return choice.write.args[:3]
+    found = find_chain(Task(func, graph, H200))
+    assert found is not None
+    return found
 
 
 def of_two_masks(sizes: tuple[int, int], fill: float, *, is_bias: bool) -> Callable[..., Any]:
@@ -185,13 +182,13 @@ def test_numbers_hide_only_what_nothing_else_may_hide(
     """Where another mask hides all keys of a row's band, those outside would weigh as much."""
     body = attention(0.125, of_two_masks((96, 96), fill, is_bias=is_bias))
     other = Input((2, 1, 96, 96), "float16" if is_bias else "bool")
-    chain, _, _ = found_in(Case("", "chain", body, (*HALVES, other)))
+    chain = found_in(Case("", "chain", body, (*HALVES, other))).chain
     assert chain.band == (Band(None, 0) if is_found else EVERYWHERE)
 
 
 def test_a_number_that_other_scores_may_have_is_no_mask() -> None:
     body = attention(0.125, kept((96, 96), fill=-100))
-    chain, _, _ = found_in(Case("", "chain", body, HALVES))
+    chain = found_in(Case("", "chain", body, HALVES)).chain
     assert chain.band == EVERYWHERE
 
 

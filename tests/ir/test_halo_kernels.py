@@ -12,13 +12,12 @@ from halo_cases import (
     Layer,
     depthwise,
     gate,
-    joined_function,
-    joined_functions,
     plain,
     pointwise,
     relu,
     stacked,
 )
+from joined import joined_function, joined_functions
 from kernels import Case, Input
 from tvm import tirx
 from tvm.relax import op
@@ -92,7 +91,7 @@ def choices(func: tirx.PrimFunc, device: Device = H200) -> list[Any]:
 @pytest.mark.parametrize("name", EMULATED)
 def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
     """The first choice, with copies that come late, and one far from it, with early ones."""
-    func = joined_function(EMULATED[name], H200)
+    func = joined_function(EMULATED[name], H200, schedule_halo)
     found, of = choices(func), arguments(func)
     for late, choice in ((True, found[0]()), (False, found[len(found) * 2 // 3]())):
         # Neighbouring windows may be any number of rows apart.
@@ -110,7 +109,7 @@ def test_the_first_choice_becomes_machine_code_that_spills_nothing(
     name: str, device: Device
 ) -> None:
     entry = BY_NAME[name]
-    choice = choices(joined_function(entry, device), device)[0]()
+    choice = choices(joined_function(entry, device, schedule_halo), device)[0]()
     kernel = built(choice, device)
     taken = resources_of(kernel.binary)
     assert taken.stack == 0, choice.tile
@@ -135,7 +134,7 @@ def taken(entry: Case, device: Device = H200) -> list[int]:
     """How many products and windows are in each kernel that the rule writes."""
     return [
         len(graph.reductions)
-        for func in joined_functions(entry, device)
+        for func in joined_functions(entry, device, schedule_halo)
         if choices(func, device) and (graph := extract(func)) is not None
     ]
 

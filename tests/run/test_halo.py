@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import tvm
-from halo_cases import HALO_CASES, joined_function
+from halo_cases import HALO_CASES
+from joined import joined_function
 from kernels import Case, function_errors
 
 from tvm_tile.device.detect import resolve_device
@@ -20,7 +21,7 @@ CANDIDATES = 10
 @pytest.mark.parametrize("entry", HALO_CASES, ids=[entry.name for entry in HALO_CASES])
 def test_tiles_compute_what_the_cpu_does(entry: Case) -> None:
     device = resolve_device("auto")
-    func = joined_function(entry, device)
+    func = joined_function(entry, device, schedule_halo)
     found = function_errors(func, device, schedule_halo, CANDIDATES)
     assert found
     limit = LIMITS[entry.inputs[0].dtype]

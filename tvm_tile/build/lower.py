@@ -22,6 +22,7 @@ from tvm_tile.build.integer_extrema import add_behind_extrema
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
+    exact_singles,
     float8_in,
     may_round_quotients,
     round_doubled_halves,
@@ -267,6 +268,7 @@ class Builder:
             kernel = replace(kernel, module=mark_loops(kernel.module))
         if self._language == "opencl":
             kernel = replace(kernel, module=vectors_of_truths(kernel.module))
+            kernel = replace(kernel, module=exact_singles(kernel.module))
         else:
             kernel = replace(kernel, module=exact_doubles(kernel.module))
         return compat.generate_source(kernel)

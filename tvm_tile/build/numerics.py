@@ -17,6 +17,7 @@ _FLOAT_ONLY = frozenset(
     )
 )  # fmt: skip
 _HALVES = ("float16", "bfloat16")
+_MANTISSA = 24  # bits of float32
 
 
 def with_bodies(kernel: Any, changes: Any) -> Any:
@@ -126,6 +127,30 @@ def exact_doubles(kernel: Any) -> Any:
             return constant
         divisor = FloatImm("float64", float(denominator))
         return Div(Cast("float64", IntImm("int64", numerator)), divisor)
+
+    return with_bodies(kernel, (FloatImm, spell_out))
+
+
+def exact_singles(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) whose constants of float32 are printed without a loss.
+
+    before: ``-3.4028234663852886e38``, the lowest number, which TVM prints for OpenCL with six
+            digits behind the point: another number
+    after:  ``ldexp(float32(-16777215), 104)``
+    """
+    import numpy as np
+    from tvm.tirx import Cast, FloatImm, IntImm, call_pure_extern
+
+    def spell_out(constant: Any) -> Any:
+        value = float(constant.value)
+        if str(constant.ty.dtype) != "float32" or not math.isfinite(value):
+            return constant
+        if np.float32(f"{value:.6e}") == np.float32(value):
+            return constant
+        fraction, exponent = math.frexp(np.float32(value))
+        numerator = IntImm("int32", int(fraction * 2**_MANTISSA))
+        power = IntImm("int32", exponent - _MANTISSA)
+        return call_pure_extern("float32", "ldexp", Cast("float32", numerator), power)
 
     return with_bodies(kernel, (FloatImm, spell_out))
 

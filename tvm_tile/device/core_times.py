@@ -213,6 +213,39 @@ class MatvecTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreAttentionTimes:
+    """Two products with rows' softmax in between (``tile/attention.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        weight_slots: for one weight: scale, maximum, exponential, sum, store.
+        copy_slots: for one vector from global to shared memory.
+        row_slots: for one row of a step: its maximum and its scale.
+        issue_share: of the issue slots, that instructions fill.
+        load_wavefronts: of shared memory, for a warp's load of vectors.
+        step_cycles: a block's wait for the keys, for the values and for its threads.
+        hiding_power: exponent of the number of resident blocks by which such waits are divided.
+        block_cycles: a block's wait for its queries, and its stores.
+        start_cycles: of a kernel: its start, and its end.
+        memory_share: of global memory's bandwidth for reading.
+        cache_share: of the second-level cache's bandwidth, that fills reach.
+    """
+
+    origin: str
+    weight_slots: float
+    copy_slots: float
+    row_slots: float
+    issue_share: float
+    load_wavefronts: float
+    step_cycles: float
+    hiding_power: float
+    block_cycles: float
+    start_cycles: float
+    memory_share: float
+    cache_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class GateTimes:
     """Recurrent cells: products of few rows and what becomes of their sums (``tile/gates.py``).
 

@@ -119,6 +119,35 @@ class MmaTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class MmaAttentionTimes:
+    """Two products with rows' softmax in between, by a warp's instructions (``mma_attention.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        weight_slots: for one weight: scale, maximum, exponential, sum, rounding.
+        rate_share: of what warp instructions reach of the matrix units' rate.
+        step_cycles: a block's wait for the keys, for the values and for its threads.
+        hiding_power: exponent of the number of resident blocks by which such waits are divided.
+        block_cycles: a block's wait for its queries, and its stores.
+        start_cycles: of a kernel: its start, and its end.
+        memory_share: of global memory's bandwidth for reading.
+        step_power: with which products, loads of fragments and weights add up.
+        copy_by_element: times of an asynchronous copy, where elements come through registers.
+    """
+
+    origin: str
+    weight_slots: float
+    rate_share: float
+    step_cycles: float
+    hiding_power: float
+    block_cycles: float
+    start_cycles: float
+    memory_share: float
+    step_power: float
+    copy_by_element: float
+
+
+@dataclass(frozen=True, slots=True)
 class HaloTimes:
     """A product, windows of its result and a product of these (``tile/halo.py``).
 

@@ -77,6 +77,7 @@ def _times(clock: float) -> KernelTimes:
         wgmma=None,
         chain=None,
         mma=None,
+        mma_attention=None,
         halo=None,
         matrix_cores=MatrixCoreTimes(
             origin="latencies as others' microbenchmarks give them; not fitted to measurements",

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tvm_tile.device.core_times import (
     ContractionTimes,
+    CoreAttentionTimes,
     ElementwiseTimes,
     GateTimes,
     HeldRowTimes,
@@ -27,6 +28,7 @@ from tvm_tile.device.matrix_times import (
     ChainTimes,
     HaloTimes,
     MatrixCoreTimes,
+    MmaAttentionTimes,
     MmaTimes,
     StoreTimes,
     WarpgroupTimes,
@@ -138,6 +140,7 @@ class KernelTimes:
         elementwise: maps.
         transpose: copies in another order.
         matvec: products with few vectors.
+        attention: attention on CUDA cores.
         gates: recurrent cells.
         scan: running sums.
         sort: sorts.
@@ -145,6 +148,7 @@ class KernelTimes:
         wgmma: products by warpgroup instructions.
         chain: attention by warpgroup instructions.
         mma: products by a warp's instructions.
+        mma_attention: attention by a warp's instructions.
         halo: products around windows, by a warp's instructions.
         matrix_cores: products by AMD's matrix instructions.
         warm: kernels amid a model.
@@ -161,6 +165,7 @@ class KernelTimes:
     elementwise: ElementwiseTimes
     transpose: TransposeTimes
     matvec: MatvecTimes
+    attention: CoreAttentionTimes
     gates: GateTimes
     scan: ScanTimes
     sort: SortTimes
@@ -168,6 +173,7 @@ class KernelTimes:
     wgmma: WarpgroupTimes | None
     chain: ChainTimes | None
     mma: MmaTimes | None
+    mma_attention: MmaAttentionTimes | None
     halo: HaloTimes | None
     matrix_cores: MatrixCoreTimes | None
     warm: WarmTimes

@@ -17,6 +17,7 @@ from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import contraction, mma
+from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
@@ -33,6 +34,7 @@ from tvm_tile.schedule.transpose import schedule_transpose
 from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.schedule.window import schedule_window
 from tvm_tile.tile.rules import (
+    ATTENTION,
     CHAIN,
     CONTRACTION,
     ELEMENTWISE,
@@ -74,6 +76,7 @@ class Finder:
 # for later ones that are predicted faster by a margin (tile/rules.py).
 RULES = (
     Finder(CHAIN, schedule_chain),
+    Finder(ATTENTION, schedule_attention),  # and WARP_ATTENTION
     Finder(HALO, schedule_halo),
     Finder(GATES, schedule_gates),
     Finder(ROWS, schedule_rows),

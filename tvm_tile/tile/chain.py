@@ -18,7 +18,7 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
-from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.product import Operand, Product, find_product
 from tvm_tile.tile.rounds import Rounds, balanced
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 from tvm_tile.tile.warpgroup import is_copyable, matrix_rate, warpgroup_dtypes
@@ -43,16 +43,23 @@ class Chain:
         first: rows times keys.
         second: rows times columns, summed over the keys; its left operand is made on chip.
         band: the rows' keys outside of it weigh nothing.
+        beside: bytes of what else weights are made of, such as a mask or a bias.
     """
 
     first: Product
     second: Product
     band: Band = EVERYWHERE
+    beside: int = 0
 
     @property
     def keys(self) -> Axis:
         """Columns of the first product, depth of the second."""
         return self.second.depth
+
+    @property
+    def operands(self) -> tuple[Operand, Operand, Operand]:
+        """Queries, keys and values."""
+        return self.first.left, self.first.right, self.second.right
 
     @property
     def is_whole(self) -> bool:
@@ -70,8 +77,8 @@ class Chain:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
-        operands = (self.first.left, self.first.right, self.second.right)
-        return sum(operand.read_size for operand in operands) + self.second.write.tensor.size
+        read = sum(operand.read_size for operand in self.operands) + self.beside
+        return read + self.second.write.tensor.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +225,7 @@ def _long_indices(operator: Operator, access: Access) -> list[AffineIndex]:
 def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:
     """At most ``count`` tiles, best first; none if the device or the copies refuse."""
     dtype = chain.first.left.tensor.dtype
-    operands = (chain.first.left, chain.first.right, chain.second.right)
-    if any(operand.tensor.dtype != dtype for operand in operands):
+    if any(operand.tensor.dtype != dtype for operand in chain.operands):
         return ()
     if dtype not in warpgroup_dtypes(device) or chain.first.left.tensor.element_size != 2:
         return ()

@@ -231,13 +231,13 @@ def least_mma_seconds(dtype: str, products: int, depth: int, device: Device) -> 
     """
     times, clock = _times(device), device.clock
     step = min(times.wait_cycles / chunk + times.step_cycles / FRAGMENT for chunk in _DEPTHS)
-    multiplied = 2 * products / _matrix_rate(device, dtype)
+    multiplied = 2 * products / matrix_rate(device, dtype)
     fixed = (times.start_cycles + times.tile_cycles) / clock
     return fixed + max(depth * step / clock, multiplied)
 
 
-def _matrix_rate(device: Device, dtype: str) -> float:
-    """Operations a second that warp instructions reach."""
+def matrix_rate(device: Device, dtype: str) -> float:
+    """Operations a second that warp instructions reach, of operands of a type."""
     is_beside = any(i.intrinsic == "wgmma" for i in device.matrix_instructions)
     share = _times(device).share_beside_wgmma if is_beside else 1.0
     return dict(device.matrix_flops)[dtype] * share
@@ -248,7 +248,7 @@ def _chunk_seconds(
 ) -> tuple[float, float, float, float]:
     """What a chunk takes of a multiprocessor's tensor cores, shared memory, cache and copies."""
     units = device.multi_processor_count
-    rate = _matrix_rate(device, product.left.tensor.dtype) / units
+    rate = matrix_rate(device, product.left.tensor.dtype) / units
     multiply = 2 * tile.rows * tile.columns * tile.depth / rate
     lines = tile.rows + tile.columns
     loaded = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns)

@@ -66,6 +66,8 @@ class RunnerUp:
 
 
 CHAIN = Rule("chain", Level.REGISTER, joins=True, is_task=False)
+ATTENTION = Rule("attention", Level.SHARED, joins=True, is_task=False)
+WARP_ATTENTION = Rule("warp_attention", Level.REGISTER, joins=True, is_task=False)
 HALO = Rule("halo", Level.SHARED, joins=True, is_task=False)
 GATES = Rule("gates", joins=True, is_timed_inside=True, has_fewer_blocks=True)
 ROWS = Rule("rows", Level.REGISTER, joins=True)
@@ -83,8 +85,9 @@ SCAN = Rule("scan")
 SORT = Rule("sort")
 
 ORDER = (
-    *(CHAIN, HALO, GATES, ROWS, MATVEC, WGMMA, MMA, MATRIX_CORES, CONTRACTION, WINDOW, ROW, COLUMN),
-    *(TRANSPOSE, ELEMENTWISE, SCAN, SORT),
+    *(CHAIN, ATTENTION, WARP_ATTENTION, HALO, GATES, ROWS, MATVEC),
+    *(WGMMA, MMA, MATRIX_CORES, CONTRACTION),
+    *(WINDOW, ROW, COLUMN, TRANSPOSE, ELEMENTWISE, SCAN, SORT),
 )
 
 

@@ -39,8 +39,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
-from tvm_tile.schedule.chain.rows import Rows
-from tvm_tile.schedule.chain.weights import Weights
+from tvm_tile.schedule.attention.rows import Rows
+from tvm_tile.schedule.attention.warp_rows import WarpRows
+from tvm_tile.schedule.attention.weights import Weights
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare
@@ -229,9 +230,9 @@ class _Consumer:
         tile = kernel.tile
         self.kernel, self.tile = kernel, tile
         self.thread = ib.Bind(kernel.thread - WARPGROUP)
-        self.sums = ib.alloc_buffer((tile.columns // 2,), "float32", scope="local")
-        self.packed = ib.alloc_buffer((tile.keys // 4,), "uint32", scope="local")
-        self.rows = Rows(kernel.chain, tile, weights, buffers, self.thread)
+        self.held = WarpRows(self.thread, tile.rows, tile.keys, tile.columns)
+        # With scores of half precision the exponent is one multiplication and one addition.
+        self.rows = Rows(kernel.chain, self.held, weights, buffers, weights.slope)
         self.turns = [Turn(1), Turn(tile.stages), Turn(tile.stages)]
         start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
         own = self.thread // WARPGROUP * 64
@@ -262,8 +263,8 @@ class _Consumer:
         dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
         name = f"wgmma.mma_async.sync.aligned.m64n{tile.keys}k{_DEPTH}.f32.{dtype}.{dtype}"
         keys = ib.Bind(self.keys + self._moved(_KEYS))
-        registers = [self.rows.scores[i] for i in range(tile.keys // 2)]
-        fence(self.rows.scores, tile.keys // 2)
+        registers = [self.held.scores[i] for i in range(tile.keys // 2)]
+        fence(self.held.scores, tile.keys // 2)
         ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
         for step in range(-(-kernel.chain.first.depth.extent // _DEPTH)):
             line, within = divmod(step, _LINE_STEPS)
@@ -282,12 +283,12 @@ class _Consumer:
         dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
         name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{_DEPTH}.f32.{dtype}.{dtype}"
         values = ib.Bind(self.values + self._moved(_VALUES))
-        registers = [self.sums[i] for i in range(tile.columns // 2)]
-        fence(self.sums, tile.columns // 2)
-        fence(self.packed, tile.keys // 4)
+        registers = [self.held.sums[i] for i in range(tile.columns // 2)]
+        fence(self.held.sums, tile.columns // 2)
+        fence(self.held.packed, tile.keys // 4)
         ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
         for step in range(tile.keys // _DEPTH):
-            own = [self.packed[step * 4 + i] for i in range(4)]
+            own = [self.held.packed[step * 4 + i] for i in range(4)]
             operand = values + T.uint64(step * kernel.values.instruction_depth)
             adds = T.ptx.pred(tirx.Cast("int32", tirx.Not(is_first)) if step == 0 else 1)
             ib.evaluate(T.ptx[name](*registers, *own, operand, adds, 1, 1, 1))
@@ -330,32 +331,32 @@ def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[s
         own.wait(_KEYS)
         own.score()
         own.wait_for_products(0)
-        fence(rows.scores, tile.keys // 2)
+        fence(own.held.scores, tile.keys // 2)
         own.release(_KEYS)
         rows.weigh(origin, tirx.const(0) + begin * tile.keys)
-        rows.pack(own.packed)
+        own.held.pack(kernel.chain.second.right.tensor.dtype)
         with ib.serial(count - 1) as step:
             own.wait(_KEYS)
             own.score()
             own.wait(_VALUES)
             own.add(step == 0)
             own.wait_for_products(1)
-            fence(rows.scores, tile.keys // 2)
+            fence(own.held.scores, tile.keys // 2)
             own.release(_KEYS)
             rows.weigh(origin, (step + 1 + begin) * tile.keys)
             own.wait_for_products(0)
-            fence(own.sums, tile.columns // 2)
+            fence(own.held.sums, tile.columns // 2)
             own.release(_VALUES)
-            rows.scale(own.sums)
-            rows.pack(own.packed)
+            rows.scale()
+            own.held.pack(kernel.chain.second.right.tensor.dtype)
         own.release(_LEFT)
         own.wait(_VALUES)
         own.add(tirx.const(1) == count)
         own.wait_for_products(0)
-        fence(own.sums, tile.columns // 2)
+        fence(own.held.sums, tile.columns // 2)
         own.release(_VALUES)
-        rows.finish(own.sums)
+        rows.finish()
         first = ib.Bind(own.thread // 32 * CORNER_ROWS)
-        store.write(own.sums, 0, first, (0, tile.columns), own.thread, origin)
+        store.write(own.held.sums, 0, first, (0, tile.columns), own.thread, origin)
 
     kernel.for_items(item)

@@ -1,122 +1,30 @@
-"""Find a chain of two products in a fused function, and what happens between them.
+"""Attention on Hopper's tensor cores.
 
-Before, once everything spatial is inlined, with ``g`` element-wise::
-
-    S[i, k] += Q[i, d] * K[k, d]
-    m[i] = max(m[i], g(S[i, k]));  l[i] += exp(g(S[i, k]) - m[i])
-    O[i, n] += exp(g(S[i, k]) - m[i]) / l[i] * V[k, n]
-
-After: one kernel of ``kernel.py``.
+``attention/find.py`` finds the two products and what lies between them, ``tile/chain.py`` ranks
+tiles, ``kernel.py`` writes them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from tvm import ir, tirx
-from tvm.s_tir import SBlock, Schedule
-
-from tvm_tile.compat import start_schedule
-from tvm_tile.graph.extract import extract_operator, loads_in
-from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.schedule.attention.find import Found, find_chain
 from tvm_tile.schedule.chain.kernel import write_chain
-from tvm_tile.schedule.chain.mask import find_mask
-from tvm_tile.schedule.chain.weights import Weights, read_weights, without_casts
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products
-from tvm_tile.tile.chain import (
-    Chain,
-    ChainTile,
-    connect,
-    construct_chain,
-    is_along_rows,
-    with_axes_of,
-)
+from tvm_tile.tile.chain import ChainTile, construct_chain
 from tvm_tile.tile.rules import CHAIN
-
-# Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
-_SOFTMAX, _SAFE_SOFTMAX = 4, 5
 
 
 def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for two products, one behind the other, with a softmax in between."""
-    if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
-        return ()
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=False)
-    if form is None or form.producers or len(form.outputs) > 1:
-        return ()
-    store_by_sums(sch, form)
-    found = _read(sch, form)
+    found = find_chain(task)
     if found is None:
         return ()
-    chain, weights, epilogue = found
-    params = list(sch.mod["main"].params)
-    return tuple(
-        Choice.of(CHAIN, tile, partial(_written, chain, weights, epilogue, params, tile))
-        for tile in construct_chain(chain, task.device, count)
-    )
+    tiles = construct_chain(found.chain, task.device, count)
+    return tuple(Choice.of(CHAIN, tile, partial(_written, found, tile)) for tile in tiles)
 
 
-def _written(
-    chain: Chain, weights: Weights, epilogue: Epilogue, params: Sequence[Any], tile: ChainTile
-) -> Scheduled:
-    func = write_chain(chain, tile, params, weights, epilogue)
+def _written(found: Found, tile: ChainTile) -> Scheduled:
+    func = write_chain(found.chain, tile, found.params, found.weights, found.epilogue)
     return as_written(func, CHAIN, tile)
-
-
-def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | None:
-    blocks = [sch.get(sch.get_sblock(name)) for name in form.reductions]
-    first, last = extract_operator(blocks[0]), extract_operator(blocks[-1])
-    factors = _factors(blocks[-1], blocks[0].body.buffer)
-    if first is None or last is None or factors is None or not is_sum_of_products(blocks[0]):
-        return None
-    weight, values = factors
-    names = {str(buffer.name) for buffer in (blocks[0].body.buffer, values.source)}
-    known = tuple(read for read in last.reads if read.tensor.name in names)
-    second = with_axes_of(first, dataclasses.replace(last, reads=known))
-    chain = None if second is None else connect(first, second)
-    if second is None or chain is None or not _is_along_rows(chain, first, blocks[1:]):
-        return None
-    weights = read_weights(blocks[1:-1], weight, blocks[0].body.buffer, first)
-    epilogue = epilogue_of(sch, form, blocks[-1], second)
-    if weights is None or epilogue is None:
-        return None
-    mask = find_mask(chain, weights)
-    if mask is not None:
-        band, value = mask
-        chain = dataclasses.replace(chain, band=band)
-        weights = dataclasses.replace(weights, value=value)
-    return chain, weights, epilogue
-
-
-def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> bool:
-    operators = (extract_operator(block) for block in blocks)
-    named = [None if op is None else with_axes_of(first, op) for op in operators]
-    known = [op for op in named if op is not None]
-    return len(known) == len(named) and is_along_rows(chain, known)
-
-
-def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
-    """Of a sum of products: the factor made of scores, and the load of the other one."""
-    body, init = block.body, block.init
-    if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add):
-        return None
-    is_zero = isinstance(init.value, tirx.FloatImm) and float(init.value.value) == 0
-    own, product = body.value.a, body.value.b
-    if not is_zero or not isinstance(own, ir.TensorLoad) or not own.source.same_as(body.buffer):
-        return None
-    if not isinstance(product, tirx.Mul):
-        return None
-    sides = [product.a, product.b]
-    made = [any(load.source.same_as(scores) for load in loads_in(side)) for side in sides]
-    if made.count(True) != 1:
-        return None
-    weight, values = sides if made[0] else sides[::-1]
-    values = without_casts(values)
-    return (weight, values) if isinstance(values, ir.TensorLoad) else None

@@ -139,60 +139,72 @@ class Store:
     def quad(
         self, total: Callable[[Any], Any], column: Any, place: Place, guard: Guard | None = None
     ) -> None:
-        """Store four neighbours.
+        """Store four neighbours, as :meth:`neighbours` does."""
+        self.neighbours(QUAD, total, column, place, guard)
+
+    def neighbours(
+        self,
+        count: int,
+        total: Callable[[Any], Any],
+        column: Any,
+        place: Place,
+        guard: Guard | None = None,
+    ) -> None:
+        """Store so many neighbours: four, two or one.
 
         Args:
-            total: 0 to 3 -> the sum.
+            count: how many.
+            total: 0 up to the last -> the sum.
             column: of the first, in the tile.
             place: values of the axes but the columns', of which it has the tile's first.
             guard: what must hold for them to be any, if that is not known.
         """
         guard = guard or Guard((), place)
-        if self._is_aligned():
-            self._store_aligned(total, column, place, guard)
+        if self._is_aligned(count):
+            self._store_aligned(count, total, column, place, guard)
             return
-        for v in range(QUAD):
+        for v in range(count):
             _, fits = self.columns.at(column + v, place)
             with when([*guard.fits, *fits]):
                 value, indices = self._value(total(v), column + v, place)
                 ib.buffer_store(self._output, value, indices)
 
     def _store_aligned(
-        self, total: Callable[[Any], Any], column: Any, place: Place, guard: Guard
+        self, count: int, total: Callable[[Any], Any], column: Any, place: Place, guard: Guard
     ) -> None:
         """Wide stores; computed with wide loads, too, where TVM writes them.
 
         What a branch stores is computed ahead of it, from elements that are there: the compiler
         then loads, and computes, for several stores at a time.
         """
-        together = self.epilogue.together
+        together = min(count, self.epilogue.together)
         _, column_fits = self.columns.at(column, place)
         fits = [*guard.fits, *column_fits]
         if not fits and self.epilogue.is_vectorizable:
-            for first in range(0, QUAD, together):
+            for first in range(0, count, together):
                 with ib.vectorized(together) as v:
                     value, indices = self._value(total(first + v), column + first + v, place)
                     ib.buffer_store(self._output, value, indices)
             return
-        values = ib.alloc_buffer((QUAD,), str(self._output.ty.dtype), scope="local")
+        values = ib.alloc_buffer((count,), str(self._output.ty.dtype), scope="local")
 
         def compute(v: Any) -> None:
             if column_fits:
-                columns = self.columns.inside(column, place, QUAD, v)
+                columns = self.columns.inside(column, place, count, v)
             else:
                 columns, _ = self.columns.at(column + v, place)
             value, _ = self.epilogue.at({**guard.inside, **columns}, total(v), self.buffers)
             ib.buffer_store(values, value, [v])
 
         if self.epilogue.is_vectorizable:
-            for first in range(0, QUAD, together):
+            for first in range(0, count, together):
                 with ib.vectorized(together) as v:
                     compute(first + v)
         else:
-            for v in range(QUAD):
+            for v in range(count):
                 compute(v)
         with when(fits):
-            for first in range(0, QUAD, together):
+            for first in range(0, count, together):
                 with ib.vectorized(together) as v:
                     _, indices = self._value(total(first + v), column + first + v, place)
                     ib.buffer_store(self._output, values[first + v], indices)
@@ -206,10 +218,10 @@ class Store:
         columns, _ = self.columns.at(column, place)
         return self.epilogue.at({**place, **columns}, total, self.buffers)
 
-    def _is_aligned(self) -> bool:
-        """Whether four neighbours are all in the output or all out of it, and lie aligned."""
+    def _is_aligned(self, count: int) -> bool:
+        """Whether so many neighbours are all in the output or all out of it, and lie aligned."""
         is_bool = str(self._output.ty.dtype) == "bool"  # of which TVM writes two bytes an element
-        return not is_bool and self.columns.keeps_together(QUAD)
+        return not is_bool and self.columns.keeps_together(count)
 
 
 def when(conditions: Sequence[Any]) -> ExitStack:

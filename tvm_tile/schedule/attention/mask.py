@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from tvm_tile.graph.extract import Names, affine_index, loads_in
-from tvm_tile.schedule.chain.weights import Weights, without_casts
+from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.tile.band import Band, find_runs
 from tvm_tile.tile.chain import Chain
 

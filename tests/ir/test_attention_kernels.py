@@ -1,0 +1,148 @@
+"""Attention for mma and CUDA cores without a GPU: what the text computes, its races, its code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attention_cases import FLOATS
+from chain_cases import CHAIN_CASES, attention
+from emulated import arguments, built, emulated_error, kernels_error
+from joined import joined_function
+from kernels import Case, Input, rules_of
+from warp_emulator import COMPILER, Race
+
+from tvm_tile.build import Builder, Program
+from tvm_tile.build.cubin import resources_of
+from tvm_tile.device import Device, find_device
+from tvm_tile.device.rocm import MI300X, RX7900XTX
+from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import Task
+from tvm_tile.schedule.attention import schedule_attention
+
+A100, RTX4090, H200, V100 = (
+    find_device(f"nvidia/{name}") for name in ("a100", "rtx4090", "h200", "v100")
+)
+HALVES = {entry.name: entry for entry in CHAIN_CASES}
+SINGLES = {entry.name: entry for entry in FLOATS}
+# Every kind of edge and mask, rows without a key, columns and depths that no power of two is.
+EMULATED = (
+    "masked",
+    "biased",
+    "rows_hidden",
+    "causal_longer",
+    "causal_no_key",
+    "window_around",
+    "causal_padded",
+    "77x77x80x80",
+    "130x97x48x40",
+    "65x129x8x8",
+)
+BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden", "causal_wide")
+BARRIER = re.compile(r"tvm_builtin_(cuda_cta_sync|ptx_cp_async_wait_all)\w*\(\);")
+
+
+def function_and_choices(entry: Case, device: Device) -> tuple[Any, Sequence[Any]]:
+    func = joined_function(entry, device, schedule_attention)
+    graph = extract(func)
+    assert graph is not None
+    return func, schedule_attention(Task(func, graph, device), 1000)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
+    """The first choice, with copies that come late, and one far from it, with early ones."""
+    func, found = function_and_choices(HALVES[name], A100)
+    of = arguments(func)
+    for late, choice in ((True, found[0]()), (False, found[len(found) * 2 // 3]())):
+        # Of 8 columns two rows of a tile lie on the same banks.
+        error = emulated_error(choice, of, A100, tmp_path, late=late, conflicts=True)
+        assert error < 4e-3, choice.tile
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("device", [H200, MI300X, RX7900XTX], ids=lambda device: device.name)
+def test_the_text_for_cores_computes_what_the_cpu_does(device: Device, tmp_path: Path) -> None:
+    func, found = function_and_choices(SINGLES["by_heads_of_odd_width"], device)
+    of = arguments(func)
+    for late, choice in ((True, found[0]()), (False, found[len(found) // 2]())):
+        folder = tmp_path / str(late)
+        folder.mkdir()
+        error = emulated_error(choice, of, device, folder, late=late)
+        assert error < 1e-5, choice.tile
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize(
+    ("entry", "device"),
+    [
+        (HALVES["130x97x48x40"], A100),
+        (HALVES["65x129x8x8"], A100),
+        (SINGLES["130x97x48x40"], H200),
+    ],
+    ids=["mma", "mma, sums over values", "cores"],
+)
+def test_each_barrier_is_needed(entry: Case, device: Device, tmp_path: Path) -> None:
+    func, found = function_and_choices(entry, device)
+    # Several steps, and several warps.
+    choice = next(
+        own() for own in found if own.args[-1].keys == 32 and own.args[-1].block_size in (64, 128)
+    )
+    of, kernel, shape = arguments(func), built(choice, device), (choice.grid, choice.block)
+    text = kernel.source
+    barriers = list(BARRIER.finditer(text, text.index('extern "C" __global__')))
+    assert len(barriers) > 3
+    idle = []
+    for number, barrier in enumerate(barriers):
+        own = tmp_path / str(number)
+        own.mkdir()
+        bare = replace(kernel, source=text[: barrier.start()] + text[barrier.end() :])
+        try:
+            kernels_error([(bare, shape)], of, device, own, late=True)
+        except Race:
+            continue
+        idle.append(f"{number}: {barrier[0]}")
+    assert idle == []
+
+
+@pytest.mark.parametrize("device", [A100, RTX4090, H200], ids=lambda device: device.name)
+@pytest.mark.parametrize("name", BUILT)
+def test_the_first_choice_becomes_machine_code(name: str, device: Device) -> None:
+    """What a step needs once may be spilled, as compilers do to have more threads."""
+    for entry in (HALVES[name], SINGLES[name]):
+        _, found = function_and_choices(entry, device)
+        choice = found[0]()
+        program = Builder(device).build_functions({"t": choice.func})["t"]
+        assert isinstance(program, Program), str(program)
+        (kernel,) = program.kernels
+        taken = resources_of(kernel.binary)
+        assert taken.stack <= 16, choice.tile
+        assert choice.registers is not None
+        assert taken.registers <= choice.registers + 40, choice.tile
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "rule"),
+    [
+        (A100, "float16", "warp_attention"),
+        (A100, "float32", "attention"),
+        (V100, "float32", "attention"),
+        (H200, "float16", "chain"),
+        (H200, "float32", "attention"),
+    ],
+    ids=lambda own: getattr(own, "name", own),
+)
+def test_units_by_device_and_type(device: Device, dtype: str, rule: str) -> None:
+    inputs = tuple(Input((64, 12, 128, 64), dtype) for _ in range(3))
+    assert rules_of(Case("", "", attention(0.125), inputs), device) == rule
+
+
+def test_what_bulk_copies_do_not_take_goes_to_mma() -> None:
+    """Rows of 35 elements lie on no multiple of 16 bytes."""
+    inputs = tuple(Input((64, 12, 128, 35), "float16") for _ in range(3))
+    assert rules_of(Case("", "", attention(0.125), inputs), H200) == "warp_attention"

@@ -1,0 +1,41 @@
+"""Functions that are joined for one rule, whatever it would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kernels import Case, prim_functions
+from tvm import tirx
+
+from tvm_tile.device import Device
+from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import FindChoices, Scheduled, Task
+from tvm_tile.tile.rules import ELEMENTWISE
+
+
+def only(rule: FindChoices, device: Device) -> Callable[..., Scheduled]:
+    """What to predict for functions, so that all are joined that a rule takes."""
+
+    def predict(func: tirx.PrimFunc, _: object = None) -> Scheduled:
+        graph = extract(func)
+        choices = rule(Task(func, graph, device), 1) if graph else ()
+        if not choices:
+            return Scheduled(func, ELEMENTWISE, "", 1, 1, 1.0)
+        found = choices[0]()
+        assert found is not None
+        return replace(found, seconds=1e-9)
+
+    return predict
+
+
+def joined_functions(case: Case, device: Device, rule: FindChoices) -> list[tirx.PrimFunc]:
+    """What a case becomes where all is joined that the rule takes."""
+    return list(prim_functions(case, device, only(rule, device)).values())
+
+
+def joined_function(case: Case, device: Device, rule: FindChoices) -> tirx.PrimFunc:
+    """The only function that a case becomes."""
+    found = joined_functions(case, device, rule)
+    assert len(found) == 1, [func.script() for func in found]
+    return found[0]

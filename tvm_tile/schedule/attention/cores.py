@@ -1,0 +1,382 @@
+"""Attention on CUDA cores: products of float32 numbers from shared memory, thread by thread.
+
+The threads of a block are a grid, ``down`` the rows and ``across`` the keys. A thread's rows are
+``down`` apart, its keys ``across``, its columns vectors that are ``across`` vectors apart: so
+neighbouring threads read neighbouring rows of a pitch that puts these on different banks. Along
+the depth of either product it loads four numbers at once::
+
+    for d in fours: scores[i, j] += queries[i, d] * keys[j, d]        queries, keys: by rows
+    for k in fours: sums[i, n]   += weights[i, k] * values[k, n]      weights, values: by rows
+
+What threads that share a row know of it, its largest score and its sum, they lay down in shared
+memory, wait for one another, and each combines all of it.
+
+Why this is free of races, beside what ``kernel.py`` says: nothing is asked for ahead; a tile of
+keys is stored in front of the wait for it, behind the wait for the values before it, in front of
+which all had read the former keys; values and weights are stored in front of the wait for them,
+behind the wait for keys, in front of which all had read the former ones. What rows exchange is
+written behind one of these waits, and read in front of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Axis
+from tvm_tile.schedule.attention.find import Found
+from tvm_tile.schedule.attention.kernel import write_attention
+from tvm_tile.schedule.steps import shared_scope
+from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
+from tvm_tile.schedule.tensor_cores.store import Guard, Store, when
+from tvm_tile.tile.attention import VECTOR, CoreTile, vector_elements
+from tvm_tile.tile.product import Operand
+from tvm_tile.tile.slab import vector_width
+
+_TOGETHER = 8  # vectors that a thread has on their way from global memory at a time
+_COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}
+
+
+def write_on_cores(found: Found, tile: CoreTile, device: Device) -> tirx.PrimFunc:
+    """The function of a chain of two products, for CUDA cores."""
+    # Devices without matrix units stand for what takes nothing but blocks, too: OpenCL, TVM's own
+    # build.
+    dialect = (_Threads if device.matrix_instructions else _Blocks)(device, tile)
+    return write_attention(found, tile, dialect, partial(_Cores, found, tile, dialect))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Rows of float32 numbers in shared memory.
+
+    They are a part of a flat buffer, as TVM leaves out of others what only keeps rows apart.
+    """
+
+    pitch: int
+    data: Any
+    start: int
+
+    def at(self, row: Any, column: Any) -> list[Any]:
+        """Where a number is."""
+        return [self.start + row * self.pitch + column]
+
+    def load(self, row: Any, column: Any) -> Any:
+        """A number."""
+        return self.data[self.start + row * self.pitch + column]
+
+
+class _Threads:
+    """TVM's thread-level dialect, where nothing waits but what is told to."""
+
+    def __init__(self, device: Device, _: CoreTile) -> None:
+        self._scope = device.memory(MemoryLevel.SHARED).scope
+
+    def function(self) -> AbstractContextManager[Any]:
+        """As ``Dialect`` says."""
+        return ib.prim_func()
+
+    @contextmanager
+    def launch(self, grid: int, block_size: int) -> Iterator[tuple[Any, Any]]:
+        """As ``Dialect`` says."""
+        ib.device_entry()
+        yield ib.cta_id([grid]), ib.thread_id([block_size])
+
+    def allocate(self, shapes: Sequence[tuple[int, int]]) -> list[_Shared]:
+        """Rows and pitch of each -> so many numbers of shared memory, of one buffer."""
+        sizes = [rows * pitch for rows, pitch in shapes]
+        data = ib.alloc_buffer((sum(sizes),), "float32", scope=self._scope, align=128)
+        starts = (sum(sizes[:number]) for number in range(len(sizes)))
+        return [
+            _Shared(pitch, data, start) for (_, pitch), start in zip(shapes, starts, strict=True)
+        ]
+
+    def wait(self) -> None:
+        """All threads of the block have come here, and see what was written."""
+        ib.evaluate(T.cuda.cta_sync())
+
+
+class _Blocks:
+    """Loops bound to threads, which TVM writes in OpenCL, too.
+
+    There is a buffer for each part of shared memory: within one, TVM would have threads wait
+    wherever it cannot tell that they read and write different parts.
+    """
+
+    def __init__(self, device: Device, tile: CoreTile) -> None:
+        self._scope = shared_scope(device, tile.shared_bytes)
+
+    def function(self) -> AbstractContextManager[Any]:
+        """As ``Dialect`` says."""
+        return ib.prim_func(s_tir=True)
+
+    @contextmanager
+    def launch(self, grid: int, block_size: int) -> Iterator[tuple[Any, Any]]:
+        """As ``Dialect`` says."""
+        blocks = ib.thread_binding(grid, thread="blockIdx.x")
+        threads = ib.thread_binding(block_size, thread="threadIdx.x")
+        with blocks as block, threads as thread:
+            yield block, thread
+
+    def allocate(self, shapes: Sequence[tuple[int, int]]) -> list[_Shared]:
+        """Rows and pitch of each -> so many numbers of shared memory."""
+        buffers = (
+            ib.alloc_buffer((rows * pitch,), "float32", scope=self._scope) for rows, pitch in shapes
+        )
+        return [
+            _Shared(pitch, buffer, 0) for (_, pitch), buffer in zip(shapes, buffers, strict=True)
+        ]
+
+    def wait(self) -> None:
+        """All threads of the block have come here, and see what was written."""
+        ib.evaluate(ib.tvm_storage_sync(self._scope))
+
+
+class _HeldByCores:
+    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.Held` says."""
+
+    def __init__(
+        self, tile: CoreTile, dialect: _Threads | _Blocks, known: _Shared, down: Any, across: Any
+    ) -> None:
+        self._tile, self._down, self._across = tile, down, across
+        self.rows, self.keys = tile.thread_rows, tile.keys
+        self.first, self.span, self.block_rows = tirx.const(0), tile.rows, tile.rows
+        self.scores = ib.alloc_buffer((self.rows * tile.thread_keys,), "float32", scope="local")
+        self.sums = ib.alloc_buffer((self.rows * tile.thread_columns,), "float32", scope="local")
+        self._known, self._dialect = known, dialect
+        self._others = ib.alloc_buffer((tile.across,), "float32", scope="local")
+
+    def row(self, number: int) -> Any:
+        """As ``Held`` says."""
+        return number * self._tile.down + self._down
+
+    def key(self, number: Any) -> Any:
+        """One of the thread's keys in the tile."""
+        return number * self._tile.across + self._across
+
+    def elements(self) -> Iterator[tuple[Any, int, Any]]:
+        """As ``Held`` says."""
+        with ib.unroll(self._tile.thread_keys) as number:
+            for row in range(self.rows):
+                yield row * self._tile.thread_keys + number, row, self.key(number)
+
+    def totals(self) -> Iterator[tuple[Any, int]]:
+        """As ``Held`` says."""
+        with ib.unroll(self._tile.thread_columns) as number:
+            for row in range(self.rows):
+                yield row * self._tile.thread_columns + number, row
+
+    def exchange(self, values: Any, op: str) -> Iterator[int]:
+        """As ``Held`` says: all threads of the block wait."""
+        across, combine = self._tile.across, _COMBINE[op]
+        for row in range(self.rows):
+            at = self._known.at(self.row(row), self._across)
+            ib.buffer_store(self._known.data, values[row], at)
+        self._dialect.wait()
+        for row in range(self.rows):
+            with ib.unroll(across // VECTOR) as part, ib.vectorized(VECTOR) as v:
+                value = self._known.load(self.row(row), part * VECTOR + v)
+                ib.buffer_store(self._others, value, [part * VECTOR + v])
+            ib.buffer_store(values, self._others[0], [row])
+            for other in range(1, across):
+                ib.buffer_store(values, combine(values[row], self._others[other]), [row])
+            yield row
+
+    def exponential(self, into: Any, place: Any, power: Any) -> None:
+        """``into[place] = 2 ** power``."""
+        ib.buffer_store(into, T.exp2(power), [place])
+
+
+class _Cores:
+    """As :class:`~tvm_tile.schedule.attention.kernel.Unit` says."""
+
+    has_small_scores = False  # they are as large as float32's
+
+    def __init__(
+        self,
+        found: Found,
+        tile: CoreTile,
+        dialect: _Threads | _Blocks,
+        _: Any,
+        thread: Any,
+        origin: Place,
+        buffers: Mapping[str, Any],
+    ) -> None:
+        self._found, self._tile, self._buffers = found, tile, buffers
+        self._thread, self._origin, self._dialect = thread, origin, dialect
+        self._flat = {
+            operand.tensor.name: ib.decl_buffer(
+                (operand.size // operand.tensor.element_size,),
+                operand.tensor.dtype,
+                data=buffers[operand.tensor.name].data,
+            )
+            for operand in found.chain.operands
+        }
+        self._down = ib.Bind(thread // tile.across)
+        self._across = ib.Bind(thread % tile.across)
+        self._queries, self._keys, self._values, self._weights, known = dialect.allocate(
+            (
+                (tile.rows, tile.depth_pitch),
+                (tile.keys, tile.depth_pitch),
+                (tile.keys, tile.columns),
+                (tile.rows, tile.key_pitch),
+                (tile.rows, tile.across),
+            )
+        )
+        self.held = _HeldByCores(tile, dialect, known, self._down, self._across)
+
+    def load_queries(self) -> None:
+        """As ``Unit`` says."""
+        first = self._found.chain.first
+        (axis,) = first.left.free
+        rows = (axis, self._tile.rows)
+        self._copy(first.left, self._queries, rows, (first.depth, self._tile.depth), self._origin)
+
+    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
+        """Nothing is asked for ahead."""
+
+    def wait_for_keys(self, place: Place) -> None:
+        """As ``Unit`` says."""
+        chain, tile = self._found.chain, self._tile
+        depth = (chain.first.depth, tile.depth)
+        self._copy(chain.first.right, self._keys, (chain.keys, tile.keys), depth, place)
+        self._dialect.wait()
+
+    def ask_for_values(self, place: Place) -> None:
+        """Nothing is asked for ahead."""
+
+    def wait_for_values(self, place: Place) -> None:
+        """As ``Unit`` says."""
+        chain, tile = self._found.chain, self._tile
+        (axis,) = chain.second.right.free
+        columns = (axis, tile.columns)
+        self._copy(chain.second.right, self._values, (chain.keys, tile.keys), columns, place)
+        self._dialect.wait()
+
+    def score(self) -> None:
+        """As ``Unit`` says."""
+        tile, held = self._tile, self.held
+        keys = tile.thread_keys
+        with ib.unroll(held.rows * keys) as i:
+            ib.buffer_store(held.scores, tirx.const(0.0, "float32"), [i])
+        left, right = (_registers(size * VECTOR) for size in (held.rows, 1))
+        with ib.serial(tile.depth // VECTOR) as step:
+            self._load_rows(left, self._queries, step)
+            with ib.unroll(keys) as j:
+                with ib.vectorized(VECTOR) as v:
+                    value = self._keys.load(held.key(j), step * VECTOR + v)
+                    ib.buffer_store(right, value, [v])
+                with ib.unroll(VECTOR) as d, ib.unroll(held.rows) as i:
+                    product = left[i * VECTOR + d] * right[d]
+                    at = i * keys + j
+                    ib.buffer_store(held.scores, held.scores[at] + product, [at])
+
+    def hand_over(self) -> None:
+        """As ``Unit`` says."""
+        for i, row, key in self.held.elements():
+            at = self._weights.at(self.held.row(row), key)
+            ib.buffer_store(self._weights.data, self.held.scores[i], at)
+
+    def add(self) -> None:
+        """As ``Unit`` says."""
+        tile, held = self._tile, self.held
+        columns, vector = tile.thread_columns, tile.column_vector
+        left, right = _registers(held.rows * VECTOR), _registers(columns)
+        with ib.serial(tile.keys // VECTOR) as step:
+            self._load_rows(left, self._weights, step)
+            with ib.unroll(VECTOR) as d:
+                with ib.unroll(columns // vector) as part, ib.vectorized(vector) as v:
+                    value = self._values.load(step * VECTOR + d, self._column(part, v))
+                    ib.buffer_store(right, value, [part * vector + v])
+                with ib.unroll(held.rows) as i, ib.unroll(columns) as j:
+                    product = left[i * VECTOR + d] * right[j]
+                    at = i * columns + j
+                    ib.buffer_store(held.sums, held.sums[at] + product, [at])
+
+    def store(self) -> None:
+        """As ``Unit`` says."""
+        tile, held, epilogue = self._tile, self.held, self._found.epilogue
+        second = self._found.chain.second
+        (column,) = second.right.free
+        rows = Boxed(second.left, (tile.rows,), tile.rows)
+        columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
+        store = Store(rows, columns, epilogue, self._buffers, held.sums)
+        vector = tile.column_vector
+        for row in range(held.rows):
+            own, fits = rows.at(held.row(row), self._origin)
+            place = {**self._origin, **own}
+            inside = {**self._origin, **rows.inside(held.row(row), self._origin)}
+            guard = Guard(tuple(fits), inside if fits else place)
+            with ib.unroll(tile.thread_columns // vector) as part:
+                total = partial(_register, held.sums, row * tile.thread_columns + part * vector)
+                column = ib.Bind(self._column(part, 0))
+                store.neighbours(vector, total, column, place, guard)
+
+    def _column(self, part: Any, v: Any) -> Any:
+        """One of the thread's columns, of the vector with number ``part``."""
+        vector = self._tile.column_vector
+        return (part * self._tile.across + self._across) * vector + v
+
+    def _load_rows(self, into: Any, source: _Shared, step: Any) -> None:
+        """Four numbers of each of the thread's rows."""
+        with ib.unroll(self.held.rows) as i, ib.vectorized(VECTOR) as v:
+            value = source.load(self.held.row(i), step * VECTOR + v)
+            ib.buffer_store(into, value, [i * VECTOR + v])
+
+    def _copy(
+        self,
+        operand: Operand,
+        into: _Shared,
+        rows: tuple[Axis, int],
+        columns: tuple[Axis, int],
+        place: Place,
+    ) -> None:
+        """A tile of an operand to shared memory, zeros where it ends.
+
+        Args:
+            operand: in global memory.
+            into: a row for each of ``rows``.
+            rows: the axis along the rows, and how many these are.
+            columns: the axis along a row, which is copied from its start, and how many these are.
+            place: values of all axes, of ``rows`` the first one.
+        """
+        (row_axis, row_count), (axis, count) = rows, columns
+        inner = operand.indices[-1].coefficient(axis.name) != 0
+        first, depth = self._found.chain.first, self._found.chain.keys
+        summed = depth if operand is self._found.chain.second.right else first.depth
+        widest = vector_elements(operand.tensor.element_size)
+        width = min(widest, vector_width(operand, summed)) if inner else 1
+        along, vectors = (count // width, width) if inner else (row_count, 1)
+        total, threads = row_count * count // vectors, self._tile.block_size
+        source = self._flat[operand.tensor.name]
+        turns = -(-total // threads)
+        together = min(turns, _TOGETHER)
+        with ib.serial(-(-turns // together)) as group, ib.unroll(together) as turn:
+            number = ib.Bind((group * together + turn) * threads + self._thread)
+            outer, within = ib.Bind(number // along), ib.Bind(number % along * vectors)
+            row, column = (outer, within) if inner else (within, outer)
+            own = {**place, row_axis.name: place[row_axis.name] + row, axis.name: column}
+            inside = [own[row_axis.name] < row_axis.extent] if row_axis.extent % row_count else []
+            inside += [column < axis.extent] if axis.extent < count else []
+            start = ib.Bind(linear(operand, [value_of(index, own) for index in operand.indices]))
+            is_ragged = total % (together * threads) != 0
+            with when([number < total] if is_ragged else []), ib.vectorized(vectors) as v:
+                value = tirx.Cast("float32", source[start + v])
+                for condition in inside:
+                    value = tirx.if_then_else(condition, value, tirx.const(0.0, "float32"))
+                ib.buffer_store(into.data, value, into.at(row, column + v))
+
+
+def _register(registers: Any, first: Any, number: Any) -> Any:
+    return registers[first + number]
+
+
+def _registers(count: int) -> Any:
+    return ib.alloc_buffer((count,), "float32", scope="local")

@@ -1,0 +1,125 @@
+"""Find a chain of two products in a fused function, and what happens between them.
+
+Once everything spatial is inlined, with ``g`` element-wise, it is::
+
+    S[i, k] += Q[i, d] * K[k, d]
+    m[i] = max(m[i], g(S[i, k]));  l[i] += exp(g(S[i, k]) - m[i])
+    O[i, n] += exp(g(S[i, k]) - m[i]) / l[i] * V[k, n]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.s_tir import SBlock, Schedule
+
+from tvm_tile.compat import start_schedule
+from tvm_tile.graph.extract import extract_operator, loads_in
+from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.schedule.attention.mask import find_mask
+from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
+from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products
+from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
+
+# Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
+_SOFTMAX, _SAFE_SOFTMAX = 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A function that computes a chain of two products with a softmax in between.
+
+    Attributes:
+        chain: the products; their operands are parameters.
+        weights: what becomes of a score.
+        epilogue: what becomes of a sum of the second product.
+        params: of the function, as its callers pass them.
+    """
+
+    chain: Chain
+    weights: Weights
+    epilogue: Epilogue
+    params: Sequence[Any]
+
+
+def find_chain(task: Task) -> Found | None:
+    """The chain that a function computes; ``None`` if it computes anything else."""
+    if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
+        return None
+    sch = start_schedule(task.func)
+    form = inline_spatial(sch, keep_producers=False)
+    if form is None or form.producers or len(form.outputs) > 1:
+        return None
+    store_by_sums(sch, form)
+    found = _read(sch, form)
+    return None if found is None else Found(*found, list(sch.mod["main"].params))
+
+
+def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | None:
+    blocks = [sch.get(sch.get_sblock(name)) for name in form.reductions]
+    first, last = extract_operator(blocks[0]), extract_operator(blocks[-1])
+    factors = _factors(blocks[-1], blocks[0].body.buffer)
+    if first is None or last is None or factors is None or not is_sum_of_products(blocks[0]):
+        return None
+    weight, values = factors
+    names = {str(buffer.name) for buffer in (blocks[0].body.buffer, values.source)}
+    known = tuple(read for read in last.reads if read.tensor.name in names)
+    second = with_axes_of(first, dataclasses.replace(last, reads=known))
+    chain = None if second is None else connect(first, second)
+    if second is None or chain is None or not _is_along_rows(chain, first, blocks[1:]):
+        return None
+    weights = read_weights(blocks[1:-1], weight, blocks[0].body.buffer, first)
+    epilogue = epilogue_of(sch, form, blocks[-1], second)
+    if weights is None or epilogue is None:
+        return None
+    mask = find_mask(chain, weights)
+    if mask is not None:
+        band, value = mask
+        chain = dataclasses.replace(chain, band=band)
+        weights = dataclasses.replace(weights, value=value)
+    chain = dataclasses.replace(chain, beside=_bytes(weights.tensors, sch.mod["main"].params))
+    return chain, weights, epilogue
+
+
+def _bytes(names: Container[str], params: Sequence[Any]) -> int:
+    """Of the parameters with these names."""
+    types = [param.ty for param in params if str(param.name) in names]
+    return sum(
+        math.prod(int(extent) for extent in own.shape) * element_size(str(own.dtype))
+        for own in types
+    )
+
+
+def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> bool:
+    operators = (extract_operator(block) for block in blocks)
+    named = [None if op is None else with_axes_of(first, op) for op in operators]
+    known = [op for op in named if op is not None]
+    return len(known) == len(named) and is_along_rows(chain, known)
+
+
+def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
+    """Of a sum of products: the factor made of scores, and the load of the other one."""
+    body, init = block.body, block.init
+    if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add):
+        return None
+    is_zero = isinstance(init.value, tirx.FloatImm) and float(init.value.value) == 0
+    own, product = body.value.a, body.value.b
+    if not is_zero or not isinstance(own, ir.TensorLoad) or not own.source.same_as(body.buffer):
+        return None
+    if not isinstance(product, tirx.Mul):
+        return None
+    sides = [product.a, product.b]
+    made = [any(load.source.same_as(scores) for load in loads_in(side)) for side in sides]
+    if made.count(True) != 1:
+        return None
+    weight, values = sides if made[0] else sides[::-1]
+    values = without_casts(values)
+    return (weight, values) if isinstance(values, ir.TensorLoad) else None

@@ -1,0 +1,199 @@
+"""Write attention as one kernel, for any unit that multiplies.
+
+The loops that :func:`write_attention` writes, for the rows of a block::
+
+    queries to where the unit wants them; ask for the first keys
+    for tile of keys:
+        wait for its keys;    ask for its values
+        scores = queries @ keys
+        weights, what a row's maximum grew by = f(scores)
+        sums *= what the maximum grew by
+        wait for its values;  ask for the next tile's keys
+        sums += weights @ values
+    store epilogue(sums / a row's sum of weights)
+
+The tiles of keys are those with an element in the mask's band for any of the block's rows: all of
+them, where nothing is masked. Under a causal mask later rows have more; the longest blocks come
+first.
+
+To wait means: what this thread has asked for is there, and all threads of the block have met. So
+whatever was asked for by any of them is there, and whatever was read before may be overwritten
+behind it: keys by those that are asked for behind the wait for the values, values, and weights
+that go through shared memory, behind the next wait for keys. A unit may have all threads meet more
+often; it must not write what is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.attention.find import Found
+from tvm_tile.schedule.attention.rows import Held, Rows
+from tvm_tile.schedule.tensor_cores.parameters import declare
+from tvm_tile.schedule.tensor_cores.place import Place, digits
+from tvm_tile.tile.rounds import Rounds
+
+
+class Tile(Protocol):
+    """How a block walks through its rows and keys."""
+
+    @property
+    def grid(self) -> int:
+        """Blocks."""
+
+    @property
+    def block_size(self) -> int:
+        """Threads."""
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+
+    @property
+    def keys(self) -> int:
+        """Of a step."""
+
+    @property
+    def rounds(self) -> Rounds:
+        """Which tile of rows, of which batch, a block takes."""
+
+
+class Dialect(Protocol):
+    """What a kernel is written in."""
+
+    def function(self) -> AbstractContextManager[Any]:
+        """A frame for a function."""
+        ...
+
+    def launch(self, grid: int, block_size: int) -> AbstractContextManager[tuple[Any, Any]]:
+        """A frame for its kernel, with the numbers of the block and of the thread."""
+        ...
+
+
+class Unit(Protocol):
+    """What multiplies, while the code of one thread is written."""
+
+    @property
+    def held(self) -> Held:
+        """The scores and the sums of the thread."""
+
+    @property
+    def has_small_scores(self) -> bool:
+        """Whether scores stay finite when a constant of half precision multiplies them."""
+
+    def load_queries(self) -> None:
+        """Have the block's queries where the first product finds them, behind the next wait."""
+        ...
+
+    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
+        """Begin to bring a tile of keys, if all conditions hold: if there is one."""
+        ...
+
+    def wait_for_keys(self, place: Place) -> None:
+        """Until all threads may read the tile of keys."""
+        ...
+
+    def ask_for_values(self, place: Place) -> None:
+        """Begin to bring a tile of values."""
+        ...
+
+    def wait_for_values(self, place: Place) -> None:
+        """Until all threads may read the tile of values, and weights that were handed over."""
+        ...
+
+    def score(self) -> None:
+        """``held.scores = queries @ keys``."""
+        ...
+
+    def hand_over(self) -> None:
+        """Have the weights, which are in ``held.scores``, where the second product finds them."""
+        ...
+
+    def add(self) -> None:
+        """``held.sums += weights @ values``."""
+        ...
+
+    def store(self) -> None:
+        """Store what the epilogue makes of ``held.sums``."""
+        ...
+
+
+Begin = Callable[[Any, Any, Place, Mapping[str, Any]], Unit]
+"""Unit of a block and thread, of the place of the block's first row and of the parameters."""
+
+
+def write_attention(
+    found: Found,
+    tile: Tile,
+    dialect: Dialect,
+    begin: Begin,
+) -> tirx.PrimFunc:
+    """The function of a chain of two products.
+
+    Args:
+        found: names its operands' tensors as its parameters do.
+        tile: how to compute it.
+        dialect: that the unit is written in.
+        begin: what multiplies.
+    """
+    with IRBuilder() as builder, dialect.function():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        buffers = declare(found.params)
+        with dialect.launch(tile.grid, tile.block_size) as (block, thread):
+            origin = _origin(found, tile, block)
+            unit = begin(block, thread, origin, buffers)
+            _walk(found, tile, unit, origin, buffers)
+    return builder.get().without_attr("global_symbol")
+
+
+def _origin(found: Found, tile: Tile, block: Any) -> Place:
+    """Values of all axes at a block's first row, but of those that are summed."""
+    first, values = found.chain.first, found.chain.second.right
+    (rows,) = first.left.free
+    number, place = tile.rounds.place(block)
+    extents = [axis.extent for axis in first.batch]
+    batch = digits(ib.Bind(number), first.batch, extents) if first.batch else []
+    origin = {name: ib.Bind(value) for name, value in batch}
+    origin[rows.name] = ib.Bind(place * tile.rows)
+    return origin | {axis.name: tirx.const(0) for axis in values.free}
+
+
+def _walk(found: Found, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[str, Any]) -> None:
+    """The loop over tiles of keys, and what is around it."""
+    chain = found.chain
+    (axis,) = chain.first.left.free
+    size = tile.rows, chain.keys.extent, tile.keys
+    begin, end = chain.band.tiles(origin[axis.name], *size, ib.min, ib.max)
+    first = begin if isinstance(begin, int) else ib.Bind(begin)
+    slope = found.weights.slope if unit.has_small_scores else None
+    rows = Rows(chain, unit.held, found.weights, buffers, slope)
+
+    def keys(number: Any) -> Place:
+        return {**origin, chain.keys.name: number * tile.keys}
+
+    with ib.unroll(int(unit.held.sums.ty.shape[0])) as i:
+        ib.buffer_store(unit.held.sums, tirx.const(0.0, "float32"), [i])
+    rows.start()
+    unit.load_queries()
+    unit.ask_for_keys(keys(tirx.const(0) + first), [])
+    with ib.serial(end - first) as step:
+        tile_number = ib.Bind(step + first)
+        here = keys(tile_number)
+        unit.wait_for_keys(here)
+        unit.ask_for_values(here)
+        unit.score()
+        rows.weigh(origin, here[chain.keys.name])
+        unit.hand_over()
+        rows.scale()
+        unit.wait_for_values(here)
+        unit.ask_for_keys(keys(tile_number + 1), [tile_number + 1 < end])
+        unit.add()
+    rows.finish()
+    unit.store()

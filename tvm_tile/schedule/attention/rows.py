@@ -1,0 +1,193 @@
+"""Rows of scores in registers, as they become weights: a softmax that runs along."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from tvm import tirx
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.attention.weights import Weights
+from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.tile.chain import Chain
+
+_LOG2_E = 1 / math.log(2)
+
+
+class Held(Protocol):
+    """What one thread holds of a block's scores, and of the second product's sums.
+
+    A thread has elements of some rows, which it counts; threads that share a row exchange what
+    they know of it.
+
+    Attributes:
+        rows: whose elements a thread holds.
+        keys: of a tile of scores.
+        scores: registers of a tile of scores.
+        sums: registers of the second product.
+        first: of the neighbouring rows that take one choice together, the first in the block.
+        span: how many rows these are.
+        block_rows: rows of a block.
+    """
+
+    rows: int
+    keys: int
+    scores: Any
+    sums: Any
+    first: Any
+    span: int
+    block_rows: int
+
+    def row(self, number: int) -> Any:
+        """One of the thread's rows in the block."""
+        ...
+
+    def elements(self) -> Iterator[tuple[Any, int, Any]]:
+        """Register, number of the row and key of each score, within an unrolled loop."""
+        ...
+
+    def totals(self) -> Iterator[tuple[Any, int]]:
+        """Register and number of the row of each sum, within an unrolled loop."""
+        ...
+
+    def exchange(self, values: Any, op: str) -> Iterator[int]:
+        """Combine one value a row over the threads that share it.
+
+        Args:
+            values: registers, one a row.
+            op: ``"max"`` or ``"sum"``.
+
+        Yields:
+            The number of each row behind the code that leaves its value in ``values``.
+        """
+        ...
+
+    def exponential(self, into: Any, place: Any, power: Any) -> None:
+        """``into[place] = 2 ** power``."""
+        ...
+
+
+class Rows:
+    """The scores of one thread, while its code is written.
+
+    A softmax keeps the maximum so far and the sum of what is weighed by it. When the maximum grows,
+    what has been added up is scaled: ``exp(x - m) == exp(x - m') * exp(m' - m)``.
+
+    Args:
+        chain: the two products.
+        held: what the thread has of them.
+        weights: what becomes of a score.
+        buffers: name of a parameter -> the buffer that stands for it.
+        slope: a factor that makes an element of a score, if the exponent is to be one
+            multiplication and one addition of the score itself, which then must be small enough
+            that the product is finite; ``None``: elements are evaluated first.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        held: Held,
+        weights: Weights,
+        buffers: Mapping[str, Any],
+        slope: float | None,
+    ) -> None:
+        self._chain, self._held, self._weights, self._buffers = chain, held, weights, buffers
+        self._most, self._total, self._scale, self._next = (
+            ib.alloc_buffer((held.rows,), "float32", scope="local") for _ in range(4)
+        )
+        self._slope = slope
+
+    def start(self) -> None:
+        """No keys so far."""
+        # The first tile may have no key for a row: its maximum, times the slope, is a number yet.
+        lowest = self._weights.lowest / max(1.0, _LOG2_E * (self._slope or 0.0))
+        for row in range(self._held.rows):
+            ib.buffer_store(self._most, tirx.const(lowest, "float32"), [row])
+            ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
+
+    def weigh(self, origin: Place, first: Any) -> None:
+        """Scores to weights, of the tile that begins with key ``first``."""
+        held, scores = self._held, self._held.scores
+        self._evaluate(origin, first)
+        slope = tirx.const(_LOG2_E * (self._slope or 1.0), "float32")
+        for row in held.exchange(self._next, "max"):
+            held.exponential(self._scale, row, (self._most[row] - self._next[row]) * slope)
+            ib.buffer_store(self._most, self._next[row], [row])
+            ib.buffer_store(self._total, self._total[row] * self._scale[row], [row])
+            if self._slope is not None:
+                ib.buffer_store(self._next, self._next[row] * slope, [row])
+        for i, row, _ in held.elements():
+            if self._slope is not None:
+                power = scores[i] * slope - self._next[row]
+            else:
+                # A row may have nothing but the lowest number, times which overflows.
+                power = (scores[i] - self._next[row]) * slope
+            held.exponential(scores, i, power)
+            ib.buffer_store(self._total, self._total[row] + scores[i], [row])
+
+    def _evaluate(self, origin: Place, first: Any) -> None:
+        """Elements in place of scores, and the largest of each row, with what was before."""
+        held, scores = self._held, self._held.scores
+        if self._slope is None:
+            for i, row, key in held.elements():
+                place = self._place(origin, row, first + key)
+                value = self._weights.at(place, scores[i], self._buffers)
+                ib.buffer_store(scores, value, [i])
+        self._hide(origin, first)
+        for row in range(held.rows):
+            ib.buffer_store(self._next, self._most[row], [row])
+        for i, row, _ in held.elements():
+            ib.buffer_store(self._next, ib.max(self._next[row], scores[i]), [row])
+
+    def _hide(self, origin: Place, first: Any) -> None:
+        """No weight for keys behind the last one, and outside of the band.
+
+        Most tiles have no such key for any of the rows that take this choice together.
+        """
+        held, band = self._held, self._chain.band
+        extent, keys = self._chain.keys.extent, held.keys
+        (axis,) = self._chain.first.left.free
+        diagonal = first - (origin[axis.name] + held.first)  # of the first of these rows, and key
+        reached = [first > extent - keys] if extent % keys else []
+        reached += band.crosses(diagonal, held.span, keys)
+        if not reached:
+            return
+        # Less than the lowest number, which is all that a masked row may have.
+        outside = tirx.const(-math.inf, "float32")
+        with ib.If(functools.reduce(tirx.Or, reached)), ib.Then():
+            for i, row, key in held.elements():
+                own = diagonal + key - (held.row(row) - held.first)
+                kept = [first + key < extent] if extent % keys else []
+                kept += band.holds(own)
+                value = tirx.Select(functools.reduce(tirx.And, kept), held.scores[i], outside)
+                ib.buffer_store(held.scores, value, [i])
+
+    def _place(self, origin: Place, row: int, key: Any) -> Place:
+        """Where a ragged tile ends, the last place that it may load from."""
+        (rows,), keys = self._chain.first.left.free, self._chain.keys
+        own = _within(origin[rows.name] + self._held.row(row), rows.extent, self._held.block_rows)
+        return {**origin, rows.name: own, keys.name: _within(key, keys.extent, self._held.keys)}
+
+    def scale(self) -> None:
+        """What was added up so far, as if weighed by the new maximum."""
+        sums = self._held.sums
+        for i, row in self._held.totals():
+            ib.buffer_store(sums, sums[i] * self._scale[row], [i])
+
+    def finish(self) -> None:
+        """Divide by each row's sum of weights."""
+        for row in self._held.exchange(self._total, "sum"):
+            total = self._total[row]
+            scale = tirx.const(1.0, "float32") / total
+            if self._weights.is_safe:
+                scale = tirx.Select(total > 0, scale, tirx.const(0.0, "float32"))
+            ib.buffer_store(self._scale, scale, [row])
+        self.scale()
+
+
+def _within(value: Any, extent: int, size: int) -> Any:
+    """A place at which the last, ragged tile may load."""
+    return value if extent % size == 0 else ib.min(value, extent - 1)

@@ -1,0 +1,44 @@
+"""Attention on whatever multiplies an element type: two products with a softmax in between.
+
+``find.py`` finds them, ``tile/mma_attention.py`` and ``tile/attention.py`` rank tiles,
+``kernel.py`` writes the walk through the keys, and a unit (``warps.py``, ``cores.py``) what is done
+with a tile of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tvm_tile.device.device import Device
+from tvm_tile.schedule.attention.cores import write_on_cores
+from tvm_tile.schedule.attention.find import Found, find_chain
+from tvm_tile.schedule.attention.warps import write_with_warps
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
+from tvm_tile.tile.attention import CoreTile, construct_core_attention
+from tvm_tile.tile.mma_attention import MmaAttentionTile, construct_mma_attention
+from tvm_tile.tile.rules import ATTENTION, WARP_ATTENTION
+
+
+def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for two products, one behind the other, with a softmax in between."""
+    found = find_chain(task)
+    if found is None:
+        return ()
+    warps = construct_mma_attention(found.chain, task.device, count)
+    if warps:
+        return tuple(
+            Choice.of(WARP_ATTENTION, tile, partial(_with_warps, found, tile)) for tile in warps
+        )
+    tiles = construct_core_attention(found.chain, task.device, count)
+    return tuple(
+        Choice.of(ATTENTION, tile, partial(_on_cores, found, task.device, tile)) for tile in tiles
+    )
+
+
+def _with_warps(found: Found, tile: MmaAttentionTile) -> Scheduled:
+    return as_written(write_with_warps(found, tile), WARP_ATTENTION, tile)
+
+
+def _on_cores(found: Found, device: Device, tile: CoreTile) -> Scheduled:
+    return as_written(write_on_cores(found, tile, device), ATTENTION, tile)

@@ -1,0 +1,236 @@
+"""Tiles of attention for units that take their operands from shared memory or registers.
+
+As in ``chain.py``, a block holds some rows of queries and walks the keys, a tile at a time. Scores,
+their weights, and what the weights add of the values never leave the chip (Welder, OSDI'23,
+section 3). The running softmax is Milakov and Gimelshein's (2018), the walk that of Dao et al.
+(2022).
+
+On CUDA cores a block's threads lie in a grid, ``down`` the rows and ``across`` the keys. Each has
+``rows / down`` rows by ``keys / across`` keys of the scores, and as many rows by ``columns /
+across`` columns of the sums: what it loads of two operands for a step along the depth serves the
+product of their numbers. Queries, keys, values and weights lie in shared memory, as float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.core_times import CoreAttentionTimes
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.tile.chain import Chain
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
+from tvm_tile.tile.rounds import Rounds
+
+VECTOR = 4  # float32 numbers that a thread loads at once
+_FLOAT = 4  # bytes
+_ROWS_OF_THREAD, _KEYS_OF_THREAD = (1, 2, 4, 8), (1, 2, 4, 8)
+_ACROSS, _THREADS = (4, 8, 16, 32), (64, 128, 256)
+_FARTHEST = 1 << 31  # elements that an address reaches
+_FIXED_REGISTERS = 40  # of a thread, for addresses and loops
+_DTYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTile:
+    """How CUDA cores compute a chain.
+
+    Attributes:
+        rows: of a block.
+        keys: of a step, a multiple of four.
+        down: threads along the rows.
+        across: threads along the keys, and along the columns; a multiple of four.
+        depth: of the first product, up to a multiple of four.
+        columns: of the second product, up to a multiple of ``across``.
+        rounds: which tile of rows, of which batch, a block takes.
+        shared_bytes: of a block.
+        registers: of a thread, as the model reckons.
+        seconds: predicted time.
+    """
+
+    rows: int
+    keys: int
+    down: int
+    across: int
+    depth: int
+    columns: int
+    rounds: Rounds
+    shared_bytes: int
+    registers: int
+    seconds: float
+
+    @property
+    def grid(self) -> int:
+        """Blocks, one for each tile of rows of each batch."""
+        return self.rounds.items
+
+    @property
+    def block_size(self) -> int:
+        """Threads."""
+        return self.down * self.across
+
+    @property
+    def thread_rows(self) -> int:
+        """Rows of a thread, ``down`` apart."""
+        return self.rows // self.down
+
+    @property
+    def thread_keys(self) -> int:
+        """Keys of a thread, ``across`` apart."""
+        return self.keys // self.across
+
+    @property
+    def thread_columns(self) -> int:
+        """Columns of a thread, in vectors ``across`` vectors apart."""
+        return self.columns // self.across
+
+    @property
+    def column_vector(self) -> int:
+        """Neighbouring columns of a thread: 4, 2 or 1."""
+        return math.gcd(self.thread_columns, VECTOR)
+
+    @property
+    def depth_pitch(self) -> int:
+        """Numbers from one query, or key, to the next: vectors of neighbours on different banks."""
+        return self.depth + VECTOR
+
+    @property
+    def key_pitch(self) -> int:
+        """Numbers from one row of weights to the next."""
+        return self.keys + VECTOR
+
+    def describe(self) -> str:
+        """One line for people."""
+        threads = f"{self.down} by {self.across} threads"
+        return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step, {threads}"
+
+
+def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[CoreTile, ...]:
+    """At most ``count`` tiles for CUDA cores, best first.
+
+    None for element types that the device's matrix units multiply, of other types than floating
+    point, and for operands farther than an address reaches.
+    """
+    dtypes = {operand.tensor.dtype for operand in chain.operands}
+    multiplied = {i.in_dtype for i in device.matrix_instructions} - {"float32"}
+    if len(dtypes) > 1 or not dtypes <= set(_DTYPES) or dtypes & multiplied:
+        return ()
+    if any(o.size // o.tensor.element_size >= _FARTHEST for o in chain.operands):
+        return ()
+    if len(chain.second.right.free) != 1:
+        return ()
+    tiles = sorted(_tiles(chain, device), key=lambda tile: tile.seconds)
+    return tuple(tiles[:count])
+
+
+def _tiles(chain: Chain, device: Device) -> Iterator[CoreTile]:
+    rows, keys = chain.first.left.extent, chain.keys.extent
+    shapes = itertools.product(_THREADS, _ACROSS, _ROWS_OF_THREAD, _KEYS_OF_THREAD)
+    for threads, across, each_rows, each_keys in shapes:
+        down = threads // across
+        size = down * each_rows, across * each_keys
+        # A tile of half the size would hold everything.
+        if size[0] >= 2 * max(rows, down) or size[1] >= 2 * max(keys, across):
+            continue
+        tile = _tile(chain, device, size, (down, across))
+        if tile is not None:
+            yield tile
+
+
+def _tile(
+    chain: Chain, device: Device, size: tuple[int, int], threads: tuple[int, int]
+) -> CoreTile | None:
+    (rows, keys), (down, across) = size, threads
+    depth = -(-chain.first.depth.extent // VECTOR) * VECTOR
+    columns = -(-chain.second.right.extent // across) * across
+    lengths = chain.band.kept_tiles((chain.first.left.extent, chain.keys.extent), size)
+    batches = chain.first.batches
+    tile = CoreTile(
+        rows=rows,
+        keys=keys,
+        down=down,
+        across=across,
+        depth=depth,
+        columns=columns,
+        rounds=Rounds(lengths, batches, len(lengths) * batches),
+        shared_bytes=0,
+        registers=0,
+        seconds=0.0,
+    )
+    operands = (rows + keys) * tile.depth_pitch + keys * columns
+    shared = (operands + rows * (tile.key_pitch + across)) * _FLOAT
+    registers = _registers(tile)
+    fits = shared <= device.memory(MemoryLevel.SHARED).capacity
+    if not fits or registers > nameable_registers(device):
+        return None
+    tile = replace(tile, shared_bytes=shared, registers=registers)
+    seconds = _seconds(chain, device, tile)
+    return None if math.isinf(seconds) else replace(tile, seconds=seconds)
+
+
+def _registers(tile: CoreTile) -> int:
+    """Scores, sums, vectors of the operands, what is known of rows, addresses."""
+    rows = tile.thread_rows
+    held = rows * (tile.thread_keys + tile.thread_columns)
+    # Single columns are loaded for several keys at once.
+    ahead = VECTOR * tile.thread_columns if tile.column_vector == 1 else 0
+    return held + ahead + VECTOR * (rows + 2) + 4 * rows + _FIXED_REGISTERS
+
+
+def _seconds(chain: Chain, device: Device, tile: CoreTile) -> float:
+    """Rounds of blocks, each as long as its multiprocessors' blocks take together; the memory.
+
+    Returns:
+        Infinity where no block fits.
+    """
+    given = given_registers(device, tile.registers)
+    most = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
+    if not most:
+        return math.inf
+    units, times = device.multi_processor_count, device.times.attention
+    full, rest = divmod(tile.grid, units * most)
+    steps = sum(tile.rounds.lengths) / len(tile.rounds.lengths)
+    cycles = times.start_cycles
+    for turns, resident in ((full, most), (rest > 0, -(-rest // units))):
+        cycles += turns * (times.block_cycles + steps * _step_cycles(chain, device, tile, resident))
+    stream = chain.traffic / (device.read_bandwidth * times.memory_share)
+    return device.launch_latency + max(cycles / device.clock, stream)
+
+
+def _step_cycles(chain: Chain, device: Device, tile: CoreTile, resident: int) -> float:
+    """Of a step of all blocks that share a multiprocessor."""
+    times, warps = device.times.attention, -(-tile.block_size // device.warp_size)
+    slots, wavefronts = _slots(tile, times)
+    issued = -(-resident * warps // SCHEDULERS) * slots * SCHEDULERS * device.warp_size
+    together = issued / (device.lanes_per_multi_processor * times.issue_share)
+    copied = tile.keys * (tile.depth + tile.columns) * chain.first.left.tensor.element_size
+    fill = resident * fill_cycles(device, copied)
+    waiting = times.step_cycles / max(1, resident) ** times.hiding_power
+    return max(together, resident * warps * wavefronts, fill) + waiting
+
+
+def fill_cycles(device: Device, size: int) -> float:
+    """Until so many bytes have come to a multiprocessor from the second-level cache."""
+    rate = device.l2_bandwidth * device.times.attention.cache_share / device.multi_processor_count
+    return size / rate * device.clock
+
+
+def _slots(tile: CoreTile, times: CoreAttentionTimes) -> tuple[float, float]:
+    """Instructions of a thread in a step, and wavefronts of shared memory of a warp."""
+    rows, keys, columns = tile.thread_rows, tile.thread_keys, tile.thread_columns
+    products = rows * (keys * tile.depth + columns * tile.keys)
+    loads = (rows + keys) * tile.depth / VECTOR
+    loads += tile.keys * (rows / VECTOR + columns / tile.column_vector)
+    elements = rows * keys * times.weight_slots
+    copied = tile.keys * (tile.depth + tile.columns) / (VECTOR * tile.block_size)
+    others = rows * (times.row_slots + columns) + copied * times.copy_slots
+    wavefronts = loads * times.load_wavefronts + rows * keys
+    return products + loads + elements + others, wavefronts
+
+
+def vector_elements(element_size: int) -> int:
+    """Elements of global memory that a thread copies at once, at most."""
+    return min(VECTOR, VECTOR_BYTES // element_size)
