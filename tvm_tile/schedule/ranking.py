@@ -16,6 +16,7 @@ from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.schedule import contraction, mma
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.chain import schedule_chain
@@ -123,7 +124,7 @@ def schedule(
     _check_unscheduled(prim_func)
     _check_static(prim_func)
     # What the pipeline schedules has no symbol either.
-    func = prim_func.without_attr("global_symbol")
+    func = with_own_names(prim_func.without_attr("global_symbol"))
     graph = None if find_obstacle(func) else extract(func)
     if graph is None:
         return ()
@@ -183,7 +184,7 @@ def candidates(
 
 
 def _written(task: Task, topk: int, asked: Sequence[Sequence[Choice]]) -> tuple[Scheduled, ...]:
-    """At most ``topk`` of several rules' choices, best first, without those that TVM cannot write."""
+    """At most ``topk`` of several rules' choices, best first, less those that TVM cannot write."""
     firsts = [choices[0] for choices in asked]
     contests = task.device.times.contests
     left = [deque(choices) for choices in asked]

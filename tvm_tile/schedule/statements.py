@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile import compat
+from tvm_tile.graph.own_names import has_own_names
 from tvm_tile.schedule.steps import replace_parts
 
 THREADS = 256
@@ -47,20 +48,9 @@ def find_obstacle(func: tirx.PrimFunc) -> str:
     # dlight inlines what no block declares to read.
     if _has_root(func) and _any(func.body.block.body, SBlock, lambda block: not block.writes):
         return "it has loops written by hand"
-    if not _are_named_apart(func):
+    if not has_own_names(func):
         return "two of its buffers have one name"
     return ""
-
-
-def _are_named_apart(func: tirx.PrimFunc) -> bool:
-    """Whether no two buffers of a function share a name, which is what rules know them by."""
-    names = [str(param.name) for param in func.params]
-
-    def visit(block: Any) -> None:
-        names.extend(str(buffer.name) for buffer in block.alloc_buffers)
-
-    tvm_ffi.structural_walk(func.body, (SBlock, visit), order="pre")
-    return len(set(names)) == len(names)
 
 
 def _any(tree: Any, kind: Any, holds: Callable[[Any], bool]) -> bool:
