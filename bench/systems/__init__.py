@@ -15,6 +15,7 @@ _SYSTEMS = {
     "torch": "bench.systems.torch_eager:TorchEager",
     "torch_graph": "bench.systems.torch_eager:TorchGraph",
     "torch_compile": "bench.systems.torch_compile:TorchCompile",
+    "torch_compile_tuned": "bench.systems.torch_compile:TorchCompileTuned",
     "dlight": "bench.systems.dlight:Dlight",
     "metaschedule": "bench.systems.metaschedule:MetaSchedule",
     "jax": "bench.systems.jax_loop:JaxLoop",
