@@ -16,6 +16,7 @@ _SYSTEMS = {
     "torch_graph": "bench.systems.torch_eager:TorchGraph",
     "torch_compile": "bench.systems.torch_compile:TorchCompile",
     "torch_compile_tuned": "bench.systems.torch_compile:TorchCompileTuned",
+    "torch_tvm_tile": "bench.systems.torch_backend:TorchBackend",
     "dlight": "bench.systems.dlight:Dlight",
     "metaschedule": "bench.systems.metaschedule:MetaSchedule",
     "jax": "bench.systems.jax_loop:JaxLoop",
