@@ -2,72 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch_backend_cases import CASES, Call, Case, Output
+from torch_backend_cases import CASES, Call, Case
+from torch_backend_runs import assert_same, backend, leaves
 
 from tvm_tile.torch import GraphReport
-from tvm_tile.torch.backend import compiled
-from tvm_tile.torch.options import BackendOptions
 
 pytestmark = [
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
 ]
 
-OPTIONS = {"device": "emulated"}
-
 
 @pytest.fixture(autouse=True)
 def compiled_anew() -> None:
     torch._dynamo.reset()
-
-
-def backend(tell: Callable[[GraphReport], None]) -> Callable[..., Any]:
-    chosen = BackendOptions.of(OPTIONS)
-    return lambda graph, inputs: compiled(graph, inputs, chosen, tell)
-
-
-def leaves(value: Any) -> list[Any]:
-    """Everything in some outputs, in order."""
-    if isinstance(value, Output):
-        value = dataclasses.asdict(value)
-    return pytree.tree_leaves(value)
-
-
-def memories(values: Sequence[Any]) -> list[int]:
-    """For each tensor the first that lies in the same memory."""
-    tensors = [v for v in values if isinstance(v, Tensor)]
-    places = [
-        tensor.untyped_storage().data_ptr() if tensor.numel() else i
-        for i, tensor in enumerate(tensors)
-    ]
-    return [places.index(place) for place in places]
-
-
-def assert_same(found: Sequence[Any], wanted: Sequence[Any], tolerance: float = 1e-5) -> None:
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        assert type(one) is type(other)
-        if isinstance(other, Tensor):
-            assert (one.shape, one.stride(), one.storage_offset(), one.dtype) == (
-                (other.shape, other.stride(), other.storage_offset(), other.dtype)
-            )
-            assert one.requires_grad == other.requires_grad
-            assert one.is_inference() == other.is_inference()
-            torch.testing.assert_close(
-                one, other, rtol=10 * tolerance, atol=tolerance, equal_nan=True
-            )
-        else:
-            assert one == (pytest.approx(other, rel=1e-4) if isinstance(other, float) else other)
-    assert memories(found) == memories(wanted)
 
 
 def state(model: Any) -> list[Any]:
