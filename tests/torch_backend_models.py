@@ -167,9 +167,8 @@ def complex_inside(x: Tensor) -> Tensor:
 
 
 def random_between(x: Tensor) -> tuple[Tensor, ...]:
-    a = torch.rand(4, 5)
-    b = torch.relu(x) + a
-    return b * torch.rand(4, 5), torch.rand(3)
+    waits = torch.rand_like(torch.relu(x) + 1)
+    return waits, torch.rand(4, 5) * x, torch.rand(3)
 
 
 def only_views(x: Tensor) -> Tensor:
