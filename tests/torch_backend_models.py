@@ -73,9 +73,9 @@ def keeps(self: Any, x: Tensor) -> Tensor:
     return self.last * 2
 
 
-def copies(x: Tensor) -> tuple[Tensor, Tensor]:
+def copies(x: Tensor) -> tuple[Tensor, ...]:
     y = torch.relu(x)
-    return y, y.clone()
+    return y, y.clone(), x.clone()
 
 
 def mutates_a_clone(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,7 +113,8 @@ def split(x: Tensor) -> tuple[Tensor, ...]:
 
 def strided(x: Tensor) -> tuple[Tensor, ...]:
     y = torch.relu(x)
-    return y[:, 1:3].as_strided((2, 2), (4, 1), 1), y + 1
+    turned = torch.relu(x.t() + 1)
+    return y[:, 1:3].as_strided((2, 2), (4, 1), 1), turned.as_strided((2, 2), (4, 1), 1) + 1
 
 
 def channels_last(self: Any, x: Tensor) -> Tensor:
@@ -186,6 +187,11 @@ def integers(x: Tensor) -> tuple[Tensor, ...]:
 
 def item(x: Tensor) -> Tensor:
     return x * float(x.shape[0]) + torch.relu(x).sum().item()
+
+
+def finds(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = torch.relu(x) + 1
+    return torch.nonzero(y > 1), y * 2
 
 
 def no_elements(x: Tensor) -> tuple[Tensor, ...]:

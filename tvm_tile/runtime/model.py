@@ -100,11 +100,14 @@ class CompiledModel:
             The outputs, one or several, on the first input's device.
 
         Raises:
-            InputError: as in a call; from the second call on a tensor that does not fit is a
-                RunError. So are DeviceError and RunError.
+            DeviceError: as in a call.
+            RunError: a tensor does not fit, or as in a call.
         """
         loaded = self._loaded
-        if loaded is None or loaded.hip is not None or self._process != os.getpid():
+        if loaded is None or self._process != os.getpid():
+            with self._running():
+                loaded = self._load()
+        if loaded.hip is not None:
             outputs = self(*tensors)
             return outputs if isinstance(outputs, tuple) else (outputs,)
         try:

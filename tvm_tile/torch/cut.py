@@ -13,7 +13,7 @@ PyTorch outside of the parts, so that memory is shared, and strides are, as with
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import fx
@@ -21,7 +21,7 @@ from torch import fx
 from tvm_tile.torch.stages import Step, stages
 from tvm_tile.torch.support import is_item, is_view, why_eager
 
-_NO_INPUT = "takes nothing that a call gives"
+_NO_INPUT = "a constant that nothing compiled needs"
 _NOT_RUN = frozenset({"placeholder", "get_attr", "output"})
 
 
@@ -86,13 +86,7 @@ def cut(graph: fx.Graph, place: torch.device, refused: Mapping[fx.Node, str]) ->
                 views.add(node)
         elif node not in eager and is_view(node):
             views.add(node)
-    whole = Cut((), frozenset(views), eager)
-    while True:
-        found = _ordered(graph, whole)
-        idle = [maker for part in found.parts if not part.inputs for maker in part.makers]
-        if not idle:
-            return found
-        whole = replace(whole, eager={**whole.eager, **dict.fromkeys(idle, _NO_INPUT)})
+    return _ordered(graph, Cut((), frozenset(views), eager))
 
 
 def _ordered(graph: fx.Graph, whole: Cut) -> Cut:
@@ -106,7 +100,6 @@ def _ordered(graph: fx.Graph, whole: Cut) -> Cut:
             order += own
         elif (part := _part(own, whole)).outputs:
             order.append(part)
-    # A constant that only others' stages need stands with what PyTorch runs.
     constants = {
         m: _NO_INPUT
         for m, at in zip(makers, found, strict=True)
