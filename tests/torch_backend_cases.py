@@ -199,6 +199,7 @@ def _partly_compiled() -> Iterator[Case]:
     yield Case("random numbers in their order", function(models.random_between), (ONE,))
     yield Case("views alone", function(models.only_views), (ONE,), compiled=0)
     yield Case("constants of no input", function(models.constants_only), (ONE,))
+    yield Case("numbers written out in the code", function(models.literals), (ONE,), compiled=3)
     yield Case("integers and booleans", function(models.integers), (ONE,))
     yield Case("a number out of a tensor", function(models.item), (ONE,))
     amid, found = function(models.item), function(models.finds)

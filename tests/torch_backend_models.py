@@ -194,6 +194,12 @@ def finds(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.nonzero(y > 1), y * 2
 
 
+def literals(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = torch.relu(x) * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    y[y > 1] = 0.0
+    return y, torch.tensor(3)
+
+
 def no_elements(x: Tensor) -> tuple[Tensor, ...]:
     return x[:0] * 2, torch.cat([x[:0], x]) + 1
 

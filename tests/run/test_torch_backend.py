@@ -13,10 +13,7 @@ from torch_backend_runs import assert_same, backend, leaves
 
 from tvm_tile.torch import GraphReport
 
-pytestmark = [
-    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
-]
+pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 
 
 @pytest.fixture(autouse=True)

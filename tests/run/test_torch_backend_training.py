@@ -15,10 +15,7 @@ from torch_backend_runs import backend
 
 from tvm_tile.torch import GraphKind, GraphReport
 
-pytestmark = [
-    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
-]
+pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 
 
 @pytest.fixture(autouse=True)

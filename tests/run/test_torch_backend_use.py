@@ -27,10 +27,7 @@ from tvm_tile.errors import BuildError, RunError
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch import EagerOperator, GraphReport
 
-pytestmark = [
-    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
-]
+pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -25,6 +25,8 @@ from tvm_tile.torch.report import GraphKind, GraphReport
 
 LOG = logging.getLogger(__name__)
 
+# By these PyTorch tells tensors that are written out in a model's code while it traces it.
+_LITERALS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 # PyTorch's own decompositions of these return no statistics that a gradient could use.
 _FUSED_ATTENTION = "aten::_scaled_dot_product"
 
@@ -114,7 +116,7 @@ def _decompositions() -> Mapping[OpOverload, Any]:
         for target, how in decompositions().items()
         if isinstance(target, OpOverload)
         and torch.Tag.nondeterministic_seeded not in target.tags
-        and target not in BROKEN_DOWN_BY_US
+        and target not in BROKEN_DOWN_BY_US | _LITERALS
         and not target.name().startswith(_FUSED_ATTENTION)
     }
 
