@@ -91,7 +91,9 @@ def test_each_barrier_is_needed(entry: Case, device: Device, tmp_path: Path) -> 
     func, found = function_and_choices(entry, device)
     # Several steps, and several warps.
     choice = next(
-        own() for own in found if own.args[-1].keys == 32 and own.args[-1].block_size in (64, 128)
+        own()
+        for own, tile in ((own, own.write.args[-1]) for own in found)
+        if tile.keys == 32 and tile.block_size in (64, 128)
     )
     of, kernel, shape = arguments(func), built(choice, device), (choice.grid, choice.block)
     text = kernel.source
