@@ -32,6 +32,7 @@ class Case:
         context: around all of them.
         between: is given the model after each call.
         compiled: operators at least that must be compiled, over all graphs.
+        is_whole: whether PyTorch must run none of the operators.
         options: for ``torch.compile``, besides the backend.
         tolerance: of results, relative and absolute; what the narrowest of their types rounds to.
     """
@@ -42,6 +43,7 @@ class Case:
     context: Callable[[], AbstractContextManager[Any]] = torch.no_grad
     between: Callable[[Any], None] | None = None
     compiled: int = 1
+    is_whole: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     tolerance: float = 1e-5
 
@@ -156,6 +158,8 @@ def _sharing() -> Iterator[Case]:
     yield Case(
         "channels_last weights", module(models.channels_last, conv=last), (call((2, 3, 6, 6)),)
     )
+    pooled = (channels_last(2, 5, 3, 3),)
+    yield Case("pooling of channels_last", function(models.averaged), pooled, is_whole=True)
     yield Case("permuted outputs", function(models.permuted), (call((2, 3, 4)),))
     sliced = Call(lambda: (drawn(8, 9)[1::2, 2:7],))
     yield Case("an input that is a slice of more", function(lambda x: torch.relu(x) * 2), (sliced,))
@@ -184,6 +188,9 @@ def _structured() -> Iterator[Case]:
     yield Case("no gradients wanted of anything", function(torch.tanh), (ONE,), context=nullcontext)
     several = (ONE, call((7, 5)), call((9, 5)), ONE)
     yield Case("sizes that change", linear, several, compiled=3)
+    grown = tuple(call((1, 2, 1, 8), (1, 2, n, 8)) for n in (4, 5, 6))
+    attends = module(models.attends, linear=lambda: nn.Linear(8, 8))
+    yield Case("attention to more and more keys", attends, grown, is_whole=True)
     both = tuple(call((n, n + 1)) for n in (4, 6, 4))
     squares = function(lambda x: torch.relu(x @ x.t()) * x.shape[1])
     yield Case("open sizes from the start", squares, both, options={"dynamic": True}, compiled=3)
@@ -211,7 +218,7 @@ def _partly_compiled() -> Iterator[Case]:
     yield Case("autocast", module(models.under_autocast, linear=_linear), (ONE,), tolerance=2e-2)
     yield Case("double precision", function(lambda x: torch.exp(x.double()) + 1), (ONE,))
     heads = module(models.attention, linear=lambda: nn.Linear(8, 24))
-    yield Case("attention stays whole", heads, (call((2, 6, 8)),), compiled=2)
+    yield Case("attention stays whole", heads, (call((2, 6, 8)),), is_whole=True)
     dropped = module(lambda self, x: self.drop(torch.relu(x)) * 2, drop=lambda: nn.Dropout(0.4))
     yield Case("dropout draws what PyTorch draws", dropped, TWICE)
 

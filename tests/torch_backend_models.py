@@ -101,6 +101,11 @@ def same_twice(x: Tensor) -> tuple[Tensor, ...]:
     return y, y
 
 
+def averaged(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = F.adaptive_avg_pool2d(x, 1)
+    return y, torch.relu(y.permute(0, 2, 3, 1) + 1)
+
+
 def expanded(x: Tensor) -> tuple[Tensor, ...]:
     y = x.sum(1, keepdim=True)
     return y.expand(-1, 7), y.expand(3, 4, 1) + 1
@@ -232,6 +237,10 @@ def attention(self: Any, x: Tensor) -> Tensor:
 
 def doubles(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     return output * 2
+
+
+def attends(self: Any, query: Tensor, key: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(query, self.linear(key), key)
 
 
 def change_weights(model: Any) -> None:

@@ -47,5 +47,6 @@ def test_as_in_pytorch(case: Case, caplog: pytest.LogCaptureFixture) -> None:
                 case.between(ours)
     assert sum(report.compiled_operators for report in reports) >= case.compiled, reports
     assert "PyTorch runs" not in caplog.text  # what we failed at
+    assert not (case.is_whole and any(report.eager for report in reports)), reports
     if not case.compiled:
         assert not any(report.parts for report in reports)

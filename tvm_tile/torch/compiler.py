@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch.aot_autograd import make_boxed_func
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tvm_tile import pipeline
 from tvm_tile.device import Device
-from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
 from tvm_tile.options import Options
 from tvm_tile.runtime import CompiledModel
@@ -58,7 +58,8 @@ class GraphCompiler:
 
     def _compiled(self, graph_module: fx.GraphModule, kind: GraphKind) -> Callable[..., Any]:
         """A function of a graph without open sizes."""
-        with unset_fake_temporarily(), torch._guards.tracing(None):
+        # Whatever PyTorch is at, such as tracing, or watching a first call, must not see this.
+        with _disable_current_modes(), torch._guards.tracing(None):
             found, calls = self._cut(graph_module.graph)
         self.tell(_report(kind, found, calls))
         return assemble(graph_module, found.order, calls).forward
@@ -85,9 +86,10 @@ class GraphCompiler:
         """A compiled part, or its nodes that failed, all where it is unknown which, and why."""
         try:
             return program_call(part, self._model)
-        except UnsupportedOperatorError as error:
-            named = [node for node in part.makers if node.name in error.nodes]
-            # What was broken down before it was refused has other names.
+        except ModelError as error:
+            names = error.nodes if isinstance(error, UnsupportedOperatorError) else ()
+            named = [node for node in part.makers if node.name in names]
+            # What is broken down while it is imported has other names then, or fails at that.
             named = named or [node for node in part.makers if node.target in BROKEN_DOWN_BY_US]
             return dict.fromkeys(named or part.makers, error.current)
         except Exception as error:  # whatever it is, PyTorch can run the part

@@ -20,6 +20,8 @@ from tvm_tile.torch.cut import Part
 from tvm_tile.torch.layout import inverse, memory_order
 
 _PERMUTE = torch.ops.aten.permute.default
+_ALIAS = torch.ops.aten.alias.default
+_STRIDED = torch.ops.aten.as_strided.default
 
 
 def program_of(part: Part) -> ExportedProgram:
@@ -37,7 +39,10 @@ def program_of(part: Part) -> ExportedProgram:
     def place(node: fx.Node) -> fx.Node:
         """A node in the new graph; views are made when first needed."""
         if node not in places:
-            copied = graph.node_copy(node, place)
+            if node.target is _STRIDED:  # of which only those that keep their elements come here
+                copied = graph.call_function(_ALIAS, (place(node.all_input_nodes[0]),))
+            else:
+                copied = graph.node_copy(node, place)
             copied.meta = dict(node.meta)
             places[node] = copied
         return places[node]

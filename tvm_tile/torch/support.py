@@ -31,7 +31,7 @@ def why_eager(node: fx.Node, place: torch.device) -> str | None:
         return f"no operator: {node.op} {node.target}"
     if node.target._schema.is_mutable:
         return "writes into its operands"
-    if node.target is _STRIDED:
+    if node.target is _STRIDED and not keeps_elements(node):
         return "depends on where its operand lies in memory"
     if node.target not in CONVERTERS and node.target not in BROKEN_DOWN_BY_US:
         is_random = torch.Tag.nondeterministic_seeded in node.target.tags
@@ -57,6 +57,16 @@ def _operands(node: fx.Node) -> Iterator[torch.Tensor]:
             if not all(isinstance(extent, int) for extent in item.shape):
                 raise Refusal(f"shape {tuple(item.shape)} that only the data decide")
             yield item
+
+
+def keeps_elements(node: fx.Node) -> bool:
+    """Whether a node, which lays a tensor out by strides, leaves each element in its place: PyTorch
+    writes such to settle the strides of dimensions of one element."""
+    found, given = node.meta["val"], node.all_input_nodes[0].meta["val"]
+    if found.shape != given.shape or found.storage_offset() != given.storage_offset():
+        return False
+    strides = zip(found.shape, found.stride(), given.stride(), strict=True)
+    return all(ours == theirs for extent, ours, theirs in strides if extent > 1)
 
 
 def is_view(node: fx.Node) -> bool:
