@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch_backend_cases import drawn
 from torch_backend_models import ResidualBlock, TransformerBlock
 from torch_backend_runs import EMULATED, assert_same, backend
@@ -25,7 +26,8 @@ import tvm_tile
 from tvm_tile import pipeline
 from tvm_tile.errors import BuildError, RunError
 from tvm_tile.runtime import CompiledModel
-from tvm_tile.torch import EagerOperator, GraphReport
+from tvm_tile.torch import EagerOperator, GraphKind, GraphReport, sizes
+from tvm_tile.torch.compiler import GraphCompiler
 
 pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 
@@ -258,3 +260,37 @@ def test_an_error_of_the_model_stays_its_own() -> None:
     run = torch.compile(model, backend=backend(lambda _: None))
     with pytest.raises(ValueError, match="too many rows"):
         run(drawn(4, 5))
+
+
+@torch.no_grad()
+def test_of_too_many_sizes_the_last_run_in_pytorch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sizes, "_MOST_SIZES", 1)
+    reports: list[GraphReport] = []
+    run = torch.compile(small, backend=backend(reports.append), dynamic=True)
+    for size in (4, 5, 6, 5, 4):
+        x = drawn(size, 5)
+        torch.testing.assert_close(run(x), small(x))
+    assert len(reports) == 1
+    assert "1 sizes are compiled" in caplog.text
+
+
+def test_a_graph_lets_go_of_its_inputs() -> None:
+    x = drawn(4, 5)
+    graph = make_fx(small, tracing_mode="fake")(x)
+    device = tvm_tile.find_device("emulated")
+    compiler = GraphCompiler(device, x.device, tvm_tile.Options(), lambda _: None)
+    given = [x]
+    found = compiler.compiler(GraphKind.INFERENCE)(graph, ())(given)
+    torch.testing.assert_close(found, small(x))
+    assert given == []
+
+
+@torch.no_grad()
+def test_a_program_refuses_tensors_that_do_not_fit() -> None:
+    found = tvm_tile.torch.explain(small, drawn(4, 5), options=EMULATED)
+    model = found.graphs[0].parts[0].model
+    for misfit in (drawn(4, 6), drawn(4, 5).double()):
+        with pytest.raises(RunError, match="the model must load and run on emulated"):
+            model.call_torch([misfit])

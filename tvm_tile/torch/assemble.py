@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import fx
+from torch.fx.graph import _BoxedCodeGen
 
 from tvm_tile.torch.cut import Part
 
@@ -16,7 +17,8 @@ Call = Callable[..., Sequence[torch.Tensor]]
 def assemble(
     whole: fx.GraphModule, order: Sequence[Part | fx.Node], calls: Mapping[Part, Call]
 ) -> fx.GraphModule:
-    """Write the graph.
+    """Write the graph, whose ``forward`` takes its inputs as one list and empties it: of what a
+    forward pass has kept for the backward one, nothing stays longer than it is needed.
 
     Args:
         whole: the graph that was cut; what it holds is shared.
@@ -43,6 +45,7 @@ def assemble(
         str(node.target): operator.attrgetter(str(node.target))(whole)
         for node in graph.find_nodes(op="get_attr")
     }
+    graph.set_codegen(_BoxedCodeGen())
     return fx.GraphModule({**held, **names}, graph)
 
 

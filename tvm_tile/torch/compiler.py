@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tvm_tile import pipeline
@@ -22,7 +21,7 @@ from tvm_tile.torch.assemble import assemble
 from tvm_tile.torch.calls import PartCall, program_call
 from tvm_tile.torch.cut import Cut, Part, cut
 from tvm_tile.torch.report import CompiledPart, EagerOperator, GraphKind, GraphReport, code_line
-from tvm_tile.torch.sizes import PerSize, has_open_sizes
+from tvm_tile.torch.sizes import BoxedCall, PerSize, has_open_sizes
 
 LOG = logging.getLogger(__name__)
 
@@ -51,12 +50,12 @@ class GraphCompiler:
         def compile_graph(graph_module: fx.GraphModule, _: Any) -> Any:
             if has_open_sizes(graph_module.graph):
                 call = PerSize(graph_module, lambda settled: self._compiled(settled, kind))
-                return make_boxed_func(call)
-            return make_boxed_func(self._compiled(graph_module, kind))
+                return _boxed(call)
+            return _boxed(self._compiled(graph_module, kind))
 
         return compile_graph
 
-    def _compiled(self, graph_module: fx.GraphModule, kind: GraphKind) -> Callable[..., Any]:
+    def _compiled(self, graph_module: fx.GraphModule, kind: GraphKind) -> BoxedCall:
         """A function of a graph without open sizes."""
         # Whatever PyTorch is at, such as tracing, or watching a first call, must not see this.
         with _disable_current_modes(), torch._guards.tracing(None):
@@ -100,6 +99,16 @@ class GraphCompiler:
 
     def _model(self, program: Any) -> CompiledModel:
         return pipeline.compile(program, self.device, options=self.options)
+
+
+def _boxed(call: BoxedCall) -> BoxedCall:
+    """A function that AOTAutograd knows to take a list."""
+
+    def run(args: list[Any]) -> Any:
+        return call(args)
+
+    run.__dict__["_boxed_call"] = True
+    return run
 
 
 def _report(kind: GraphKind, found: Cut, calls: dict[Part, PartCall]) -> GraphReport:

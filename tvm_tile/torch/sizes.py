@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._functorch.aot_autograd import make_boxed_func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_aggregate, map_arg
 
@@ -18,16 +19,23 @@ LOG = logging.getLogger(__name__)
 # Programs stay in memory; whoever calls with more different sizes than this gets PyTorch's.
 _MOST_SIZES = 32
 
-Call = Callable[..., Any]
+BoxedCall = Callable[[list[Any]], Any]
+"""A graph as a function of a list of its inputs, which it may empty."""
 
 
 def has_open_sizes(graph: fx.Graph) -> bool:
     """Whether an argument of a graph is a number or has an extent that a call decides."""
-    return any(not _is_settled(n.meta.get("val")) for n in graph.find_nodes(op="placeholder"))
+    return bool(_open(graph))
+
+
+def _open(graph: fx.Graph) -> tuple[int, ...]:
+    """Positions of such arguments."""
+    inputs = enumerate(graph.find_nodes(op="placeholder"))
+    return tuple(i for i, node in inputs if not _is_settled(node.meta.get("val")))
 
 
 class PerSize:
-    """A graph of open sizes as a function.
+    """A graph of open sizes as a function of a list.
 
     Args:
         graph_module: the graph.
@@ -35,32 +43,34 @@ class PerSize:
     """
 
     def __init__(
-        self, graph_module: fx.GraphModule, compiled: Callable[[fx.GraphModule], Call]
+        self, graph_module: fx.GraphModule, compiled: Callable[[fx.GraphModule], BoxedCall]
     ) -> None:
         self._graph_module = graph_module
         self._compiled = compiled
-        self._calls: dict[Any, Call] = {}
+        self._open = _open(graph_module.graph)
+        self._calls: dict[Any, BoxedCall] = {}
+        self._in_pytorch: BoxedCall = make_boxed_func(graph_module.forward)
         self._lock = threading.Lock()
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, args: list[Any]) -> Any:
         """What the graph returns for arguments of any sizes."""
-        key = tuple([_key(arg) for arg in args])
+        key = tuple([_key(args[i]) for i in self._open])
         call = self._calls.get(key)
         if call is None:
             with self._lock:
                 call = self._calls.get(key) or self._calls.setdefault(key, self._made(args))
-        return call(*args)
+        return call(args)
 
-    def _made(self, args: Sequence[Any]) -> Call:
+    def _made(self, args: Sequence[Any]) -> BoxedCall:
         if len(self._calls) >= _MOST_SIZES:
             if len(self._calls) == _MOST_SIZES:
                 LOG.warning("%d sizes are compiled: PyTorch runs all further ones", _MOST_SIZES)
-            return self._graph_module.forward
+            return self._in_pytorch
         try:
             settled = _settled(self._graph_module, args)
         except Exception as error:  # operators raise what they like of sizes that they cannot tell
             LOG.warning("PyTorch runs a graph whose sizes are not settled by its inputs: %s", error)
-            return self._graph_module.forward
+            return self._in_pytorch
         return self._compiled(settled)
 
 
