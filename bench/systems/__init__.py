@@ -12,6 +12,7 @@ _SYSTEMS = {
     "tvm_tile_top10": "bench.systems.tvm_tile:TvmTileTop10",
     "tvm_tile_unfused": "bench.systems.tvm_tile:TvmTileUnfused",
     "tvm_tile_no_coschedule": "bench.systems.tvm_tile:TvmTileNoCoschedule",
+    "tvm_tile_torch": "bench.systems.torch_backend:TorchBackend",
     "torch": "bench.systems.torch_eager:TorchEager",
     "torch_graph": "bench.systems.torch_eager:TorchGraph",
     "torch_compile": "bench.systems.torch_compile:TorchCompile",
