@@ -1,54 +1,49 @@
-"""This project behind ``torch.compile``."""
+"""``torch.compile`` with this project behind it: what a user of PyTorch gets by one line."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from bench.systems.system import Prepared, Session
-from bench.systems.torch_eager import bound, on_device_of
-from bench.systems.tvm_tile import TvmTile
+from bench.systems.torch_eager import bound, no_gpu, on_device_of, peer_module
 from bench.workload import Case, Workload
 
 
-class TorchBackend(TvmTile):
-    """``torch.compile(module, backend="tvm_tile")``: PyTorch's guards and wrappers at each call,
-    and weights that are inputs, which TVM captures in no CUDA graph."""
+class TorchBackend:
+    """``torch.compile(module, backend="tvm_tile")``, whose weights are inputs of each call.
 
-    name = "tvm_tile_torch"
-    preload = (*TvmTile.preload, "torch._dynamo", "tvm_tile.torch.backend")
+    Calls are plain ones: whatever is captured in CUDA graphs the backend captures itself.
+    """
 
-    def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
-        """Compile at a first call, which runs on the GPU, too; PyTorch may run no operator."""
+    name = "torch_tvm_tile"
+    variant = ""
+    preload = ("torch", "torch._dynamo", "tvm_tile", "tvm_tile.frontend.torch")
+
+    def missing(self) -> str:
+        """It compiles for the GPU that tensors are on."""
+        return no_gpu()
+
+    def version(self) -> str:
+        """This package's."""
+        import tvm_tile
+
+        return f"tvm_tile {tvm_tile.__version__}"
+
+    def warm_up(self) -> None:
+        """Trace, import and schedule something small."""
         import torch
 
-        from tvm_tile.torch.backend import compiled
-        from tvm_tile.torch.options import BackendOptions
-        from tvm_tile.torch.report import GraphReport
+        torch.compile(torch.relu, backend="tvm_tile", dynamic=False)(torch.ones(8, device="cuda"))
+
+    def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
+        """Compile at the first call, on other inputs of the same shapes."""
+        import torch
 
         torch._dynamo.reset()
         inputs = session.draw()
-        options = BackendOptions.of(
-            {
-                "device": session.device,
-                "topk": self.topk,
-                "parallel_builds": 1,
-                "exclusive": session.gpu,
-                "cache": False,
-            }
+        module = on_device_of(peer_module(workload, case), inputs)
+        # One worker: the others compile other workloads. An earlier run's plans are not read.
+        options = {"parallel_builds": 1, "cache": False}
+        compiled = torch.compile(
+            module, backend="tvm_tile", options=options, fullgraph=True, dynamic=False
         )
-        reports: list[GraphReport] = []
-
-        def backend(graph: Any, examples: Any) -> Any:
-            return compiled(graph, examples, options, reports.append)
-
-        run = torch.compile(on_device_of(case.module, inputs), backend=backend, dynamic=False)
-        with session.gpu:
-            bound(run, inputs)()
-        models = [part.model for report in reports for part in report.parts]
-        eager = sum(len(report.eager) for report in reports)
-        return Prepared(
-            start=lambda inputs: bound(run, inputs),
-            kernels=sum(len(model.report.kernels) for model in models),
-            fallbacks=sum(len(model.report.fallbacks) for model in models),
-            note=f"PyTorch runs {eager} operators" if eager else "",
-        )
+        bound(compiled, inputs)()
+        return Prepared(start=lambda given: bound(compiled, given))

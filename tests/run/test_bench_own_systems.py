@@ -8,7 +8,6 @@ import pytest
 
 from bench.inputs import draw
 from bench.systems.system import Session
-from bench.systems.torch_backend import TorchBackend
 from bench.systems.tvm_tile import (
     TvmTile,
     TvmTileNoCoschedule,
@@ -56,12 +55,6 @@ def test_the_first_choice_takes_no_gpu() -> None:
     case, prepared = prepare(TvmTile(), gpu)
     assert (gpu.taken, prepared.kernels) == (0, 1)
     assert not prepared.note.startswith("#")
-    run(case, prepared)
-
-
-def test_behind_torch_compile_the_compiled_module_is_called() -> None:
-    case, prepared = prepare(TorchBackend(), Gpu())
-    assert (prepared.kernels, prepared.fallbacks, prepared.note) == (1, 0, "")
     run(case, prepared)
 
 
