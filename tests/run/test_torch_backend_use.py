@@ -218,6 +218,20 @@ def test_a_call_that_fails_runs_in_pytorch_from_then_on(
 
 
 @torch.no_grad()
+def test_a_graph_that_cannot_be_traced_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(x: Tensor) -> Tensor:
+        raise NotImplementedError("no such formula")
+
+    table = {torch.ops.aten.relu.default: fail}
+    monkeypatch.setattr("tvm_tile.torch.backend._decompositions", lambda: table)
+    reports: list[GraphReport] = []
+    x = drawn(4, 5)
+    found = torch.compile(small, backend=backend(reports.append))(x)
+    torch.testing.assert_close(found, small(x))
+    assert "it cannot be traced: NotImplementedError: no such formula" in reports[0].note
+
+
+@torch.no_grad()
 def test_without_a_device_models_on_the_cpu_are_left_to_pytorch() -> None:
     x = drawn(4, 5)
     found = tvm_tile.torch.explain(small, x)

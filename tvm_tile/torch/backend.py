@@ -94,6 +94,9 @@ def compiled(
     except Exception as error:
         LOG.warning("PyTorch runs a graph that cannot be traced: %s", error)
         LOG.debug("its traceback", exc_info=error)
+        first_line = str(error).strip().partition("\n")[0]
+        why = f"it cannot be traced: {type(error).__name__}: {first_line}"
+        tell(GraphReport(GraphKind.INFERENCE, (), (), why))
     return graph_module.forward
 
 
