@@ -101,6 +101,8 @@ check_installation()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":
+        return importlib.import_module("tvm_tile.torch")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "schedule":

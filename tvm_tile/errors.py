@@ -28,6 +28,8 @@ Each message has three parts: what is required, what is there now, and the remed
 
 from __future__ import annotations
 
+from typing import Any
+
 _FOUND, _REMEDY = "\n  found:  ", "\n  remedy: "
 
 
@@ -53,7 +55,7 @@ class TileError(Exception):
         current, _, remedy = rest.partition(_REMEDY)
         return cls(requirement, current, remedy)
 
-    def __reduce__(self) -> tuple[type[TileError], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[TileError], tuple[Any, ...]]:
         # Errors cross process borders (parallel kernel builds); the default would pass one string.
         return type(self), (self.requirement, self.current, self.remedy)
 
@@ -67,7 +69,21 @@ class ModelFileError(ModelError):
 
 
 class UnsupportedOperatorError(ModelError):
-    """The model uses an operator that no importer knows, or of data types that TVM lacks."""
+    """The model uses an operator that no importer knows, or of data types that TVM lacks.
+
+    Args:
+        requirement: as of every error; so are ``current`` and ``remedy``.
+        nodes: names of the operators in an exported program, where it is one.
+    """
+
+    def __init__(
+        self, requirement: str, current: str, remedy: str, nodes: tuple[str, ...] = ()
+    ) -> None:
+        self.nodes = nodes
+        super().__init__(requirement, current, remedy)
+
+    def __reduce__(self) -> tuple[type[TileError], tuple[Any, ...]]:
+        return type(self), (self.requirement, self.current, self.remedy, self.nodes)
 
 
 class DynamicShapeError(ModelError):

@@ -36,6 +36,11 @@ def test_errors_survive_a_process_border(error: type[errors.TileError]) -> None:
     assert (copy.requirement, copy.current, copy.remedy) == ("a", "b", "c")
 
 
+def test_what_is_unsupported_is_known_by_name_behind_a_process_border() -> None:
+    error = errors.UnsupportedOperatorError("a", "b", "c", ("relu_1", "sort"))
+    assert pickle.loads(pickle.dumps(error)).nodes == ("relu_1", "sort")
+
+
 def test_the_docstring_draws_the_tree() -> None:
     """Every class is drawn, two columns further right than its base, and nothing else is."""
     drawn: dict[str, int] = {}

@@ -215,6 +215,33 @@ class _TorchKind:
         return result.clone() if copy else result
 
 
+def ready_torch(tensor: Any, device: Any) -> Any:
+    """A torch tensor as TVM's call takes it, of whatever shape and type; mostly the tensor itself.
+
+    It tells within a microsecond that nothing is to be done, and sees to the rest.
+    """
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if (
+        tensor.device == _torch_device(device)
+        and tensor.is_contiguous()
+        and not tensor.data_ptr() % _ALIGNMENT
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+        and not tensor._is_zerotensor()
+    ):
+        return tensor
+    return TORCH.to_device(tensor, device)
+
+
+def own_torch(result: Any, like: Any, *, copy: bool) -> Any:
+    """A result as a torch tensor of the caller's own; with torch's among its inputs, TVM's call
+    mostly returns just that."""
+    if type(result) is type(like) and not copy and result.device == like.device:
+        return result
+    return TORCH.from_device(result, like, copy=copy)
+
+
 @functools.cache
 def _torch_dtype(name: str) -> Any:
     import torch

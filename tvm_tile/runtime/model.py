@@ -14,7 +14,7 @@ from tvm_tile.errors import DeviceError, InputError, RunError, SavedModelError, 
 from tvm_tile.graph.signature import Signature
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
-from tvm_tile.runtime.arrays import NUMPY, ArrayKind, check_input
+from tvm_tile.runtime.arrays import NUMPY, ArrayKind, check_input, own_torch, ready_torch
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import SavedModel
 from tvm_tile.runtime.timing import Timing
@@ -87,6 +87,39 @@ class CompiledModel:
                 results = loaded.main(*tensors)
             with loaded.guard():
                 return self._outputs(results, kinds, values)
+
+    def call_torch(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Run the model on torch tensors, with less ado than a call makes.
+
+        Shapes and types are left to TVM's own checks, whose errors name no input.
+
+        Args:
+            tensors: in the order of ``inputs``, at least one.
+
+        Returns:
+            The outputs, one or several, on the first input's device.
+
+        Raises:
+            DeviceError: as in a call.
+            RunError: a tensor does not fit, or as in a call.
+        """
+        loaded = self._loaded
+        if loaded is None or self._process != os.getpid():
+            with self._running():
+                loaded = self._load()
+        if loaded.hip is not None:
+            outputs = self(*tensors)
+            return outputs if isinstance(outputs, tuple) else (outputs,)
+        try:
+            given = [ready_torch(tensor, loaded.device) for tensor in tensors]
+            with self._lock:
+                results = loaded.main(*given)
+            fields = (results,) if hasattr(results, "shape") else results
+            like, copied = given[0], self._copied
+            pairs = enumerate(fields)
+            return tuple([own_torch(field, like, copy=i in copied) for i, field in pairs])
+        except Exception as error:
+            raise self._failure(error) from error
 
     def time(self, *args: Any, repeats: int = 30, **by_name: Any) -> Timing:
         """Measure a call with inputs already on the device; copies in and out do not count.
@@ -176,11 +209,14 @@ class CompiledModel:
             except TileError:
                 raise
             except Exception as error:  # TVM, drivers and libraries of arrays raise what they like
-                raise RunError(
-                    f"the model must load and run on {self.device_name}",
-                    f"{type(error).__name__}: {str(error)[:2000]}",
-                    "report it, with the model; if it comes from a file, save it again",
-                ) from error
+                raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> RunError:
+        return RunError(
+            f"the model must load and run on {self.device_name}",
+            f"{type(error).__name__}: {str(error)[:2000]}",
+            "report it, with the model; if it comes from a file, save it again",
+        )
 
     def _after_fork(self) -> None:
         if self._loaded is not None:

@@ -28,6 +28,9 @@ _ATEN = torch.ops.aten
 _ATTENTION = _ATEN.scaled_dot_product_attention.default
 _INSTANCE_NORM = _ATEN.instance_norm.default
 
+BROKEN_DOWN_BY_US = frozenset({_ATTENTION, _INSTANCE_NORM})
+"""Operators without converters that we break down in another way than PyTorch does."""
+
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     """What ``program.run_decompositions`` makes of a program; the program itself is left alone.

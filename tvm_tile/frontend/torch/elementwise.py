@@ -29,6 +29,10 @@ def _cast(emit: Emit, x: relax.Expr, dtype: torch.dtype | None) -> relax.Expr:
     return emit.cast(x, emit.dtype)
 
 
+def _convert_element_type(emit: Emit, a: relax.Expr, dtype: torch.dtype) -> relax.Expr:
+    return emit.cast(a, emit.dtype)
+
+
 def _add(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
     left, right = emit.promoted(x, other)
     if _is_bool(left):
@@ -316,6 +320,7 @@ CONVERTERS: Converters = {
     **overloads(_same, _ATEN.alias.default, _ATEN.clone.default, _ATEN.detach.default),
     **overloads(_same, _ATEN.lift_fresh_copy.default, _ATEN.contiguous.default),
     _ATEN._to_copy.default: _cast,
+    torch.ops.prims.convert_element_type.default: _convert_element_type,
     **overloads(_add, _ATEN.add.Tensor, _ATEN.add.Scalar),
     **overloads(_subtract, _ATEN.sub.Tensor, _ATEN.sub.Scalar),
     **overloads(_binary(relax.op.multiply, _and), _ATEN.mul.Tensor, _ATEN.mul.Scalar),

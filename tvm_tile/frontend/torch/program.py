@@ -182,7 +182,8 @@ class _Writer:
         """Raise an error that names everything that was refused."""
         if self.refused:
             parts = (f"{why} ({_places(nodes)})" for why, nodes in self.refused.items())
-            raise _unsupported("; ".join(parts))
+            names = (node.name for nodes in self.refused.values() for node in nodes)
+            raise _unsupported("; ".join(parts), tuple(names))
 
     def _converter(self, node: fx.Node) -> Converter:
         converter = CONVERTERS.get(node.target)
@@ -298,9 +299,10 @@ def _places(nodes: list[fx.Node]) -> str:
     return f"nodes {names}{more}{code}"
 
 
-def _unsupported(found: str) -> UnsupportedOperatorError:
+def _unsupported(found: str, nodes: tuple[str, ...] = ()) -> UnsupportedOperatorError:
     return UnsupportedOperatorError(
         "every operator and every type of a model must be one that the PyTorch importer knows",
         found,
         "rewrite the module without these",
+        nodes,
     )

@@ -1,0 +1,151 @@
+"""``torch.compile(model, backend="tvm_tile")``: what PyTorch calls with each captured graph."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
+from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
+from torch._ops import OpOverload
+from torch.export.exported_program import _override_composite_implicit_decomp
+
+from tvm_tile.errors import OptionError
+from tvm_tile.frontend.torch.converters import CONVERTERS
+from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US, decompositions
+from tvm_tile.torch.compiler import GraphCompiler, Tell
+from tvm_tile.torch.options import BackendOptions
+from tvm_tile.torch.report import GraphKind, GraphReport
+
+LOG = logging.getLogger(__name__)
+
+# By these PyTorch tells tensors that are written out in a model's code while it traces it.
+_LITERALS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
+# PyTorch's own decompositions of these return no statistics that a gradient could use.
+_FUSED_ATTENTION = "aten::_scaled_dot_product"
+
+
+def tvm_tile(
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> Callable[..., Any]:
+    """The backend. Users name it: ``torch.compile(model, backend="tvm_tile", options={...})``.
+
+    What the importer of PyTorch's operators knows is compiled, PyTorch runs the rest, and results
+    are those of PyTorch: for inference and training, with weights as they are at each call, shared
+    and not copied. Where nothing can be compiled PyTorch runs the model as if there were no
+    backend; the logger ``tvm_tile.torch`` says what was compiled (INFO) and what failed (WARNING),
+    and :func:`tvm_tile.torch.explain` tells it as data.
+
+    Args:
+        graph_module: a graph of Dynamo's.
+        example_inputs: tensors without data, like those of a call.
+        options: ``device``, as of :func:`tvm_tile.compile`, and the fields of
+            :class:`tvm_tile.Options`. By default models on a GPU are compiled for that GPU, and
+            models on the CPU are left to PyTorch, which is said once: the CPU is no device of ours.
+            ``device="emulated"`` compiles these, too, for tests.
+        others: what else ``torch.compile`` passes, such as ``mode``: refused.
+
+    Returns:
+        A function with the graph's inputs and outputs.
+
+    Raises:
+        OptionError: an option is unknown or out of its range.
+        UnknownDeviceError: no device record has that name.
+    """
+    if others:
+        raise OptionError(
+            "the backend tvm_tile takes options only",
+            ", ".join(f"{name}={value!r}" for name, value in others.items()),
+            'leave it out, or say it by options, such as options={"topk": 10}',
+        )
+    return compiled(graph_module, example_inputs, BackendOptions.of(options), _log)
+
+
+def compiled(
+    graph_module: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions, tell: Tell
+) -> Callable[..., Any]:
+    """A graph of Dynamo's as a function; ``tell`` is given what became of its graphs."""
+    tensors = [value for value in example_inputs if isinstance(value, torch.Tensor)]
+    types = {tensor.device.type for tensor in tensors}
+    device = options.device_for("cuda" if "cuda" in types else "cpu")
+    if device is None:
+        _say_once_that_nothing_is_compiled()
+        tell(GraphReport(GraphKind.INFERENCE, (), (), _NO_DEVICE))
+        return graph_module.forward
+    place = torch.device("cpu") if device.is_emulated else torch.device("cuda", 0)
+    graphs = GraphCompiler(device, place, options.options, tell)
+    given = [*tensors, *graph_module.parameters()]
+    trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+    try:
+        with nullcontext() if trains else _whole_operators():
+            return _autograd(graphs)(graph_module, example_inputs)
+    except TorchDynamoException:  # Dynamo's own ways to begin anew
+        raise
+    except Exception as error:
+        LOG.warning("PyTorch runs a graph that cannot be traced: %s", error)
+        LOG.debug("its traceback", exc_info=error)
+        first_line = str(error).strip().partition("\n")[0]
+        why = f"it cannot be traced: {type(error).__name__}: {first_line}"
+        tell(GraphReport(GraphKind.INFERENCE, (), (), why))
+    return graph_module.forward
+
+
+def _autograd(graphs: GraphCompiler) -> Callable[..., Any]:
+    """AOTAutograd, which sees to gradients, views, aliases and what a model writes into."""
+    return aot_autograd(
+        fw_compiler=graphs.compiler(GraphKind.FORWARD),
+        bw_compiler=graphs.compiler(GraphKind.BACKWARD),
+        inference_compiler=graphs.compiler(GraphKind.INFERENCE),
+        decompositions=dict(_decompositions()),
+    )
+
+
+@functools.cache
+def _decompositions() -> Mapping[OpOverload, Any]:
+    """What is broken down before a graph is cut: all that has no converter, as far as PyTorch can
+    without changing which random numbers are drawn, or what is kept for gradients."""
+    return {
+        target: how
+        for target, how in decompositions().items()
+        if isinstance(target, OpOverload)
+        and torch.Tag.nondeterministic_seeded not in target.tags
+        and target not in BROKEN_DOWN_BY_US | _LITERALS
+        and not target.name().startswith(_FUSED_ATTENTION)
+    }
+
+
+@contextmanager
+def _whole_operators() -> Iterator[None]:
+    """While it lasts, AOTAutograd leaves whole what has a converter, such as ``linear``.
+
+    Where no gradients are wanted, PyTorch would break it down all the same, as for training.
+    """
+    whole = (
+        target for target in (*CONVERTERS, *BROKEN_DOWN_BY_US) if _is_preservable_cia_op(target)
+    )
+    with _override_composite_implicit_decomp(dict.fromkeys(whole, _special_op_to_preserve_cia)):
+        yield
+
+
+_NO_DEVICE = "no device is named, and none of its tensors is on a GPU that we know: PyTorch runs it"
+
+
+@functools.cache
+def _say_once_that_nothing_is_compiled() -> None:
+    LOG.warning(
+        'backend="tvm_tile": %s; options={"device": "emulated"} compiles it for tests', _NO_DEVICE
+    )
+
+
+def _log(report: GraphReport) -> None:
+    LOG.info("%s", report.render())

@@ -1,0 +1,82 @@
+"""Calls of compiled parts, with PyTorch's tensors in and out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tvm_tile.errors import TileError
+from tvm_tile.runtime import CompiledModel
+from tvm_tile.torch.assemble import eager
+from tvm_tile.torch.cut import Part
+from tvm_tile.torch.layout import is_row_major, memory_order
+from tvm_tile.torch.program import program_of
+
+LOG = logging.getLogger(__name__)
+
+_Layout = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class PartCall:
+    """A part as a function of tensors.
+
+    Where the program fails at a call, for example for want of its device, PyTorch runs the part's
+    operators then and from then on.
+
+    Args:
+        part: of a graph.
+        model: what its program was compiled to.
+    """
+
+    def __init__(self, part: Part, model: CompiledModel) -> None:
+        self.part = part
+        self.model = model
+        self._orders = tuple(memory_order(node.meta["val"]) for node in part.inputs)
+        self._is_plain = not any(self._orders)
+        self._layouts = tuple(_layout(node.meta["val"]) for node in part.outputs)
+        self._eager: Callable[..., Sequence[torch.Tensor]] | None = None
+
+    def __call__(self, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The part's outputs, with the strides that PyTorch's own would have."""
+        if self._eager is not None:
+            return self._eager(*tensors)
+        given: Sequence[torch.Tensor] = tensors
+        if not self._is_plain:
+            pairs = zip(tensors, self._orders, strict=True)
+            given = [t if order is None else t.permute(order) for t, order in pairs]
+        try:
+            results = self.model.call_torch(given)
+        except TileError as error:
+            LOG.warning("a compiled part failed, PyTorch runs it from now on: %s", error)
+            self._eager = eager(self.part).forward
+            return self._eager(*tensors)
+        laid_out = zip(results, self._layouts, strict=True)
+        return [t if layout is None else _laid_out(t, *layout) for t, layout in laid_out]
+
+
+def _layout(tensor: torch.Tensor) -> _Layout | None:
+    """Extents and strides of an output; None where a new tensor of its shape has these."""
+    return None if is_row_major(tensor) else (tuple(tensor.shape), tensor.stride())
+
+
+def _laid_out(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A part's output, in memory's order, as PyTorch would return it."""
+    if tensor.numel() == _extent(shape, strides):
+        return tensor.as_strided(shape, strides)
+    made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """How many elements of memory a tensor reaches over."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+
+
+def program_call(part: Part, compiled: Callable[[Any], CompiledModel]) -> PartCall:
+    """Compile a part; raises what ``compiled`` does."""
+    return PartCall(part, compiled(program_of(part)))

@@ -1,0 +1,121 @@
+"""One graph of PyTorch's operators becomes a function: parts that are compiled, and the rest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tvm_tile import pipeline
+from tvm_tile.device import Device
+from tvm_tile.errors import ModelError, UnsupportedOperatorError
+from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
+from tvm_tile.options import Options
+from tvm_tile.runtime import CompiledModel
+from tvm_tile.torch.assemble import assemble
+from tvm_tile.torch.calls import PartCall, program_call
+from tvm_tile.torch.cut import Cut, Part, cut
+from tvm_tile.torch.report import CompiledPart, EagerOperator, GraphKind, GraphReport, code_line
+from tvm_tile.torch.sizes import BoxedCall, PerSize, has_open_sizes
+
+LOG = logging.getLogger(__name__)
+
+Tell = Callable[[GraphReport], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCompiler:
+    """Compiles the graphs that AOTAutograd makes of one graph of Dynamo's.
+
+    Attributes:
+        device: to compile for.
+        place: where all tensors of a compiled program are.
+        options: how to compile.
+        tell: is given what became of each graph.
+    """
+
+    device: Device
+    place: torch.device
+    options: Options
+    tell: Tell
+
+    def compiler(self, kind: GraphKind) -> Callable[[fx.GraphModule, Any], Any]:
+        """A compiler of graphs of one kind, as AOTAutograd takes it."""
+
+        def compile_graph(graph_module: fx.GraphModule, _: Any) -> Any:
+            if has_open_sizes(graph_module.graph):
+                call = PerSize(graph_module, lambda settled: self._compiled(settled, kind))
+                return _boxed(call)
+            return _boxed(self._compiled(graph_module, kind))
+
+        return compile_graph
+
+    def _compiled(self, graph_module: fx.GraphModule, kind: GraphKind) -> BoxedCall:
+        """A function of a graph without open sizes."""
+        # Whatever PyTorch is at, such as tracing, or watching a first call, must not see this.
+        with _disable_current_modes(), torch._guards.tracing(None):
+            found, calls = self._cut(graph_module.graph)
+        self.tell(_report(kind, found, calls))
+        return assemble(graph_module, found.order, calls).forward
+
+    def _cut(self, graph: fx.Graph) -> tuple[Cut, dict[Part, PartCall]]:
+        """Cut the graph into parts that compile; what fails is refused, and the graph cut again."""
+        refused: dict[fx.Node, str] = {}
+        known: dict[Any, PartCall] = {}
+        while True:
+            found = cut(graph, self.place, refused)
+            failed: dict[fx.Node, str] = {}
+            for part in found.parts:
+                if part.key not in known and not failed:
+                    made = self._part(part)
+                    if isinstance(made, PartCall):
+                        known[part.key] = made
+                    else:
+                        failed = made
+            if not failed:
+                return found, {part: known[part.key] for part in found.parts}
+            refused |= failed
+
+    def _part(self, part: Part) -> PartCall | dict[fx.Node, str]:
+        """A compiled part, or its nodes that failed, all where it is unknown which, and why."""
+        try:
+            return program_call(part, self._model)
+        except ModelError as error:
+            names = error.nodes if isinstance(error, UnsupportedOperatorError) else ()
+            named = [node for node in part.makers if node.name in names]
+            # What is broken down while it is imported has other names then, or fails at that.
+            named = named or [node for node in part.makers if node.target in BROKEN_DOWN_BY_US]
+            return dict.fromkeys(named or part.makers, error.current)
+        except Exception as error:  # whatever it is, PyTorch can run the part
+            LOG.warning("a part of %d operators is not compiled: %s", len(part.makers), error)
+            LOG.debug("its traceback", exc_info=error)
+            why = getattr(error, "current", "") or f"{type(error).__name__}: {error}"
+            return dict.fromkeys(part.makers, why.partition("\n")[0])
+
+    def _model(self, program: Any) -> CompiledModel:
+        return pipeline.compile(program, self.device, options=self.options)
+
+
+def _boxed(call: BoxedCall) -> BoxedCall:
+    """A function that AOTAutograd knows to take a list."""
+
+    def run(args: list[Any]) -> Any:
+        return call(args)
+
+    run.__dict__["_boxed_call"] = True
+    return run
+
+
+def _report(kind: GraphKind, found: Cut, calls: dict[Part, PartCall]) -> GraphReport:
+    parts = tuple(CompiledPart(len(part.makers), call.model) for part, call in calls.items())
+    eager = tuple(
+        EagerOperator(str(node.target), found.eager[node], code_line(node.stack_trace))
+        for node in found.order
+        if isinstance(node, fx.Node)
+    )
+    return GraphReport(kind, parts, eager)

@@ -1,0 +1,40 @@
+"""How tensors lie in memory where they come into a compiled program and leave it.
+
+A compiled program takes and returns dense tensors in row-major order. A tensor that is dense in
+another order, such as ``channels_last``, is handed over as the row-major tensor that lies so in
+memory: nothing is copied, and what the other order costs is the program's to plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The dimensions of a tensor from the outermost in memory to the innermost.
+
+    Returns:
+        None where the tensor is row-major as it is, or is not dense in any order.
+    """
+    if tensor.is_contiguous() or tensor.layout is not torch.strided:
+        return None
+    strides = tensor.stride()
+    order = tuple(sorted(range(tensor.dim()), key=lambda dim: -strides[dim]))
+    return order if tensor.permute(order).is_contiguous() else None
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The order that undoes an order of dimensions."""
+    return tuple(order.index(dim) for dim in range(len(order)))
+
+
+def is_row_major(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has the very strides that a new one of its shape has."""
+    expected = 1
+    for extent, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if stride != expected:
+            return False
+        expected *= max(extent, 1)
+    return True

@@ -1,0 +1,86 @@
+"""A part of a graph as an exported program of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.utils import _pytree as pytree
+
+from tvm_tile.torch.cut import Part
+from tvm_tile.torch.layout import inverse, memory_order
+
+_PERMUTE = torch.ops.aten.permute.default
+_ALIAS = torch.ops.aten.alias.default
+_STRIDED = torch.ops.aten.as_strided.default
+
+
+def program_of(part: Part) -> ExportedProgram:
+    """The program that takes a part's inputs and returns its outputs, in their order.
+
+    Its operators have the names of the part's nodes. Tensors that are dense in another order than
+    row-major are taken and returned in that order: see :mod:`tvm_tile.torch.layout`.
+    """
+    graph = fx.Graph()
+    inputs = [graph.placeholder(f"input_{node.name}") for node in part.inputs]
+    places = {
+        node: _as_seen(graph, given, node) for given, node in zip(inputs, part.inputs, strict=True)
+    }
+
+    def place(node: fx.Node) -> fx.Node:
+        """A node in the new graph; views are made when first needed."""
+        if node not in places:
+            if node.target is _STRIDED:  # of which only those that keep their elements come here
+                copied = graph.call_function(_ALIAS, (place(node.all_input_nodes[0]),))
+            else:
+                copied = graph.node_copy(node, place)
+            copied.meta = dict(node.meta)
+            places[node] = copied
+        return places[node]
+
+    for maker in part.makers:
+        place(maker)
+    outputs = [_as_stored(graph, place(node)) for node in part.outputs]
+    graph.output(tuple(outputs))
+    return _exported(graph, inputs, outputs)
+
+
+def _as_seen(graph: fx.Graph, given: fx.Node, node: fx.Node) -> fx.Node:
+    """An input as the part's operators see it."""
+    value = node.meta["val"]
+    order = memory_order(value)
+    given.meta["val"] = value if order is None else value.permute(order)
+    return given if order is None else _permuted(graph, given, inverse(order))
+
+
+def _as_stored(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """An output as it lies in memory."""
+    order = memory_order(node.meta["val"])
+    return node if order is None else _permuted(graph, node, order)
+
+
+def _permuted(graph: fx.Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node:
+    made = graph.call_function(_PERMUTE, (node, list(order)))
+    made.meta["val"] = node.meta["val"].permute(order)
+    return made
+
+
+def _exported(graph: fx.Graph, inputs: list[fx.Node], outputs: list[fx.Node]) -> ExportedProgram:
+    signature = ExportGraphSignature(
+        [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs],
+        [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in outputs],
+    )
+    in_spec = pytree.tree_structure((tuple(inputs), {}))
+    out_spec = pytree.tree_structure(tuple(outputs))
+    entry = ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
+    root = fx.GraphModule({}, graph)
+    return ExportedProgram(root, graph, signature, {}, {}, [entry], None, {})

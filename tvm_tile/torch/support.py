@@ -1,0 +1,90 @@
+"""Which nodes of a graph of PyTorch's operators can be compiled, and why others cannot."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from tvm_tile.frontend.torch.convert import results
+from tvm_tile.frontend.torch.converters import CONVERTERS
+from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
+from tvm_tile.frontend.torch.emit import Refusal, dtype_name
+
+_ATEN = torch.ops.aten
+# What it reads depends on where its operand's memory begins, which is known to PyTorch alone.
+_STRIDED = _ATEN.as_strided.default
+
+
+def why_eager(node: fx.Node, place: torch.device) -> str | None:
+    """Why PyTorch must run a node; None where it can be compiled.
+
+    Args:
+        node: of a graph without side effects, whose nodes' ``val`` are tensors without data.
+        place: where all tensors of a compiled program are.
+    """
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        return f"no operator: {node.op} {node.target}"
+    if node.target._schema.is_mutable:
+        return "writes into its operands"
+    if node.target is _STRIDED and not keeps_elements(node):
+        return "depends on where its operand lies in memory"
+    if node.target not in CONVERTERS and node.target not in BROKEN_DOWN_BY_US:
+        is_random = torch.Tag.nondeterministic_seeded in node.target.tags
+        return "random numbers" if is_random else "no converter"
+    try:
+        tensors = [*results(node), *_operands(node)]
+        for tensor in tensors:
+            dtype_name(tensor.dtype)
+    except Refusal as refusal:
+        return str(refusal)
+    elsewhere = {str(tensor.device) for tensor in tensors if tensor.device != place}
+    return f"on {', '.join(sorted(elsewhere))}, not {place}" if elsewhere else None
+
+
+def _operands(node: fx.Node) -> Iterator[torch.Tensor]:
+    for other in node.all_input_nodes:
+        value = other.meta.get("val")
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if not isinstance(item, torch.Tensor):
+                raise Refusal(f"{other.name}, an argument that only a call decides")
+            if item.layout is not torch.strided:
+                raise Refusal(f"layout {item.layout}")
+            if not all(isinstance(extent, int) for extent in item.shape):
+                raise Refusal(f"shape {tuple(item.shape)} that only the data decide")
+            yield item
+
+
+def keeps_elements(node: fx.Node) -> bool:
+    """Whether a node, which lays a tensor out by strides, leaves each element in its place: PyTorch
+    writes such to settle the strides of dimensions of one element."""
+    found, given = node.meta["val"], node.all_input_nodes[0].meta["val"]
+    if found.shape != given.shape or found.storage_offset() != given.storage_offset():
+        return False
+    strides = zip(found.shape, found.stride(), given.stride(), strict=True)
+    return all(ours == theirs for extent, ours, theirs in strides if extent > 1)
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether the tensors that a node returns lie in the memory of the first that it takes."""
+    if node.op != "call_function" or not node.all_input_nodes:
+        return False
+    (memory, *_), own = _memory(node.all_input_nodes[0]) or [None], _memory(node)
+    return bool(own) and all(item == memory for item in own)
+
+
+def is_item(node: fx.Node) -> bool:
+    """Whether a node takes one of several results."""
+    return node.target is operator.getitem and isinstance(node.args[0], fx.Node)
+
+
+def _memory(node: fx.Node) -> list[Any]:
+    """What tells the memories of a node's tensors apart."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, tuple | list) else (value,)
+    tensors = [item for item in values if isinstance(item, torch.Tensor)]
+    return [t.untyped_storage()._cdata for t in tensors if t.layout is torch.strided]
