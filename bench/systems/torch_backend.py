@@ -31,11 +31,16 @@ class TorchBackend:
         """Trace, import and schedule something small."""
         import torch
 
-        torch.compile(torch.relu, backend="tvm_tile", dynamic=False)(torch.ones(8, device="cuda"))
+        from tvm_tile.torch import tvm_tile
+
+        torch.compile(torch.relu, backend=tvm_tile, dynamic=False)(torch.ones(8, device="cuda"))
 
     def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
         """Compile at the first call, on other inputs of the same shapes."""
         import torch
+
+        # Itself, not its name: that is known where this package is installed.
+        from tvm_tile.torch import tvm_tile
 
         torch._dynamo.reset()
         inputs = session.draw()
@@ -43,7 +48,7 @@ class TorchBackend:
         # One worker: the others compile other workloads. An earlier run's plans are not read.
         options = {"parallel_builds": 1, "cache": False}
         compiled = torch.compile(
-            module, backend="tvm_tile", options=options, fullgraph=True, dynamic=False
+            module, backend=tvm_tile, options=options, fullgraph=True, dynamic=False
         )
         bound(compiled, inputs)()
         return Prepared(start=lambda given: bound(compiled, given))
