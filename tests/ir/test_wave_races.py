@@ -60,7 +60,7 @@ def of_all_shapes(choices: Sequence[Any]) -> Iterator[Any]:
     shapes, arrangements = set(), set()
     for choice in choices:
         tile = choice.write.args[-1]
-        shape = tile.instruction.shape, tile.depth, tile.stages
+        shape = tile.unit.instruction.shape, tile.depth, tile.stages
         if shape not in shapes and tile.warps not in arrangements:
             shapes.add(shape)
             arrangements.add(tile.warps)
@@ -110,7 +110,7 @@ def test_matrix_cores_need_each_barrier(device: Device, stages: int, tmp_path: P
         and tile.depth * tile.layout.element == LINE
         and tile.warp_rows == tile.layout.size
         and tile.warp_columns == 64
-        and tile.block_size > tile.wave
+        and tile.block_size > tile.unit.warp
     )
     assert idle_barriers(choice(), func, device, tmp_path) == []
 

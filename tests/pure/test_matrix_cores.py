@@ -21,6 +21,7 @@ from tvm_tile.tile.matrix_cores import (
 )
 from tvm_tile.tile.mma import chunk_counts, tile_counts
 from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.unit import WaveUnit
 
 EVERY = 10**6
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -40,9 +41,9 @@ def product(
 def check(tile: MatrixTile, of: Product, device: Device) -> None:
     """What every tile must keep to."""
     element = of.left.tensor.element_size
-    size = tile.instruction.shape[0]
-    assert tile.instruction in device.matrix_instructions
-    assert tile.instruction.in_dtype == of.left.tensor.dtype
+    size = tile.unit.instruction.shape[0]
+    assert tile.unit.instruction in device.matrix_instructions
+    assert tile.unit.instruction.in_dtype == of.left.tensor.dtype
     assert tile.depth * element in (64, 128)
     for extent in (tile.warp_rows, tile.warp_columns):
         assert extent & (extent - 1) == 0  # for the swizzle
@@ -216,8 +217,8 @@ class TestRefusals:
 
 
 def test_a_tile_describes_itself() -> None:
-    instruction = MI300X.matrix_instructions[2]
-    tile = MatrixTile(instruction, 64, 64, 32, (2, 4), 32, 1)
+    unit = WaveUnit(MI300X.matrix_instructions[2], 64)
+    tile = MatrixTile(unit, 64, 32, (2, 4), 32, 1)
     assert tile.describe() == "block 128 by 128, depth 32, 1 stage, 2 by 4 waves, mfma 16x16x16"
     assert (tile.rows, tile.columns, tile.block_size) == (128, 128, 512)
     assert replace(tile, parts=4).describe() == f"{tile.describe()}, parts 4"

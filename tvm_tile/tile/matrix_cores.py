@@ -17,18 +17,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import Device, MatrixInstruction, MemoryLevel
+from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
 from tvm_tile.tile.mma import chunk_counts, tile_counts
-from tvm_tile.tile.panel import Panel, panel_of
+from tvm_tile.tile.panel import Panel
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.reduce import sum_seconds
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import UNIT_BYTES
-from tvm_tile.tile.sum_layout import CORNER_COLUMNS, QUAD, SumLayout
+from tvm_tile.tile.sum_layout import SumLayout
+from tvm_tile.tile.unit import WaveUnit, units_of
 
 # Rows and columns of a wave, and how many waves have rows and columns of their own.
 _WAVE_SIDES = (128, 64, 32, 16)
@@ -47,8 +48,7 @@ class MatrixTile:
     """One tile of a product.
 
     Attributes:
-        instruction: that multiplies.
-        wave: threads that it takes.
+        unit: that multiplies.
         warp_rows: rows of the tile that a wave has.
         warp_columns: columns that it has.
         warps: waves of a block, along the rows and along the columns.
@@ -62,8 +62,7 @@ class MatrixTile:
         seconds: predicted time.
     """
 
-    instruction: MatrixInstruction
-    wave: int
+    unit: WaveUnit
     warp_rows: int
     warp_columns: int
     warps: tuple[int, int]
@@ -89,19 +88,17 @@ class MatrixTile:
     @property
     def block_size(self) -> int:
         """Threads."""
-        return self.wave * math.prod(self.warps)
+        return self.unit.warp * math.prod(self.warps)
 
     @property
     def sums(self) -> int:
         """Of a thread."""
-        return self.warp_rows * self.warp_columns // self.wave
+        return self.warp_rows * self.warp_columns // self.unit.warp
 
     @property
     def layout(self) -> MatrixLayout:
         """How a wave holds an instruction's operands and sums."""
-        found = layout_of(self.instruction, self.wave)
-        assert found is not None
-        return found
+        return self.unit.layout
 
     @property
     def stage_bytes(self) -> int:
@@ -111,18 +108,7 @@ class MatrixTile:
     @property
     def sum_layout(self) -> SumLayout:
         """How a wave's sums are stored."""
-        own = self.layout
-        columns = min(self.warp_columns, CORNER_COLUMNS)
-        # Four words more: lanes with neighbouring rows then touch all banks.
-        return SumLayout(
-            warp=self.wave,
-            rows=own.size,
-            columns=own.size,
-            registers=own.sums,
-            run=min(own.run, QUAD),
-            pitch=columns + QUAD,
-            place=own.place,
-        )
+        return self.unit.sum_layout(self.warp_columns)
 
     @property
     def store_shape(self) -> tuple[int, ...]:
@@ -131,18 +117,18 @@ class MatrixTile:
 
     def panels(self, product: Product) -> tuple[Panel, Panel]:
         """How a chunk of each operand gets to a stage, and lies there."""
-        left = panel_of(product, product.left, self.rows, self.depth, self.block_size)
-        right = panel_of(product, product.right, self.columns, self.depth, self.block_size)
-        return left, replace(right, start=left.size // UNIT_BYTES)
+        left, right = (
+            self.unit.lay(product, operand, rows, self.depth, self.block_size)
+            for operand, rows in ((product.left, self.rows), (product.right, self.columns))
+        )
+        return left, right.starting_at(left.size)
 
     def describe(self) -> str:
         """One line for people."""
-        shape = "x".join(map(str, self.instruction.shape))
-        family = self.instruction.intrinsic.partition(".")[0]
         stages = f"depth {self.depth}, {self.stages} stage{'s' if self.stages > 1 else ''}"
         waves = f"{self.warps[0]} by {self.warps[1]} waves"
         parts = f", parts {self.parts}" if self.parts > 1 else ""
-        return f"block {self.rows} by {self.columns}, {stages}, {waves}, {family} {shape}{parts}"
+        return f"block {self.rows} by {self.columns}, {stages}, {waves}, {self.unit}{parts}"
 
 
 def construct_matrix_cores(product: Product, device: Device, count: int) -> tuple[MatrixTile, ...]:
@@ -166,18 +152,15 @@ def matrix_core_dtypes(device: Device) -> frozenset[str]:
 def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
     element = product.left.tensor.element_size
     added = [(parts, _adding_seconds(product, device, parts)) for parts in _PARTS]
-    for instruction in device.matrix_instructions:
-        is_known = layout_of(instruction, device.warp_size) is not None
-        if not is_known or instruction.in_dtype != product.left.tensor.dtype:
+    for unit in units_of(device, product.left.tensor.dtype):
+        if not isinstance(unit, WaveUnit):
             continue
-        sides = [side for side in _WAVE_SIDES if side >= instruction.shape[0]]
+        sides = [side for side in _WAVE_SIDES if side >= unit.rows]
         shapes = itertools.product(sides, sides, _WAVES, _LINES, _STAGES)
         for rows, columns, waves, line, stages in shapes:
             if max(rows * waves[0], columns * waves[1]) > _LARGEST_SIDE:
                 continue
-            tile = MatrixTile(
-                instruction, device.warp_size, rows, columns, waves, line // element, stages
-            )
+            tile = MatrixTile(unit, rows, columns, waves, line // element, stages)
             if stages > math.prod(chunk_counts(product, tile.depth)):
                 continue  # nothing would ever be in the second
             tile = _filled(product, tile, device)
@@ -213,16 +196,12 @@ def _registers(product: Product, tile: MatrixTile, device: Device) -> int:
     loads = (tile.warp_rows + tile.warp_columns) // layout.size * layout.units
     if register_use(device).has_all_fragments:
         loads *= tile.depth * layout.element // UNIT_BYTES // layout.step
-    held = 0
-    for panel in tile.panels(product):
-        turns = -(-panel.patches // tile.block_size) * panel.runs
-        held += turns * (UNIT_BYTES // panel.number + _OF_A_COPY)
-        held += panel.unit if panel.is_turned else 0  # where each row's part goes
+    held = sum(panel.registers(tile.block_size) for panel in tile.panels(product))
     return tile.sums + loads * UNIT_BYTES // 4 + held + _FIXED_REGISTERS
 
 
 _RASTER_ROWS = 1024
-_FIXED_REGISTERS, _OF_A_COPY = 16, 2  # of a thread, and for the address of each of its loads
+_FIXED_REGISTERS = 16  # of a thread
 _SHARE_OF_REGISTERS = 0.92  # the rest is the compiler's, which moves loads ahead
 _MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers for the rest
 _SIMDS = 4  # of a compute unit, each with matrix cores of its own
@@ -282,7 +261,7 @@ def _adding_seconds(product: Product, device: Device, parts: int) -> float:
 def _chunk_seconds(product: Product, device: Device, tile: MatrixTile) -> tuple[float, ...]:
     """What a chunk takes of a compute unit's matrix cores, shared memory, cache and loads."""
     units = device.multi_processor_count
-    rate = dict(device.matrix_flops)[tile.instruction.in_dtype] / units
+    rate = dict(device.matrix_flops)[tile.unit.instruction.in_dtype] / units
     multiply = 2 * tile.rows * tile.columns * tile.depth / rate
     lines = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns) * tile.layout.copies
     line = tile.depth * tile.layout.element

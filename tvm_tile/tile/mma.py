@@ -20,8 +20,9 @@ from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import resident_blocks
-from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, Slab, vector_width
+from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, Slab
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.unit import MmaUnit
 
 WARP = 32  # threads
 # Rows and columns of a warp, and how many warps have rows and columns of their own.
@@ -90,12 +91,11 @@ class MmaTile:
 
     def slabs(self, product: Product) -> tuple[Slab, Slab]:
         """How a chunk of each operand lies in a stage."""
-        sides = ((product.left, self.rows), (product.right, self.columns))
         left, right = (
-            Slab(size, self.depth, not operand.is_depth_major, vector_width(operand, product.depth))
-            for operand, size in sides
+            MmaUnit().lay(product, operand, rows, self.depth, self.block_size)
+            for operand, rows in ((product.left, self.rows), (product.right, self.columns))
         )
-        return left, replace(right, start=left.size)
+        return left, right.starting_at(left.size)
 
     def describe(self) -> str:
         """One line for people."""

@@ -32,8 +32,6 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.matrix_cores.copies import Copies, begin_copies
-from tvm_tile.schedule.matrix_cores.fragments import Fragments, begin_fragments, multiply
 from tvm_tile.schedule.matrix_cores.parts import (
     add_parts,
     declare_parts,
@@ -46,6 +44,8 @@ from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.part import Part, find_part
 from tvm_tile.schedule.tensor_cores.place import digits
 from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.schedule.units.matrix_cores import Fragments, begin_fragments, multiply
+from tvm_tile.schedule.units.register_copies import Copies, begin_copies
 from tvm_tile.tile.matrix_cores import MatrixTile
 from tvm_tile.tile.mma import chunk_counts
 from tvm_tile.tile.panel import WORD
@@ -98,12 +98,12 @@ class _Kernel:
         for step in range(units // layout.step):
             for fragments in self.fragments:
                 fragments.load(self.words, first, step)
-            multiply(self.tile, self.sums, self.fragments)
+            multiply(self.tile.unit, self.sums, self.fragments, step)
 
     def keep_order(self) -> None:
         """Keep the compiler from delaying a chunk's loads, and from waiting for them too early."""
         loads = sum(copies.loads for copies in self.copies)
-        rows, columns, depth = self.tile.instruction.shape
+        rows, columns, depth = self.tile.unit.instruction.shape
         size = self.tile.warp_rows * self.tile.warp_columns * self.tile.depth
         name = f"loads_then_products<{loads}, {size // (rows * columns * depth)}>"
         ib.evaluate(T.call_extern("void", name))
@@ -140,7 +140,7 @@ def _write_tiles(found: Found, tile: MatrixTile, buffers: Mapping[str, Any], par
     # come to the same, as far as that goes.
     number, part = ib.Bind(block // tile.parts), ib.Bind(block % tile.parts)
     words = ib.alloc_buffer((tile.shared_bytes // WORD,), "uint32", scope="shared", align=128)
-    own = find_part(product, tile, tile.wave, number, thread)
+    own = find_part(product, tile, tile.unit.warp, number, thread)
     kernel = _begin(product, tile, own, buffers, words, part)
     _sum_up(kernel)
     ib.evaluate(T.cuda.cta_sync())
@@ -148,11 +148,11 @@ def _write_tiles(found: Found, tile: MatrixTile, buffers: Mapping[str, Any], par
         epilogue, seen = found.epilogue, views(found.epilogue.tensors, found.shapes, buffers)
     else:
         epilogue, seen = store_of_part(product, tile, partial, part)
-    dtype = tile.instruction.acc_dtype
+    dtype = tile.unit.instruction.acc_dtype
     memory = ib.decl_buffer(tile.store_shape, dtype, data=words.data, scope="shared")
     store = Store(*own.sides, epilogue, seen, memory, layout)
     for strip in range(tile.warp_rows // layout.rows):
-        held = strip * layout.rows * tile.warp_columns // tile.wave
+        held = strip * layout.rows * tile.warp_columns // tile.unit.warp
         row = ib.Bind(own.rows + strip * layout.rows)
         columns = (own.columns, tile.warp_columns)
         store.write(kernel.sums, held, row, columns, thread, own.origin)
@@ -192,7 +192,7 @@ def _begin(
         begin_fragments(panels[0], tile.layout, rows, own.lane),
         begin_fragments(panels[1], tile.layout, columns, own.lane),
     )
-    dtype = tile.instruction.acc_dtype
+    dtype = tile.unit.instruction.acc_dtype
     sums = ib.alloc_buffer((tile.sums,), dtype, scope="local")
     with ib.unroll(tile.sums) as i:
         ib.buffer_store(sums, tirx.const(0, dtype), [i])

@@ -43,7 +43,7 @@ def declare_parts(product: Product, tile: MatrixTile) -> Any:
     """Memory for all parts, on the host's side of a function: parts by lines by columns."""
     lines, columns = _shape(product)
     shape = (tile.parts, lines, columns)
-    return IRBuilder.name(_NAME, ib.alloc_buffer(shape, tile.instruction.acc_dtype))
+    return IRBuilder.name(_NAME, ib.alloc_buffer(shape, tile.unit.instruction.acc_dtype))
 
 
 def own_chunks(chunks: int, parts: int, part: Any) -> tuple[Any, Any]:
@@ -59,7 +59,7 @@ def store_of_part(
     product: Product, tile: MatrixTile, partial: Any, part: Any
 ) -> tuple[Epilogue, dict[str, Any]]:
     """What becomes of a part's sums, which are stored as they are, and the buffer for them."""
-    dtype = tile.instruction.acc_dtype
+    dtype = tile.unit.instruction.acc_dtype
     lines, columns = _shape(product)
     start = part * (lines * columns)
     own = ib.decl_buffer((lines, columns), dtype, data=partial.data, elem_offset=start)
@@ -92,7 +92,7 @@ def add_parts(found: Found, tile: MatrixTile, buffers: Mapping[str, Any], partia
     number = ib.Bind(block * ADDING_THREADS + thread)
     line, column = ib.Bind(number // quads), ib.Bind(number % quads * QUAD)
     rows = Flat((*product.batch, *product.left.free), 1, tirx.const(0))
-    totals = ib.alloc_buffer((QUAD,), tile.instruction.acc_dtype, scope="local")
+    totals = ib.alloc_buffer((QUAD,), tile.unit.instruction.acc_dtype, scope="local")
     store = Store(rows, Flat(product.right.free, QUAD, tirx.const(0)), epilogue, seen, totals)
     with when([number < lines * quads] if lines * quads % ADDING_THREADS else []):
         for part in range(tile.parts):

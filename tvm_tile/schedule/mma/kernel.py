@@ -33,14 +33,14 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.mma.copies import Copies, begin_copies
-from tvm_tile.schedule.mma.fragments import Fragments, begin_fragments, multiply
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.found import Found
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.part import Part, find_part
 from tvm_tile.schedule.tensor_cores.place import digits
 from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.schedule.units.asynchronous_copies import Copies, begin_copies
+from tvm_tile.schedule.units.mma import Fragments, begin_fragments, multiply
 from tvm_tile.tile.mma import WARP, MmaTile, chunk_counts
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT
@@ -172,7 +172,7 @@ def _sum_up(kernel: _Kernel) -> None:
                 kernel.settle(chunk + ahead)
                 _meet(tile)
                 kernel.load(following, 0)
-            multiply(tile, dtype, kernel.sums, kernel.fragments, step)
+            multiply(dtype, kernel.sums, kernel.fragments, step)
     ib.evaluate(T.ptx["cp.async.wait_all"]())
 
 
