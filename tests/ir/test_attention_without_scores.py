@@ -43,8 +43,8 @@ def chain_of(program: Any) -> tuple[tirx.PrimFunc, Any]:
         graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
         found = () if graph is None else schedule_chain(Task(func, graph, H200), 1)
         if found:
-            assert isinstance(found[0], partial)
-            assert found[0].args[0].weights.is_safe
+            assert isinstance(found[0].write, partial)
+            assert found[0].write.args[0].weights.is_safe
             return func, found[0]()
     raise AssertionError("no chain")
 

@@ -279,6 +279,13 @@ def test_numbers_that_meet_integers() -> None:
         )
 
 
+def test_the_floor_of_halves_divided_by_a_number_that_is_no_half() -> None:
+    """The first is twice 0.8 rounded to float16, and less than twice 0.8."""
+    x = torch.tensor([1.599609375, 1.6, 2.5, -0.8], dtype=torch.float16)
+    check(lambda x: (torch.floor_divide(x, 0.8), x // -0.8), x)
+    assert torch.floor_divide(x, 0.8)[0] == 1
+
+
 def test_reductions_of_all_types() -> None:
     def results(x: Any, i: Any, b: Any, s: Any, e: Any) -> Any:
         return (

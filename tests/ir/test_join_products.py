@@ -287,6 +287,22 @@ def test_a_part_that_is_asked_about_has_the_functions_that_it_calls() -> None:
     check_equal(before, after)
 
 
+def test_a_part_that_is_asked_about_names_its_values_apart() -> None:
+    """Buffers get the names of variables, and two of one name would be one tensor to the rules."""
+    asked: list[tvm.IRModule] = []
+
+    def cost(mod: tvm.IRModule) -> Cost:
+        asked.append(mod)
+        return fewest(mod)
+
+    joined(lambda x: tuple(op.nn.relu(op.matmul(x, weights(n))) for n in (8, 12)), cost=cost)
+    bindings = [b for mod in asked for b in mod["main"].body.blocks[0].bindings]
+    assert len(bindings) > 2
+    for mod in asked:
+        names = [str(b.var.name) for b in mod["main"].body.blocks[0].bindings]
+        assert len(set(names)) == len(names)
+
+
 class TestTheModelDecides:
     PARTS = (weights(8), weights(12))
 

@@ -18,10 +18,10 @@ from wgmma_cases import WGMMA_CASES, product_case
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Choice, Finder, Scheduled, Task, candidates, candidates_at, ranking
-from tvm_tile.tile.rules import CHAIN, CONTRACTION, MMA, WGMMA, Rule, RunnerUp, margin
+from tvm_tile.tile.rules import CHAIN, CONTRACTION, MMA, ROW, WGMMA, Rule, RunnerUp, margin
 
 A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")
-NEEDED = margin(WGMMA, MMA)
+NEEDED = margin(H200.times.contests, WGMMA, MMA)
 
 
 def task(entry: Case, device: Device = H200) -> Task:
@@ -79,6 +79,14 @@ def test_the_rule_that_is_preferred_has_the_next_where_its_first_fails(
     assert taken(monkeypatch, given, 1, first, second) == ["wgmma 1"]
 
 
+def test_rules_that_were_not_asked_are_where_tvm_writes_none_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, given: Task
+) -> None:
+    first = Finder(CONTRACTION, naming(CONTRACTION, 1.0, fails=[0]))
+    assert taken(monkeypatch, given, 1, first, Finder(ROW, naming(ROW, 9.0))) == ["row 0"]
+    assert taken(monkeypatch, given, 1, first) == []
+
+
 def test_the_runner_up_is_the_best_of_another_rule(
     monkeypatch: pytest.MonkeyPatch, given: Task
 ) -> None:
@@ -99,7 +107,7 @@ def test_who_cannot_be_faster_is_not_asked(monkeypatch: pytest.MonkeyPatch, give
     assert taken(monkeypatch, given, 1, Finder(MMA, naming(MMA, 1.0)), slow) == ["mma 0"]
     # Nobody has compared these two.
     others = Finder(CHAIN, naming(CHAIN, 1.0)), Finder(MMA, asked)
-    assert math.isinf(margin(CHAIN, MMA))
+    assert math.isinf(margin(H200.times.contests, CHAIN, MMA))
     assert taken(monkeypatch, given, 1, *others) == ["chain 0"]
 
 
@@ -159,6 +167,8 @@ def test_no_tile_is_faster_than_the_least_time(entry: Case, device: Device) -> N
 def test_what_is_known_of_the_least_time() -> None:
     """It is near to what tiles take, so that few rules are asked in vain."""
     given = task(product_case("NT", 256, 1024, 1024))
-    for finder, nearest in ((ranking.RULES[6], 0.85), (ranking.RULES[8], 0.4)):
+    finders = {finder.rule: finder for finder in ranking.RULES}
+    for rule, nearest in ((MMA, 0.85), (CONTRACTION, 0.4)):
+        finder = finders[rule]
         (choice,) = finder.find(given, 1)
         assert nearest * choice.seconds < finder.least_seconds(given) <= choice.seconds

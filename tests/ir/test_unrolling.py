@@ -10,13 +10,15 @@ from kernel_bodies import gelu, mm
 from kernels import Case, Input, prim_functions
 from wgmma_cases import product_case
 
-import tvm_tile
 from tvm_tile.build import Builder
 from tvm_tile.build.code_object import resources_of
 from tvm_tile.build.hip import compile_hip, hip_text
 from tvm_tile.build.unrolling import limit_unrolling
 from tvm_tile.device import find_device
+from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
+from tvm_tile.schedule import Task, candidates
+from tvm_tile.tile.rules import MATVEC
 
 RDNA, MI300X = (find_device(f"amd/{name}") for name in ("rx7900xtx", "mi300x"))
 _LOOP = re.compile(r"(#pragma unroll(?: (\d+))?\n)?\s*for \(int (\w+) = 0; \3 < (\d+);")
@@ -72,7 +74,9 @@ def test_registers_are_no_memory_however_long_the_epilogue() -> None:
 
 def test_loops_around_unrolled_ones_go_as_the_tile_has_it() -> None:
     (func,) = prim_functions(product_case("NT", 1, 4096, 2048, dtype="float32"), MI300X).values()
-    tiles = tvm_tile.schedule(func, MI300X, topk=300)
+    graph = extract(func)
+    assert graph is not None
+    tiles = candidates(Task(func, graph, MI300X), 300, (MATVEC,))
     chosen = next(tile for tile in tiles if "64 groups, 1 rows a thread, 1 loads" in tile.tile)
     built = Builder(MI300X).build_functions({"product": chosen.func})["product"]
     text = hip_text(built.kernels[0].source)

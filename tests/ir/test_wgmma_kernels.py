@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tvm_tile.device import find_device, with_tf32
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule import Scheduled, schedule
+from tvm_tile.schedule import Scheduled, candidates, schedule
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.found import find_in
 from tvm_tile.schedule.tensor_cores.work import store_work
@@ -73,14 +74,17 @@ TENSOR_MAP = re.compile(
 
 
 def choices(entry: Case, count: int = 1) -> tuple[Scheduled, ...]:
-    """The first choices for a case's only function."""
+    """The rule's first choices for a case's only function."""
     (func,) = prim_functions(entry, ROUNDING).values()
-    return schedule(func, ROUNDING, topk=count)
+    return candidates(Task(func, extract(func), ROUNDING), count, (WGMMA,))
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_rule_takes(name: str) -> None:
-    assert rules_of(BY_NAME[name], ROUNDING) == ("matvec" if name in MATVEC else "wgmma")
+    """Unless another one is predicted to be faster by far."""
+    taken = rules_of(BY_NAME[name], ROUNDING)
+    assert taken == "matvec" if name in MATVEC else taken in ("wgmma", "mma")
+    assert name in MATVEC or choices(BY_NAME[name])
 
 
 @pytest.mark.parametrize("name", sorted(set(BY_NAME) - MATVEC))
@@ -166,8 +170,8 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("bias_residual_relu", StoreWork(operations=3)),
-        ("shallow_silu", StoreWork(operations=19)),
+        ("bias_residual_relu", StoreWork(operations=3, read_bytes=106128)),
+        ("shallow_silu", StoreWork(operations=19, read_bytes=80)),
         ("shallow_odd", StoreWork(is_wide=False)),
         ("shallow_shuffle", StoreWork(is_wide=False)),
         ("NN_264x520x1032_float16", StoreWork()),
@@ -186,7 +190,8 @@ def test_as_many_blocks_fit_as_the_tile_says(name: str) -> None:
     (func,) = prim_functions(BY_NAME[name], H200).values()
     found: dict[int, tuple[WarpgroupTile, Any]] = {}
     for choice in schedule_wgmma(Task(func, extract(func), H200), EVERY):
-        tile: WarpgroupTile = choice.args[-1]
+        assert isinstance(choice.write, partial)
+        tile: WarpgroupTile = choice.write.args[-1]
         if tile.blocks not in found or tile.registers > found[tile.blocks][0].registers:
             found[tile.blocks] = (tile, choice)
     assert set(found) == {1, 2, 3, 4, 5, 6}

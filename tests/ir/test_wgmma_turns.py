@@ -36,9 +36,9 @@ def in_turns(entry: Case) -> list[Scheduled]:
     found = [
         choice
         for choice in schedule_wgmma(Task(func, graph, SMALL), EVERY)
-        if choice.args[-1].alternates  # type: ignore[attr-defined]
+        if choice.write.args[-1].alternates  # type: ignore[attr-defined]
     ]
-    found.sort(key=lambda choice: choice.args[-1].width)  # type: ignore[attr-defined]
+    found.sort(key=lambda choice: choice.write.args[-1].width)  # type: ignore[attr-defined]
     written = [choice() for choice in (found[0], found[-1])]
     assert all(item is not None and "in turns" in item.tile for item in written)
     return [item for item in written if item is not None]

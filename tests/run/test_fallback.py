@@ -175,6 +175,14 @@ def test_joined_functions_that_no_candidate_writes_are_made_of_fewer(
     assert "none of its 2 candidates builds" in [decision.reason for decision in report.decisions]
 
 
+def test_buffers_of_one_name() -> None:
+    """Rules know a buffer by its name, so two of one name would be one tensor to them."""
+    x, y = (te.placeholder((5, 7), "float32", name="same") for _ in range(2))
+    func = te.create_prim_func([x, y, te.compute((5, 7), lambda *i: x(*i) - y(*i), name="z")])
+    assert len({str(param.name) for param in func.params}) < len(func.params)
+    assert find_obstacle(func) == "two of its buffers have one name"
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((4, 0), 1), ((0, 4), 1), ((0, 4), 0), ((0, 0), 0)])
 def test_extents_of_zero(shape: tuple[int, int], axis: int) -> None:
     x, y = (te.placeholder(shape, "float32", name=name) for name in "xy")

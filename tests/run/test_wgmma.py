@@ -45,7 +45,7 @@ def one_of_each_sharing(task: Task, count: int) -> Sequence[Choice]:
     """The first choice for each number of blocks that share a multiprocessor, and of consumers."""
     found: dict[tuple[int, int, int], Choice] = {}
     for choice in schedule_wgmma(task, count):
-        tile = choice.args[-1]  # type: ignore[attr-defined]
+        tile = choice.write.args[-1]  # type: ignore[attr-defined]
         found.setdefault((tile.blocks, tile.consumers, tile.instructions), choice)
     return tuple(found.values())
 

@@ -81,12 +81,17 @@ class StoreTimes:
     Attributes:
         origin: what the numbers are from.
         operation_slots: of a warp, for one operation on a sum.
-        single_slots: of a warp, for a store of its own, with its place.
+        wide_slots: of a warp, for a sum's share of a store, with its place.
+        single_slots: of a warp, for a store of its own beyond that.
+        waiting_warps: so many warps' slots are lost between one sum and the next: a warp waits for
+            its own instructions, however few others there are.
     """
 
     origin: str
     operation_slots: float
+    wide_slots: float
     single_slots: float
+    waiting_warps: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,9 +283,10 @@ def _function(
     Without constants these are parameters, but for scalars: so functions are equal that compute
     the same.
     """
-    made = {binding.var for binding in bindings}
+    made = [binding.var for binding in bindings]
     params: dict[Any, Any] = {}
-    renamed: dict[Any, Any] = {var: relax.DataflowVar("v", var.ty) for var in made}
+    # FuseTIR names buffers after variables, and the schedule rules know buffers by their names.
+    renamed = {var: relax.DataflowVar(f"v{n}", var.ty) for n, var in enumerate(made)}
 
     def parameter(value: Any) -> Any:
         return params.setdefault(value, relax.Var(f"p{len(params)}", value.ty))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 
+from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.passes.op_pattern import OpPattern, with_pattern
 
 _PREFIX = "joined_"
@@ -29,27 +27,8 @@ def one_function(mod: tvm.IRModule, name: str) -> tirx.PrimFunc:
             output = builder.emit_output(relax.Call(var, params))
         builder.emit_func_output(output)
     merged = relax.transform.FuseTIR()(builder.get())[name]
-    named = _with_own_names(merged.without_attr("global_symbol"))
+    named = with_own_names(merged.without_attr("global_symbol"))
     return with_pattern(named, OpPattern.OPAQUE)
-
-
-def _with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """``func``, no two of whose buffers have one name: a tensor is known by its name."""
-    names: set[str] = {str(param.name) for param in func.params}
-    renamed: list[tuple[Any, Any]] = []
-    for buffer in func.body.block.alloc_buffers:
-        name = str(buffer.name)
-        while name in names:
-            name += "_"
-        names.add(name)
-        if name != str(buffer.name):
-            renamed.append((buffer, tirx.Var(name, buffer.ty)))
-
-    def variable(var: Any) -> Any:
-        return next((new for old, new in renamed if var.same_as(old)), var)
-
-    body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
 def joined_name(names: list[str]) -> str:

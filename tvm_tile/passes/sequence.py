@@ -24,6 +24,7 @@ from tvm_tile.passes.mark_pads import MarkPads
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.multiply_powers import MultiplyPowers
+from tvm_tile.passes.name_buffers import NameBuffers
 from tvm_tile.passes.narrow_products import NarrowProducts
 from tvm_tile.passes.outline_branches import OutlineBranches
 from tvm_tile.passes.read_transposed import ReadTransposed
@@ -109,6 +110,7 @@ def stock_fusion() -> list[tvm.transform.Pass]:
         LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
+        NameBuffers(),
     ]
 
 
@@ -128,6 +130,7 @@ def welding(
         LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
+        NameBuffers(),
         # Once more, for what feeds reductions.
         MarkReductions(),
         relax.transform.AnnotateTIROpPattern(),
@@ -136,6 +139,7 @@ def welding(
         LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
+        NameBuffers(),
         # And for what follows them: a mean's division, the rounding of a sum to half precision.
         MarkReductions(with_followers=True),
         relax.transform.AnnotateTIROpPattern(),
@@ -144,6 +148,7 @@ def welding(
         LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
+        NameBuffers(),
         FuseTiles(device, record, first, refused),
     ]
 

@@ -16,6 +16,7 @@ from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.schedule import contraction, mma
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.chain import schedule_chain
@@ -123,7 +124,7 @@ def schedule(
     _check_unscheduled(prim_func)
     _check_static(prim_func)
     # What the pipeline schedules has no symbol either.
-    func = prim_func.without_attr("global_symbol")
+    func = with_own_names(prim_func.without_attr("global_symbol"))
     graph = None if find_obstacle(func) else extract(func)
     if graph is None:
         return ()
@@ -175,6 +176,15 @@ def candidates(
         rules: those to ask, by default all.
     """
     asked = _asked(task, topk + _SPARE, rules)
+    found = _written(task, topk, list(asked.values()))
+    if found or not asked:
+        return found
+    others = {finder.rule for finder in RULES if rules is None or finder.rule in rules}
+    return candidates(task, topk, others - set(asked))
+
+
+def _written(task: Task, topk: int, asked: Sequence[Sequence[Choice]]) -> tuple[Scheduled, ...]:
+    """At most ``topk`` of several rules' choices, best first, less those that TVM cannot write."""
     firsts = [choices[0] for choices in asked]
     contests = task.device.times.contests
     left = [deque(choices) for choices in asked]
@@ -188,25 +198,25 @@ def candidates(
     return tuple(found)
 
 
-def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> list[Sequence[Choice]]:
+def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule, Sequence[Choice]]:
     """The choices of each rule that may take a function, in the order of ``RULES``.
 
     Of rules behind the first that has any, those that could be faster than the best one so far.
     """
-    found: list[Sequence[Choice]] = []
+    found: dict[Rule, Sequence[Choice]] = {}
     contests = task.device.times.contests
     for finder in RULES:
         if rules is not None and finder.rule not in rules:
             continue
         if found:
-            firsts = [(choices[0].rule, choices[0].seconds) for choices in found]
+            firsts = [(choices[0].rule, choices[0].seconds) for choices in found.values()]
             rule, seconds = firsts[preferred(contests, firsts)]
             if finder.least_seconds(task) >= seconds / ratio(contests, rule, finder.rule):
                 continue
         # A rule that trips over a function has not taken it.
         choices = _attempt(partial(finder.find, task, count))
         if choices:
-            found.append(choices)
+            found[finder.rule] = choices
     return found
 
 

@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile import compat
+from tvm_tile.graph.own_names import has_own_names
 from tvm_tile.schedule.steps import replace_parts
 
 THREADS = 256
@@ -47,6 +48,8 @@ def find_obstacle(func: tirx.PrimFunc) -> str:
     # dlight inlines what no block declares to read.
     if _has_root(func) and _any(func.body.block.body, SBlock, lambda block: not block.writes):
         return "it has loops written by hand"
+    if not has_own_names(func):
+        return "two of its buffers have one name"
     return ""
 
 

@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.matrix_times import MmaTimes
 from tvm_tile.device.times import needed
+from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, Slab
+from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 from tvm_tile.tile.unit import MmaUnit
 
@@ -104,14 +106,19 @@ class MmaTile:
         return f"block {self.rows} by {self.columns}, {ring}, {warps}"
 
 
-def construct_mma(product: Product, device: Device, count: int) -> tuple[MmaTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+def construct_mma(
+    product: Product, device: Device, count: int, work: StoreWork = BARE
+) -> tuple[MmaTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the operands refuse.
+
+    ``work`` is what becomes of the sums.
+    """
     operands = (product.left, product.right)
     if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):
         return ()
     if any(operand.size // ELEMENT >= _FARTHEST for operand in operands):
         return ()
-    tiles = sorted(_tiles(product, device), key=lambda tile: tile.seconds)
+    tiles = sorted(_tiles(product, device, work), key=lambda tile: tile.seconds)
     return tuple(tiles[:count])
 
 
@@ -138,7 +145,7 @@ def chunk_counts(product: Product, depth: int) -> list[int]:
     return [*(axis.extent for axis in product.steps), -(-product.depth.extent // depth)]
 
 
-def _tiles(product: Product, device: Device) -> Iterator[MmaTile]:
+def _tiles(product: Product, device: Device, work: StoreWork) -> Iterator[MmaTile]:
     capacity = device.memory(MemoryLevel.SHARED).capacity
     for tile in _shapes(product):
         if tile.registers > _MOST_REGISTERS:
@@ -150,7 +157,7 @@ def _tiles(product: Product, device: Device) -> Iterator[MmaTile]:
             # With more stages than that, nothing would ever be in the last ones.
             if ring <= capacity and stages <= max(_STAGES[0], chunks + 1):
                 own = replace(tile, stages=stages, shared_bytes=ring)
-                yield replace(own, seconds=_seconds(product, device, own, chunk))
+                yield replace(own, seconds=_seconds(product, device, own, chunk, work))
 
 
 def _shapes(product: Product) -> Iterator[MmaTile]:
@@ -193,7 +200,9 @@ _FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of ea
 _MOST_REGISTERS = 255  # that a thread can name
 
 
-def _seconds(product: Product, device: Device, tile: MmaTile, chunk: tuple[float, ...]) -> float:
+def _seconds(
+    product: Product, device: Device, tile: MmaTile, chunk: tuple[float, ...], work: StoreWork
+) -> float:
     """The time of the busiest multiprocessor and of the memory.
 
     Args:
@@ -201,6 +210,7 @@ def _seconds(product: Product, device: Device, tile: MmaTile, chunk: tuple[float
         device: on what.
         tile: how.
         chunk: what one takes, as :func:`_chunk_seconds` has it.
+        work: what becomes of the sums; storing them as they are is part of a tile's own time.
     """
     times, clock = _times(device), device.clock
     units = device.multi_processor_count
@@ -211,8 +221,11 @@ def _seconds(product: Product, device: Device, tile: MmaTile, chunk: tuple[float
     alone = max(times.chunk_cycles / clock / (tile.stages - 1), waiting) / resident
     step = norm(times.step_power, *chunk, alone)
     chunks = math.prod(chunk_counts(product, tile.depth))
-    busy = turns * (chunks * step + times.tile_cycles / clock / resident)
-    stream = product.traffic / device.read_bandwidth
+    sums = tile.warp_rows * tile.warp_columns // WARP
+    warps = resident * max(1, math.prod(tile.warps) // SCHEDULERS)
+    stored = store_seconds(work, device, sums, warps) - store_seconds(BARE, device, sums, warps)
+    busy = turns * (chunks * step + times.tile_cycles / clock / resident + stored / resident)
+    stream = (product.traffic + work.read_bytes) / device.read_bandwidth
     return times.start_cycles / clock + norm(times.total_power, busy, stream)
 
 

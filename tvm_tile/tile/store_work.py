@@ -1,4 +1,4 @@
-"""How long a block is busy with what becomes of its sums, while its tensor cores idle."""
+"""How long a block is busy with what becomes of its sums."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ class StoreWork:
     Attributes:
         operations: arithmetic in floating point; a function counts as several.
         is_wide: whether four neighbours are stored at once.
+        read_bytes: of the tensors that are read beside the operands, residuals and biases, once.
     """
 
     operations: int = 0
     is_wide: bool = True
+    read_bytes: int = 0
 
 
 BARE = StoreWork()
 
 
 def store_seconds(work: StoreWork, device: Device, sums: int, warps: int) -> float:
-    """Seconds until a thread's sums are stored: all warps of a scheduler issue one by one.
+    """Seconds until a thread's sums are stored.
+
+    All warps of a scheduler issue one by one, and each waits for its own instructions.
 
     Args:
         work: for a sum.
@@ -32,7 +36,8 @@ def store_seconds(work: StoreWork, device: Device, sums: int, warps: int) -> flo
         sums: of a thread, one after the other.
         warps: that store and share a scheduler, those of other blocks, too.
     """
-    # Bare sums, stored with their neighbours, are as good as free.
     times = device.times.store
-    slots = work.operations * times.operation_slots + (0 if work.is_wide else times.single_slots)
-    return sums * warps * slots / device.clock
+    own = work.operations * times.operation_slots + times.wide_slots
+    single = 0 if work.is_wide else times.single_slots
+    slots = own * (warps + times.waiting_warps) + single * warps
+    return sums * slots / device.clock

@@ -309,7 +309,8 @@ def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreW
     else:
         busy = turns * (multiplied + stored) + (turns - 1) * between
     busy += times.split_cycles / device.clock * math.log2(tile.splits)
-    stream = product.traffic / (device.read_bandwidth * times.memory_share)
+    traffic = product.traffic + work.read_bytes
+    stream = traffic / (device.read_bandwidth * times.memory_share)
     return times.start_cycles / device.clock + norm(times.total_power, busy, stream)
 
 

@@ -137,7 +137,10 @@ def _divide_rounding(
     if rounding_mode == "trunc":
         quotient = emit(_quotient(emit.wide(left), emit.wide(right)))
         return emit.cast(emit(relax.op.trunc(quotient)), emit.dtype)
-    return emit.cast(_floor_of_floats(emit, emit.wide(left), emit.wide(right)), emit.dtype)
+    left = emit.wide(left)
+    # PyTorch does not round such a number to half precision, and near a whole one the floor shows.
+    wide = emit.wide(right) if isinstance(other, relax.Expr) else constant(other, dtype_of(left))
+    return emit.cast(_floor_of_floats(emit, left, wide), emit.dtype)
 
 
 def _floor_of_floats(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.Expr:

@@ -13,6 +13,7 @@ from functools import partial
 from tvm_tile.schedule.mma.kernel import write_kernel
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.tensor_cores.found import Found, find_in
+from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.tile.mma import (
     LEAST_DEPTH,
     MmaTile,
@@ -30,10 +31,10 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     product = fold_window(found.product, LEAST_DEPTH)
-    own = replace(found, product=product)
+    own, work = replace(found, product=product), store_work(found.epilogue, product)
     return tuple(
         Choice.of(MMA, tile, partial(_written, own, tile))
-        for tile in construct_mma(product, task.device, count)
+        for tile in construct_mma(product, task.device, count, work)
     )
 
 

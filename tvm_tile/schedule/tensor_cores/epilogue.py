@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import has_vector_form, loads_in
-from tvm_tile.graph.tile_graph import AffineIndex, Operator
+from tvm_tile.graph.tile_graph import AffineIndex, Operator, element_size
 from tvm_tile.schedule.tensor_cores.place import value_of
 
 
@@ -41,6 +42,17 @@ class Epilogue:
         """Names of the parameters that are read or written."""
         own = {str(load.source.name) for load in self._loads}
         return frozenset(own | {str(self.buffer.name)})
+
+    @property
+    def read_bytes(self) -> int:
+        """Of the parameters that it reads: what there is of each, but no more than one a sum."""
+        buffers = {str(load.source.name): load.source for load in self._loads}
+        sums = math.prod(int(extent) for extent in self.sums.ty.shape)
+        return sum(
+            min(sums, math.prod(int(extent) for extent in buffer.ty.shape))
+            * element_size(str(buffer.ty.dtype))
+            for buffer in buffers.values()
+        )
 
     @property
     def is_vectorizable(self) -> bool:

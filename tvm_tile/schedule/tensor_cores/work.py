@@ -21,7 +21,7 @@ def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
     """What an epilogue does with a sum of a product."""
     columns = product.right.free
     is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
-    return StoreWork(operations=operations(epilogue.value), is_wide=is_wide)
+    return StoreWork(operations(epilogue.value), is_wide, epilogue.read_bytes)
 
 
 def operations(value: Any) -> int:

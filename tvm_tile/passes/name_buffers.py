@@ -1,0 +1,25 @@
+"""Buffers get names of their own: what follows stock fusion knows tensors by their names."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import tirx
+
+from tvm_tile.graph.own_names import has_own_names, with_own_names
+
+
+@tvm.transform.module_pass(opt_level=0, name="NameBuffers")
+class NameBuffers:
+    """No two buffers of a TensorIR function keep one name.
+
+    before: ``def fused(lv: Buffer, lv: Buffer, out: Buffer)``
+    after:  ``def fused(lv: Buffer, lv_: Buffer, out: Buffer)``
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        result = mod.clone()
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc) and not has_own_names(func):
+                result[var] = with_own_names(func)
+        return result
