@@ -21,8 +21,7 @@ from tvm_tile.device.rocm import MI250X, MI300X, MI355X, RX7900XTX, RX9070XT
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.gates import schedule_gates
-from tvm_tile.schedule.matrix_cores import schedule_matrix_cores
-from tvm_tile.schedule.mma import schedule_mma
+from tvm_tile.schedule.warp_products import schedule_matrix_cores, schedule_mma
 
 A100 = find_device("nvidia/a100")
 DTYPES = {
@@ -107,8 +106,8 @@ def test_matrix_cores_need_each_barrier(device: Device, stages: int, tmp_path: P
         choice
         for choice in choices
         if (tile := choice.write.args[-1]).stages == stages
-        and tile.depth * tile.layout.element == LINE
-        and tile.warp_rows == tile.layout.size
+        and tile.depth * tile.unit.element == LINE
+        and tile.warp_rows == tile.unit.rows
         and tile.warp_columns == 64
         and tile.block_size > tile.unit.warp
     )

@@ -14,7 +14,7 @@ from tvm_tile.device.device import Device, MatrixInstruction
 from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
 from tvm_tile.tile.panel import LEAST_UNITS, Panel, panel_of
 from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.slab import FRAGMENT, UNIT_BYTES, Slab, vector_width
+from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT_BYTES, Slab, vector_width
 from tvm_tile.tile.sum_layout import CORNER_COLUMNS, MMA_SUMS, QUAD, SumLayout
 
 _MMA_DTYPES = frozenset({"float16", "bfloat16"})
@@ -28,6 +28,21 @@ class MmaUnit:
     def warp(self) -> int:
         """Threads."""
         return MMA_SUMS.warp
+
+    @property
+    def warps(self) -> str:
+        """What a block has several of, for people."""
+        return "warps"
+
+    @property
+    def element(self) -> int:
+        """Bytes of an operand's."""
+        return ELEMENT
+
+    @property
+    def acc_dtype(self) -> str:
+        """Of sums."""
+        return "float32"
 
     @property
     def rows(self) -> int:
@@ -86,6 +101,21 @@ class WaveUnit:
         return found
 
     @property
+    def warps(self) -> str:
+        """What a block has several of, for people."""
+        return f"waves, {self}"
+
+    @property
+    def element(self) -> int:
+        """Bytes of an operand's."""
+        return self.layout.element
+
+    @property
+    def acc_dtype(self) -> str:
+        """Of sums."""
+        return self.instruction.acc_dtype
+
+    @property
     def rows(self) -> int:
         """Of a fragment of the left operand, and columns of the right one's."""
         return self.layout.size
@@ -93,12 +123,12 @@ class WaveUnit:
     @property
     def depth(self) -> int:
         """Elements of a row that a wave loads at once."""
-        return self.layout.step * UNIT_BYTES // self.layout.element
+        return self.layout.step * UNIT_BYTES // self.element
 
     @property
     def least_keys(self) -> int:
         """Columns of a product that can be what another one is summed along: a panel's least."""
-        return max(self.rows, self.depth, LEAST_UNITS * UNIT_BYTES // self.layout.element)
+        return max(self.rows, self.depth, LEAST_UNITS * UNIT_BYTES // self.element)
 
     def sum_layout(self, columns: int) -> SumLayout:
         """How a wave's sums of so many columns are stored."""
@@ -116,7 +146,7 @@ class WaveUnit:
 
     def lay(self, product: Product, operand: Operand, rows: int, depth: int, threads: int) -> Panel:
         """How a chunk of an operand lies in shared memory; as :meth:`MmaUnit.lay` says."""
-        least = LEAST_UNITS * UNIT_BYTES // self.layout.element
+        least = LEAST_UNITS * UNIT_BYTES // self.element
         deep = max(least, 1 << (depth - 1).bit_length())
         return panel_of(product, operand, rows, deep, threads)
 
