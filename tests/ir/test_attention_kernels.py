@@ -169,6 +169,8 @@ def test_the_first_choice_becomes_machine_code(name: str, device: Device) -> Non
 def test_choices_for_waves_become_machine_code_that_spills_nothing(
     name: str, device: Device
 ) -> None:
+    if name.startswith("256x512x128") and device is RX7900XTX:
+        return  # it has no registers for 128 columns: see the test below
     _, found = function_and_choices(HALVES[name], device)
     for choice in (found[0](), found[-1]()):
         assembly = assembly_of(built(choice, device).source, str(dict(device.target)["mcpu"]))
@@ -199,6 +201,13 @@ def test_choices_for_waves_become_machine_code_that_spills_nothing(
 def test_units_by_device_and_type(device: Device, dtype: str, rule: str) -> None:
     inputs = tuple(Input((64, 12, 128, 64), dtype) for _ in range(3))
     assert rules_of(Case("", "", attention(0.125), inputs), device) == rule
+
+
+@pytest.mark.parametrize(("width", "rule"), [(96, "warp_attention"), (128, None)])
+def test_what_registers_do_not_hold_stays_apart(width: int, rule: str | None) -> None:
+    inputs = tuple(Input((2, 3, 512, width), "float16") for _ in range(3))
+    found = rules_of(Case("", "", attention(0.125), inputs), RX7900XTX)
+    assert (found == rule) if rule else ("warp_attention" not in found)
 
 
 def test_what_bulk_copies_do_not_take_goes_to_mma() -> None:

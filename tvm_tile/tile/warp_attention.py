@@ -202,7 +202,7 @@ def _registers(tile: WarpAttentionTile) -> int:
 # of the operands; those that a tile may need before a compiler spills some. Then AMD's, of which
 # the fixed ones are twice as many where two lanes hold the same of an operand.
 _FIXED_REGISTERS, _OF_A_SUM, _MOST_REGISTERS = 30, 1.25, 240
-_FIXED_OF_WAVES, _MOST_OF_WAVES = 50, 248
+_FIXED_OF_WAVES, _MOST_OF_WAVES = 50, 246
 
 
 def _seconds(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:

@@ -5,7 +5,7 @@ Waits are for all copies of a thread, and then for all threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ from tvm_tile.schedule.attention.kernel import Threads, write_attention
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.attention.warps import KEYS, QUERIES, VALUES, Warps
 from tvm_tile.schedule.tensor_cores.place import Place
-from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.units.asynchronous_copies import begin_copies
 from tvm_tile.schedule.units.mma import Loaded, begin_fragments, multiply
 from tvm_tile.tile.slab import ELEMENT, Slab
@@ -75,58 +74,33 @@ class _MmaWarps(Warps):
         nothing = tirx.const(0)
         rows = ((self.row, tile.warp_rows), (nothing, tile.keys), (nothing, tile.columns))
         self._slabs = [chunk for chunk in tile.chunks if isinstance(chunk, Slab)]
-        self._fragments = [
+        self.fragments = [
             begin_fragments(slab, own, lane, is_right=which != QUERIES)
             for which, (slab, own) in enumerate(zip(self._slabs, rows, strict=True))
         ]
         self._left: dict[int, Loaded] = {
-            KEYS: self._fragments[QUERIES],
+            KEYS: self.fragments[QUERIES],
             VALUES: _Weights(held.packed),
         }
         self._pack = held.pack
 
-    def load_queries(self) -> None:
-        """As ``Unit`` says."""
-        self._ask(QUERIES, self.origin)
-
-    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
-        """As ``Unit`` says."""
-        with when(conditions):
-            self._ask(KEYS, place)
-
-    def ask_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self._ask(VALUES, place)
-
-    def _ask(self, which: int, place: Place) -> None:
-        """Ask for a tile of an operand; what is too narrow for it is copied at once."""
+    def ask(self, which: int, place: Place) -> None:
+        """As ``Warps`` says; what is too narrow for cp.async is copied at once."""
         chunks, threads = self.chunks(which, place), (self.thread, self.tile.block_size)
         name = chunks.product.depth.name
-        slab, source = self._slabs[which], self._sources[which]
-        copies = begin_copies(chunks, slab, source, threads)
+        copies = begin_copies(chunks, self._slabs[which], self._sources[which], threads)
         copies.fetch(lambda at: self.memory.ptr_to([at]), {name: place.get(name, tirx.const(0))})
         copies.settle(self._words, tirx.const(0))
 
-    def wait_for_keys(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self._wait()
-
-    def wait_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self._wait()
-
-    def _wait(self) -> None:
+    def wait(self, which: int) -> None:
+        """As ``Warps`` says."""
         ib.evaluate(T.ptx["cp.async.wait_all"]())
         ib.evaluate(T.cuda.cta_sync())
-
-    def load(self, which: int, step: int) -> None:
-        """As ``Warps`` says."""
-        self._fragments[which].load(self.memory, tirx.const(0), step)
 
     def multiply(self, sums: Any, which: int, step: int) -> None:
         """As ``Warps`` says."""
         dtype = self.found.chain.first.left.tensor.dtype
-        multiply(dtype, sums, (self._left[which], self._fragments[which]), step)
+        multiply(dtype, sums, (self._left[which], self.fragments[which]), step)
 
     def hand_over(self) -> None:
         """As ``Unit`` says."""

@@ -15,7 +15,7 @@ front of the last wait for values; where they need more than that, all threads m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -26,7 +26,7 @@ from tvm_tile.schedule.attention.find import Found
 from tvm_tile.schedule.attention.rows import Held
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
-from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.schedule.tensor_cores.store import Store, when
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.warp_attention import WarpAttentionTile
 
@@ -46,6 +46,7 @@ class Warps(ABC):
         memory: shared, of any numbers.
         row: the warp's first in the block.
         held: the scores and the sums of the thread.
+        fragments: of queries, keys and values, each loaded from the memory a step at a time.
     """
 
     has_small_scores = True
@@ -53,6 +54,7 @@ class Warps(ABC):
     memory: Any
     row: Any
     held: Held
+    fragments: Sequence[Any]
 
     def __init__(
         self,
@@ -67,8 +69,12 @@ class Warps(ABC):
         self.thread, self.origin = thread, origin
 
     @abstractmethod
-    def load(self, which: int, step: int) -> None:
-        """Load an operand's fragments of a step, from shared memory."""
+    def ask(self, which: int, place: Place) -> None:
+        """Begin to bring a tile of an operand: its values of all axes but the first's depth."""
+
+    @abstractmethod
+    def wait(self, which: int) -> None:
+        """Until all threads may read the operand's tile that was asked for."""
 
     @abstractmethod
     def multiply(self, sums: Any, which: int, step: int) -> None:
@@ -77,8 +83,29 @@ class Warps(ABC):
         Args:
             sums: what is added to.
             which: the right operand: keys, with queries to the left, or values, with weights.
-            step: that was loaded.
+            step: whose fragments were loaded.
         """
+
+    def load_queries(self) -> None:
+        """As ``Unit`` says."""
+        self.ask(QUERIES, self.origin)
+
+    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
+        """As ``Unit`` says."""
+        with when(conditions):
+            self.ask(KEYS, place)
+
+    def wait_for_keys(self, place: Place) -> None:
+        """As ``Unit`` says."""
+        self.wait(KEYS)
+
+    def ask_for_values(self, place: Place) -> None:
+        """As ``Unit`` says."""
+        self.ask(VALUES, place)
+
+    def wait_for_values(self, place: Place) -> None:
+        """As ``Unit`` says."""
+        self.wait(VALUES)
 
     def chunks(self, which: int, place: Place) -> Chunks:
         """Where an operand's chunks are.
@@ -99,18 +126,18 @@ class Warps(ABC):
 
     def score(self) -> None:
         """As ``Unit`` says."""
-        tile = self.tile
+        tile, nothing = self.tile, tirx.const(0)
         with ib.unroll(tile.warp_rows * tile.keys // tile.unit.warp) as i:
             ib.buffer_store(self.held.scores, tirx.const(0.0, "float32"), [i])
         for step in range(tile.depth // tile.unit.depth):
-            self.load(QUERIES, step)
-            self.load(KEYS, step)
+            self.fragments[QUERIES].load(self.memory, nothing, step)
+            self.fragments[KEYS].load(self.memory, nothing, step)
             self.multiply(self.held.scores, KEYS, step)
 
     def add(self) -> None:
         """As ``Unit`` says."""
         for step in range(self.tile.keys // self.tile.unit.depth):
-            self.load(VALUES, step)
+            self.fragments[VALUES].load(self.memory, tirx.const(0), step)
             self.multiply(self.held.sums, VALUES, step)
 
     def store(self) -> None:

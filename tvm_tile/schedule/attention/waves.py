@@ -6,7 +6,7 @@ all threads: what is stored is overwritten by a thread that all others have met 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,6 @@ from tvm_tile.schedule.attention.kernel import Threads, write_attention
 from tvm_tile.schedule.attention.warps import KEYS, QUERIES, VALUES, Warps
 from tvm_tile.schedule.attention.wave_rows import WaveRows
 from tvm_tile.schedule.tensor_cores.place import Place
-from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.units.matrix_cores import Loaded, begin_fragments, multiply
 from tvm_tile.schedule.units.register_copies import begin_copies
 from tvm_tile.tile.panel import WORD, Panel
@@ -67,53 +66,31 @@ class _Waves(Warps):
         ]
         lane, nothing = ib.Bind(thread % unit.warp), tirx.const(0)
         rows = ((self.row, tile.warp_rows), (nothing, tile.keys), (nothing, tile.columns))
-        self._fragments = [
+        self.fragments = [
             begin_fragments(panel, unit.layout, own, lane)
             for panel, own in zip(panels, rows, strict=True)
         ]
-        self._left: dict[int, Loaded] = {KEYS: self._fragments[QUERIES], VALUES: held}
+        self._left: dict[int, Loaded] = {KEYS: self.fragments[QUERIES], VALUES: held}
         self._pack = held.pack
 
-    def load_queries(self) -> None:
-        """As ``Unit`` says."""
-        self._copies[QUERIES].fetch(self._moved({}))
-        self._settle(QUERIES)
-
-    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
-        """As ``Unit`` says."""
-        with when(conditions):
-            self._copies[KEYS].fetch(self._moved(place))
-
-    def ask_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self._copies[VALUES].fetch(self._moved(place))
-
-    def _moved(self, place: Place) -> Place:
-        """What a tile of keys adds to the first tile's place."""
+    def ask(self, which: int, place: Place) -> None:
+        """As ``Warps`` says; queries, which nothing reads yet, are stored at once."""
         chain = self.found.chain
-        keys = {chain.keys.name: place[chain.keys.name]} if place else {}
-        return {chain.first.depth.name: tirx.const(0), **keys}
+        moved = {chain.first.depth.name: tirx.const(0)}
+        if which == QUERIES:
+            self._copies[which].fetch(moved)
+            self._copies[which].settle(self.memory, tirx.const(0))
+        else:
+            self._copies[which].fetch({**moved, chain.keys.name: place[chain.keys.name]})
 
-    def wait_for_keys(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self._settle(KEYS)
-        ib.evaluate(T.cuda.cta_sync())
-
-    def wait_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self._settle(VALUES)
-        ib.evaluate(T.cuda.cta_sync())
-
-    def _settle(self, which: int) -> None:
-        self._copies[which].settle(self.memory, tirx.const(0))
-
-    def load(self, which: int, step: int) -> None:
+    def wait(self, which: int) -> None:
         """As ``Warps`` says."""
-        self._fragments[which].load(self.memory, tirx.const(0), step)
+        self._copies[which].settle(self.memory, tirx.const(0))
+        ib.evaluate(T.cuda.cta_sync())
 
     def multiply(self, sums: Any, which: int, step: int) -> None:
         """As ``Warps`` says."""
-        multiply(self._unit, sums, (self._left[which], self._fragments[which]), step)
+        multiply(self._unit, sums, (self._left[which], self.fragments[which]), step)
         ib.evaluate(T.call_extern("void", "step_by_step"))
 
     def hand_over(self) -> None:
