@@ -15,6 +15,8 @@ _SYSTEMS = {
     "torch": "bench.systems.torch_eager:TorchEager",
     "torch_graph": "bench.systems.torch_eager:TorchGraph",
     "torch_compile": "bench.systems.torch_compile:TorchCompile",
+    "torch_compile_tuned": "bench.systems.torch_compile:TorchCompileTuned",
+    "torch_tvm_tile": "bench.systems.torch_backend:TorchBackend",
     "dlight": "bench.systems.dlight:Dlight",
     "metaschedule": "bench.systems.metaschedule:MetaSchedule",
     "jax": "bench.systems.jax_loop:JaxLoop",

@@ -21,10 +21,15 @@ from bench.workload import Case, Workload
 
 
 class TorchCompile:
-    """Inductor, with Triton's kernels and the vendor's."""
+    """Inductor, with Triton's kernels and the vendor's.
+
+    Attributes:
+        is_tuned: whether models are tuned as operators are, and their weights frozen.
+    """
 
     name = "torch_compile"
     variant = ""
+    is_tuned = False
     preload = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "triton")
 
     def missing(self) -> str:
@@ -56,17 +61,26 @@ class TorchCompile:
         import torch._inductor.config
 
         torch._dynamo.reset()
-        mode = "max-autotune-no-cudagraphs" if case.is_operator else "default"
+        is_tuned = case.is_operator or self.is_tuned
+        mode = "max-autotune-no-cudagraphs" if is_tuned else "default"
         inputs = session.draw()
         module = on_device_of(peer_module(workload, case), inputs)
         compiled = torch.compile(module, mode=mode, fullgraph=True, dynamic=False)
         backends = "ATEN" if workload.family == "depthwise" else "ATEN,TRITON"
+        options = {"max_autotune_conv_backends": backends, "freezing": self.is_tuned}
         with (
-            torch._inductor.config.patch(max_autotune_conv_backends=backends),
+            torch._inductor.config.patch(options),
             _tuning_under(session.gpu),
         ):
             bound(compiled, inputs)()
         return Prepared(start=lambda inputs: captured(bound(compiled, inputs)))
+
+
+class TorchCompileTuned(TorchCompile):
+    """The same with ``max-autotune`` and frozen weights for models, too; minutes a model."""
+
+    variant = "max-autotune, frozen"
+    is_tuned = True
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,13 @@ def find_in(task: Task, dtypes: Container[str]) -> Found | None:
     (reduction,) = task.graph.reductions
     if not any(read.tensor.dtype in dtypes for read in reduction.reads):
         return None
-    sch = start_schedule(task.func)
+    return _find(task.func)
+
+
+# The rules of all matrix units ask for the same function, one behind the other.
+@functools.lru_cache(maxsize=1)
+def _find(func: tirx.PrimFunc) -> Found | None:
+    sch = start_schedule(func)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None

@@ -1,0 +1,49 @@
+"""``torch.compile`` with this project behind it: what a user of PyTorch gets by one line."""
+
+from __future__ import annotations
+
+from bench.systems.system import Prepared, Session
+from bench.systems.torch_eager import bound, no_gpu, on_device_of, peer_module
+from bench.workload import Case, Workload
+
+
+class TorchBackend:
+    """``torch.compile(module, backend="tvm_tile")``, whose weights are inputs of each call.
+
+    Calls are plain ones: whatever is captured in CUDA graphs the backend captures itself.
+    """
+
+    name = "torch_tvm_tile"
+    variant = ""
+    preload = ("torch", "torch._dynamo", "tvm_tile", "tvm_tile.frontend.torch")
+
+    def missing(self) -> str:
+        """It compiles for the GPU that tensors are on."""
+        return no_gpu()
+
+    def version(self) -> str:
+        """This package's."""
+        import tvm_tile
+
+        return f"tvm_tile {tvm_tile.__version__}"
+
+    def warm_up(self) -> None:
+        """Trace, import and schedule something small."""
+        import torch
+
+        torch.compile(torch.relu, backend="tvm_tile", dynamic=False)(torch.ones(8, device="cuda"))
+
+    def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
+        """Compile at the first call, on other inputs of the same shapes."""
+        import torch
+
+        torch._dynamo.reset()
+        inputs = session.draw()
+        module = on_device_of(peer_module(workload, case), inputs)
+        # One worker: the others compile other workloads. An earlier run's plans are not read.
+        options = {"parallel_builds": 1, "cache": False}
+        compiled = torch.compile(
+            module, backend="tvm_tile", options=options, fullgraph=True, dynamic=False
+        )
+        bound(compiled, inputs)()
+        return Prepared(start=lambda given: bound(compiled, given))
