@@ -30,13 +30,16 @@ from written_by_hand import running_maximum
 
 from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device, with_tf32
-from tvm_tile.passes import schedule_module
+from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
 from tvm_tile.schedule import FindChoices
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.halo import schedule_halo
+from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
 
 H200 = find_device("nvidia/h200")
 SMALL = replace(H200, multi_processor_count=4)
+# Rules that contend: which of them is preferred is not what their texts are about.
+_CONTESTED = (MATVEC, WGMMA, MMA, CONTRACTION)
 RECORD = 32  # words, where kernels have few arguments
 
 
@@ -63,15 +66,19 @@ def scheduled_text(
     Args:
         case: itself.
         device: that it is for.
-        rule: that must take it.
+        rule: that must be able to take it.
         joined: what functions are joined for, wherever it takes them; ``None``: where it pays.
     """
     functions = prim_functions(case, device, only(joined, device) if joined else None)
-    return _scheduled(tvm.IRModule(functions), device, rule)
+    first, asked = FirstChoices(device), rule_named(rule)
+    if asked in _CONTESTED:
+        for func in functions.values():
+            first(func, (asked,))  # whose answer stands
+    return _scheduled(tvm.IRModule(functions), device, rule, PlanFunction(device, first=first))
 
 
-def _scheduled(mod: tvm.IRModule, device: Device, rule: str) -> str:
-    scheduled, (report,) = schedule_module(mod, device)
+def _scheduled(mod: tvm.IRModule, device: Device, rule: str, plan: Plan | None = None) -> str:
+    scheduled, (report,) = schedule_module(mod, device, plan=plan)
     assert report.rule == rule, report
     heading = f"# {report.rule}: {report.tile}; grid {report.grid}, block {report.block}\n"
     return heading + readable(scheduled[report.name])

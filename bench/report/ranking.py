@@ -19,7 +19,7 @@ from bench.suites import choose
 
 # Families of the suites, by what is written for them; a family that is none of these is "other".
 _KINDS = {
-    "contraction": ("conv", "matmul", "nchw", "nhwc"),
+    "contraction": ("conv", "gemm", "matmul", "nchw", "nhwc"),
     "window": ("depthwise", "pooling"),
 }
 _OTHER = "other"
@@ -92,7 +92,8 @@ def _ranking(operator: str, records: Sequence[Mapping[str, Any]]) -> Ranking:
 
 def _kind(operator: str) -> str:
     suite, name, dtype = operator.split(":")
-    family = choose([suite], name=[name], dtype=[dtype])[0].family
+    known = choose([suite], name=[name], dtype=[dtype])
+    family = known[0].family if known else suite  # a product of any extents
     return next((kind for kind, families in _KINDS.items() if family in families), _OTHER)
 
 

@@ -39,26 +39,33 @@ _Times = TypeVar("_Times")
 
 
 @dataclass(frozen=True, slots=True)
+class WarmLine:
+    """What a rule's kernel takes amid a model: ``slope * (seconds - start)``.
+
+    Attributes:
+        rule: name of the rule.
+        start_cycles: of a kernel's predicted time, what a warm one is without.
+        slope: by which the rest is multiplied.
+    """
+
+    rule: str
+    start_cycles: float
+    slope: float
+
+
+@dataclass(frozen=True, slots=True)
 class WarmTimes:
     """Kernels amid a model, whose operands are in the second-level cache (``plan/warm.py``).
 
     Attributes:
         origin: what the numbers are from.
         least_seconds: of a kernel that does nothing, its launch included.
-        contraction_start_cycles: of a contraction's predicted time, what a warm one is without.
-        contraction_slope: by which the rest of a contraction's time is multiplied.
-        window_slope: by which the time of a sliding window is multiplied.
-        gates_start_cycles: of a recurrent cell's time, what a warm one is without.
-        gates_slope: by which the rest of it is multiplied.
+        lines: of the rules whose models know a cold start only.
     """
 
     origin: str
     least_seconds: float
-    contraction_start_cycles: float
-    contraction_slope: float
-    window_slope: float
-    gates_start_cycles: float
-    gates_slope: float
+    lines: tuple[WarmLine, ...]
 
 
 @dataclass(frozen=True, slots=True)

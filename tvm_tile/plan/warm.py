@@ -22,12 +22,8 @@ def warm_seconds(rule: str, seconds: float, device: Device) -> float:
         device: that it is for.
     """
     times = device.times.warm
-    lines = {
-        "contraction": (times.contraction_start_cycles, times.contraction_slope),
-        "window": (0.0, times.window_slope),
-        "gates": (times.gates_start_cycles, times.gates_slope),
-    }
-    if rule not in lines:
+    line = next((line for line in times.lines if line.rule == rule), None)
+    if line is None:
         return max(times.least_seconds, seconds)
-    start, slope = lines[rule]
-    return min(seconds, max(times.least_seconds, slope * (seconds - start / device.clock)))
+    warm = line.slope * (seconds - line.start_cycles / device.clock)
+    return min(seconds, max(times.least_seconds, warm))
