@@ -166,6 +166,10 @@ def _matrix_units() -> Iterator[Golden]:
     halves = "masked causal_longer 65x129x8x8"
     a100 = find_device("nvidia/a100")
     yield from _of("warp_attention", a100, CHAIN_CASES, halves, joined=schedule_attention)
+    # By AMD's matrix cores: weights from a lane's own scores, and from another lane's, too.
+    for chip, names in (("mi300x", "masked"), ("rx7900xtx", "causal_longer")):
+        device = find_device(f"amd/{chip}")
+        yield from _of("warp_attention", device, CHAIN_CASES, names, joined=schedule_attention)
     # Windows between two products, behind one, and none.
     halos = "bottleneck_strides half_gated feed_forward_gated"
     yield from _of("halo", H200, HALO_CASES, halos, joined=schedule_halo)

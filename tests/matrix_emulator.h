@@ -39,7 +39,18 @@ typedef nv_bfloat16 in_bfloat16;
 typedef int8_t in_int8;
 
 template <int, int> static void loads_then_products() {}
+static void step_by_step() {}
 static int rolled(int turns) { return turns; }
+
+static float fast_exp2(float x) { return exp2f(x); }
+// RDNA 3: a unit of 16 bytes becomes both halves' units, the lower half's first.
+static void with_other_half(void *units) {
+  uint4 own, other;
+  memcpy(&own, units, 16);
+  other = from_thread(own, current ^ 16);
+  uint4 both[] = {current & 16 ? other : own, current & 16 ? own : other};
+  memcpy(units, both, 32);
+}
 
 struct Place { int lane, held; };
 

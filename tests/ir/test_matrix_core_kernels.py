@@ -19,7 +19,7 @@ from tvm_tile.device import Device, find_device
 from tvm_tile.device.rocm import MI300X, ROCM_DEVICES, RX9070XT
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
-from tvm_tile.schedule.matrix_cores import schedule_matrix_cores
+from tvm_tile.schedule.warp_products import schedule_matrix_cores
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 
 # Of products with float32 sums, in their outputs' dtypes.

@@ -23,18 +23,18 @@ from tvm_tile.device import Device
 from tvm_tile.device.rocm import MI300X, ROCM_DEVICES
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Scheduled, Task
-from tvm_tile.schedule.matrix_cores.kernel import write_kernel
 from tvm_tile.schedule.rule import as_written
 from tvm_tile.schedule.tensor_cores.found import find_in
+from tvm_tile.schedule.warp_products.kernel import write_kernel
 from tvm_tile.tile.matrix_cores import (
     LEAST_LINE,
     MatrixTile,
     construct_matrix_cores,
     matrix_core_dtypes,
 )
-from tvm_tile.tile.mma import chunk_counts
 from tvm_tile.tile.product import Product, fold_window
 from tvm_tile.tile.rules import MATRIX_CORES
+from tvm_tile.tile.warp_tile import chunk_counts
 
 PARTS = (2, 3, 8)
 # With strides of 16 bytes and of one element; of 8 bits, 19 chunks of 64 elements, or 10 of 128.

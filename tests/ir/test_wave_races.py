@@ -21,8 +21,7 @@ from tvm_tile.device.rocm import MI250X, MI300X, MI355X, RX7900XTX, RX9070XT
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.gates import schedule_gates
-from tvm_tile.schedule.matrix_cores import schedule_matrix_cores
-from tvm_tile.schedule.mma import schedule_mma
+from tvm_tile.schedule.warp_products import schedule_matrix_cores, schedule_mma
 
 A100 = find_device("nvidia/a100")
 DTYPES = {
@@ -60,7 +59,7 @@ def of_all_shapes(choices: Sequence[Any]) -> Iterator[Any]:
     shapes, arrangements = set(), set()
     for choice in choices:
         tile = choice.write.args[-1]
-        shape = tile.instruction.shape, tile.depth, tile.stages
+        shape = tile.unit.instruction.shape, tile.depth, tile.stages
         if shape not in shapes and tile.warps not in arrangements:
             shapes.add(shape)
             arrangements.add(tile.warps)
@@ -107,10 +106,10 @@ def test_matrix_cores_need_each_barrier(device: Device, stages: int, tmp_path: P
         choice
         for choice in choices
         if (tile := choice.write.args[-1]).stages == stages
-        and tile.depth * tile.layout.element == LINE
-        and tile.warp_rows == tile.layout.size
+        and tile.depth * tile.unit.element == LINE
+        and tile.warp_rows == tile.unit.rows
         and tile.warp_columns == 64
-        and tile.block_size > tile.wave
+        and tile.block_size > tile.unit.warp
     )
     assert idle_barriers(choice(), func, device, tmp_path) == []
 

@@ -12,7 +12,7 @@ from tvm_tile.device.device import MemoryLevel
 from tvm_tile.tile.attention import CoreTile, construct_core_attention
 from tvm_tile.tile.band import Band
 from tvm_tile.tile.chain import Chain, connect, with_axes_of
-from tvm_tile.tile.mma_attention import MmaAttentionTile, construct_mma_attention
+from tvm_tile.tile.warp_attention import WarpAttentionTile, construct_warp_attention
 
 A100, H200, MI300X, EMULATED = (
     find_device(name) for name in ("nvidia/a100", "nvidia/h200", "amd/mi300x", "emulated")
@@ -51,12 +51,12 @@ def test_tiles_for_cores_are_whole_grids_of_threads_and_fit(device: Device, colu
 
 @pytest.mark.parametrize("columns", [8, 48, 72, 128])
 def test_tiles_for_warps_lie_where_their_swizzle_lets_them(columns: int) -> None:
-    found = construct_mma_attention(chain_of("float16", columns=columns), A100, MANY)
+    found = construct_warp_attention(chain_of("float16", columns=columns), A100, MANY)
     assert found
     for tile in found:
         assert tile.shared_bytes <= A100.memory(MemoryLevel.SHARED).capacity
         ends = [0]
-        for slab in tile.slabs:
+        for slab in tile.chunks:
             assert slab.start >= ends[-1]
             assert slab.start % (slab.size // slab.lines * 16) == 0
             ends.append(slab.start + slab.size)
@@ -71,7 +71,8 @@ def test_tiles_for_warps_lie_where_their_swizzle_lets_them(columns: int) -> None
         (A100, "float16", False, True),
         (H200, "bfloat16", False, True),
         (EMULATED, "float16", True, False),
-        (MI300X, "float16", False, False),
+        (MI300X, "float16", False, True),
+        (MI300X, "int8", False, False),
         (H200, "float64", False, False),
     ],
     ids=str,
@@ -81,11 +82,11 @@ def test_a_unit_takes_the_types_it_multiplies(
 ) -> None:
     chain = chain_of(dtype)
     assert bool(construct_core_attention(chain, device, 1)) is has_cores
-    assert bool(construct_mma_attention(chain, device, 1)) is has_warps
+    assert bool(construct_warp_attention(chain, device, 1)) is has_warps
 
 
-def best(chain: Chain, device: Device) -> CoreTile | MmaAttentionTile:
-    found = construct_mma_attention(chain, device, 1) or construct_core_attention(chain, device, 1)
+def best(chain: Chain, device: Device) -> CoreTile | WarpAttentionTile:
+    found = construct_warp_attention(chain, device, 1) or construct_core_attention(chain, device, 1)
     return found[0]
 
 

@@ -19,8 +19,9 @@ from tvm_tile.tile.matrix_cores import (
     construct_matrix_cores,
     matrix_core_dtypes,
 )
-from tvm_tile.tile.mma import chunk_counts, tile_counts
 from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.unit import WaveUnit
+from tvm_tile.tile.warp_tile import WarpTile, chunk_counts, tile_counts
 
 EVERY = 10**6
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -40,9 +41,9 @@ def product(
 def check(tile: MatrixTile, of: Product, device: Device) -> None:
     """What every tile must keep to."""
     element = of.left.tensor.element_size
-    size = tile.instruction.shape[0]
-    assert tile.instruction in device.matrix_instructions
-    assert tile.instruction.in_dtype == of.left.tensor.dtype
+    size = tile.unit.instruction.shape[0]
+    assert tile.unit.instruction in device.matrix_instructions
+    assert tile.unit.instruction.in_dtype == of.left.tensor.dtype
     assert tile.depth * element in (64, 128)
     for extent in (tile.warp_rows, tile.warp_columns):
         assert extent & (extent - 1) == 0  # for the swizzle
@@ -67,7 +68,7 @@ def check(tile: MatrixTile, of: Product, device: Device) -> None:
     tiles = of.batches * rows * math.prod(tile_counts(of.right, tile.columns))
     assert tile.grid == tiles * tile.parts
     assert 1 <= tile.raster <= rows
-    left, right = tile.panels(of)
+    left, right = tile.chunks(of)
     assert right.start * 16 == left.size
     assert left.size + right.size == tile.stage_bytes
     assert device.launch_latency <= tile.seconds < math.inf
@@ -216,8 +217,8 @@ class TestRefusals:
 
 
 def test_a_tile_describes_itself() -> None:
-    instruction = MI300X.matrix_instructions[2]
-    tile = MatrixTile(instruction, 64, 64, 32, (2, 4), 32, 1)
+    unit = WaveUnit(MI300X.matrix_instructions[2], 64)
+    tile = WarpTile(unit, 64, 32, (2, 4), 32, 1)
     assert tile.describe() == "block 128 by 128, depth 32, 1 stage, 2 by 4 waves, mfma 16x16x16"
     assert (tile.rows, tile.columns, tile.block_size) == (128, 128, 512)
     assert replace(tile, parts=4).describe() == f"{tile.describe()}, parts 4"

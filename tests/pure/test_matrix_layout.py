@@ -59,6 +59,37 @@ class TestEveryInstruction:
         assert layout.held * wave == rows * depth * layout.copies
 
 
+HALVES = [pair for pair in ALL if pair[0].in_dtype in ("float16", "bfloat16")]
+
+
+@pytest.mark.parametrize(("instruction", "wave"), HALVES, ids=str)
+class TestSumsThatAreTheNextOperand:
+    def test_each_column_stands_for_one(self, instruction: MatrixInstruction, wave: int) -> None:
+        layout = layout_of(instruction, wave)
+        assert layout is not None
+        for columns in (32, 64, 128):
+            assert sorted(map(layout.column, range(columns))) == list(range(columns))
+
+    def test_a_lane_holds_what_it_loads_of_the_other(
+        self, instruction: MatrixInstruction, wave: int
+    ) -> None:
+        """Lanes that hold the same of an operand have a part each."""
+        layout = layout_of(instruction, wave)
+        assert layout is not None
+        lanes = wave // layout.size
+        for lane, register in itertools.product(range(wave), range(128 // lanes)):
+            block, held = divmod(register, layout.sums)
+            row, column = layout.place(lane, held)
+            found = layout.neighbour(lane, register)
+            assert layout.column(found) == block * layout.size + column
+            # The step's unit, of a row, that it is in, and the lane that gives it.
+            step, within = divmod(found // 8, layout.step)
+            giver = layout.operand(lane)[1] if layout.copies == 1 else lane // layout.size
+            assert layout.operand(lane)[0] == row
+            assert within - giver in range(layout.units)
+            assert step == register // 8 // (layout.units // layout.copies)
+
+
 # The references' chapters on matrix instructions: of the transposed product, for row and column
 # the lane and its register.
 @pytest.mark.parametrize(

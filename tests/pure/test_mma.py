@@ -14,8 +14,10 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.device import Device, MemoryLevel, find_device
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.mma import MmaTile, chunk_counts, construct_mma, mma_dtypes, tile_counts
+from tvm_tile.tile.mma import MmaTile, construct_mma, mma_dtypes
 from tvm_tile.tile.product import Operand, Product, find_product
+from tvm_tile.tile.unit import MmaUnit
+from tvm_tile.tile.warp_tile import WarpTile, chunk_counts, tile_counts
 
 A100, RTX3090, RTX4090, H200 = (
     find_device(f"nvidia/{name}") for name in ("a100", "rtx3090", "rtx4090", "h200")
@@ -167,7 +169,7 @@ def test_rows_of_many_axes_are_walked_as_one() -> None:
 def test_slabs_lie_as_their_operands_do() -> None:
     of = product(64, 100, 72, layout="TT")
     tile, *_ = construct_mma(of, A100, 1)
-    left, right = tile.slabs(of)
+    left, right = tile.chunks(of)
     assert (left.is_transposed, left.width, left.rows) == (True, 8, tile.rows)
     assert (right.is_transposed, right.width, right.rows) == (False, 8, tile.columns)
     assert left.size + right.size == tile.stage_bytes
@@ -196,6 +198,6 @@ class TestRefusals:
 
 
 def test_a_tile_describes_itself() -> None:
-    tile = MmaTile(64, 32, (2, 4), 32, 4, 8, 500, 65536, 152, 1e-6)
+    tile = WarpTile(MmaUnit(), 64, 32, (2, 4), 32, 4)
     assert tile.describe() == "block 128 by 128, depth 32, 4 stages, 2 by 4 warps"
     assert (tile.rows, tile.columns, tile.block_size) == (128, 128, 256)

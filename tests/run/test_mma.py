@@ -11,7 +11,7 @@ from mma_cases import MMA_CASES
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.detect import resolve_device
-from tvm_tile.schedule.mma import schedule_mma
+from tvm_tile.schedule.warp_products import schedule_mma
 
 # A rounding to the output's dtype, and a few more.
 LIMITS = {"float16": 2e-3, "bfloat16": 1.6e-2}

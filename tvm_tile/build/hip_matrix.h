@@ -66,6 +66,22 @@ WMMA(gfx12_float32_16x16x16_bfloat16, floats8, shorts8, f32_16x16x16_bf16_w32_gf
 WMMA_OF_INTEGERS(gfx12_int32_16x16x16_int8, int2, i32_16x16x16_iu8_w32_gfx12)
 #endif
 
+#if defined(__GFX11__)
+// Neighbours along the depth that half a wave holds, and behind them the other half's, where both
+// halves are to hold all: 16 bytes each, of the lower half first.
+ON_DEVICE void with_other_half(void* units) {
+  uint4 own, other;
+  __builtin_memcpy(&own, units, sizeof own);
+  for (int i = 0; i < 4; i++)
+    other[i] = __builtin_amdgcn_permlanex16(own[i], own[i], 0x76543210, 0xfedcba98, false, false);
+  bool is_lower = lane_in_wave() < 16;
+  uint4 both[2] = {is_lower ? own : other, is_lower ? other : own};
+  __builtin_memcpy(units, both, sizeof both);
+}
+#endif
+// What is too small for a normal number is zero.
+ON_DEVICE float fast_exp2(float x) { return __builtin_amdgcn_exp2f(x); }
+
 // Of what stands behind the last meeting of threads, loads of global memory come first, then the
 // products, and nothing from below. Left to itself, the compiler delays loads, to hold their results
 // in fewer registers, or waits for them early.
@@ -74,6 +90,9 @@ template <int loads, int products> ON_DEVICE void loads_then_products() {
   __builtin_amdgcn_sched_group_barrier(0x8, products, 0);
   __builtin_amdgcn_sched_barrier(0);
 }
+// Nothing from below a step of products begins before: left to itself, the compiler loads the
+// operands of all steps first, and has no registers for them.
+ON_DEVICE void step_by_step() { __builtin_amdgcn_sched_barrier(0); }
 // A number of turns that the compiler cannot know: it would write out the turns of a short loop, and
 // hold the loads of several in registers. All threads have as many. (A number that the compiler has
 // in vector registers, for whatever reason, it would refuse as a scalar one.)

@@ -124,8 +124,8 @@ class MmaTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class MmaAttentionTimes:
-    """Two products with rows' softmax in between, by a warp's instructions (``mma_attention.py``).
+class WarpAttentionTimes:
+    """Two products with rows' softmax in between, by a warp's instructions (``warp_attention.py``).
 
     Attributes:
         origin: what the numbers are from.

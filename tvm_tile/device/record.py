@@ -26,7 +26,7 @@ FORMAT_VERSION = 3
 
 SUFFIX = ".json"
 # What must have times, by the intrinsic of a matrix instruction; AMD's are of several names.
-_TIMES_OF = {"wgmma": ("wgmma", "chain"), "mma": ("mma", "mma_attention", "halo")}
+_TIMES_OF = {"wgmma": ("wgmma", "chain"), "mma": ("mma", "warp_attention", "halo")}
 _LANGUAGES = ("cuda", "rocm", "opencl")
 _MAY_BE_ZERO = ("reserved_shared_memory",)
 _KINDS: dict[type, str] = {

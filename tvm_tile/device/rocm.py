@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.cuda import H200
 from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
 from tvm_tile.device.matrix_times import MatrixCoreTimes
-from tvm_tile.device.times import KernelTimes
+from tvm_tile.device.times import KernelTimes, needed
 
 _MIB = 1 << 20
 _KIB = 1 << 10
@@ -77,7 +77,10 @@ def _times(clock: float) -> KernelTimes:
         wgmma=None,
         chain=None,
         mma=None,
-        mma_attention=None,
+        warp_attention=replace(
+            needed(H200.times.warp_attention, "matrix instructions of a warp"),
+            origin="the H200's, as cycles and shares; not fitted to measurements",
+        ),
         halo=None,
         matrix_cores=MatrixCoreTimes(
             origin="latencies as others' microbenchmarks give them; not fitted to measurements",

@@ -28,9 +28,9 @@ from tvm_tile.device.matrix_times import (
     ChainTimes,
     HaloTimes,
     MatrixCoreTimes,
-    MmaAttentionTimes,
     MmaTimes,
     StoreTimes,
+    WarpAttentionTimes,
     WarpgroupTimes,
 )
 from tvm_tile.errors import DeviceRecordError
@@ -155,7 +155,7 @@ class KernelTimes:
         wgmma: products by warpgroup instructions.
         chain: attention by warpgroup instructions.
         mma: products by a warp's instructions.
-        mma_attention: attention by a warp's instructions.
+        warp_attention: attention by a warp's instructions.
         halo: products around windows, by a warp's instructions.
         matrix_cores: products by AMD's matrix instructions.
         warm: kernels amid a model.
@@ -180,7 +180,7 @@ class KernelTimes:
     wgmma: WarpgroupTimes | None
     chain: ChainTimes | None
     mma: MmaTimes | None
-    mma_attention: MmaAttentionTimes | None
+    warp_attention: WarpAttentionTimes | None
     halo: HaloTimes | None
     matrix_cores: MatrixCoreTimes | None
     warm: WarmTimes

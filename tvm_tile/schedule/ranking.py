@@ -17,21 +17,20 @@ from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.own_names import with_own_names
-from tvm_tile.schedule import contraction, mma
+from tvm_tile.schedule import contraction, warp_products
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
 from tvm_tile.schedule.gates import schedule_gates
 from tvm_tile.schedule.halo import schedule_halo
-from tvm_tile.schedule.matrix_cores import schedule_matrix_cores
 from tvm_tile.schedule.matvec import schedule_matvec
-from tvm_tile.schedule.mma import schedule_mma
 from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Choice, FindChoices, Scheduled, Task
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.schedule.transpose import schedule_transpose
+from tvm_tile.schedule.warp_products import schedule_matrix_cores, schedule_mma
 from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.schedule.window import schedule_window
 from tvm_tile.tile.rules import (
@@ -83,7 +82,7 @@ RULES = (
     Finder(ROWS, schedule_rows),
     Finder(MATVEC, schedule_matvec),
     Finder(WGMMA, schedule_wgmma),
-    Finder(MMA, schedule_mma, mma.least_seconds),
+    Finder(MMA, schedule_mma, warp_products.least_seconds),
     Finder(MATRIX_CORES, schedule_matrix_cores),
     Finder(CONTRACTION, schedule_contraction, contraction.least_seconds),
     Finder(WINDOW, schedule_window),

@@ -15,26 +15,25 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tvm_tile.device.device import Device, MatrixInstruction, MemoryLevel
+from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm
-from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
-from tvm_tile.tile.mma import chunk_counts, tile_counts
-from tvm_tile.tile.panel import Panel, panel_of
+from tvm_tile.tile.matrix_layout import layout_of
+from tvm_tile.tile.panel import Panel
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.reduce import sum_seconds
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import UNIT_BYTES
-from tvm_tile.tile.sum_layout import CORNER_COLUMNS, QUAD, SumLayout
+from tvm_tile.tile.unit import WaveUnit, units_of
+from tvm_tile.tile.warp_tile import LEAST_LINE, WarpTile, chunk_counts
 
 # Rows and columns of a wave, and how many waves have rows and columns of their own.
 _WAVE_SIDES = (128, 64, 32, 16)
 _WAVES = ((2, 2), (4, 1), (1, 4), (2, 4), (4, 2), (1, 2), (2, 1), (1, 1))
 _LARGEST_SIDE = 256
-LEAST_LINE = 64  # bytes of a chunk along the depth
 _LINES = (LEAST_LINE, 2 * LEAST_LINE)
 _STAGES = (2, 1)
 _PARTS = (2, 4, 8, 16)
@@ -42,107 +41,7 @@ ADDING_THREADS = 64  # of a block that adds parts, four sums each: many blocks, 
 _FARTHEST = 1 << 31  # elements that an address reaches
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixTile:
-    """One tile of a product.
-
-    Attributes:
-        instruction: that multiplies.
-        wave: threads that it takes.
-        warp_rows: rows of the tile that a wave has.
-        warp_columns: columns that it has.
-        warps: waves of a block, along the rows and along the columns.
-        depth: elements of the summed axis in a chunk.
-        stages: chunks in shared memory.
-        parts: blocks that share the sum of a tile; a second kernel adds what they have.
-        raster: tiles of rows that are walked before the next tile of columns.
-        grid: blocks, one a tile and part.
-        shared_bytes: of a block.
-        registers: of a thread, as the model reckons.
-        seconds: predicted time.
-    """
-
-    instruction: MatrixInstruction
-    wave: int
-    warp_rows: int
-    warp_columns: int
-    warps: tuple[int, int]
-    depth: int
-    stages: int
-    parts: int = 1
-    raster: int = 1
-    grid: int = 0
-    shared_bytes: int = 0
-    registers: int = 0
-    seconds: float = 0.0
-
-    @property
-    def rows(self) -> int:
-        """Of a block."""
-        return self.warps[0] * self.warp_rows
-
-    @property
-    def columns(self) -> int:
-        """Of a block."""
-        return self.warps[1] * self.warp_columns
-
-    @property
-    def block_size(self) -> int:
-        """Threads."""
-        return self.wave * math.prod(self.warps)
-
-    @property
-    def sums(self) -> int:
-        """Of a thread."""
-        return self.warp_rows * self.warp_columns // self.wave
-
-    @property
-    def layout(self) -> MatrixLayout:
-        """How a wave holds an instruction's operands and sums."""
-        found = layout_of(self.instruction, self.wave)
-        assert found is not None
-        return found
-
-    @property
-    def stage_bytes(self) -> int:
-        """Of a chunk of both operands."""
-        return (self.rows + self.columns) * self.depth * self.layout.element
-
-    @property
-    def sum_layout(self) -> SumLayout:
-        """How a wave's sums are stored."""
-        own = self.layout
-        columns = min(self.warp_columns, CORNER_COLUMNS)
-        # Four words more: lanes with neighbouring rows then touch all banks.
-        return SumLayout(
-            warp=self.wave,
-            rows=own.size,
-            columns=own.size,
-            registers=own.sums,
-            run=min(own.run, QUAD),
-            pitch=columns + QUAD,
-            place=own.place,
-        )
-
-    @property
-    def store_shape(self) -> tuple[int, ...]:
-        """Sums that go out at a time, a corner a wave, where the stages were."""
-        return (math.prod(self.warps), self.sum_layout.rows, self.sum_layout.pitch)
-
-    def panels(self, product: Product) -> tuple[Panel, Panel]:
-        """How a chunk of each operand gets to a stage, and lies there."""
-        left = panel_of(product, product.left, self.rows, self.depth, self.block_size)
-        right = panel_of(product, product.right, self.columns, self.depth, self.block_size)
-        return left, replace(right, start=left.size // UNIT_BYTES)
-
-    def describe(self) -> str:
-        """One line for people."""
-        shape = "x".join(map(str, self.instruction.shape))
-        family = self.instruction.intrinsic.partition(".")[0]
-        stages = f"depth {self.depth}, {self.stages} stage{'s' if self.stages > 1 else ''}"
-        waves = f"{self.warps[0]} by {self.warps[1]} waves"
-        parts = f", parts {self.parts}" if self.parts > 1 else ""
-        return f"block {self.rows} by {self.columns}, {stages}, {waves}, {family} {shape}{parts}"
+MatrixTile = WarpTile[WaveUnit]
 
 
 def construct_matrix_cores(product: Product, device: Device, count: int) -> tuple[MatrixTile, ...]:
@@ -166,35 +65,21 @@ def matrix_core_dtypes(device: Device) -> frozenset[str]:
 def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
     element = product.left.tensor.element_size
     added = [(parts, _adding_seconds(product, device, parts)) for parts in _PARTS]
-    for instruction in device.matrix_instructions:
-        is_known = layout_of(instruction, device.warp_size) is not None
-        if not is_known or instruction.in_dtype != product.left.tensor.dtype:
+    for unit in units_of(device, product.left.tensor.dtype):
+        if not isinstance(unit, WaveUnit):
             continue
-        sides = [side for side in _WAVE_SIDES if side >= instruction.shape[0]]
+        sides = [side for side in _WAVE_SIDES if side >= unit.rows]
         shapes = itertools.product(sides, sides, _WAVES, _LINES, _STAGES)
         for rows, columns, waves, line, stages in shapes:
             if max(rows * waves[0], columns * waves[1]) > _LARGEST_SIDE:
                 continue
-            tile = MatrixTile(
-                instruction, device.warp_size, rows, columns, waves, line // element, stages
-            )
+            tile = WarpTile(unit, rows, columns, waves, line // element, stages)
             if stages > math.prod(chunk_counts(product, tile.depth)):
                 continue  # nothing would ever be in the second
-            tile = _filled(product, tile, device)
+            tile = tile.filled(product)
+            tile = replace(tile, registers=_registers(product, tile, device))
             if _fits(device, tile):
                 yield from _timed(product, device, tile, added)
-
-
-def _filled(product: Product, tile: MatrixTile, device: Device) -> MatrixTile:
-    """With all that follows from a tile's shape, but its time."""
-    row_tiles = math.prod(tile_counts(product.left, tile.rows))
-    return replace(
-        tile,
-        raster=min(row_tiles, max(1, _RASTER_ROWS // tile.rows)),
-        grid=product.batches * row_tiles * math.prod(tile_counts(product.right, tile.columns)),
-        shared_bytes=max(tile.stages * tile.stage_bytes, math.prod(tile.store_shape) * 4),
-        registers=_registers(product, tile, device),
-    )
 
 
 def _fits(device: Device, tile: MatrixTile) -> bool:
@@ -207,22 +92,21 @@ def _fits(device: Device, tile: MatrixTile) -> bool:
     return tile.registers <= most * _SHARE_OF_REGISTERS
 
 
+def _panels(product: Product, tile: MatrixTile) -> list[Panel]:
+    return [chunk for chunk in tile.chunks(product) if isinstance(chunk, Panel)]
+
+
 def _registers(product: Product, tile: MatrixTile, device: Device) -> int:
     """Sums, fragments, what is on its way to shared memory, and addresses."""
-    layout = tile.layout
+    layout = tile.unit.layout
     loads = (tile.warp_rows + tile.warp_columns) // layout.size * layout.units
     if register_use(device).has_all_fragments:
         loads *= tile.depth * layout.element // UNIT_BYTES // layout.step
-    held = 0
-    for panel in tile.panels(product):
-        turns = -(-panel.patches // tile.block_size) * panel.runs
-        held += turns * (UNIT_BYTES // panel.number + _OF_A_COPY)
-        held += panel.unit if panel.is_turned else 0  # where each row's part goes
+    held = sum(panel.registers(tile.block_size) for panel in _panels(product, tile))
     return tile.sums + loads * UNIT_BYTES // 4 + held + _FIXED_REGISTERS
 
 
-_RASTER_ROWS = 1024
-_FIXED_REGISTERS, _OF_A_COPY = 16, 2  # of a thread, and for the address of each of its loads
+_FIXED_REGISTERS = 16  # of a thread
 _SHARE_OF_REGISTERS = 0.92  # the rest is the compiler's, which moves loads ahead
 _MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers for the rest
 _SIMDS = 4  # of a compute unit, each with matrix cores of its own
@@ -282,12 +166,12 @@ def _adding_seconds(product: Product, device: Device, parts: int) -> float:
 def _chunk_seconds(product: Product, device: Device, tile: MatrixTile) -> tuple[float, ...]:
     """What a chunk takes of a compute unit's matrix cores, shared memory, cache and loads."""
     units = device.multi_processor_count
-    rate = dict(device.matrix_flops)[tile.instruction.in_dtype] / units
+    rate = dict(device.matrix_flops)[tile.unit.instruction.in_dtype] / units
     multiply = 2 * tile.rows * tile.columns * tile.depth / rate
-    lines = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns) * tile.layout.copies
-    line = tile.depth * tile.layout.element
+    lines = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns) * tile.unit.layout.copies
+    line = tile.depth * tile.unit.layout.element
     shared = device.memory(MemoryLevel.SHARED).bandwidth / units
     passed = (tile.rows + tile.columns + lines) * line / shared
     fill = tile.stage_bytes / (device.l2_bandwidth / units)
-    loads = sum(panel.size / (panel.width * panel.element) for panel in tile.panels(product))
+    loads = sum(panel.size / (panel.width * panel.element) for panel in _panels(product, tile))
     return multiply, passed, fill, loads / _LANES / device.clock

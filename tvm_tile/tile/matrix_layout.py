@@ -78,6 +78,24 @@ class MatrixLayout:
         group = lane // self.size * self.units if self._groups > 1 else 0
         return lane % self.size, group
 
+    def column(self, neighbour: Any) -> Any:
+        """The product's column, of block after block, that is to stand for one of its own.
+
+        A lane's registers, of one block after the other, then hold sums of whole units of
+        neighbours: the operand of a product that is summed along these (:meth:`neighbour`).
+        """
+        lanes, unit = self.wave // self.size, UNIT_BYTES // self.element
+        group = neighbour // unit % lanes
+        register = neighbour // (unit * lanes) * unit + neighbour % unit
+        block, held = register // self.sums, register % self.sums
+        across = held // self.run * (self.run * lanes) + group * self.run + held % self.run
+        return block * self.size + across
+
+    def neighbour(self, lane: Any, register: Any) -> Any:
+        """The column that :meth:`column` gives the place whose sum a lane has in a register."""
+        lanes, unit = self.wave // self.size, UNIT_BYTES // self.element
+        return register // unit * (unit * lanes) + lane // self.size * unit + register % unit
+
     def place(self, lane: Any, register: int) -> tuple[Any, Any]:
         """Row and column of the product whose sum a lane has in a register."""
         lanes = self.wave // self.size

@@ -12,98 +12,31 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.matrix_times import MmaTimes
 from tvm_tile.device.times import needed
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
-from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.product import Product
 from tvm_tile.tile.residency import resident_blocks
-from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, Slab, vector_width
+from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
-from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.unit import MmaUnit
+from tvm_tile.tile.warp_tile import LEAST_LINE, WarpTile, chunk_counts
 
-WARP = 32  # threads
 # Rows and columns of a warp, and how many warps have rows and columns of their own.
 _WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (16, 64), (32, 16), (16, 32), (16, 16))
 _WARPS = ((2, 2), (4, 2), (2, 4), (4, 1), (1, 4), (8, 1), (1, 8))
 _LARGEST_SIDE = 256
-LEAST_DEPTH = 32  # elements of a chunk
-_DEPTHS = (LEAST_DEPTH, 2 * LEAST_DEPTH)
+_DEPTHS = (LEAST_LINE // ELEMENT, 2 * LEAST_LINE // ELEMENT)  # elements of a chunk
 _STAGES = (2, 3, 4, 5)
 _DTYPES = frozenset({"float16", "bfloat16"})
 _FARTHEST = 1 << 31  # elements that an address reaches
 
 
-@dataclass(frozen=True, slots=True)
-class MmaTile:
-    """One tile of a product.
-
-    Attributes:
-        warp_rows: rows of the tile that a warp has.
-        warp_columns: columns that it has.
-        warps: of a block, along the rows and along the columns.
-        depth: elements of the summed axis in a chunk.
-        stages: chunks that the ring holds.
-        raster: tiles of rows that are walked before the next tile of columns.
-        grid: blocks, one a tile.
-        shared_bytes: of a block.
-        registers: of a thread, as the model reckons.
-        seconds: predicted time.
-    """
-
-    warp_rows: int
-    warp_columns: int
-    warps: tuple[int, int]
-    depth: int
-    stages: int
-    raster: int
-    grid: int
-    shared_bytes: int
-    registers: int
-    seconds: float
-
-    @property
-    def rows(self) -> int:
-        """Of a block."""
-        return self.warps[0] * self.warp_rows
-
-    @property
-    def columns(self) -> int:
-        """Of a block."""
-        return self.warps[1] * self.warp_columns
-
-    @property
-    def stage_bytes(self) -> int:
-        """Of a chunk of both operands."""
-        return (self.rows + self.columns) * self.depth * ELEMENT
-
-    @property
-    def store_shape(self) -> tuple[int, ...]:
-        """Floats through which sums go out, a corner a warp, where the ring was."""
-        return (math.prod(self.warps), CORNER_ROWS, CORNER_PITCH)
-
-    @property
-    def block_size(self) -> int:
-        """Threads."""
-        return WARP * math.prod(self.warps)
-
-    def slabs(self, product: Product) -> tuple[Slab, Slab]:
-        """How a chunk of each operand lies in a stage."""
-        sides = ((product.left, self.rows), (product.right, self.columns))
-        left, right = (
-            Slab(size, self.depth, not operand.is_depth_major, vector_width(operand, product.depth))
-            for operand, size in sides
-        )
-        return left, replace(right, start=left.size)
-
-    def describe(self) -> str:
-        """One line for people."""
-        ring = f"depth {self.depth}, {self.stages} stages"
-        warps = f"{self.warps[0]} by {self.warps[1]} warps"
-        return f"block {self.rows} by {self.columns}, {ring}, {warps}"
+MmaTile = WarpTile[MmaUnit]
 
 
 def construct_mma(
@@ -128,74 +61,37 @@ def mma_dtypes(device: Device) -> frozenset[str]:
     return _DTYPES & known
 
 
-def tile_counts(operand: Operand, size: int) -> list[int]:
-    """Tiles along each of the free axes; one number where these are walked as one.
-
-    With the depth contiguous, any rows make a tile. Otherwise they are neighbours along the last
-    axis, which are copied together.
-    """
-    if operand.is_depth_major:
-        return [-(-operand.extent // size)]
-    *others, last = operand.free
-    return [*(axis.extent for axis in others), -(-last.extent // size)]
-
-
-def chunk_counts(product: Product, depth: int) -> list[int]:
-    """Chunks of a tile's sum along the steps and the depth, in this order."""
-    return [*(axis.extent for axis in product.steps), -(-product.depth.extent // depth)]
-
-
 def _tiles(product: Product, device: Device, work: StoreWork) -> Iterator[MmaTile]:
     capacity = device.memory(MemoryLevel.SHARED).capacity
-    for tile in _shapes(product):
+    shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS)
+    for (warp_rows, warp_columns), warps, depth in shapes:
+        tile = WarpTile(MmaUnit(), warp_rows, warp_columns, warps, depth, 0)
+        if max(tile.rows, tile.columns) > _LARGEST_SIDE:
+            continue
+        tile = replace(tile, registers=_registers(product, tile))
         if tile.registers > _MOST_REGISTERS:
             continue
         chunk = _chunk_seconds(product, device, tile)
         chunks = math.prod(chunk_counts(product, tile.depth))
         for stages in _STAGES:
-            ring = max(stages * tile.stage_bytes, math.prod(tile.store_shape) * 4)
+            own = replace(tile, stages=stages).filled(product)
             # With more stages than that, nothing would ever be in the last ones.
-            if ring <= capacity and stages <= max(_STAGES[0], chunks + 1):
-                own = replace(tile, stages=stages, shared_bytes=ring)
+            if own.shared_bytes <= capacity and stages <= max(_STAGES[0], chunks + 1):
                 yield replace(own, seconds=_seconds(product, device, own, chunk, work))
-
-
-def _shapes(product: Product) -> Iterator[MmaTile]:
-    """Tiles without their stages, and what follows from these."""
-    shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS)
-    for (warp_rows, warp_columns), warps, depth in shapes:
-        rows, columns = warp_rows * warps[0], warp_columns * warps[1]
-        if max(rows, columns) > _LARGEST_SIDE:
-            continue
-        row_tiles = math.prod(tile_counts(product.left, rows))
-        tile = MmaTile(
-            warp_rows=warp_rows,
-            warp_columns=warp_columns,
-            warps=warps,
-            depth=depth,
-            stages=0,
-            raster=min(row_tiles, max(1, _RASTER_ROWS // rows)),
-            grid=product.batches * row_tiles * math.prod(tile_counts(product.right, columns)),
-            shared_bytes=0,
-            registers=0,
-            seconds=0.0,
-        )
-        yield replace(tile, registers=_registers(product, tile))
 
 
 def _registers(product: Product, tile: MmaTile) -> int:
     """Sums, two fragments of each operand, addresses, and what copies by element hold."""
-    sums = tile.warp_rows * tile.warp_columns // WARP
-    fragments = 2 * (tile.warp_rows + tile.warp_columns) * FRAGMENT * ELEMENT // (4 * WARP)
+    warp = tile.unit.warp
+    fragments = 2 * (tile.warp_rows + tile.warp_columns) * FRAGMENT * ELEMENT // (4 * warp)
     copies = sum(
-        -(-slab.lines * slab.units // tile.block_size)
+        -(-slab.size // UNIT_BYTES // tile.block_size)
         * (UNIT + _OF_A_COPY if slab.is_by_element else UNIT // slab.width * _OF_A_COPY)
-        for slab in tile.slabs(product)
+        for slab in tile.chunks(product)
     )
-    return sums + fragments + copies + _FIXED_REGISTERS
+    return tile.sums + fragments + copies + _FIXED_REGISTERS
 
 
-_RASTER_ROWS = 1024
 _FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of each of its copies
 _MOST_REGISTERS = 255  # that a thread can name
 
@@ -221,7 +117,7 @@ def _seconds(
     alone = max(times.chunk_cycles / clock / (tile.stages - 1), waiting) / resident
     step = norm(times.step_power, *chunk, alone)
     chunks = math.prod(chunk_counts(product, tile.depth))
-    sums = tile.warp_rows * tile.warp_columns // WARP
+    sums = tile.sums
     warps = resident * max(1, math.prod(tile.warps) // SCHEDULERS)
     stored = store_seconds(work, device, sums, warps) - store_seconds(BARE, device, sums, warps)
     busy = turns * (chunks * step + times.tile_cycles / clock / resident + stored / resident)
@@ -272,6 +168,6 @@ def _chunk_seconds(
     # Copies are asked for by a warp at a time.
     asked = sum(
         slab.size / (slab.width * ELEMENT) * (by_element if slab.is_by_element else 1)
-        for slab in tile.slabs(product)
+        for slab in tile.chunks(product)
     )
-    return multiply, passed, fill, asked / WARP / device.clock
+    return multiply, passed, fill, asked / tile.unit.warp / device.clock

@@ -12,13 +12,16 @@ and those that store eight lines apart, as turned patches are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tvm_tile.tile.matrix_layout import MatrixLayout
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.slab import UNIT_BYTES, vector_width
 
 _BANKS = 8  # of a unit each
+LEAST_UNITS = 4  # of a line
+_OF_AN_ADDRESS = 2  # registers
 WORD = 4  # bytes, the least that is stored at once
 
 
@@ -28,12 +31,14 @@ class Panel:
 
     Attributes:
         rows: of the block's tile; of the right operand, columns.
-        depth: of the chunk, in elements: 4 or 8 units.
+        depth: of the chunk, in elements: 4, 8, 16 or 32 units.
         element: bytes.
         is_turned: whether rows, not the depth, are contiguous in global memory.
         width: elements of one load; one, if fewer than a word.
         runs: of a patch.
         start: units into the stage.
+        handed_on: of the instruction whose sums of these rows, as its columns, are the next one's
+            operand: each lane is to have units of neighbours; ``None``: lines are as rows are.
     """
 
     rows: int
@@ -43,6 +48,7 @@ class Panel:
     width: int
     runs: int
     start: int = 0
+    handed_on: MatrixLayout | None = None
 
     @property
     def unit(self) -> int:
@@ -60,6 +66,25 @@ class Panel:
         return self.rows * self.depth * self.element
 
     @property
+    def line_bytes(self) -> int:
+        """Of a line."""
+        return self.units * UNIT_BYTES
+
+    @property
+    def first_byte(self) -> int:
+        """Bytes into the stage."""
+        return self.start * UNIT_BYTES
+
+    def starting_at(self, byte: int) -> Panel:
+        """The same so many bytes into the stage, a multiple of a unit's."""
+        return replace(self, start=byte // UNIT_BYTES)
+
+    @property
+    def is_by_element(self) -> bool:
+        """Whether an element is loaded at a time."""
+        return self.width == 1
+
+    @property
     def patches(self) -> int:
         """That threads load one at a time."""
         return self.size // UNIT_BYTES // self.runs
@@ -69,13 +94,23 @@ class Panel:
         """Bytes of the numbers that loads leave in registers: words, or narrower elements."""
         return min(WORD, self.width * self.element)
 
+    def registers(self, threads: int) -> int:
+        """Of a thread, one of so many that have the chunk on its way, with addresses."""
+        turns = -(-self.patches // threads) * self.runs
+        rows = self.unit if self.is_turned else 0  # where each row's part goes
+        return turns * (UNIT_BYTES // self.number + _OF_AN_ADDRESS) + rows
+
     def offset(self, line: Any, unit: Any) -> Any:
         """Units into the stage to a unit of a line."""
-        lines = _BANKS // self.units  # on all banks together
-        key = line // lines % self.units
+        lines = max(1, _BANKS // self.units)  # on all banks together
+        key = line // lines % self._spread_units
         key = key ^ self._spread(line) if self.is_turned else key
         place = line % lines * self.units + unit if lines > 1 else unit
-        return self.start + line // lines * _BANKS + (place ^ key)
+        return self.start + line // lines * (lines * self.units) + (place ^ key)
+
+    def line(self, row: Any) -> Any:
+        """The line of a row."""
+        return row if self.handed_on is None else self.handed_on.column(row)
 
     def moved(self, start: Any, line: int, unit: int) -> Any:
         """What :meth:`offset` gave, so many lines and units further.
@@ -83,8 +118,10 @@ class Panel:
         Lines are a multiple of 16, and no bit is set in the numbers of both lines, or both units.
         """
         key = unit ^ (self._spread(line) if self.is_turned else 0)
-        exchanged = start ^ key if key else start
-        return exchanged + line * self.units if line else exchanged
+        # Behind the units that change places, a compiler need not know the start to add.
+        within, far = key % _BANKS, key // _BANKS * _BANKS + line * self.units
+        exchanged = start ^ within if within else start
+        return exchanged + far if far else exchanged
 
     def _spread(self, line: Any) -> Any:
         """What tells lines apart that are a unit's elements, 4, 8 or 16, and their doubles apart.
@@ -92,9 +129,14 @@ class Panel:
         Each of eight, with :meth:`offset`'s own key, gets another number. Lines 16 apart, which
         are loaded together, keep the upper bits of theirs.
         """
-        eighth = line // 8
+        eighth, units = line // 8, self._spread_units
         first = (eighth ^ (eighth // 8)) % 2
-        return eighth // 2 % 2 + first * (16 // self.units) + eighth // 4 % 2 * (self.units // 2)
+        return eighth // 2 % 2 + first * (16 // units) + eighth // 4 % 2 * (units // 2)
+
+    @property
+    def _spread_units(self) -> int:
+        """Of a line, that change places with each other."""
+        return min(self.units, _BANKS)
 
     def position(self, patch: Any) -> tuple[Any, Any]:
         """Row and depth of a patch's first element.
@@ -116,7 +158,8 @@ def panel_of(product: Product, operand: Operand, rows: int, depth: int, threads:
     unit = UNIT_BYTES // element
     runs = 1
     if not operand.is_depth_major:
-        runs = min(unit, max(WORD // element, rows * depth // unit // threads))
+        deepest = max(WORD // element, rows * depth // unit // threads)
+        runs = min(unit, 1 << deepest.bit_length() - 1)
     width = vector_width(operand, product.depth)
     width = width if width * element >= WORD else 1
     return Panel(rows, depth, element, not operand.is_depth_major, width, runs)

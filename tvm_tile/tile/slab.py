@@ -10,7 +10,7 @@ All methods take numbers as well as expressions of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm_tile.graph.tile_graph import Axis
@@ -56,6 +56,20 @@ class Slab:
     def size(self) -> int:
         """Bytes."""
         return self.rows * self.depth * ELEMENT
+
+    @property
+    def line_bytes(self) -> int:
+        """Of a line."""
+        return self.units * UNIT_BYTES
+
+    @property
+    def first_byte(self) -> int:
+        """Bytes into the stage."""
+        return self.start
+
+    def starting_at(self, byte: int) -> Slab:
+        """The same so many bytes into the stage."""
+        return replace(self, start=byte)
 
     @property
     def is_by_element(self) -> bool:

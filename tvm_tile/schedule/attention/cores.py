@@ -33,7 +33,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.attention.find import Found
-from tvm_tile.schedule.attention.kernel import write_attention
+from tvm_tile.schedule.attention.kernel import Threads, write_attention
 from tvm_tile.schedule.steps import shared_scope
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
 from tvm_tile.schedule.tensor_cores.store import Guard, Store, when
@@ -73,21 +73,11 @@ class _Shared:
         return self.data[self.start + row * self.pitch + column]
 
 
-class _Threads:
+class _Threads(Threads):
     """TVM's thread-level dialect, where nothing waits but what is told to."""
 
     def __init__(self, device: Device, _: CoreTile) -> None:
         self._scope = device.memory(MemoryLevel.SHARED).scope
-
-    def function(self) -> AbstractContextManager[Any]:
-        """As ``Dialect`` says."""
-        return ib.prim_func()
-
-    @contextmanager
-    def launch(self, grid: int, block_size: int) -> Iterator[tuple[Any, Any]]:
-        """As ``Dialect`` says."""
-        ib.device_entry()
-        yield ib.cta_id([grid]), ib.thread_id([block_size])
 
     def allocate(self, shapes: Sequence[tuple[int, int]]) -> list[_Shared]:
         """Rows and pitch of each -> so many numbers of shared memory, of one buffer."""

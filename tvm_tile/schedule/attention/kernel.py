@@ -25,8 +25,8 @@ often; it must not write what is read here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from tvm import tirx
@@ -74,6 +74,20 @@ class Dialect(Protocol):
     def launch(self, grid: int, block_size: int) -> AbstractContextManager[tuple[Any, Any]]:
         """A frame for its kernel, with the numbers of the block and of the thread."""
         ...
+
+
+class Threads:
+    """TVM's thread-level dialect, as ``Dialect`` says."""
+
+    def function(self) -> AbstractContextManager[Any]:
+        """As :class:`Dialect` says."""
+        return ib.prim_func()
+
+    @contextmanager
+    def launch(self, grid: int, block_size: int) -> Iterator[tuple[Any, Any]]:
+        """As :class:`Dialect` says."""
+        ib.device_entry()
+        yield ib.cta_id([grid]), ib.thread_id([block_size])
 
 
 class Unit(Protocol):

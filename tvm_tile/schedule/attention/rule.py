@@ -1,8 +1,8 @@
 """Attention on whatever multiplies an element type: two products with a softmax in between.
 
-``find.py`` finds them, ``tile/mma_attention.py`` and ``tile/attention.py`` rank tiles,
-``kernel.py`` writes the walk through the keys, and a unit (``warps.py``, ``cores.py``) what is done
-with a tile of them.
+``find.py`` finds them, ``tile/warp_attention.py`` and ``tile/attention.py`` rank tiles,
+``kernel.py`` writes the walk through the keys, and a unit (``mma_warps.py``, ``waves.py``,
+``cores.py``) what is done with a tile of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from functools import partial
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.attention.cores import write_on_cores
 from tvm_tile.schedule.attention.find import Found, find_chain
-from tvm_tile.schedule.attention.warps import write_with_warps
+from tvm_tile.schedule.attention.mma_warps import write_with_mma
+from tvm_tile.schedule.attention.waves import write_with_waves
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.tile.attention import CoreTile, construct_core_attention
-from tvm_tile.tile.mma_attention import MmaAttentionTile, construct_mma_attention
 from tvm_tile.tile.rules import ATTENTION, WARP_ATTENTION
+from tvm_tile.tile.unit import WaveUnit
+from tvm_tile.tile.warp_attention import WarpAttentionTile, construct_warp_attention
 
 
 def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
@@ -25,7 +27,7 @@ def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
     found = find_chain(task)
     if found is None:
         return ()
-    warps = construct_mma_attention(found.chain, task.device, count)
+    warps = construct_warp_attention(found.chain, task.device, count)
     if warps:
         return tuple(
             Choice.of(WARP_ATTENTION, tile, partial(_with_warps, found, tile)) for tile in warps
@@ -36,8 +38,10 @@ def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
     )
 
 
-def _with_warps(found: Found, tile: MmaAttentionTile) -> Scheduled:
-    return as_written(write_with_warps(found, tile), WARP_ATTENTION, tile)
+def _with_warps(found: Found, tile: WarpAttentionTile) -> Scheduled:
+    if isinstance(tile.unit, WaveUnit):
+        return as_written(write_with_waves(found, tile, tile.unit), WARP_ATTENTION, tile)
+    return as_written(write_with_mma(found, tile), WARP_ATTENTION, tile)
 
 
 def _on_cores(found: Found, device: Device, tile: CoreTile) -> Scheduled:

@@ -18,7 +18,8 @@ from tvm_tile.schedule.halo.block import (
     behind,
     put,
 )
-from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
+from tvm_tile.schedule.tensor_cores.instructions import load_matrices
+from tvm_tile.schedule.units.mma import add_fragments
 from tvm_tile.tile.halo import WARPS
 from tvm_tile.tile.slab import FRAGMENT, UNIT
 
@@ -66,18 +67,14 @@ class Sums:
             for column in range(self._columns):
                 at = columns + (column * FRAGMENT * other + step)
                 ib.evaluate(T.ptx[load](*self._of(self._right, column), self._block.pointer(at)))
-            self._multiply()
+            fragments = (
+                [self._of(registers, number) for number in range(count)]
+                for registers, count in ((self._left, self._rows), (self._right, self._columns))
+            )
+            add_fragments(self._block.dtype, self.registers, *fragments)
 
     def _of(self, registers: Any, number: int) -> list[Any]:
         return [registers[number * _REGISTERS + i] for i in range(_REGISTERS)]
-
-    def _multiply(self) -> None:
-        name = multiply_add(self._block.dtype, FRAGMENT)
-        for row in range(self._rows):
-            for octet in range(2 * self._columns):
-                own = self._of(self.registers, row * 2 * self._columns + octet)
-                half = self._of(self._right, octet // 2)[octet % 2 * 2 :][:2]
-                ib.evaluate(T.ptx[name](*own, *self._of(self._left, row), *half, *own))
 
 
 def make_values(block: Block, sums: Sums, turn: Any) -> None:

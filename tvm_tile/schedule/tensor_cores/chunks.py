@@ -71,11 +71,11 @@ class Chunks:
         """What a chunk adds to all indices, and to the elements before them.
 
         Args:
-            place: the chunk's first values of the summed axes.
+            place: the chunk's first values of the axes that change from chunk to chunk: the summed
+                ones, or a free one, whose value in ``origin`` is then zero.
         """
-        changing = {axis.name for axis in (*self.product.steps, self.product.depth)}
         indices = self.operand.indices
-        moved = [ib.Bind(value_of(_part(index, changing), place)) for index in indices]
+        moved = [ib.Bind(value_of(_part(index, place), place)) for index in indices]
         return moved, ib.Bind(linear(self.operand, moved))
 
     def is_inside(self, run: Run, element: Any, place: Place, moved: Sequence[Any]) -> list[Any]:
@@ -84,11 +84,12 @@ class Chunks:
         Args:
             run: the element's.
             element: its number in the run.
-            place: the chunk's first values of the summed axes.
+            place: as :meth:`moved` takes it.
             moved: what it adds to all indices.
         """
         along_depth = self.operand.is_depth_major
-        _, found = self.side.at(run.position + (0 if along_depth else element), self.origin)
+        position = run.position + (0 if along_depth else element)
+        _, found = self.side.at(position, {**self.origin, **place})
         depth = self.product.depth
         if depth.extent % self.depth:
             own = run.depth + (element if along_depth else 0)

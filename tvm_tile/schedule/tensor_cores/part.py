@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Place, Side, digits, raster_place
-from tvm_tile.tile.mma import tile_counts
 from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.warp_tile import tile_counts
 
 
 class WarpTile(Protocol):

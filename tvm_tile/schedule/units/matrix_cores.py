@@ -1,20 +1,32 @@
-"""From a stage in shared memory to sums in registers: what a wave does with a chunk."""
+"""Products on AMD's matrix cores: from a stage in shared memory to sums in registers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import MatrixInstruction
-from tvm_tile.tile.matrix_cores import MatrixTile
 from tvm_tile.tile.matrix_layout import MatrixLayout
 from tvm_tile.tile.panel import WORD, Panel
 from tvm_tile.tile.slab import UNIT_BYTES
+from tvm_tile.tile.unit import WaveUnit
 
 _WORDS = UNIT_BYTES // WORD
+
+
+class Loaded(Protocol):
+    """Fragments of an operand in registers."""
+
+    @property
+    def count(self) -> int:
+        """Of a step."""
+
+    def of(self, step: int, number: int, instruction: int) -> Any:
+        """Pointer to what one of a step's instructions takes of a fragment."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,7 @@ class Fragments:
                 with ib.vectorized(_WORDS) as v:
                     ib.buffer_store(self.registers, words[source + v], [into + v])
 
-    def of(self, number: int, instruction: int) -> Any:
+    def of(self, step: int, number: int, instruction: int) -> Any:
         """Pointer to what one of a step's instructions takes of a fragment."""
         each = self.layout.held * self.layout.element // WORD
         first = number * self.layout.units * _WORDS + instruction * each
@@ -80,19 +92,19 @@ def begin_fragments(
     return Fragments(panel, layout, start, count, registers)
 
 
-def multiply(tile: MatrixTile, sums: Any, sides: tuple[Fragments, Fragments]) -> None:
+def multiply(unit: WaveUnit, sums: Any, sides: tuple[Loaded, Loaded], step: int) -> None:
     """Add the products of a step to a wave's sums.
 
     The instruction's rows are the product's columns: a lane's sums are then neighbours. Sums are
     those of one instruction after the other, columns first.
     """
-    name, layout = function_of(tile.instruction), tile.layout
+    name, layout = function_of(unit.instruction), unit.layout
     left, right = sides
     for part in range(layout.instructions):
         for row in range(left.count):
             for column in range(right.count):
                 own = sums.ptr_to([(row * right.count + column) * layout.sums])
-                operands = right.of(column, part), left.of(row, part)
+                operands = right.of(step, column, part), left.of(step, row, part)
                 ib.evaluate(T.call_extern("void", name, own, *operands))
 
 

@@ -1,19 +1,31 @@
-"""From a stage in shared memory to sums in registers: what a warp does with a chunk."""
+"""Products by a warp's instructions of NVIDIA's: from shared memory to sums in registers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
-from tvm_tile.tile.mma import MmaTile
 from tvm_tile.tile.slab import FRAGMENT, Slab
 
 _REGISTERS = 4  # of a fragment of either operand, and of two products' sums of 16 rows each
 _COLUMNS = 8  # of a product
+
+
+class Loaded(Protocol):
+    """Fragments of an operand in registers."""
+
+    @property
+    def count(self) -> int:
+        """Of a depth of 16."""
+
+    def of(self, step: int, number: int) -> list[Any]:
+        """Four registers of a fragment of the depth ``16 * step``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +79,22 @@ def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: b
     return Fragments(slab, ib.Bind(slab.fragment(lane, row, is_right=is_right)), count, registers)
 
 
-def multiply(
-    tile: MmaTile, dtype: str, sums: Any, sides: tuple[Fragments, Fragments], step: int
-) -> None:
+def multiply(dtype: str, sums: Any, sides: tuple[Loaded, Loaded], step: int) -> None:
     """Add the products of a depth of 16 to a warp's sums.
 
     Sums are those of 16 rows by 8 columns one after the other, columns first.
     """
+    left, right = ([side.of(step, number) for number in range(side.count)] for side in sides)
+    add_fragments(dtype, sums, left, right)
+
+
+def add_fragments(dtype: str, sums: Any, left: Sequence[Any], right: Sequence[Any]) -> None:
+    """The same of operands' registers, four of each fragment of 16 rows, or of 16 columns."""
     name = multiply_add(dtype, FRAGMENT)
-    left, right = sides
-    for row in range(left.count):
-        for column in range(tile.warp_columns // _COLUMNS):
-            first = (row * (tile.warp_columns // _COLUMNS) + column) * _REGISTERS
+    octets = len(right) * FRAGMENT // _COLUMNS
+    for row, fragment in enumerate(left):
+        for octet in range(octets):
+            first = (row * octets + octet) * _REGISTERS
             own = [sums[first + i] for i in range(_REGISTERS)]
-            half = right.of(step, column // 2)[column % 2 * 2 :][:2]
-            ib.evaluate(T.ptx[name](*own, *left.of(step, row), *half, *own))
+            half = right[octet // 2][octet % 2 * 2 :][:2]
+            ib.evaluate(T.ptx[name](*own, *fragment, *half, *own))

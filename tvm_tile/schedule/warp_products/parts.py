@@ -32,22 +32,25 @@ from tvm_tile.schedule.tensor_cores.found import Found
 from tvm_tile.schedule.tensor_cores.parameters import views
 from tvm_tile.schedule.tensor_cores.place import Flat
 from tvm_tile.schedule.tensor_cores.store import Store, when
-from tvm_tile.tile.matrix_cores import ADDING_THREADS, MatrixTile
+from tvm_tile.tile.matrix_cores import ADDING_THREADS
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.sum_layout import QUAD
+from tvm_tile.tile.warp_tile import WarpTile
 
 _NAME = "partial"
 
 
-def declare_parts(product: Product, tile: MatrixTile) -> Any:
+def declare_parts(product: Product, tile: WarpTile[Any]) -> Any:
     """Memory for all parts, on the host's side of a function: parts by lines by columns."""
     lines, columns = _shape(product)
     shape = (tile.parts, lines, columns)
-    return IRBuilder.name(_NAME, ib.alloc_buffer(shape, tile.instruction.acc_dtype))
+    return IRBuilder.name(_NAME, ib.alloc_buffer(shape, tile.unit.acc_dtype))
 
 
 def own_chunks(chunks: int, parts: int, part: Any) -> tuple[Any, Any]:
     """First chunk of a part, and how many it has: the first parts have one more than the others."""
+    if parts == 1:
+        return tirx.const(0), tirx.const(chunks)
     each, more = divmod(chunks, parts)
     if not more:
         return ib.Bind(part * each), tirx.const(each)
@@ -56,10 +59,10 @@ def own_chunks(chunks: int, parts: int, part: Any) -> tuple[Any, Any]:
 
 
 def store_of_part(
-    product: Product, tile: MatrixTile, partial: Any, part: Any
+    product: Product, tile: WarpTile[Any], partial: Any, part: Any
 ) -> tuple[Epilogue, dict[str, Any]]:
     """What becomes of a part's sums, which are stored as they are, and the buffer for them."""
-    dtype = tile.instruction.acc_dtype
+    dtype = tile.unit.acc_dtype
     lines, columns = _shape(product)
     start = part * (lines * columns)
     own = ib.decl_buffer((lines, columns), dtype, data=partial.data, elem_offset=start)
@@ -74,7 +77,7 @@ def store_of_part(
     return epilogue, {str(own.name): own}
 
 
-def add_parts(found: Found, tile: MatrixTile, buffers: Mapping[str, Any], partial: Any) -> None:
+def add_parts(found: Found, tile: WarpTile[Any], buffers: Mapping[str, Any], partial: Any) -> None:
     """The kernel that adds the parts, four neighbours a thread.
 
     Args:
@@ -92,7 +95,7 @@ def add_parts(found: Found, tile: MatrixTile, buffers: Mapping[str, Any], partia
     number = ib.Bind(block * ADDING_THREADS + thread)
     line, column = ib.Bind(number // quads), ib.Bind(number % quads * QUAD)
     rows = Flat((*product.batch, *product.left.free), 1, tirx.const(0))
-    totals = ib.alloc_buffer((QUAD,), tile.instruction.acc_dtype, scope="local")
+    totals = ib.alloc_buffer((QUAD,), tile.unit.acc_dtype, scope="local")
     store = Store(rows, Flat(product.right.free, QUAD, tirx.const(0)), epilogue, seen, totals)
     with when([number < lines * quads] if lines * quads % ADDING_THREADS else []):
         for part in range(tile.parts):

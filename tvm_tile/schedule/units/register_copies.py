@@ -66,7 +66,7 @@ class Copies:
         """Ask for a chunk.
 
         Args:
-            place: the chunk's first values of the summed axes.
+            place: as :meth:`Chunks.moved` takes it.
         """
         moved, far = self.chunks.moved(place)
         panel = self.panel
@@ -158,10 +158,11 @@ def _into(panel: Panel, row: Any, depth: Any) -> list[Any]:
     """Words into a stage of what a patch's rows store."""
     unit = depth // panel.unit
     if not panel.is_turned:
-        return [ib.Bind(panel.offset(row, unit) * _WORDS)]
+        return [ib.Bind(panel.offset(panel.line(row), unit) * _WORDS)]
     each = panel.runs * panel.element // WORD
     part = depth % panel.unit // panel.runs * each
-    return [ib.Bind(panel.offset(row + i, unit) * _WORDS + part) for i in range(panel.unit)]
+    lines = (panel.line(row + i) for i in range(panel.unit))
+    return [ib.Bind(panel.offset(line, unit) * _WORDS + part) for line in lines]
 
 
 def _dtype(panel: Panel) -> str:

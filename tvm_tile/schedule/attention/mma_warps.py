@@ -1,0 +1,107 @@
+"""Attention with the warp instructions of NVIDIA's tensor cores: cp.async in, ldmatrix, mma.
+
+Waits are for all copies of a thread, and then for all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.attention.find import Found
+from tvm_tile.schedule.attention.kernel import Threads, write_attention
+from tvm_tile.schedule.attention.warp_rows import WarpRows
+from tvm_tile.schedule.attention.warps import KEYS, QUERIES, VALUES, Warps
+from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.units.asynchronous_copies import begin_copies
+from tvm_tile.schedule.units.mma import Loaded, begin_fragments, multiply
+from tvm_tile.tile.slab import ELEMENT, Slab
+from tvm_tile.tile.warp_attention import WarpAttentionTile
+
+_REGISTERS = 4  # of a fragment
+
+
+def write_with_mma(found: Found, tile: WarpAttentionTile) -> tirx.PrimFunc:
+    """The function of a chain of two products, for tensor cores' warp instructions."""
+    return write_attention(found, tile, Threads(), partial(_MmaWarps, found, tile))
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """A tile's weights as fragments of the second product's left operand."""
+
+    packed: Any
+    count: int = 1
+
+    def of(self, step: int, number: int) -> list[Any]:
+        """As :class:`~tvm_tile.schedule.units.mma.Loaded` says."""
+        return [self.packed[step * _REGISTERS + i] for i in range(_REGISTERS)]
+
+
+class _MmaWarps(Warps):
+    """As :class:`~tvm_tile.schedule.attention.kernel.Unit` says."""
+
+    scope = "shared.dyn"
+
+    def __init__(
+        self,
+        found: Found,
+        tile: WarpAttentionTile,
+        block: Any,
+        thread: Any,
+        origin: Place,
+        buffers: Mapping[str, Any],
+    ) -> None:
+        super().__init__(found, tile, block, thread, origin, buffers)
+        size = tile.shared_bytes
+        self.memory = ib.alloc_buffer((size,), "uint8", scope=self.scope, align=128)
+        self._words = ib.decl_buffer(
+            (size // 4,), "uint32", data=self.memory.data, scope=self.scope
+        )
+        self._sources = [
+            ib.decl_buffer((o.size // ELEMENT,), "uint16", data=buffers[o.tensor.name].data)
+            for o in found.chain.operands
+        ]
+        self.held = held = WarpRows(thread, tile.rows, tile.keys, tile.columns)
+        lane = ib.Bind(thread % tile.unit.warp)
+        self.row = ib.Bind(thread // tile.unit.warp * tile.warp_rows)
+        nothing = tirx.const(0)
+        rows = ((self.row, tile.warp_rows), (nothing, tile.keys), (nothing, tile.columns))
+        self._slabs = [chunk for chunk in tile.chunks if isinstance(chunk, Slab)]
+        self.fragments = [
+            begin_fragments(slab, own, lane, is_right=which != QUERIES)
+            for which, (slab, own) in enumerate(zip(self._slabs, rows, strict=True))
+        ]
+        self._left: dict[int, Loaded] = {
+            KEYS: self.fragments[QUERIES],
+            VALUES: _Weights(held.packed),
+        }
+        self._pack = held.pack
+
+    def ask(self, which: int, place: Place) -> None:
+        """As ``Warps`` says; what is too narrow for cp.async is copied at once."""
+        chunks, threads = self.chunks(which, place), (self.thread, self.tile.block_size)
+        name = chunks.product.depth.name
+        copies = begin_copies(chunks, self._slabs[which], self._sources[which], threads)
+        copies.fetch(lambda at: self.memory.ptr_to([at]), {name: place.get(name, tirx.const(0))})
+        copies.settle(self._words, tirx.const(0))
+
+    def wait(self, which: int) -> None:
+        """As ``Warps`` says."""
+        ib.evaluate(T.ptx["cp.async.wait_all"]())
+        ib.evaluate(T.cuda.cta_sync())
+
+    def multiply(self, sums: Any, which: int, step: int) -> None:
+        """As ``Warps`` says."""
+        dtype = self.found.chain.first.left.tensor.dtype
+        multiply(dtype, sums, (self._left[which], self.fragments[which]), step)
+
+    def hand_over(self) -> None:
+        """As ``Unit`` says."""
+        self._pack(self.found.chain.second.right.tensor.dtype)

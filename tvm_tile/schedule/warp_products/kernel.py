@@ -1,0 +1,96 @@
+"""Write a product as a kernel around a pipeline that sums up its chunks, any epilogue behind.
+
+What :func:`write_kernel` writes, for the one tile of a block, over all chunks or those of one part
+of the sum (see ``parts.py``)::
+
+    sums = what the pipeline makes of the chunks       (``ahead.py``, ``through_registers.py``)
+    wait for one another
+    store epilogue(sums)
+
+Sums go out through the pipeline's memory, when nothing is on its way there and all threads have met
+once more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.tensor_cores.found import Found
+from tvm_tile.schedule.tensor_cores.parameters import declare, views
+from tvm_tile.schedule.tensor_cores.part import find_part
+from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.schedule.warp_products.ahead import Ahead
+from tvm_tile.schedule.warp_products.parts import (
+    add_parts,
+    declare_parts,
+    own_chunks,
+    store_of_part,
+)
+from tvm_tile.schedule.warp_products.through_registers import ThroughRegisters
+from tvm_tile.tile.matrix_cores import MatrixTile
+from tvm_tile.tile.mma import MmaTile
+from tvm_tile.tile.unit import WaveUnit
+from tvm_tile.tile.warp_tile import chunk_counts
+
+AnyTile = MmaTile | MatrixTile
+
+_ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
+
+
+def write_kernel(found: Found, tile: AnyTile) -> tirx.PrimFunc:
+    """The function of a product and what follows it: a kernel, and another to add sums in parts."""
+    with IRBuilder() as builder, ib.prim_func():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        buffers = declare(found.params)
+        partial = declare_parts(found.product, tile) if tile.parts > 1 else None
+        with ib.attr(_ON_DEVICE):
+            _write_tiles(found, tile, buffers, partial)
+        if partial is not None:
+            with ib.attr(_ON_DEVICE):
+                add_parts(found, tile, buffers, partial)
+    return builder.get()
+
+
+def _write_tiles(found: Found, tile: AnyTile, buffers: Mapping[str, Any], partial: Any) -> None:
+    """The kernel that multiplies.
+
+    Args:
+        found: the product and what follows it.
+        tile: how to compute it.
+        buffers: the function's parameters by name.
+        partial: where sums in parts go, as they are; ``None`` where they are whole.
+    """
+    product, layout = found.product, tile.sum_layout
+    block = ib.cta_id([tile.grid])
+    thread = ib.thread_id([tile.block_size])
+    if partial is None:
+        number, part = block, tirx.const(0)
+        epilogue, seen = found.epilogue, views(found.epilogue.tensors, found.shapes, buffers)
+    else:
+        # Blocks are dealt out to the caches in turn: those of one part, which share operands, are
+        # to come to the same, as far as that goes.
+        number, part = ib.Bind(block // tile.parts), ib.Bind(block % tile.parts)
+        epilogue, seen = store_of_part(product, tile, partial, part)
+    kind = ThroughRegisters if isinstance(tile.unit, WaveUnit) else Ahead
+    shared = ib.alloc_buffer((tile.shared_bytes,), "uint8", scope=kind.scope, align=128)
+    own = find_part(product, tile, tile.unit.warp, number, thread)
+    chunks = own_chunks(math.prod(chunk_counts(product, tile.depth)), tile.parts, part)
+    pipeline = kind(product, tile, own, buffers, shared, chunks)
+    pipeline.sum_up()
+    ib.evaluate(T.cuda.cta_sync())
+    dtype = tile.unit.acc_dtype
+    memory = ib.decl_buffer(tile.store_shape, dtype, data=shared.data, scope=kind.scope)
+    store = Store(*own.sides, epilogue, seen, memory, layout)
+    for strip in range(tile.warp_rows // layout.rows):
+        held = strip * layout.rows * tile.warp_columns // tile.unit.warp
+        row = ib.Bind(own.rows + strip * layout.rows)
+        columns = (own.columns, tile.warp_columns)
+        store.write(pipeline.sums, held, row, columns, thread, own.origin)

@@ -1,0 +1,89 @@
+"""What the pipelines of a product have in common: a thread's copies, its fragments, its sums."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from tvm import tirx
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.tensor_cores.chunks import Chunks
+from tvm_tile.schedule.tensor_cores.part import Part
+from tvm_tile.schedule.tensor_cores.place import Place, digits
+from tvm_tile.tile.product import Product
+from tvm_tile.tile.warp_tile import WarpTile, chunk_counts
+
+
+class Pipeline(ABC):
+    """How the chunks of a block's tile are brought and summed up, while a thread's code is written.
+
+    Args:
+        product: what is computed.
+        tile: how.
+        own: where the thread's part of the tile is.
+        buffers: the function's parameters by name.
+        memory: shared, bytes.
+        chunks: the first of the block's among those of the sum, and how many it has.
+
+    Attributes:
+        scope: of shared memory.
+        begin_copies: finds what a thread copies: of chunks, how they lie, from which memory, of
+            which of how many threads.
+        words: the memory as 32-bit numbers.
+        sums: of the thread, in registers.
+    """
+
+    scope: ClassVar[str]
+    begin_copies: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self,
+        product: Product,
+        tile: WarpTile[Any],
+        own: Part,
+        buffers: Mapping[str, Any],
+        memory: Any,
+        chunks: tuple[Any, Any],
+    ) -> None:
+        self.product, self.tile, self.memory = product, tile, memory
+        self.first, self.count = chunks
+        operands, laid = (product.left, product.right), tile.chunks(product)
+        self.copies = [
+            self.begin_copies(
+                Chunks(product, operand, side, own.origin, tile.depth),
+                chunk,
+                buffers[operand.tensor.name].data,
+                (own.thread, tile.block_size),
+            )
+            for operand, chunk, side in zip(operands, laid, own.sides, strict=True)
+        ]
+        rows, columns = (own.rows, tile.warp_rows), (own.columns, tile.warp_columns)
+        left = self.begin_fragments(laid[0], rows, own.lane, is_right=False)
+        right = self.begin_fragments(laid[1], columns, own.lane, is_right=True)
+        self.fragments = left, right
+        dtype = tile.unit.acc_dtype
+        self.sums = ib.alloc_buffer((tile.sums,), dtype, scope="local")
+        with ib.unroll(tile.sums) as i:
+            ib.buffer_store(self.sums, tirx.const(0, dtype), [i])
+        size = (tile.shared_bytes // 4,)
+        self.words = ib.decl_buffer(size, "uint32", data=memory.data, scope=self.scope)
+
+    @abstractmethod
+    def begin_fragments(
+        self, laid: Any, rows: tuple[Any, int], lane: Any, *, is_right: bool
+    ) -> Any:
+        """Those of a warp: its first row, or column, is given, and how many it has."""
+
+    @abstractmethod
+    def sum_up(self) -> None:
+        """The loop over chunks; nothing is on its way to memory behind it."""
+
+    def place(self, chunk: Any) -> Place:
+        """First values of the summed axes in one of the block's chunks."""
+        product, depth = self.product, self.tile.depth
+        axes = (*product.steps, product.depth)
+        place = dict(digits(self.first + chunk, axes, chunk_counts(product, depth)))
+        place[product.depth.name] = ib.Bind(place[product.depth.name] * depth)
+        return place

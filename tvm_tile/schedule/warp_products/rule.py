@@ -1,0 +1,68 @@
+"""Matrix products and convolutions on the tensor cores of any NVIDIA GPU since Ampere, and AMD's.
+
+``tensor_cores/found.py`` finds the product, ``tile/mma.py`` and ``tile/matrix_cores.py`` rank
+tiles, ``kernel.py`` writes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
+from tvm_tile.schedule.tensor_cores.found import Found, find_in
+from tvm_tile.schedule.tensor_cores.work import store_work
+from tvm_tile.schedule.warp_products.kernel import AnyTile, write_kernel
+from tvm_tile.tile.matrix_cores import construct_matrix_cores, matrix_core_dtypes
+from tvm_tile.tile.mma import construct_mma, least_mma_seconds, mma_dtypes
+from tvm_tile.tile.product import fold_window
+from tvm_tile.tile.rules import MATRIX_CORES, MMA, Rule
+from tvm_tile.tile.warp_tile import LEAST_LINE
+
+
+def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for a product of dtypes that NVIDIA's device multiplies a warp at a time."""
+    found = _find(task, mma_dtypes(task.device))
+    if found is None:
+        return ()
+    work = store_work(found.epilogue, found.product)
+    return _choices(MMA, found, construct_mma(found.product, task.device, count, work))
+
+
+def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for a product of dtypes that AMD's device's matrix cores multiply."""
+    found = _find(task, matrix_core_dtypes(task.device))
+    if found is None:
+        return ()
+    tiles = construct_matrix_cores(found.product, task.device, count)
+    return _choices(MATRIX_CORES, found, tiles)
+
+
+def least_seconds(task: Task) -> float:
+    """Predicted time that no tile for mma can be below; infinite where there is none."""
+    if len(task.graph.reductions) != 1:
+        return math.inf
+    (reduction,) = task.graph.reductions
+    dtypes = mma_dtypes(task.device).intersection(read.tensor.dtype for read in reduction.reads)
+    depth = math.prod(axis.extent for axis in reduction.reduce_axes)
+    found = (least_mma_seconds(d, reduction.points, depth, task.device) for d in dtypes)
+    return min(found, default=math.inf)
+
+
+def _find(task: Task, dtypes: Container[str]) -> Found | None:
+    """The product of a function, its windows folded into chunks."""
+    found = find_in(task, dtypes)
+    if found is None:
+        return None
+    element = found.product.left.tensor.element_size
+    return replace(found, product=fold_window(found.product, LEAST_LINE // element))
+
+
+def _choices(rule: Rule, found: Found, tiles: Sequence[AnyTile]) -> Sequence[Choice]:
+    return tuple(Choice.of(rule, tile, partial(_written, rule, found, tile)) for tile in tiles)
+
+
+def _written(rule: Rule, found: Found, tile: AnyTile) -> Scheduled:
+    return as_written(write_kernel(found, tile), rule, tile)

@@ -1,0 +1,249 @@
+"""Tiles of attention for the matrix instructions of a warp: NVIDIA's mma, AMD's MFMA and WMMA.
+
+As in ``attention.py``, a block holds some rows of queries and walks the keys. Each of its warps has
+some rows, all keys of a tile and all columns: a tile's weights go from the registers of the first
+product's sums to those of the second one's left operand, and what is known of a row is few lanes'.
+Queries, a tile of keys and one of values lie in shared memory; keys of the next tile are on their
+way while values are multiplied, values while scores are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.matrix_times import WarpAttentionTimes
+from tvm_tile.device.times import needed
+from tvm_tile.tile.attention import fill_cycles
+from tvm_tile.tile.chain import Chain
+from tvm_tile.tile.limits import norm
+from tvm_tile.tile.mma import matrix_rate
+from tvm_tile.tile.panel import Panel
+from tvm_tile.tile.residency import fitting_blocks, given_registers
+from tvm_tile.tile.rounds import Rounds
+from tvm_tile.tile.slab import UNIT_BYTES
+from tvm_tile.tile.unit import Chunk, MmaUnit, Unit, WaveUnit, one_behind_the_other, units_of
+
+_WARPS, _KEYS = (2, 4, 8), (16, 32, 64, 128)
+_FRAGMENTS = (1, 2)  # of a warp's rows, where an instruction leaves a lane few sums
+_HALF = 2  # bytes of an operand's element
+_WIDEST = 256  # depth of the first product, and columns of the second one
+_FARTHEST = 1 << 31  # elements that an address reaches
+
+
+@dataclass(frozen=True, slots=True)
+class WarpAttentionTile:
+    """How warps compute a chain.
+
+    Attributes:
+        unit: that multiplies.
+        warp_rows: rows of a warp.
+        warps: of a block.
+        keys: of a step, a power of two and a multiple of the unit's depth.
+        depth: of the first product, up to a multiple of the unit's.
+        columns: of the second product, up to a multiple of the unit's rows.
+        rounds: which tile of rows, of which batch, a block takes.
+        chunks: how queries, keys and values lie in shared memory.
+        shared_bytes: of a block.
+        registers: of a thread, as the model reckons.
+        seconds: predicted time.
+    """
+
+    unit: Unit
+    warp_rows: int
+    warps: int
+    keys: int
+    depth: int
+    columns: int
+    rounds: Rounds
+    chunks: tuple[Chunk, ...]
+    shared_bytes: int
+    registers: int
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return self.warp_rows * self.warps
+
+    @property
+    def grid(self) -> int:
+        """Blocks, one for each tile of rows of each batch."""
+        return self.rounds.items
+
+    @property
+    def block_size(self) -> int:
+        """Threads."""
+        return self.unit.warp * self.warps
+
+    @property
+    def store_shape(self) -> tuple[int, int, int]:
+        """Floats through which sums go out, a corner a warp, where operands were."""
+        layout = self.unit.sum_layout(self.columns)
+        return (self.warps, layout.rows, layout.pitch)
+
+    @property
+    def reaches_values(self) -> bool:
+        """Whether sums go out through memory where values are."""
+        return math.prod(self.store_shape) * 4 > self.chunks[-1].first_byte
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step, {self.unit}"
+
+
+def construct_warp_attention(
+    chain: Chain, device: Device, count: int
+) -> tuple[WarpAttentionTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    dtypes = {operand.tensor.dtype for operand in chain.operands}
+    if len(dtypes) > 1 or any(o.tensor.element_size != _HALF for o in chain.operands):
+        return ()
+    if any(o.size // _HALF >= _FARTHEST for o in chain.operands):
+        return ()
+    if len(chain.second.right.free) != 1:
+        return ()
+    if max(chain.first.depth.extent, chain.second.right.extent) > _WIDEST:
+        return ()
+    tiles = sorted(_tiles(chain, device), key=lambda tile: tile.seconds)
+    return tuple(tiles[:count])
+
+
+def _tiles(chain: Chain, device: Device) -> Iterator[WarpAttentionTile]:
+    rows, keys = chain.first.left.extent, chain.keys.extent
+    units = units_of(device, chain.first.left.tensor.dtype)
+    for unit, fragments, warps, step in itertools.product(units, _FRAGMENTS, _WARPS, _KEYS):
+        warp_rows = fragments * unit.rows
+        # Of NVIDIA's, a lane has sums of two rows, and all columns, as it is.
+        if isinstance(unit, MmaUnit) and fragments > 1:
+            continue
+        # A tile of half the size would hold everything.
+        if warp_rows * warps >= 2 * max(rows, unit.rows) or step >= 2 * max(keys, unit.least_keys):
+            continue
+        if step % unit.least_keys:
+            continue
+        tile = _tile(chain, unit, (warp_rows, warps, step))
+        fits = tile.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
+        most = _MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES
+        if not fits or tile.registers > most:
+            continue
+        seconds = _seconds(chain, device, tile)
+        if not math.isinf(seconds):
+            yield replace(tile, seconds=seconds)
+
+
+def _tile(chain: Chain, unit: Unit, shape: tuple[int, int, int]) -> WarpAttentionTile:
+    """Without its time.
+
+    Args:
+        chain: what is computed.
+        unit: that multiplies.
+        shape: rows of a warp, warps of a block, keys of a step.
+    """
+    warp_rows, warps, keys = shape
+    depth = -(-chain.first.depth.extent // unit.depth) * unit.depth
+    columns = -(-chain.second.right.extent // unit.rows) * unit.rows
+    rows = warp_rows * warps
+    lengths = chain.band.kept_tiles((chain.first.left.extent, chain.keys.extent), (rows, keys))
+    batches = chain.first.batches
+    tile = WarpAttentionTile(
+        unit=unit,
+        warp_rows=warp_rows,
+        warps=warps,
+        keys=keys,
+        depth=depth,
+        columns=columns,
+        rounds=Rounds(lengths, batches, len(lengths) * batches),
+        chunks=(),
+        shared_bytes=0,
+        registers=0,
+        seconds=0.0,
+    )
+    tile = replace(tile, chunks=_chunks(chain, tile))
+    end = tile.chunks[-1].first_byte + tile.chunks[-1].size
+    shared = max(end, math.prod(tile.store_shape) * 4)
+    return replace(tile, shared_bytes=shared, registers=_registers(tile))
+
+
+def _chunks(chain: Chain, tile: WarpAttentionTile) -> tuple[Chunk, ...]:
+    """How queries, keys and values lie in shared memory, one behind the other."""
+    unit, threads, first = tile.unit, tile.block_size, chain.first
+    queries = unit.lay(first, first.left, tile.rows, tile.depth, threads)
+    keys = unit.lay(first, first.right, tile.keys, tile.depth, threads)
+    values = unit.lay(chain.second, chain.second.right, tile.columns, tile.keys, threads)
+    if isinstance(keys, Panel) and isinstance(unit, WaveUnit):
+        # Scores of keys that are neighbours are then what the second product takes at once.
+        keys = replace(keys, handed_on=unit.layout)
+    return one_behind_the_other((queries, keys, values))
+
+
+def _registers(tile: WarpAttentionTile) -> int:
+    """Sums of both products, weights, a step's fragments, what is on its way, addresses.
+
+    Before there are any sums, all operands may be on their way together.
+    """
+    unit = tile.unit
+    scores, sums = (tile.warp_rows * size // unit.warp for size in (tile.keys, tile.columns))
+    if isinstance(unit, MmaUnit):
+        return _FIXED_REGISTERS + int((scores + sums) * _OF_A_SUM)
+    panels = [chunk for chunk in tile.chunks if isinstance(chunk, Panel)]
+    queries, keys, values = (panel.registers(tile.block_size) for panel in panels)
+    fragments = (tile.keys + tile.warp_rows) // unit.rows * unit.layout.units
+    loaded = max(fragments, tile.columns // unit.rows) * UNIT_BYTES // 4
+    weights = scores * unit.layout.copies * _HALF // 4
+    walk = scores + weights + sums + loaded + max(keys, values)
+    return max(walk, queries + keys + values) + _FIXED_OF_WAVES * unit.layout.copies
+
+
+# Registers of a thread: for addresses, rows and loops; for each sum of either product, with a share
+# of the operands; those that a tile may need before a compiler spills some. Then AMD's, of which
+# the fixed ones are twice as many where two lanes hold the same of an operand.
+_FIXED_REGISTERS, _OF_A_SUM, _MOST_REGISTERS = 30, 1.25, 240
+_FIXED_OF_WAVES, _MOST_OF_WAVES = 50, 246
+
+
+def _seconds(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
+    """Rounds of blocks, each as long as its multiprocessors' blocks take together; the memory.
+
+    Returns:
+        Infinity where no block fits.
+    """
+    given = given_registers(device, tile.registers)
+    most = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
+    if not most:
+        return math.inf
+    units, times = device.multi_processor_count, _times(device)
+    full, rest = divmod(tile.grid, units * most)
+    steps = sum(tile.rounds.lengths) / len(tile.rounds.lengths)
+    busy = _busy_cycles(chain, device, tile)
+    cycles = times.start_cycles
+    for turns, resident in ((full, most), (rest > 0, -(-rest // units))):
+        step = resident * busy + times.step_cycles / max(1, resident) ** times.hiding_power
+        cycles += turns * (times.block_cycles + steps * step)
+    stream = chain.traffic / (device.read_bandwidth * times.memory_share)
+    return device.launch_latency + max(cycles / device.clock, stream)
+
+
+def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
+    """What a step of one block takes of a multiprocessor."""
+    times, cycle = _times(device), device.clock * device.multi_processor_count
+    rate = matrix_rate(device, chain.first.left.tensor.dtype) * times.rate_share
+    products = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / (rate / cycle)
+    weights = tile.rows * tile.keys * times.weight_slots
+    # Each warp loads all keys and values, and its queries.
+    loaded = tile.keys * (tile.depth + tile.columns) + tile.warp_rows * tile.depth
+    fragments = tile.warps * loaded * _HALF * cycle / device.memory(MemoryLevel.SHARED).bandwidth
+    copies = sum(
+        chunk.size / (chunk.width * _HALF) * (times.copy_by_element if chunk.is_by_element else 2)
+        for chunk in tile.chunks[1:]
+    )
+    issued = (weights + copies) / device.lanes_per_multi_processor
+    fill = fill_cycles(device, tile.keys * (tile.depth + tile.columns) * _HALF)
+    return norm(times.step_power, products, issued, fragments, fill)
+
+
+def _times(device: Device) -> WarpAttentionTimes:
+    return needed(device.times.warp_attention, "matrix instructions of a warp")
