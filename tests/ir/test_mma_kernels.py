@@ -24,7 +24,12 @@ A100, RTX3090, RTX4090, H200 = DEVICES = [
 ]
 BY_NAME = {entry.name: entry for entry in MMA_CASES}
 # Few rows, or columns: the rule for matrix-vector products comes first.
-MATVEC = {"NT_1x1000x512", "NT_257x1x128"}
+# Cases that another rule is predicted to be faster for, on some devices.
+ELSEWHERE = {
+    "NT_1x1000x512": "matvec",
+    "NT_257x1x128": "matvec",
+    "conv_7x7_of_3": "contraction",  # three channels of sixteen that an instruction multiplies
+}
 EMULATED = (
     "NT_72x136x200_float16",
     "TN_72x136x200_float16",
@@ -55,12 +60,14 @@ def choices(entry: Case, device: Device) -> list[Any]:
 @pytest.mark.parametrize("device", [A100, RTX4090], ids=lambda device: device.name)
 @pytest.mark.parametrize("name", sorted(BY_NAME)[::5])
 def test_the_rule_takes(name: str, device: Device) -> None:
-    assert rules_of(BY_NAME[name], device) == ("matvec" if name in MATVEC else "mma")
+    assert choices(BY_NAME[name], device)
+    assert rules_of(BY_NAME[name], device) in ("mma", ELSEWHERE.get(name))
 
 
 @pytest.mark.parametrize("entry", ONLY_MMA, ids=lambda entry: entry.name)
 def test_the_rule_takes_what_bulk_copies_do_not(entry: Case) -> None:
-    assert rules_of(entry, H200) == "mma"
+    assert choices(entry, H200)
+    assert rules_of(entry, H200) in ("mma", ELSEWHERE.get(entry.name))
 
 
 def test_what_bulk_copies_take_is_not_its() -> None:
