@@ -146,7 +146,7 @@ def _compiled(
     report = done.report(record, notes, watch.stages, tuple(decisions))
     signature = imported.inputs, imported.outputs
     verifier = Verifier.of(model, Kernels.of(*parts, record, builder))
-    return CompiledModel(program, record.name, *signature, report, verifier)
+    return CompiledModel(program, record.name, *signature, report, verifier, imported.effects)
 
 
 def schedule(

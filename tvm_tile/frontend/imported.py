@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from tvm_tile.errors import DynamicShapeError, ModelError
-from tvm_tile.graph.signature import Signature
+from tvm_tile.graph.signature import Effects, Signature
 
 UNKNOWN_EXTENT = -1
 
@@ -20,16 +20,19 @@ class Imported:
     """A model as Relax operators, not yet lowered to loops.
 
     Attributes:
-        mod: module whose ``main`` takes exactly ``inputs``; weights are constants in it.
+        mod: module whose ``main`` takes exactly ``inputs``, and the state of ``effects``; weights
+            are constants in it.
         name: the model's own name, for messages and kernel names.
-        inputs: what ``main`` takes, in order; every extent is known.
-        outputs: what ``main`` returns, in order; an extent is -1 where the data decides it.
+        inputs: what a call takes, in order; every extent is known.
+        outputs: what a call returns, in order; an extent is -1 where the data decides it.
+        effects: what a call changes, and what ``main`` returns for that.
     """
 
     mod: tvm.IRModule
     name: str
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
+    effects: Effects = Effects()
 
 
 def describe(
@@ -37,6 +40,7 @@ def describe(
     name: str,
     input_names: Sequence[str] = (),
     output_names: Sequence[str] = (),
+    effects: Effects = Effects(),
 ) -> Imported:
     """Read the signatures of ``mod``'s ``main``.
 
@@ -45,14 +49,16 @@ def describe(
         name: the model's name.
         input_names: names of the inputs; Relax's own where empty.
         output_names: names of the outputs; ``output0``, ``output1``, ... where empty.
+        effects: what ``main`` changes.
 
     Raises:
         DynamicShapeError: an input has an unknown rank or extent.
         ModelError: an input or output is not a tensor.
     """
     main = mod["main"]
-    names = tuple(input_names) or tuple(str(param.name) for param in main.params)
-    inputs = tuple(_signature(n, p.ty) for n, p in zip(names, main.params, strict=True))
+    params = main.params[: len(main.params) - len(effects.state)]
+    names = tuple(input_names) or tuple(str(param.name) for param in params)
+    inputs = tuple(_signature(n, p.ty) for n, p in zip(names, params, strict=True))
     for signature in inputs:
         if UNKNOWN_EXTENT in signature.shape:
             raise DynamicShapeError(
@@ -61,9 +67,12 @@ def describe(
                 f"give its shape: inputs={{{signature.name!r}: (...)}}",
             )
     types = result_types(mod)
+    types = types[: len(types) - len(effects.written_inputs) - len(effects.state)]
     names = tuple(output_names) or tuple(f"output{i}" for i in range(len(types)))
     outputs = tuple(_signature(n, ty) for n, ty in zip(names, types, strict=True))
-    return Imported(mod, name, inputs, outputs)
+    if effects.state:  # lies where it is for good, so that CUDA graphs may know its address
+        mod["main"] = main.with_attr("num_input", len(inputs))
+    return Imported(mod, name, inputs, outputs, effects)
 
 
 def result_types(mod: tvm.IRModule) -> tuple[Any, ...]:

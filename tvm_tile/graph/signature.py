@@ -1,4 +1,4 @@
-"""What one input or output of a model looks like."""
+"""What a model takes, returns and changes."""
 
 from __future__ import annotations
 
@@ -22,3 +22,37 @@ class Signature:
     def __str__(self) -> str:
         extents = ", ".join(str(extent) for extent in self.shape)
         return f"{self.name}: {self.dtype}[{extents}]"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A tensor that a model keeps from one call to the next, such as a cache or a counter.
+
+    Attributes:
+        signature: its name in the model, shape and element type.
+        initial: its elements before the first call, dense in row-major order; empty where all
+            bytes are zero.
+    """
+
+    signature: Signature
+    initial: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a call changes, besides what it returns.
+
+    A function of a model with effects takes its state behind its inputs. Behind its outputs it
+    returns the new values, first of the written inputs, then of the state: each in memory of its
+    own, or in that of the tensor which it is the new value of.
+
+    Attributes:
+        written_inputs: positions of inputs whose tensors get new values, as PyTorch writes to them.
+        state: what the model itself keeps.
+    """
+
+    written_inputs: tuple[int, ...] = ()
+    state: tuple[State, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.written_inputs or self.state)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +41,15 @@ class ArrayKind(Protocol):
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         """A result as this kind, where ``like`` (an input) lives; ``copy`` forbids sharing."""
 
+    def memory(self, value: Any) -> tuple[int, int]:
+        """Where the array's elements begin and end: addresses."""
+
+    def write_obstacle(self, value: Any) -> str:
+        """Why nobody may write to it; empty where one may."""
+
+    def write(self, value: Any, tensor: Any) -> None:
+        """Give the array the elements of a result."""
+
 
 def check_input(value: Any, signature: Signature) -> ArrayKind:
     """The kind of an input that fits its signature.
@@ -57,6 +67,34 @@ def check_input(value: Any, signature: Signature) -> ArrayKind:
     if not kind.fits(value, signature):
         raise _misfit(kind, value, signature)
     return kind
+
+
+def check_written(
+    inputs: Sequence[tuple[ArrayKind, Any, Signature]], positions: Sequence[int]
+) -> None:
+    """Make sure that a call may write to some of its inputs.
+
+    Raises:
+        InputError: nobody may write to one of them, or it shares memory with another input, which
+            PyTorch would see change and a compiled model may not.
+    """
+    for position in positions:
+        kind, value, signature = inputs[position]
+        if obstacle := kind.write_obstacle(value):
+            raise InputError(
+                f"the model writes to its input {signature}",
+                obstacle,
+                "pass a torch tensor or a NumPy array that may be written to, such as a copy",
+            )
+        first, last = kind.memory(value)
+        for other, (its, theirs, its_signature) in enumerate(inputs):
+            begin, end = its.memory(theirs)
+            if other != position and first < end and begin < last:
+                raise InputError(
+                    f"the model writes to its input {signature}, which must have its own memory",
+                    f"input {its_signature.name!r} shares some of it",
+                    "pass a copy of one of them",
+                )
 
 
 def _kind_of(value: Any) -> ArrayKind | None:
@@ -128,6 +166,29 @@ class _NumpyKind:
         if not copy and tensor.device == _cpu() and _dlpack_in_numpy(str(tensor.dtype)):
             return np.from_dlpack(tensor)
         return tensor.numpy()
+
+
+    def memory(self, value: Any) -> tuple[int, int]:
+        first = last = value.ctypes.data
+        for extent, stride in zip(value.shape, value.strides, strict=True):
+            reach = max(extent - 1, 0) * stride
+            first, last = first + min(reach, 0), last + max(reach, 0)
+        return first, last + (value.itemsize if value.size else 0)
+
+    def write_obstacle(self, value: Any) -> str:
+        if not isinstance(value, np.ndarray):
+            return "a number, which is no array"
+        if not value.flags.writeable:
+            return "a read-only array"
+        return _broadcast(value.shape, value.strides)
+
+    def write(self, value: Any, tensor: Any) -> None:
+        np.copyto(value, as_tvm(tensor).numpy())
+
+
+def _broadcast(shape: Sequence[int], strides: Sequence[int]) -> str:
+    is_shared = any(n > 1 and not stride for n, stride in zip(shape, strides, strict=True))
+    return "an array of which several elements are one" if is_shared else ""
 
 
 @functools.cache
@@ -214,6 +275,31 @@ class _TorchKind:
             return result.to(like.device)
         return result.clone() if copy else result
 
+    def memory(self, value: Any) -> tuple[int, int]:
+        first = value.data_ptr()
+        if not value.numel():
+            return first, first
+        steps = zip(value.shape, value.stride(), strict=True)
+        reach = sum((extent - 1) * stride for extent, stride in steps)
+        return first, first + (reach + 1) * value.element_size()
+
+    def write_obstacle(self, value: Any) -> str:
+        import torch
+
+        if value.is_inference() and not torch.is_inference_mode_enabled():
+            return "a tensor of torch.inference_mode, outside of it"
+        if value.requires_grad and value.is_leaf and torch.is_grad_enabled():
+            return "a leaf that requires gradients"
+        if value.is_neg() or value.is_conj() or value._is_zerotensor():
+            return "a tensor whose elements are not in memory as they are"
+        return _broadcast(value.shape, value.stride())
+
+    def write(self, value: Any, tensor: Any) -> None:
+        import torch
+
+        with torch.no_grad():
+            value.copy_(self.from_device(tensor, value, copy=False))
+
 
 def ready_torch(tensor: Any, device: Any) -> Any:
     """A torch tensor as TVM's call takes it, of whatever shape and type; mostly the tensor itself.
@@ -290,6 +376,36 @@ class _DLPackKind:
         if not copy and home == tensor.device:
             return tensor
         return tvm.runtime.empty(tensor.shape, str(tensor.dtype), home).copyfrom(tensor)
+
+
+    def memory(self, value: Any) -> tuple[int, int]:
+        tensor = _import_dlpack(value)
+        first = tensor.data_ptr()
+        return first, first + tensor.nbytes
+
+    def write_obstacle(self, value: Any) -> str:
+        import tvm
+
+        # DLPack does not tell of every library whether its arrays may change.
+        return "" if isinstance(value, tvm.runtime.Tensor) else f"a {type(value).__name__}"
+
+    def write(self, value: Any, tensor: Any) -> None:
+        value.copyfrom(as_tvm(tensor))
+
+
+def is_torch(tensor: Any) -> bool:
+    """Whether a result is a torch tensor."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(tensor, torch.Tensor)
+
+
+def clone(tensor: Any) -> Any:
+    """A result in memory of its own, on its device."""
+    import tvm
+
+    if is_torch(tensor):
+        return tensor.clone()
+    return tvm.runtime.empty(tensor.shape, str(tensor.dtype), tensor.device).copyfrom(tensor)
 
 
 def as_tvm(tensor: Any) -> Any:

@@ -54,7 +54,7 @@ def write(model: SavedModel, path: Path, key: str | os.PathLike[str] | None = No
         OSError: the folder cannot be written.
         SavedModelError: the key cannot be used.
     """
-    members = members_of(model.program)
+    members = members_of(model)
     _write(path, manifest_text(model, members), members, key)
 
 

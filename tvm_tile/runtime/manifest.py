@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -12,12 +13,13 @@ from typing import Any
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.build.program import Kernel, Program
-from tvm_tile.graph.signature import Signature
+from tvm_tile.graph.signature import Effects, Signature, State
 from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.report import Report
+from tvm_tile.runtime.arrays import numpy_dtype
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 VM, HOST = "vm.bin", "host.bc"
 # What kernels' machine code is called, by the language that they are written in; the emulated
@@ -48,6 +50,14 @@ class KernelEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class StateEntry:
+    """A tensor of the state without its first elements, which are a member unless all are zero."""
+
+    signature: Signature
+    is_zero: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """All of a saved model but the members' contents; the report is JSON within JSON."""
 
@@ -64,6 +74,8 @@ class Manifest:
     report: str
     members: Mapping[str, Member]
     tvm_tile: str = ""
+    written_inputs: tuple[int, ...] = ()
+    state: tuple[StateEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +87,16 @@ class SavedModel:
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
     report: Report
+    effects: Effects = Effects()
 
 
-def members_of(program: Program) -> dict[str, bytes]:
+def members_of(model: SavedModel) -> dict[str, bytes]:
     """What is kept beside the manifest, by name."""
+    program = model.program
     members = {VM: program.vm, HOST: program.host}
+    for position, state in enumerate(model.effects.state):
+        if state.initial:
+            members[f"state/{position}.bin"] = state.initial
     for position, kernel in enumerate(program.kernels):
         members[f"kernels/{position}.src"] = kernel.source.encode()
         if kernel.binary:
@@ -110,6 +127,8 @@ def manifest_text(model: SavedModel, members: Mapping[str, bytes]) -> bytes:
             name: Member(len(data), hashlib.sha256(data).hexdigest())
             for name, data in members.items()
         },
+        written_inputs=model.effects.written_inputs,
+        state=tuple(StateEntry(s.signature, not s.initial) for s in model.effects.state),
     )
     return json.dumps(asdict(manifest), indent=1).encode()
 
@@ -131,13 +150,19 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         yield f"{manifest.language!r} is no language of kernels"
     if not _ARCHITECTURE.fullmatch(manifest.arch):
         yield f"{manifest.arch!r} is no architecture"
-    for signature in (*manifest.inputs, *manifest.outputs):
+    state = [entry.signature for entry in manifest.state]
+    for signature in (*manifest.inputs, *manifest.outputs, *state):
         is_shape = len(signature.shape) <= _MOST_RANK and min(signature.shape, default=0) >= 0
         if not is_shape or not _DTYPE.fullmatch(signature.dtype):
             yield f"{signature} is no tensor"
-    positions = range(len(manifest.outputs))
+    written = manifest.written_inputs
+    if len(set(written)) < len(written) or not all(i in range(len(manifest.inputs)) for i in written):
+        yield f"of {len(manifest.inputs)} inputs {written} are written to"
+    if len({signature.name for signature in state}) < len(state):
+        yield "two tensors of the state have one name"
+    positions = range(len(manifest.outputs) + len(written) + len(state))
     if not all(position in positions for position in manifest.copied_outputs):
-        yield f"of {len(positions)} outputs {manifest.copied_outputs} are copied"
+        yield f"of {len(positions)} results {manifest.copied_outputs} are copied"
     names = [kernel.name for kernel in manifest.kernels]
     if len(set(names)) < len(names) or not all(map(_SYMBOL.fullmatch, names)):
         yield "the kernels' names are not different symbols"
@@ -146,13 +171,27 @@ def _problems(manifest: Manifest) -> Iterator[str]:
             yield f"{kernel.name} takes {', '.join(kernel.arg_types)}"
         if not all(map(_LAUNCH.fullmatch, kernel.launch_params)):
             yield f"{kernel.name} is launched with {', '.join(kernel.launch_params)}"
+    for position, entry in enumerate(manifest.state):
+        if not entry.is_zero and (size := _size(entry.signature)) is not None:
+            found = manifest.members.get(f"state/{position}.bin")
+            if found is not None and found.size != size:
+                yield f"{entry.signature} has {found.size} bytes"
     expected = set(_expected_members(manifest))
     if wrong := sorted(expected ^ manifest.members.keys()):
         yield f"members are missing, or more than there should be: {', '.join(wrong[:5])}"
 
 
+def _size(signature: Signature) -> int | None:
+    """Bytes of a tensor; None for an element type that NumPy does not know."""
+    dtype = numpy_dtype(signature.dtype)
+    return None if dtype is None else math.prod(signature.shape) * dtype.itemsize
+
+
 def _expected_members(manifest: Manifest) -> Iterator[str]:
     yield from (VM, HOST)
+    for position, entry in enumerate(manifest.state):
+        if not entry.is_zero:
+            yield f"state/{position}.bin"
     code = CODE[manifest.language]
     for position in range(len(manifest.kernels)):
         yield f"kernels/{position}.src"
@@ -188,4 +227,9 @@ def assemble(manifest: Manifest, members: Mapping[str, bytes]) -> SavedModel:
     # One that cannot be shown is none.
     report.render()
     report.draw()
-    return SavedModel(program, manifest.device, manifest.inputs, manifest.outputs, report)
+    state = tuple(
+        State(entry.signature, members.get(f"state/{position}.bin", b""))
+        for position, entry in enumerate(manifest.state)
+    )
+    effects = Effects(manifest.written_inputs, state)
+    return SavedModel(program, manifest.device, manifest.inputs, manifest.outputs, report, effects)

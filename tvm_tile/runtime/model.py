@@ -6,17 +6,27 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.build.program import Program
 from tvm_tile.errors import DeviceError, InputError, RunError, SavedModelError, TileError
-from tvm_tile.graph.signature import Signature
+from tvm_tile.graph.signature import Effects, Signature
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
-from tvm_tile.runtime.arrays import NUMPY, ArrayKind, check_input, own_torch, ready_torch
+from tvm_tile.runtime.arrays import (
+    NUMPY,
+    ArrayKind,
+    check_input,
+    check_written,
+    clone,
+    own_torch,
+    ready_torch,
+)
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import SavedModel
+from tvm_tile.runtime.state import ModelState, assign
 from tvm_tile.runtime.timing import Timing
 
 if TYPE_CHECKING:
@@ -37,6 +47,7 @@ class CompiledModel:
         outputs: what it returns, in order.
         report: what was compiled and how.
         verifier: compares it with the model that it was compiled from, while that is at hand.
+        effects: what a call changes besides.
     """
 
     def __init__(
@@ -47,20 +58,26 @@ class CompiledModel:
         outputs: tuple[Signature, ...],
         report: Report,
         verifier: Verifier | None = None,
+        effects: Effects = Effects(),
     ) -> None:
         self.program = program
         self.device_name = device_name
         self.inputs = inputs
         self.outputs = outputs
         self.report = report
+        self.effects = effects
         self._verifier = verifier
         self._copied = frozenset(program.copied_outputs)
         self._loaded: Loaded | None = None
+        self._state: ModelState | None = None
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     def __call__(self, *args: Any, **by_name: Any) -> Any:
         """Run the model.
+
+        What the model keeps (:attr:`state`) and inputs that it writes to have their new values
+        when the call has ended, as those of the module have that it was made from.
 
         Args:
             args: arrays in the order of ``inputs``: NumPy arrays, torch tensors, or anything
@@ -84,9 +101,13 @@ class CompiledModel:
             loaded = self._load()
             with loaded.guard():
                 tensors = _on_device(kinds, values, loaded)
-                results = loaded.main(*tensors)
+                results = loaded.main(*tensors, *self._kept(loaded))
             with loaded.guard():
-                return self._outputs(results, kinds, values)
+                fields = [results] if hasattr(results, "shape") else list(results)
+                outputs = self._outputs(fields, kinds, values)
+                if self.effects:
+                    self._write(fields, kinds, values)
+                return outputs
 
     def call_torch(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Run the model on torch tensors, with less ado than a call makes.
@@ -107,7 +128,7 @@ class CompiledModel:
         if loaded is None or self._process != os.getpid():
             with self._running():
                 loaded = self._load()
-        if loaded.hip is not None:
+        if loaded.hip is not None or self.effects:
             outputs = self(*tensors)
             return outputs if isinstance(outputs, tuple) else (outputs,)
         try:
@@ -143,7 +164,37 @@ class CompiledModel:
         with self._running():
             loaded = self._load()
             with loaded.guard():
-                return loaded.time(_on_device(kinds, values, loaded), repeats)
+                tensors = _on_device(kinds, values, loaded)
+                for position in self.effects.written_inputs:
+                    tensors[position] = clone(tensors[position])
+                kept = self._kept(loaded)
+                before = self._state.snapshot() if self._state else ()
+                timing = loaded.time([*tensors, *kept], repeats)
+                if self._state:
+                    self._state.restore(before)
+                return timing
+
+    @property
+    def state(self) -> ModelState:
+        """What the model keeps between its calls, by the names in its source: mutated buffers of
+        PyTorch's modules, such as caches and counters. Empty for most models.
+
+        Raises:
+            DeviceError: the model's device is not present.
+        """
+        with self._running():
+            loaded = self._load()
+            self._kept(loaded)
+            loaded.device.sync()
+        assert self._state is not None
+        return self._state
+
+    def reset(self) -> None:
+        """Give the state the values that it had when the model was compiled, or saved."""
+        with self._running():
+            if self._state is not None:
+                with self._load().guard():
+                    self._state.restore(self.effects.state)
 
     @property
     def is_emulated(self) -> bool:
@@ -179,18 +230,27 @@ class CompiledModel:
             )
         return self._verifier(self, inputs)
 
-    def save(self, path: str | Path, *, key: str | Path | None = None) -> None:
+    def save(
+        self, path: str | Path, *, key: str | Path | None = None, state: bool = False
+    ) -> None:
         """Write a self-contained ``.tvmtile`` file, all or nothing.
 
         Args:
             path: where; an existing file is replaced only once the new one is complete.
             key: a PEM file with an Ed25519 private key, to sign the model with.
+            state: whether a loaded model begins with the state that this one has now, and
+                ``reset()`` there comes back to that; else with the one that this began with.
 
         Raises:
             OSError: the folder cannot be written.
             SavedModelError: the key cannot be used.
         """
-        saved = SavedModel(self.program, self.device_name, self.inputs, self.outputs, self.report)
+        effects = self.effects
+        if state and self._state:
+            with self._running():
+                effects = replace(effects, state=self._state.snapshot())
+        signature = self.inputs, self.outputs
+        saved = SavedModel(self.program, self.device_name, *signature, self.report, effects)
         artifact.write(saved, Path(path), key)
 
     def __repr__(self) -> str:
@@ -233,6 +293,31 @@ class CompiledModel:
             self._loaded = load_program(self.program, self.device_name)
         return self._loaded
 
+    def _kept(self, loaded: Loaded) -> tuple[Any, ...]:
+        """The state's tensors, made when first needed."""
+        if self._state is None:
+            self._state = ModelState(loaded, self.effects.state, self._running)
+        return self._state.tensors
+
+    def _write(self, fields: list[Any], kinds: list[ArrayKind], values: tuple[Any, ...]) -> None:
+        """Put new values where they belong, unless they are there already."""
+        written = self.effects.written_inputs
+        assert self._state is not None
+        homes = [kinds[i].memory(values[i])[0] for i in written]
+        homes += [tensor.data_ptr() for tensor in self._state.tensors]
+        waiting = []
+        for position, home in enumerate(homes, start=len(self.outputs)):
+            field = fields[position]
+            if field.data_ptr() != home:
+                # It may lie where another new value is put.
+                waiting.append((position, clone(field) if position in self._copied else field))
+        for position, field in waiting:
+            number = position - len(self.outputs)
+            if number < len(written):
+                kinds[written[number]].write(values[written[number]], field)
+            else:
+                assign(self._state.tensors[number - len(written)], field)
+
     def _in_order(self, args: tuple[Any, ...], by_name: dict[str, Any]) -> tuple[Any, ...]:
         remaining = self.inputs[len(args) :]
         names = {signature.name for signature in remaining}
@@ -248,15 +333,18 @@ class CompiledModel:
 
     def _check(self, values: tuple[Any, ...]) -> list[ArrayKind]:
         signed = zip(values, self.inputs, strict=True)
-        return [check_input(value, signature) for value, signature in signed]
+        kinds = [check_input(value, signature) for value, signature in signed]
+        if self.effects.written_inputs:
+            given = list(zip(kinds, values, self.inputs, strict=True))
+            check_written(given, self.effects.written_inputs)
+        return kinds
 
-    def _outputs(self, results: Any, kinds: list[ArrayKind], values: tuple[Any, ...]) -> Any:
+    def _outputs(self, fields: list[Any], kinds: list[ArrayKind], values: tuple[Any, ...]) -> Any:
         kind = kinds[0] if kinds else NUMPY
         like = values[0] if values else None
-        fields = [results] if hasattr(results, "shape") else list(results)
         arrays = tuple(
             kind.from_device(field, like, copy=position in self._copied)
-            for position, field in enumerate(fields)
+            for position, field in enumerate(fields[: len(self.outputs)])
         )
         return arrays[0] if len(arrays) == 1 else arrays
 
@@ -285,6 +373,7 @@ def load(path: str | Path, *, key: str | Path | None = None) -> CompiledModel:
     if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
         raise SavedModelError("a saved model is given by its path", repr(path), "pass the path")
     saved = artifact.read(Path(path), key)
+    signature = saved.inputs, saved.outputs
     return CompiledModel(
-        saved.program, saved.device_name, saved.inputs, saved.outputs, saved.report
+        saved.program, saved.device_name, *signature, saved.report, effects=saved.effects
     )

@@ -51,10 +51,12 @@ class Verifier:
         drawn = _random_inputs(compiled.inputs) if inputs is None else _as_numpy(inputs)
         named = dict(zip((s.name for s in compiled.inputs), drawn, strict=True))
         # Memory that is used again then holds NaN; and kernels are loaded, once for all.
-        compiled(*(np.full_like(a, np.nan) if is_float(a.dtype) else a for a in drawn))
+        with compiled.state.afresh():
+            compiled(*(np.full_like(a, np.nan) if is_float(a.dtype) else a for a in drawn))
         checks = tuple(self.kernels.check())
-        source = source_of(self.model())
-        outputs = _compared(compiled, source, named, checks)
+        with compiled.state.afresh() as state:
+            source = source_of(self.model(), state)
+            outputs = _compared(compiled, source, named, checks)
         return Verification(compiled.device_name, checks, outputs, source.name)
 
 

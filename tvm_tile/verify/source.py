@@ -29,11 +29,12 @@ class Source:
     run: Callable[[Mapping[str, Array]], list[Array]] | None = None
 
 
-def source_of(model: Any) -> Source:
+def source_of(model: Any, state: Mapping[str, Array]) -> Source:
     """The source of anything that can be compiled.
 
     Args:
         model: as in :func:`tvm_tile.compile`; a path is opened again.
+        state: what its state is at the start of a run; a module's own buffers stay as they are.
     """
     torch = sys.modules.get("torch")  # whoever has a module of torch's has imported it
     if model is None:
@@ -42,9 +43,9 @@ def source_of(model: Any) -> Source:
         model = read_exported(Path(model))
         torch = sys.modules["torch"]
     if torch is not None and isinstance(model, torch.export.ExportedProgram):
-        return Source("against PyTorch", lambda inputs: _in_torch(model.module(), inputs))
+        return Source("against PyTorch", lambda inputs: _in_torch(model.module(), inputs, state))
     if torch is not None and isinstance(model, torch.nn.Module):
-        return Source("against PyTorch", lambda inputs: _in_torch(model, inputs))
+        return Source("against PyTorch", lambda inputs: _in_torch(model, inputs, state))
     if is_relay(model):
         return Source("not compared: nothing that runs Relay is left")
     if isinstance(model, str | Path) or type(model).__name__ == "ModelProto":
@@ -54,7 +55,9 @@ def source_of(model: Any) -> Source:
     return Source("not compared: a Relax module has no other source")
 
 
-def _in_torch(module: Any, inputs: Mapping[str, Array]) -> list[Array]:
+def _in_torch(
+    module: Any, inputs: Mapping[str, Array], state: Mapping[str, Array]
+) -> list[Array]:
     import torch
 
     was_training = getattr(module, "training", False)
@@ -63,7 +66,9 @@ def _in_torch(module: Any, inputs: Mapping[str, Array]) -> list[Array]:
         module.eval()
     try:
         with torch.no_grad():
-            result = module(*map(_as_torch, inputs.values()))
+            given = tuple(map(_as_torch, inputs.values()))
+            kept = {name: _as_torch(array) for name, array in state.items()}
+            result = torch.func.functional_call(module, kept, given) if kept else module(*given)
     finally:
         if was_training:
             module.train()

@@ -86,8 +86,9 @@ def import_program(
                 shortened(error),
                 "rewrite the module without the operator that this names",
             ) from error
-        mod, names = function_of(broken_down)
-    return describe(prepare(mod), name or type(program.graph_module).__name__, names)
+        mod, names, effects = function_of(broken_down)
+    name = name or type(program.graph_module).__name__
+    return describe(prepare(mod), name, names, effects=effects)
 
 
 def _apart(example_inputs: tuple[Any, ...]) -> Any:

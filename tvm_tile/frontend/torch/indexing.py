@@ -67,10 +67,13 @@ def clamped(index: Any, extent: int) -> Any:
 
 def at_broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
     """In loops: the element of a tensor that is broadcast to the rank of a position."""
-    rank = len(tensor.shape)
-    own = at[len(at) - rank :] if rank else ()
-    zero = [int(extent) == 1 for extent in tensor.shape]
-    return tensor(*(0 if one else i for one, i in zip(zero, own, strict=True)))
+    return tensor(*broadcast_index(tensor.shape, at))
+
+
+def broadcast_index(shape: Sequence[Any], at: Sequence[Any]) -> list[Any]:
+    """In loops: where in a tensor of some shape the element of a position is."""
+    own = at[len(at) - len(shape) :] if shape else ()
+    return [0 if int(extent) == 1 else i for extent, i in zip(shape, own, strict=True)]
 
 
 def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> relax.Expr:

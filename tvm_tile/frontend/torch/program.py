@@ -18,9 +18,11 @@ from torch.fx.node import map_aggregate
 from tvm import relax
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
+from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.convert import Converter, Values, convert, examples, results, wanted
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
+from tvm_tile.graph.signature import Effects
 
 _WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
@@ -32,7 +34,7 @@ _NAMED_NODES = 4
 _MOST_CHARACTERS = 300  # of PyTorch's messages
 
 
-def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]]:
+def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     """Write the function ``main`` of a program, with its weights as constants.
 
     Arguments that are no tensors are fixed at the values that they were exported with, outputs
@@ -42,20 +44,22 @@ def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]
         program: broken down to operators that have converters, all extents known.
 
     Returns:
-        The module, and the names of its inputs.
+        The module, the names of its inputs, and what ``main`` changes.
 
     Raises:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
-        ModelError: the program changes inputs or buffers, or returns what is no tensor.
+        ModelError: the program needs an order of effects, or returns what is no tensor.
     """
-    _require_pure(program)
-    outputs = _outputs(program)
-    writer = _Writer(relax.BlockBuilder())
-    names = writer.bind_inputs(program)
-    parameters = [writer.values[node] for node in writer.inputs]
+    _require_known_effects(program)
+    changes = changes_of(program)
+    outputs = _outputs(program, changes)
+    writer = _Writer(relax.BlockBuilder(), changes.in_place)
+    names, state = writer.bind_inputs(program, {place for place, _ in changes.state})
+    parameters = [*(writer.values[node] for node in writer.inputs), *state]
     writer.write_function("main", parameters, program.graph_module, program.graph, outputs)
     writer.require_supported()
-    return writer.builder.get(), names
+    written = tuple(writer.inputs.index(place) for place, _ in changes.inputs)
+    return writer.builder.get(), names, Effects(written, states_of(program, changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,41 +68,45 @@ class _Writer:
 
     Attributes:
         builder: writes the function.
-        inputs: the placeholders of the function's parameters.
+        in_place: nodes that may write to their first operand.
+        inputs: the placeholders of the function's inputs.
         values: each node's value, a tuple where an operator has several.
         made: as of :class:`Emit`.
         refused: why nodes were refused -> these nodes.
     """
 
     builder: relax.BlockBuilder
+    in_place: frozenset[fx.Node] = frozenset()
     inputs: list[fx.Node] = field(default_factory=list)
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
     refused: dict[str, list[fx.Node]] = field(default_factory=dict)
 
-    def bind_inputs(self, program: ExportedProgram) -> tuple[str, ...]:
-        """Make the parameters and constants; returns the parameters' names."""
-        names = []
+    def bind_inputs(
+        self, program: ExportedProgram, changed: set[fx.Node]
+    ) -> tuple[tuple[str, ...], list[relax.Var]]:
+        """Make the parameters and constants; returns the inputs' names, and the state of the model:
+        parameters, too, for what is ``changed``."""
+        names, state = [], []
         weights: dict[Any, relax.Expr] = {}
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         for spec in program.graph_signature.input_specs:
             node = placeholders[spec.arg.name]
             if spec.kind in _WEIGHTS:
-                self.values[node] = _weight(program, spec.target, weights)
+                weight = _weight(program, spec.target, weights)
+                if node in changed:
+                    weight = relax.Var(node.name, weight.ty)
+                    state.append(weight)
+                self.values[node] = weight
             elif spec.kind == InputKind.TOKEN:
                 continue  # as _IGNORED
             elif spec.kind != InputKind.USER_INPUT:
                 raise _unsupported(f"an input of kind {spec.kind.name}: {spec.arg.name!r}")
             elif isinstance(node.meta.get("val"), torch.Tensor):
-                try:
-                    (example,) = results(node)
-                    dtype = dtype_name(example.dtype)
-                except Refusal as refusal:
-                    raise _unsupported(f"input {node.name!r}: {refusal}") from None
-                self.values[node] = relax.Var(node.name, relax.TensorType(example.shape, dtype))
+                self.values[node] = _input(node)
                 self.inputs.append(node)
                 names.append(str(spec.arg.name))
-        return tuple(names)
+        return tuple(names), state
 
     def write_function(
         self,
@@ -136,7 +144,14 @@ class _Writer:
         try:
             converter = self._converter(node)
             if known:
-                emit = Emit(self.builder, results(node), wanted(node), examples(node), self.made)
+                emit = Emit(
+                    self.builder,
+                    results(node),
+                    wanted(node),
+                    examples(node),
+                    self.made,
+                    node in self.in_place,
+                )
                 self.values[node] = convert(converter, node, self._value, emit)
         except Refusal as refusal:
             self._refuse(node, refusal)
@@ -218,15 +233,25 @@ def _needed(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node in needed]
 
 
-def _require_pure(program: ExportedProgram) -> None:
-    """Refuse programs that change what outlives a call, or that need an order of effects."""
+def _require_known_effects(program: ExportedProgram) -> None:
+    """Refuse programs with effects of which it is unknown what they are."""
     for spec in program.graph_signature.output_specs:
-        if spec.kind not in _RESULTS | _IGNORED:
+        if spec.kind not in _RESULTS | _IGNORED | MUTATIONS:
             raise UnsupportedOperatorError(
-                "a model must leave its inputs, buffers and parameters as they are",
+                "a model may return tensors, and change its buffers and inputs",
                 f"{spec.kind.name.lower().replace('_', ' ')} of {spec.target or spec.arg.name!r}",
-                "return the new value as an output, and pass it as an input of the next call",
+                "return the new value as an output",
             )
+
+
+def _input(node: fx.Node) -> relax.Var:
+    """The parameter of an input."""
+    try:
+        (example,) = results(node)
+        dtype = dtype_name(example.dtype)
+    except Refusal as refusal:
+        raise _unsupported(f"input {node.name!r}: {refusal}") from None
+    return relax.Var(node.name, relax.TensorType(example.shape, dtype))
 
 
 def _weight(program: ExportedProgram, name: str, known: dict[Any, relax.Expr]) -> relax.Expr:
@@ -254,12 +279,13 @@ def _weight(program: ExportedProgram, name: str, known: dict[Any, relax.Expr]) -
     return known[kind]
 
 
-def _outputs(program: ExportedProgram) -> list[fx.Node]:
-    """The nodes whose values are returned; one may be there several times."""
+def _outputs(program: ExportedProgram, changes: Changes) -> list[fx.Node]:
+    """The nodes whose values ``main`` returns: the program's outputs, then the new values of what
+    it changes. One may be there several times."""
     nodes = []
     outputs = program.graph.output_node().args[0]
     for output, spec in zip(outputs, program.graph_signature.output_specs, strict=True):
-        if spec.kind in _IGNORED:
+        if spec.kind in _IGNORED | MUTATIONS:
             continue
         if isinstance(output, fx.Node) and isinstance(output.meta.get("val"), torch.Tensor):
             nodes.append(output)
@@ -267,7 +293,7 @@ def _outputs(program: ExportedProgram) -> list[fx.Node]:
             raise _not_tensors(f"it returns {output!r}, too")
     if not nodes:
         raise _not_tensors("it returns none")
-    return nodes
+    return [*nodes, *(new for _, new in (*changes.inputs, *changes.state))]
 
 
 def shortened(error: Exception) -> str:

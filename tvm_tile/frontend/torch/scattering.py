@@ -24,6 +24,7 @@ from tvm import relax, te, tirx
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import at_broadcast, from_front, require_within
+from tvm_tile.frontend.torch.rows_in_place import Updates, write_rows
 
 Operand = Any  # a Relax expression or a number
 _HALVES = (torch.float16, torch.bfloat16)
@@ -43,8 +44,14 @@ def _index_put(
         return x
     if any(dtype_of(index) in (torch.bool, torch.uint8) for index in indices if index is not None):
         return _put_by_mask(emit, x, indices, values, accumulate)
+    broadcast = torch.broadcast_shapes(*(shape_of(indices[axis]) for axis in axes))
+    if emit.in_place and axes and 0 not in broadcast and not accumulate:
+        for axis in axes:
+            require_within(indices[axis], extents[axis], lowest=-extents[axis])
+        updates = Updates(extents, tuple(axes), tuple(broadcast))
+        chosen = [indices[axis] for axis in axes]
+        return write_rows(emit, x, chosen, emit.cast(values, dtype_of(x)), updates)
     given = [from_front(emit, indices[axis], extents[axis]) for axis in axes]
-    broadcast = torch.broadcast_shapes(*(shape_of(index) for index in given))
     start = axes[0] if axes and axes[-1] - axes[0] == len(axes) - 1 else 0
     if 0 in broadcast:
         return x
