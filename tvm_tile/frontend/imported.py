@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from tvm_tile.errors import DynamicShapeError, ModelError
-from tvm_tile.graph.signature import Effects, Signature
+from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
 
 UNKNOWN_EXTENT = -1
 
@@ -32,7 +32,7 @@ class Imported:
     name: str
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
-    effects: Effects = Effects()
+    effects: Effects = NO_EFFECTS
 
 
 def describe(
@@ -40,7 +40,7 @@ def describe(
     name: str,
     input_names: Sequence[str] = (),
     output_names: Sequence[str] = (),
-    effects: Effects = Effects(),
+    effects: Effects = NO_EFFECTS,
 ) -> Imported:
     """Read the signatures of ``mod``'s ``main``.
 

@@ -56,3 +56,6 @@ class Effects:
 
     def __bool__(self) -> bool:
         return bool(self.written_inputs or self.state)
+
+
+NO_EFFECTS = Effects()

@@ -69,34 +69,6 @@ def check_input(value: Any, signature: Signature) -> ArrayKind:
     return kind
 
 
-def check_written(
-    inputs: Sequence[tuple[ArrayKind, Any, Signature]], positions: Sequence[int]
-) -> None:
-    """Make sure that a call may write to some of its inputs.
-
-    Raises:
-        InputError: nobody may write to one of them, or it shares memory with another input, which
-            PyTorch would see change and a compiled model may not.
-    """
-    for position in positions:
-        kind, value, signature = inputs[position]
-        if obstacle := kind.write_obstacle(value):
-            raise InputError(
-                f"the model writes to its input {signature}",
-                obstacle,
-                "pass a torch tensor or a NumPy array that may be written to, such as a copy",
-            )
-        first, last = kind.memory(value)
-        for other, (its, theirs, its_signature) in enumerate(inputs):
-            begin, end = its.memory(theirs)
-            if other != position and first < end and begin < last:
-                raise InputError(
-                    f"the model writes to its input {signature}, which must have its own memory",
-                    f"input {its_signature.name!r} shares some of it",
-                    "pass a copy of one of them",
-                )
-
-
 def _kind_of(value: Any) -> ArrayKind | None:
     if isinstance(value, (np.ndarray, np.generic)):
         return NUMPY
@@ -166,7 +138,6 @@ class _NumpyKind:
         if not copy and tensor.device == _cpu() and _dlpack_in_numpy(str(tensor.dtype)):
             return np.from_dlpack(tensor)
         return tensor.numpy()
-
 
     def memory(self, value: Any) -> tuple[int, int]:
         first = last = value.ctypes.data
@@ -377,7 +348,6 @@ class _DLPackKind:
             return tensor
         return tvm.runtime.empty(tensor.shape, str(tensor.dtype), home).copyfrom(tensor)
 
-
     def memory(self, value: Any) -> tuple[int, int]:
         tensor = _import_dlpack(value)
         first = tensor.data_ptr()
@@ -397,15 +367,6 @@ def is_torch(tensor: Any) -> bool:
     """Whether a result is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(tensor, torch.Tensor)
-
-
-def clone(tensor: Any) -> Any:
-    """A result in memory of its own, on its device."""
-    import tvm
-
-    if is_torch(tensor):
-        return tensor.clone()
-    return tvm.runtime.empty(tensor.shape, str(tensor.dtype), tensor.device).copyfrom(tensor)
 
 
 def as_tvm(tensor: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.build.program import Kernel, Program
-from tvm_tile.graph.signature import Effects, Signature, State
+from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature, State
 from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime.arrays import numpy_dtype
@@ -73,9 +73,9 @@ class Manifest:
     kernels: tuple[KernelEntry, ...]
     report: str
     members: Mapping[str, Member]
+    written_inputs: tuple[int, ...]
+    state: tuple[StateEntry, ...]
     tvm_tile: str = ""
-    written_inputs: tuple[int, ...] = ()
-    state: tuple[StateEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class SavedModel:
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
     report: Report
-    effects: Effects = Effects()
+    effects: Effects = NO_EFFECTS
 
 
 def members_of(model: SavedModel) -> dict[str, bytes]:
@@ -156,8 +156,9 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         if not is_shape or not _DTYPE.fullmatch(signature.dtype):
             yield f"{signature} is no tensor"
     written = manifest.written_inputs
-    if len(set(written)) < len(written) or not all(i in range(len(manifest.inputs)) for i in written):
-        yield f"of {len(manifest.inputs)} inputs {written} are written to"
+    inputs = range(len(manifest.inputs))
+    if len(set(written)) < len(written) or not all(position in inputs for position in written):
+        yield f"of {len(inputs)} inputs {written} are written to"
     if len({signature.name for signature in state}) < len(state):
         yield "two tensors of the state have one name"
     positions = range(len(manifest.outputs) + len(written) + len(state))

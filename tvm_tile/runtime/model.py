@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from tvm_tile.build.program import Program
 from tvm_tile.errors import DeviceError, InputError, RunError, SavedModelError, TileError
-from tvm_tile.graph.signature import Effects, Signature
+from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.arrays import (
     NUMPY,
     ArrayKind,
     check_input,
-    check_written,
-    clone,
     own_torch,
     ready_torch,
 )
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import SavedModel
-from tvm_tile.runtime.state import ModelState, assign
+from tvm_tile.runtime.state import Kept, ModelState, assign, check_written, clone
 from tvm_tile.runtime.timing import Timing
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ class CompiledModel:
         outputs: tuple[Signature, ...],
         report: Report,
         verifier: Verifier | None = None,
-        effects: Effects = Effects(),
+        effects: Effects = NO_EFFECTS,
     ) -> None:
         self.program = program
         self.device_name = device_name
@@ -69,7 +67,7 @@ class CompiledModel:
         self._verifier = verifier
         self._copied = frozenset(program.copied_outputs)
         self._loaded: Loaded | None = None
-        self._state: ModelState | None = None
+        self._kept: Kept | None = None
         self._lock = threading.Lock()
         self._process = os.getpid()
 
@@ -101,7 +99,7 @@ class CompiledModel:
             loaded = self._load()
             with loaded.guard():
                 tensors = _on_device(kinds, values, loaded)
-                results = loaded.main(*tensors, *self._kept(loaded))
+                results = loaded.main(*tensors, *self._keep(loaded).tensors)
             with loaded.guard():
                 fields = [results] if hasattr(results, "shape") else list(results)
                 outputs = self._outputs(fields, kinds, values)
@@ -167,11 +165,10 @@ class CompiledModel:
                 tensors = _on_device(kinds, values, loaded)
                 for position in self.effects.written_inputs:
                     tensors[position] = clone(tensors[position])
-                kept = self._kept(loaded)
-                before = self._state.snapshot() if self._state else ()
-                timing = loaded.time([*tensors, *kept], repeats)
-                if self._state:
-                    self._state.restore(before)
+                kept = self._keep(loaded)
+                before = kept.snapshot()
+                timing = loaded.time([*tensors, *kept.tensors], repeats)
+                kept.restore(before)
                 return timing
 
     @property
@@ -184,17 +181,15 @@ class CompiledModel:
         """
         with self._running():
             loaded = self._load()
-            self._kept(loaded)
             loaded.device.sync()
-        assert self._state is not None
-        return self._state
+            return ModelState(self._keep(loaded), self._running)
 
     def reset(self) -> None:
         """Give the state the values that it had when the model was compiled, or saved."""
         with self._running():
-            if self._state is not None:
-                with self._load().guard():
-                    self._state.restore(self.effects.state)
+            if self._kept is not None:
+                with self._kept.loaded.guard():
+                    self._kept.restore(self.effects.state)
 
     @property
     def is_emulated(self) -> bool:
@@ -230,9 +225,7 @@ class CompiledModel:
             )
         return self._verifier(self, inputs)
 
-    def save(
-        self, path: str | Path, *, key: str | Path | None = None, state: bool = False
-    ) -> None:
+    def save(self, path: str | Path, *, key: str | Path | None = None, state: bool = False) -> None:
         """Write a self-contained ``.tvmtile`` file, all or nothing.
 
         Args:
@@ -246,9 +239,9 @@ class CompiledModel:
             SavedModelError: the key cannot be used.
         """
         effects = self.effects
-        if state and self._state:
-            with self._running():
-                effects = replace(effects, state=self._state.snapshot())
+        if state and self._kept is not None:
+            with self._running(), self._kept.loaded.guard():
+                effects = replace(effects, state=self._kept.snapshot())
         signature = self.inputs, self.outputs
         saved = SavedModel(self.program, self.device_name, *signature, self.report, effects)
         artifact.write(saved, Path(path), key)
@@ -293,18 +286,18 @@ class CompiledModel:
             self._loaded = load_program(self.program, self.device_name)
         return self._loaded
 
-    def _kept(self, loaded: Loaded) -> tuple[Any, ...]:
+    def _keep(self, loaded: Loaded) -> Kept:
         """The state's tensors, made when first needed."""
-        if self._state is None:
-            self._state = ModelState(loaded, self.effects.state, self._running)
-        return self._state.tensors
+        if self._kept is None:
+            self._kept = Kept(loaded, self.effects.state)
+        return self._kept
 
     def _write(self, fields: list[Any], kinds: list[ArrayKind], values: tuple[Any, ...]) -> None:
         """Put new values where they belong, unless they are there already."""
         written = self.effects.written_inputs
-        assert self._state is not None
+        kept = self._keep(self._load()).tensors
         homes = [kinds[i].memory(values[i])[0] for i in written]
-        homes += [tensor.data_ptr() for tensor in self._state.tensors]
+        homes += [tensor.data_ptr() for tensor in kept]
         waiting = []
         for position, home in enumerate(homes, start=len(self.outputs)):
             field = fields[position]
@@ -316,7 +309,7 @@ class CompiledModel:
             if number < len(written):
                 kinds[written[number]].write(values[written[number]], field)
             else:
-                assign(self._state.tensors[number - len(written)], field)
+                assign(kept[number - len(written)], field)
 
     def _in_order(self, args: tuple[Any, ...], by_name: dict[str, Any]) -> tuple[Any, ...]:
         remaining = self.inputs[len(args) :]

@@ -1,4 +1,4 @@
-"""What a model keeps between its calls, on its device, and how new values get there."""
+"""What a call changes: the state that a model keeps on its device, and inputs of the caller."""
 
 from __future__ import annotations
 
@@ -10,75 +10,76 @@ from typing import Any
 import numpy as np
 
 from tvm_tile.errors import InputError
-from tvm_tile.graph.signature import State
-from tvm_tile.runtime.arrays import as_tvm, check_input, is_torch, numpy_dtype
+from tvm_tile.graph.signature import Signature, State
+from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input, is_torch, numpy_dtype
 from tvm_tile.runtime.launch import Loaded
 
 
+class Kept:
+    """The tensors of a model's state, on its device.
+
+    Args:
+        loaded: the model in memory.
+        state: what it keeps, with the values that it begins with.
+    """
+
+    def __init__(self, loaded: Loaded, state: Sequence[State]) -> None:
+        self.loaded = loaded
+        self.state = tuple(state)
+        self.tensors = tuple(_on_device(one, loaded) for one in state)
+
+    def snapshot(self) -> tuple[State, ...]:
+        """Copies of all values as they are now, in the host's memory."""
+        self.loaded.device.sync()
+        pairs = zip(self.state, self.tensors, strict=True)
+        return tuple(replace(state, initial=_bytes(tensor.numpy())) for state, tensor in pairs)
+
+    def restore(self, values: Sequence[State]) -> None:
+        """Give all tensors the values of a snapshot, or of the start."""
+        self.loaded.device.sync()
+        for tensor, state in zip(self.tensors, values, strict=True):
+            tensor.copyfrom(_array(state))
+
+
 class ModelState(MutableMapping[str, Any]):
-    """The state of a model that is loaded: names -> tensors on its device, which speak DLPack.
+    """The state of a model: names -> tensors on its device, which speak DLPack.
 
     ``state["cache"]`` is the very tensor that calls read and write: what is written to it, the next
     call finds. ``state["cache"] = array`` copies an array of any library into it. Nothing can be
     added or removed.
 
     Args:
-        loaded: the model in memory.
-        kept: what it keeps.
+        kept: the tensors.
         running: makes what is around all use of the device.
     """
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        kept: Sequence[State],
-        running: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._loaded = loaded
-        self._kept = {state.signature.name: state for state in kept}
+    def __init__(self, kept: Kept, running: Callable[[], AbstractContextManager[None]]) -> None:
+        self._kept = kept
         self._running = running
-        self._tensors = {name: _on_device(state, loaded) for name, state in self._kept.items()}
-
-    @property
-    def tensors(self) -> tuple[Any, ...]:
-        """The tensors, in the order in which the model takes them."""
-        return tuple(self._tensors.values())
-
-    def snapshot(self) -> tuple[State, ...]:
-        """Copies of all values as they are now, in the host's memory."""
-        self._loaded.device.sync()
-        return tuple(
-            replace(self._kept[name], initial=_bytes(tensor.numpy()))
-            for name, tensor in self._tensors.items()
-        )
-
-    def restore(self, values: Sequence[State]) -> None:
-        """Give all tensors the values of a snapshot."""
-        self._loaded.device.sync()
-        for tensor, state in zip(self._tensors.values(), values, strict=True):
-            tensor.copyfrom(_array(state))
+        self._places = {state.signature.name: i for i, state in enumerate(kept.state)}
 
     @contextmanager
-    def afresh(self) -> Iterator[dict[str, np.ndarray]]:
-        """While it lasts, tensors have the values that they began with, which it gives by name."""
-        before = self.snapshot()
-        self.restore(tuple(self._kept.values()))
+    def afresh(self) -> Iterator[dict[str, Any]]:
+        """While it lasts, tensors have the values that they began with, which it gives by name, as
+        NumPy's arrays."""
+        before = self._kept.snapshot()
+        self._kept.restore(self._kept.state)
         try:
-            yield {name: _array(state) for name, state in self._kept.items()}
+            yield {state.signature.name: _array(state) for state in self._kept.state}
         finally:
-            self.restore(before)
+            self._kept.restore(before)
 
     def __getitem__(self, name: str) -> Any:
-        return self._tensors[self._known(name)]
+        return self._kept.tensors[self._place(name)]
 
     def __setitem__(self, name: str, value: Any) -> None:
-        state = self._kept[self._known(name)]
-        kind = check_input(value, state.signature)
-        with self._running(), self._loaded.guard():
-            given = as_tvm(kind.to_device(value, self._loaded.device))
-            self._loaded.device.sync()
-            self._tensors[name].copyfrom(given)
-            self._loaded.device.sync()
+        place, loaded = self._place(name), self._kept.loaded
+        kind = check_input(value, self._kept.state[place].signature)
+        with self._running(), loaded.guard():
+            given = as_tvm(kind.to_device(value, loaded.device))
+            loaded.device.sync()
+            self._kept.tensors[place].copyfrom(given)
+            loaded.device.sync()
 
     def __delitem__(self, name: str) -> None:
         raise InputError(
@@ -86,22 +87,22 @@ class ModelState(MutableMapping[str, Any]):
         )
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._tensors)
+        return len(self._places)
 
     def __repr__(self) -> str:
-        return f"ModelState({', '.join(str(state.signature) for state in self._kept.values())})"
+        return f"ModelState({', '.join(str(state.signature) for state in self._kept.state)})"
 
-    def _known(self, name: str) -> str:
-        if name not in self._kept:
+    def _place(self, name: str) -> int:
+        if name not in self._places:
             raise InputError(
-                f"the model's state: {', '.join(self._kept) or 'none'}",
+                f"the model's state: {', '.join(self._places) or 'none'}",
                 repr(name),
                 "name one of these",
             )
-        return name
+        return self._places[name]
 
 
 def assign(tensor: Any, value: Any) -> None:
@@ -112,6 +113,43 @@ def assign(tensor: Any, value: Any) -> None:
         torch.from_dlpack(tensor).copy_(value)
     else:
         tensor.copyfrom(value)
+
+
+def clone(tensor: Any) -> Any:
+    """A result in memory of its own, on its device."""
+    if is_torch(tensor):
+        return tensor.clone()
+    import tvm
+
+    return tvm.runtime.empty(tensor.shape, str(tensor.dtype), tensor.device).copyfrom(tensor)
+
+
+def check_written(
+    inputs: Sequence[tuple[ArrayKind, Any, Signature]], positions: Sequence[int]
+) -> None:
+    """Make sure that a call may write to some of its inputs.
+
+    Raises:
+        InputError: nobody may write to one of them, or it shares memory with another input, which
+            PyTorch would see change and a compiled model may not.
+    """
+    for position in positions:
+        kind, value, signature = inputs[position]
+        if obstacle := kind.write_obstacle(value):
+            raise InputError(
+                f"the model writes to its input {signature}",
+                obstacle,
+                "pass a torch tensor or a NumPy array that may be written to, such as a copy",
+            )
+        first, last = kind.memory(value)
+        for other, (its, theirs, its_signature) in enumerate(inputs):
+            begin, end = its.memory(theirs)
+            if other != position and first < end and begin < last:
+                raise InputError(
+                    f"the model writes to its input {signature}, which must have its own memory",
+                    f"input {its_signature.name!r} shares some of it",
+                    "pass a copy of one of them",
+                )
 
 
 def _on_device(state: State, loaded: Loaded) -> Any:

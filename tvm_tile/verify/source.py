@@ -55,9 +55,7 @@ def source_of(model: Any, state: Mapping[str, Array]) -> Source:
     return Source("not compared: a Relax module has no other source")
 
 
-def _in_torch(
-    module: Any, inputs: Mapping[str, Array], state: Mapping[str, Array]
-) -> list[Array]:
+def _in_torch(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> list[Array]:
     import torch
 
     was_training = getattr(module, "training", False)

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree
 
-from tvm_tile.errors import ModelError
+from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.torch.decompose import decomposed
@@ -37,11 +37,31 @@ def import_module(
         ModelError: the module cannot be exported.
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
+    try:
+        return _exported(module, example_inputs, inputs, strict=False)
+    except UnsupportedOperatorError:
+        raise
+    except ModelError as error:
+        # A cache of a Python object and the buffer that it is are two tensors to a trace that does
+        # not follow Python's code.
+        try:
+            return _exported(module, example_inputs, inputs, strict=True)
+        except ModelError:
+            raise error from None
+
+
+def _exported(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any],
+    inputs: Mapping[str, Sequence[int]] | None,
+    *,
+    strict: bool,
+) -> Imported:
     was_training = {child: child.training for child in module.modules()}
     module.eval()
     try:
         with torch.no_grad():
-            program = torch.export.export(module, _apart(tuple(example_inputs)))
+            program = torch.export.export(module, _apart(tuple(example_inputs)), strict=strict)
     except Exception as error:  # torch.export raises many kinds, also the module's own errors
         raise ModelError(
             "the module must be exportable by torch.export.export",
@@ -84,7 +104,8 @@ def import_program(
             raise ModelError(
                 "PyTorch must be able to break the model's operators down",
                 shortened(error),
-                "rewrite the module without the operator that this names",
+                "rewrite the module without the operator that this names; where a model writes to "
+                "its buffers, give each memory of its own, and export it with strict=True",
             ) from error
         mod, names, effects = function_of(broken_down)
     name = name or type(program.graph_module).__name__

@@ -1,4 +1,4 @@
-"""What an exported program changes besides what it returns: its buffers, and inputs of the caller."""
+"""What an exported program changes besides what it returns: its buffers and its inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_arg
 
-from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.torch.emit import dtype_name
 from tvm_tile.frontend.torch.rows_in_place import WRITERS
 from tvm_tile.graph.signature import Signature, State
@@ -64,7 +63,6 @@ def changes_of(program: ExportedProgram) -> Changes:
         else:
             state.append((place, value))
             names.append(str(spec.target))
-    _require_apart(program, names)
     writes = frozenset(node for pair in (*inputs, *state) for node in _in_place(*pair))
     return Changes(tuple(inputs), tuple(state), tuple(names), writes)
 
@@ -111,19 +109,3 @@ def _bytes(tensor: torch.Tensor) -> bytes:
     dense = tensor.detach().cpu().resolve_neg().contiguous().reshape(-1)
     raw = dense.view(torch.uint8)
     return raw.numpy().tobytes() if bool(raw.any()) else b""
-
-
-def _require_apart(program: ExportedProgram, names: list[str]) -> None:
-    """Refuse state that shares memory with other weights, which would have to change with it."""
-    homes: dict[int, str] = {}
-    weights = {**program.constants, **program.state_dict}
-    for name, tensor in weights.items():
-        if not isinstance(tensor, torch.Tensor) or not tensor.numel():
-            continue
-        other = homes.setdefault(tensor.untyped_storage().data_ptr(), name)
-        if other != name and {other, name} & {*names}:
-            raise UnsupportedOperatorError(
-                "what a model changes must have memory of its own",
-                f"{other!r} and {name!r} share memory, and the model writes to one of them",
-                "give each a tensor of its own: register_buffer(name, tensor.clone())",
-            )

@@ -18,9 +18,9 @@ from torch.fx.node import map_aggregate
 from tvm import relax
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
-from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.convert import Converter, Values, convert, examples, results, wanted
 from tvm_tile.frontend.torch.converters import CONVERTERS
+from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.graph.signature import Effects
 

@@ -1,0 +1,315 @@
+"""Models that keep state, and that write to their inputs: calls and what is left behind equal
+PyTorch's, one call after the other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tvm_tile
+from tvm_tile.errors import InputError, TileError
+from tvm_tile.runtime import CompiledModel
+
+ROWS, WIDTH = 8, 4
+
+
+class Kept(nn.Module):
+    """Buffers, and a function of them and of a call's inputs."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("cache", torch.randn(2, 3, ROWS, WIDTH))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", torch.ones(WIDTH), persistent=False)
+        self.register_buffer("other", torch.randn(WIDTH))
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(self, *inputs)
+
+
+def compiled(model: nn.Module, *inputs: Any) -> CompiledModel:
+    options = tvm_tile.Options(cache=False)
+    return tvm_tile.compile(model, "emulated", example_inputs=inputs, options=options)
+
+
+def check(function: Callable[..., Any], *draws: Callable[[], Any], calls: int = 3) -> CompiledModel:
+    """Every call's outputs, inputs and buffers are PyTorch's."""
+    theirs = Kept(function).eval()
+    ours = compiled(copy.deepcopy(theirs), *(draw() for draw in draws))
+    for _ in range(calls):
+        inputs = [draw() for draw in draws]
+        given = [tensor.clone() for tensor in inputs]
+        with torch.no_grad():
+            expected = theirs(*inputs)
+        found = ours(*given)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        found = found if isinstance(found, tuple) else (found,)
+        for own, wanted in zip((*found, *given), (*expected, *inputs), strict=True):
+            torch.testing.assert_close(own, wanted)
+        buffers = dict(theirs.named_buffers())
+        for name, tensor in ours.state.items():
+            torch.testing.assert_close(torch.from_dlpack(tensor), buffers[name])
+    return ours
+
+
+def values(*shape: int) -> Callable[[], Any]:
+    return lambda: torch.randn(shape)
+
+
+def places(*shape: int, lowest: int = 0) -> Callable[[], Any]:
+    return lambda: torch.randint(lowest, ROWS, shape)
+
+
+def count(kept: Any, x: Any) -> Any:
+    kept.count += 1
+    return x * kept.count
+
+
+def average(kept: Any, x: Any) -> Any:
+    """The old value is returned, too, a copy in PyTorch and a name in a program."""
+    old = kept.mean.clone()
+    kept.mean.mul_(0.9).add_(0.1 * x.mean(0))
+    return old, x - kept.mean
+
+
+def exchange(kept: Any, x: Any) -> Any:
+    old = kept.mean.clone()
+    kept.mean.copy_(kept.other)
+    kept.other.copy_(old)
+    return x + kept.mean, kept.other
+
+
+def clear(kept: Any, x: Any) -> Any:
+    """Two buffers get a constant, one after it was read."""
+    y = x + kept.mean
+    kept.mean.zero_()
+    kept.other.fill_(2.0)
+    return y
+
+
+def one_row(kept: Any, x: Any, at: Any) -> Any:
+    kept.cache.index_copy_(2, at, x)
+    return kept.cache.sum(-1)
+
+
+def read_and_written(kept: Any, x: Any, at: Any) -> Any:
+    """Rows depend on what was there before, so that nothing may be written in place."""
+    before = kept.cache[:, :, at]
+    kept.cache[:, :, at] = before * 0.5 + x
+    return before
+
+
+def written_twice(kept: Any, x: Any, at: Any) -> Any:
+    kept.cache[:, :, at] = x
+    kept.cache[:, 0] = x[:, 0, :1]
+    kept.cache.index_copy_(2, at, x + 1)
+    return kept.cache
+
+
+@pytest.mark.parametrize("function", [count, average, exchange, clear])
+def test_buffers(function: Any) -> None:
+    assert check(function, values(5, WIDTH)).state
+
+
+@pytest.mark.parametrize("function", [one_row, read_and_written, written_twice])
+def test_caches(function: Any) -> None:
+    check(function, values(2, 3, 1, WIDTH), places(1))
+
+
+RNG = np.random.default_rng(7)
+
+
+def _random_indices() -> tuple[list[Any], tuple[int, ...]]:
+    """Integer indices of some axes, equal ones and negative ones among them, and the shape of what
+    they choose."""
+    shape = (2, 3, ROWS, WIDTH)
+    rank = int(RNG.integers(1, 3))
+    broadcast = tuple(int(n) for n in RNG.integers(1, 4, rank))
+    axes = sorted(RNG.choice(4, int(RNG.integers(1, 4)), replace=False))
+    index: list[Any] = [slice(None)] * (max(axes) + 1)
+    for axis in axes:
+        own = tuple(1 if RNG.random() < 0.3 else n for n in broadcast)
+        index[axis] = torch.from_numpy(RNG.integers(-shape[axis], shape[axis], own))
+    return index, tuple(torch.empty(shape)[tuple(index)].shape)
+
+
+@pytest.mark.parametrize("_", range(12))
+def test_random_places_in_place(_: int) -> None:
+    """``cache[index] = x`` for random indices; of equal places the last update wins, on any GPU."""
+    index, shape = _random_indices()
+    tensors = [i for i in index if isinstance(i, torch.Tensor)]
+    shape = shape[int(RNG.integers(0, len(shape) + 1)) :]  # what is in front is broadcast
+    x = torch.randn(shape)
+
+    def put(kept: Any, x: Any, *at: Any) -> Any:
+        left = iter(at)
+        where = tuple(i if isinstance(i, slice) else next(left) for i in index)
+        kept.cache[where] = x
+        return kept.cache * 1
+
+    model = Kept(put).eval()
+    cache = model.cache.clone().numpy()
+    ours = compiled(model, x, *tensors)
+    ours(x, *tensors)
+    where = tuple(i if isinstance(i, slice) else i.numpy() for i in index)
+    cache[where] = x.numpy()  # NumPy's order is defined
+    np.testing.assert_array_equal(ours.state["cache"].numpy(), cache)
+    assert any("write_rows" in kernel.name for kernel in ours.report.kernels)
+    assert not ours.report.fallbacks
+
+
+@pytest.mark.parametrize("at", [[0, 9, 3], [9, -9, 20], [-1, 100, 7], [50]])
+def test_places_out_of_bounds_are_left_out(at: list[int]) -> None:
+    ours = compiled(Kept(one_row).eval(), torch.zeros(2, 3, len(at), WIDTH), torch.tensor(at))
+    cache = ours.state["cache"].numpy()
+    x = np.random.default_rng(0).standard_normal((2, 3, len(at), WIDTH)).astype("float32")
+    ours(x, np.array(at))
+    for row, place in enumerate(at):
+        if -ROWS <= place < ROWS:
+            cache[:, :, place] = x[:, :, row]
+    np.testing.assert_array_equal(ours.state["cache"].numpy(), cache)
+
+
+def grow(_: Any, x: Any, at: Any) -> Any:
+    x.add_(1)
+    return x * at.sum()
+
+
+def put_into_input(_: Any, x: Any, at: Any) -> Any:
+    x[at] = 3.0
+    return x.sum()
+
+
+def return_input(_: Any, x: Any, at: Any) -> Any:
+    old = x.clone()
+    x.mul_(2)
+    return old, x, at
+
+
+@pytest.mark.parametrize("function", [grow, put_into_input, return_input])
+@pytest.mark.parametrize("strided", [False, True])
+def test_inputs_that_are_written_to(function: Any, strided: bool) -> None:
+    def draw() -> Any:
+        return torch.randn(WIDTH, ROWS).t() if strided else torch.randn(ROWS, WIDTH)
+
+    ours = check(function, draw, places(2))
+    assert ours.effects.written_inputs == (0,)
+    array, at = np.ones((ROWS, WIDTH), "float32"), np.array([1, 2])
+    tensor = torch.ones(ROWS, WIDTH)
+    function(None, tensor, torch.from_numpy(at))
+    ours(array, at)
+    np.testing.assert_allclose(array, tensor.numpy())
+
+
+def test_who_may_not_be_written_to_is_refused_before_anything_runs() -> None:
+    def add(kept: Any, x: Any, y: Any) -> Any:
+        x += y
+        kept.count += 1
+        return x * 2
+
+    ours = compiled(Kept(add).eval(), torch.zeros(4), torch.zeros(4))
+    fixed = np.zeros(4, "float32")
+    fixed.setflags(write=False)
+    whole = np.zeros(6, "float32")
+    for x, y in (
+        (fixed, whole[:4].copy()),
+        (torch.zeros(1).expand(4), torch.zeros(4)),
+        (whole[:4], whole[2:]),  # overlap
+        (torch.ones(4, requires_grad=True), torch.zeros(4)),
+    ):
+        with pytest.raises(InputError, match="writes to its input"):
+            ours(x, y)
+    assert int(ours.state["count"].numpy()) == 0
+    ours(whole[:3].repeat(2)[:4].copy(), whole[:4])
+    assert int(ours.state["count"].numpy()) == 1
+
+
+def test_state_is_read_written_and_reset() -> None:
+    ours = compiled(Kept(one_row).eval(), torch.zeros(2, 3, 1, WIDTH), torch.tensor([0]))
+    first = ours.state["cache"].numpy()
+    x = np.ones((2, 3, 1, WIDTH), "float32")
+    ours(x, np.array([5]))
+    assert not np.array_equal(ours.state["cache"].numpy(), first)
+    torch.from_dlpack(ours.state["cache"])[0, 0, 0] = 7.0  # the very memory
+    assert (ours.state["cache"].numpy()[0, 0, 0] == 7).all()
+    ours.state["cache"] = torch.zeros(2, 3, ROWS, WIDTH)
+    np.testing.assert_allclose(ours(x, np.array([1])).sum(), 2 * 3 * WIDTH)
+    ours.reset()
+    np.testing.assert_array_equal(ours.state["cache"].numpy(), first)
+    with pytest.raises(InputError, match="state: cache"):
+        ours.state["cash"]
+    with pytest.raises(InputError, match="shape"):
+        ours.state["cache"] = np.zeros(3, "float32")
+    with pytest.raises(InputError, match="keeps its state"):
+        del ours.state["cache"]
+    assert list(ours.state) == ["cache"]
+
+
+def test_times_and_verification_leave_the_state_as_it_is() -> None:
+    ours = check(count, values(5, WIDTH), calls=2)
+    ours.time(torch.ones(5, WIDTH), repeats=2)
+    model = Kept(average).eval()
+    averaging = compiled(model, torch.ones(5, WIDTH))
+    averaging(torch.ones(5, WIDTH))
+    before = averaging.state["mean"].numpy()
+    assert averaging.verify().is_right
+    np.testing.assert_array_equal(averaging.state["mean"].numpy(), before)
+    assert (model.mean == 1).all()
+    assert int(ours.state["count"].numpy()) == 2
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_saved_models_have_their_state(now: bool, tmp_path: Path) -> None:
+    ours = compiled(Kept(count).eval(), torch.ones(2))
+    x = np.ones(2, "float32")
+    for _ in range(3):
+        ours(x)
+    ours.save(tmp_path / "model.tvmtile", state=now)
+    loaded = tvm_tile.load(tmp_path / "model.tvmtile")
+    assert loaded.effects.state[0].signature == ours.effects.state[0].signature
+    np.testing.assert_array_equal(loaded(x), [4, 4] if now else [1, 1])
+    loaded.reset()
+    np.testing.assert_array_equal(loaded(x), [4, 4] if now else [1, 1])
+
+
+def test_a_cache_of_zeros_takes_no_room_in_a_file(tmp_path: Path) -> None:
+    model = Kept(one_row).eval()
+    model.cache = torch.zeros(2, 3, 4096, 64)
+    ours = compiled(model, torch.zeros(2, 3, 1, 64), torch.tensor([0]))
+    ours.save(tmp_path / "model.tvmtile")
+    assert (tmp_path / "model.tvmtile").stat().st_size < 1e6
+    assert not tvm_tile.load(tmp_path / "model.tvmtile").state["cache"].numpy().any()
+
+
+def test_memory_that_other_weights_share_is_refused() -> None:
+    def change(kept: Any, x: Any) -> Any:
+        kept.mean.add_(1)
+        return x + kept.other
+
+    model = Kept(change).eval()
+    base = torch.zeros(6)
+    model.mean, model.other = base[:4], base[2:]
+    with pytest.raises(TileError) as caught:
+        compiled(model, torch.ones(4))
+    assert "memory of its own" in caught.value.remedy
+
+
+def test_half_precision() -> None:
+    def keep(kept: Any, x: Any) -> Any:
+        kept.cache[:, :, 1:2] = x
+        return kept.cache.sum()
+
+    for dtype in (torch.float16, torch.bfloat16):
+        model = Kept(keep).eval().to(dtype)
+        shapes = torch.zeros(2, 3, 1, WIDTH, dtype=dtype)
+        ours = tvm_tile.compile(model, "nvidia/h200", example_inputs=(shapes,))
+        assert [s.signature.dtype for s in ours.effects.state] == [str(dtype).split(".")[1]]
+        assert len(ours.effects.state[0].initial) == 2 * model.cache.numel()
