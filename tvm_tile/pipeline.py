@@ -142,7 +142,8 @@ def _compiled(
     parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
     done, program = _built(*parts, record, builder, options)
     watch.lap("schedule and lower", _within(builder, measure))
-    notes = (*_switched_off(options), *measure.notes, *foreign_calls(parts[0]))
+    told = (*measure.notes, *imported.effects.describe(), *foreign_calls(parts[0]))
+    notes = (*_switched_off(options), *told)
     report = done.report(record, notes, watch.stages, tuple(decisions))
     signature = imported.inputs, imported.outputs
     verifier = Verifier.of(model, Kernels.of(*parts, record, builder))

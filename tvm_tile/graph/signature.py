@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+_NAMED = 4  # tensors that a line names
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,13 @@ class State:
         signature: its name in the model, shape and element type.
         initial: its elements before the first call, dense in row-major order; empty where all
             bytes are zero.
+        is_in_place: whether a call writes to it only what changes; else it makes the whole new
+            value and copies that.
     """
 
     signature: Signature
     initial: bytes = b""
+    is_in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,14 @@ class Effects:
 
     def __bool__(self) -> bool:
         return bool(self.written_inputs or self.state)
+
+    def describe(self) -> Iterator[str]:
+        """Lines for people about the state, none where there is none."""
+        for is_in_place, how in ((True, "written in place"), (False, "copied whole in each call")):
+            names = [s.signature.name for s in self.state if s.is_in_place == is_in_place]
+            if names:
+                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                yield f"state, {how}: {', '.join(names[:_NAMED])}{more}"
 
 
 NO_EFFECTS = Effects()

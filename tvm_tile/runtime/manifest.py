@@ -55,6 +55,7 @@ class StateEntry:
 
     signature: Signature
     is_zero: bool
+    is_in_place: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,9 @@ def manifest_text(model: SavedModel, members: Mapping[str, bytes]) -> bytes:
             for name, data in members.items()
         },
         written_inputs=model.effects.written_inputs,
-        state=tuple(StateEntry(s.signature, not s.initial) for s in model.effects.state),
+        state=tuple(
+            StateEntry(s.signature, not s.initial, s.is_in_place) for s in model.effects.state
+        ),
     )
     return json.dumps(asdict(manifest), indent=1).encode()
 
@@ -229,7 +232,7 @@ def assemble(manifest: Manifest, members: Mapping[str, bytes]) -> SavedModel:
     report.render()
     report.draw()
     state = tuple(
-        State(entry.signature, members.get(f"state/{position}.bin", b""))
+        State(entry.signature, members.get(f"state/{position}.bin", b""), entry.is_in_place)
         for position, entry in enumerate(manifest.state)
     )
     effects = Effects(manifest.written_inputs, state)

@@ -90,11 +90,12 @@ def states_of(program: ExportedProgram, changes: Changes) -> tuple[State, ...]:
     Raises:
         Refusal: an element type that TVM lacks.
     """
-    return tuple(
-        State(Signature(name, tuple(tensor.shape), dtype_name(tensor.dtype)), _bytes(tensor))
-        for name in changes.names
-        for tensor in [_tensor(program, name)]
-    )
+    states = []
+    for name, (_, value) in zip(changes.names, changes.state, strict=True):
+        tensor = _tensor(program, name)
+        signature = Signature(name, tuple(tensor.shape), dtype_name(tensor.dtype))
+        states.append(State(signature, _bytes(tensor), value in changes.in_place))
+    return tuple(states)
 
 
 def _tensor(program: ExportedProgram, name: str) -> torch.Tensor:
