@@ -347,6 +347,26 @@ def test_memory_that_other_weights_share_is_refused() -> None:
     assert "memory of its own" in caught.value.remedy
 
 
+def test_a_cache_that_an_object_holds_besides() -> None:
+    """What transformers' static caches are: buffers, which layers reach through Python's objects."""
+
+    def remember(kept: Any, input: Any, at: Any) -> Any:
+        kept.holder["cache"].index_copy_(2, at, input)
+        kept.holder["count"].add_(1)
+        return kept.cache.sum(-1) + kept.holder["count"]
+
+    theirs = Kept(remember).eval()
+    theirs.holder = {"cache": theirs.cache, "count": theirs.count}
+    x, at = torch.randn(2, 3, 1, WIDTH), torch.tensor([3])
+    program = torch.export.export(theirs, (x, at))
+    ours = tvm_tile.compile(program, "emulated")
+    assert ours.inputs[0].name == "args_0"
+    for _ in range(2):
+        with torch.no_grad():
+            torch.testing.assert_close(ours(x, at), theirs(x, at))
+    assert set(ours.state) == {"cache", "count"}
+
+
 def test_half_precision() -> None:
     def keep(kept: Any, x: Any) -> Any:
         kept.cache[:, :, 1:2] = x

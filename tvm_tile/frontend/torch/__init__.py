@@ -10,10 +10,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree
 
-from tvm_tile.errors import ModelError, UnsupportedOperatorError
+from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.program import function_of, shortened
 from tvm_tile.frontend.torch.sizes import concrete
 
@@ -37,31 +38,11 @@ def import_module(
         ModelError: the module cannot be exported.
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
-    try:
-        return _exported(module, example_inputs, inputs, strict=False)
-    except UnsupportedOperatorError:
-        raise
-    except ModelError as error:
-        # A cache of a Python object and the buffer that it is are two tensors to a trace that does
-        # not follow Python's code.
-        try:
-            return _exported(module, example_inputs, inputs, strict=True)
-        except ModelError:
-            raise error from None
-
-
-def _exported(
-    module: torch.nn.Module,
-    example_inputs: Sequence[Any],
-    inputs: Mapping[str, Sequence[int]] | None,
-    *,
-    strict: bool,
-) -> Imported:
     was_training = {child: child.training for child in module.modules()}
     module.eval()
     try:
         with torch.no_grad():
-            program = torch.export.export(module, _apart(tuple(example_inputs)), strict=strict)
+            program = torch.export.export(module, _apart(tuple(example_inputs)))
     except Exception as error:  # torch.export raises many kinds, also the module's own errors
         raise ModelError(
             "the module must be exportable by torch.export.export",
@@ -95,7 +76,7 @@ def import_program(
             of its inputs.
     """
     _require_apart(program)
-    program = concrete(program, inputs or {})
+    program = with_one_of_each(concrete(program, inputs or {}))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:
@@ -105,7 +86,7 @@ def import_program(
                 "PyTorch must be able to break the model's operators down",
                 shortened(error),
                 "rewrite the module without the operator that this names; where a model writes to "
-                "its buffers, give each memory of its own, and export it with strict=True",
+                "its buffers, give each memory of its own",
             ) from error
         mod, names, effects = function_of(broken_down)
     name = name or type(program.graph_module).__name__

@@ -1,0 +1,74 @@
+"""Lesson 10: a model that remembers: a language model with its cache, token by token.
+
+Run it with `python tutorials/10_state.py`; the tests run it too. It needs no GPU and no download:
+the model is one of transformers' own, made small, with random weights.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+import tvm_tile
+
+# 1. A decoder with a cache of fixed size, as transformers exports it: a module of tokens and their
+#    positions, which keeps keys and values of earlier tokens in buffers, and writes to them.
+
+SLOTS = 16
+torch.manual_seed(0)
+config = LlamaConfig(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    max_position_embeddings=SLOTS,
+)
+model = LlamaForCausalLM(config).eval()
+cache = {"batch_size": 1, "max_cache_len": SLOTS}
+model.generation_config = GenerationConfig(
+    use_cache=True, cache_implementation="static", cache_config=cache
+)
+decoder = TorchExportableModuleWithStaticCache(model, **cache).eval()
+
+# 2. Compiled for one token at a time.
+
+example = {"input_ids": torch.tensor([[1]]), "cache_position": torch.tensor([0])}
+program = torch.export.export(decoder, (), example)
+step = tvm_tile.compile(program, "emulated")
+
+# 3. What the model changes is its state. Keys and values are written in place: a step touches the
+#    row of its token, and no other. The count of tokens, which the attention reads before it is
+#    written, is copied at the end of each call.
+
+print(step.explain())
+assert "state, written in place: key_cache_0, value_cache_0" in step.explain()
+assert set(step.state) == {"key_cache_0", "value_cache_0", "cumulative_length_0"}
+
+# 4. Decode greedily, and compare with PyTorch, which has a cache of its own.
+
+token = torch.tensor([[7]])
+with torch.no_grad():
+    for position in range(SLOTS):
+        logits = step(token, torch.tensor([position]))
+        expected = decoder(input_ids=token, cache_position=torch.tensor([position]))
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
+        token = logits[:, -1].argmax(-1, keepdim=True)
+
+# 5. The state can be looked at (its tensors speak DLPack), written to, and begun anew. Programs of
+#    other lengths, such as one for whole prompts, hand theirs over by name:
+#    `step.state[name] = prefill.state[name]`.
+
+keys = step.state["key_cache_0"].numpy()
+assert np.abs(keys).sum(axis=(0, 1, 3)).all(), "every slot is filled"
+step.reset()
+assert not step.state["key_cache_0"].numpy().any()
+first = step(torch.tensor([[7]]), torch.tensor([0]))
+step.state["key_cache_0"] = keys
+assert torch.from_dlpack(step.state["key_cache_0"]).ne(0).all(-1).all()
+
+# 6. `step.save("step.tvmtile")` keeps the state that the model began with, and with `state=True`
+#    the one that it has now: a prompt that has been read once and for all, say.

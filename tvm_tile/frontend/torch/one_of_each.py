@@ -1,0 +1,75 @@
+"""Weights that a program knows by several names become one input of it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+_WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+
+
+def with_one_of_each(program: ExportedProgram) -> ExportedProgram:
+    """The same program, in which each weight is one input, whatever it is called.
+
+    A trace that does not follow Python's code (``strict=False``) takes a buffer that it also finds
+    in an object of Python, such as a cache, for a constant besides. Where the model writes to one
+    of the two, PyTorch cannot break the program down, and the other would keep its old value::
+
+        b_key: BUFFER, c_key: CONSTANT, of the same memory; index_copy_(c_key, ...)
+        =>   b_key: BUFFER;  index_copy_(b_key, ...)
+    """
+    names: dict[Any, str] = {}
+    twins: dict[str, str] = {}
+    for spec in program.graph_signature.input_specs:
+        tensor = _tensor(program, spec)
+        if tensor is not None and tensor.numel():
+            first = names.setdefault(_memory(tensor), spec.arg.name)
+            if first != spec.arg.name:
+                twins[spec.arg.name] = first
+    return _merged(program, twins) if twins else program
+
+
+def _tensor(program: ExportedProgram, spec: Any) -> torch.Tensor | None:
+    """The weight of an input, if it is one that lies in plain memory."""
+    if spec.kind not in _WEIGHTS:
+        return None
+    held = program.state_dict.get(spec.target)
+    tensor = program.constants.get(spec.target) if held is None else held
+    is_plain = isinstance(tensor, torch.Tensor) and type(tensor) in _PLAIN
+    return tensor if is_plain and tensor.layout == torch.strided and not tensor.is_meta else None
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def _memory(tensor: torch.Tensor) -> Any:
+    kind = tensor.dtype, tensor.device, tensor.is_neg(), tensor.is_conj()
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), kind
+
+
+def _merged(program: ExportedProgram, twins: dict[str, str]) -> ExportedProgram:
+    module = copy.copy(program.graph_module)
+    module.graph = copy.deepcopy(program.graph)
+    for node, before in zip(module.graph.nodes, program.graph.nodes, strict=True):
+        node.name = before.name  # also one that Python has taken, such as "input"
+    places = {node.name: node for node in module.graph.find_nodes(op="placeholder")}
+    for name, first in twins.items():
+        places[name].replace_all_uses_with(places[first])
+        module.graph.erase_node(places[name])
+    signature = copy.deepcopy(program.graph_signature)
+    signature.input_specs = [s for s in signature.input_specs if s.arg.name not in twins]
+    return ExportedProgram(
+        module,
+        module.graph,
+        signature,
+        program.state_dict,
+        program.range_constraints,
+        program.module_call_graph,
+        program.example_inputs,
+        program.constants,
+        verifiers=program.verifiers,
+    )
