@@ -93,11 +93,11 @@ class _Writer:
         for spec in program.graph_signature.input_specs:
             node = placeholders[spec.arg.name]
             if spec.kind in _WEIGHTS:
-                weight = _weight(program, spec.target, weights)
+                tensor = _tensor(program, spec.target)
                 if node in changed:
-                    weight = relax.Var(node.name, weight.ty)
-                    state.append(weight)
-                self.values[node] = weight
+                    dtype = dtype_name(tensor.dtype)
+                    state.append(relax.Var(node.name, relax.TensorType(tensor.shape, dtype)))
+                self.values[node] = state[-1] if node in changed else _weight(tensor, weights)
             elif spec.kind == InputKind.TOKEN:
                 continue  # as _IGNORED
             elif spec.kind != InputKind.USER_INPUT:
@@ -254,8 +254,8 @@ def _input(node: fx.Node) -> relax.Var:
     return relax.Var(node.name, relax.TensorType(example.shape, dtype))
 
 
-def _weight(program: ExportedProgram, name: str, known: dict[Any, relax.Expr]) -> relax.Expr:
-    """The constant of a weight; tensors that share their memory share a constant."""
+def _tensor(program: ExportedProgram, name: str) -> torch.Tensor:
+    """A weight that TVM can hold."""
     tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
     if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.is_quantized:
         raise _unsupported(f"weight {name!r} is a {type(tensor).__name__} without plain data")
@@ -265,6 +265,12 @@ def _weight(program: ExportedProgram, name: str, known: dict[Any, relax.Expr]) -
         dtype_name(tensor.dtype)
     except Refusal as refusal:
         raise _unsupported(f"weight {name!r} has the {refusal}") from None
+    assert isinstance(tensor, torch.Tensor)
+    return tensor
+
+
+def _weight(tensor: torch.Tensor, known: dict[Any, relax.Expr]) -> relax.Expr:
+    """The constant of a weight; tensors that share their memory share a constant."""
     kind = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg())
     if kind not in known:
         data = tensor.detach().cpu().resolve_neg().contiguous()
