@@ -22,7 +22,7 @@ from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import DeviceAbsentError, TileError, VerificationError
-from tvm_tile.frontend import Imported, Params, import_model
+from tvm_tile.frontend import Imported, Params, import_model, with_weights
 from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
@@ -48,6 +48,7 @@ from tvm_tile.passes import (
     schedule_module,
     with_blocks_only,
 )
+from tvm_tile.passes.pass_weights import PassWeights
 from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
@@ -77,6 +78,7 @@ def compile(
     inputs: Mapping[str, Sequence[int]] | None = None,
     example_inputs: Sequence[Any] | None = None,
     params: Params | None = None,
+    weights: int = 0,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
@@ -93,6 +95,8 @@ def compile(
         example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
+        weights: how many of the model's inputs, its last, are weights: they mostly lie where they
+            lay before, and CUDA graphs read them there, if they are PyTorch's.
         options: see :class:`Options`.
         progress: called after every compiled kernel with (name, done, total).
 
@@ -112,7 +116,7 @@ def compile(
     with one_compilation():
         record = _record(device, options)
         watch = _Stopwatch()
-        imported = _import(model, inputs, example_inputs, params)
+        imported = with_weights(_import(model, inputs, example_inputs, params), weights)
         watch.lap("import")
         return _compiled(model, imported, record, options, told_apart(progress), watch)
 
@@ -389,4 +393,4 @@ def _contents(mod: tvm.IRModule) -> dict[str, Any]:
 def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
     config = {"relax.backend.use_cuda_graph": options.cuda_graph and device.supports_graphs}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
-        return run_passes(lowering_passes(device), mod)
+        return run_passes(lowering_passes(device, [PassWeights()]), mod)

@@ -376,6 +376,6 @@ class TestVersions:
                 load(good)
 
     def test_another_format(self, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(artifact, "FORMAT_VERSION", 3)
-        with pytest.raises(SavedModelError, match=r"format 3[\s\S]*format 2"):
+        monkeypatch.setattr(artifact, "FORMAT_VERSION", 4)
+        with pytest.raises(SavedModelError, match=r"format 4[\s\S]*format 3"):
             load(good)

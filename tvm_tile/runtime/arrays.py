@@ -242,6 +242,44 @@ def own_torch(result: Any, like: Any, *, copy: bool) -> Any:
     return TORCH.from_device(result, like, copy=copy)
 
 
+def is_torch(value: Any) -> bool:
+    """Whether it is a tensor of torch's."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def borrowed_torch(tensor: Any) -> Any:
+    """A dense torch tensor as TVM's, which does not keep its memory: for use while others do."""
+    import torch
+    import tvm_ffi
+
+    tensor = tensor.detach()
+    if tensor.numel():
+        place = tensor.data_ptr(), tensor.device, tensor.numel() * tensor.element_size()
+        storage = torch._C._construct_storage_from_data_pointer(*place)
+        empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        tensor = empty.set_(storage, 0, tensor.shape)
+    return tvm_ffi.from_dlpack(tensor)
+
+
+def copy_into(place: Any, value: Any, *, wait: bool) -> None:
+    """Copy a tensor into another of TVM's, of the same shape and type.
+
+    Args:
+        place: is written.
+        value: torch's, copied on torch's current stream, or TVM's.
+        wait: whether a copy on torch's stream must have ended, for others do not wait for it.
+    """
+    if not is_torch(value):
+        place.copyfrom(value)
+        return
+    import torch
+
+    torch.from_dlpack(place).copy_(value.detach())
+    if wait and value.is_cuda:
+        torch.cuda.current_stream(value.device).synchronize()
+
+
 @functools.cache
 def _torch_dtype(name: str) -> Any:
     import torch

@@ -84,14 +84,15 @@ class CompiledModel:
             loaded = self._load()
             with loaded.guard():
                 tensors = _on_device(kinds, values, loaded)
-                results = loaded.main(*tensors)
+                results = loaded.main(*loaded.arguments(tensors))
             with loaded.guard():
                 return self._outputs(results, kinds, values)
 
     def call_torch(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Run the model on torch tensors, with less ado than a call makes.
 
-        Shapes and types are left to TVM's own checks, whose errors name no input.
+        Shapes and types are left to TVM's own checks, whose errors name no input; those of weights
+        that lie where weights lay before are not checked.
 
         Args:
             tensors: in the order of ``inputs``, at least one.
@@ -111,8 +112,11 @@ class CompiledModel:
             outputs = self(*tensors)
             return outputs if isinstance(outputs, tuple) else (outputs,)
         try:
-            given = [ready_torch(tensor, loaded.device) for tensor in tensors]
+            count, device = loaded.inputs, loaded.device
+            given = [ready_torch(tensor, device) for tensor in tensors[:count]]
             with self._lock:
+                if loaded.weights is not None:
+                    given += loaded.weights.taken(tensors[count:], in_torch=True)
                 results = loaded.main(*given)
             fields = (results,) if hasattr(results, "shape") else results
             like, copied = given[0], self._copied
@@ -230,7 +234,7 @@ class CompiledModel:
 
     def _load(self) -> Loaded:
         if self._loaded is None:
-            self._loaded = load_program(self.program, self.device_name)
+            self._loaded = load_program(self.program, self.device_name, self.inputs)
         return self._loaded
 
     def _in_order(self, args: tuple[Any, ...], by_name: dict[str, Any]) -> tuple[Any, ...]:

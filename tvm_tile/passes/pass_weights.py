@@ -1,0 +1,118 @@
+"""Weights as one argument of a program, and the number of the place where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import mutator
+
+from tvm_tile.build.program import WEIGHTS
+from tvm_tile.frontend.imported import NUM_INPUT
+from tvm_tile.passes.capture_graphs import CAPTURE, WITH_CONTEXT
+from tvm_tile.passes.rewriter import ModuleRewriter
+
+_MAIN = "main"
+_ITEM = relax.ExternFunc("vm.builtin.tuple_getitem")
+
+
+@tvm.transform.module_pass(opt_level=0, name="PassWeights")
+class PassWeights:
+    """The parameters of ``main`` that are no inputs come as one tuple, together with a number.
+
+    before, with ``num_input = 1``::
+
+        main(x, w, b):
+            y = matmul(x, w)
+            z = run_or_capture(f, (w, b, memory), 0)
+
+    after::
+
+        main(x, weights, place):
+            w = weights[0]
+            y = matmul(x, w)
+            z = run_or_capture(f, (weights, memory), 0, place)
+
+    where ``f(weights, memory)`` takes ``w`` and ``b`` out of ``weights``. A CUDA graph holds the
+    addresses of the weights that it was captured with, and the virtual machine captures one for
+    each ``place``, a shape of one extent: a caller whose weights lie elsewhere passes another one.
+    Weights that only graphs read cost a call nothing; parameters are checked each time.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        main = mod[_MAIN]
+        inputs = max(0, int((main.attrs or {}).get(NUM_INPUT, len(main.params))))
+        weights = {var: position for position, var in enumerate(main.params[inputs:])}
+        if not weights:
+            return mod
+        given = relax.Var("weights", relax.AnyType())
+        place = relax.Var("place", relax.ShapeType(ndim=1))
+        result = mod.clone()
+        body = _Graphs(result, weights, given, place).visit_expr(main.body)
+        body = _taken(body, given, {v: at for v, at in weights.items() if _is_free(v, body)})
+        taken = relax.Function(
+            [*main.params[:inputs], given, place], body, main.ret_ty, main.is_pure, main.attrs
+        )
+        result[mod.get_global_var(_MAIN)] = taken.without_attr(NUM_INPUT).with_attr(
+            WEIGHTS, len(weights)
+        )
+        return result
+
+
+@mutator
+class _Graphs(ModuleRewriter):
+    """Passes the weights on to captured functions, as one argument in place of several.
+
+    Args:
+        mod: the module; its captured functions are replaced in it.
+        weights: of ``main``: parameter -> position in the tuple.
+        given: the tuple in ``main``.
+        place: what graphs are known by, besides their number.
+    """
+
+    def __init__(
+        self, mod: tvm.IRModule, weights: Mapping[Any, int], given: Any, place: Any
+    ) -> None:
+        super().__init__(mod)
+        self._mod = mod
+        self._weights = weights
+        self._given = given
+        self._place = place
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        if call.op != WITH_CONTEXT or call.args[0].global_symbol != CAPTURE:
+            return super().visit_call_(call)
+        captured, arguments, number = call.args[1].fields
+        positions = [self._weights.get(argument) for argument in arguments.fields]
+        pairs = zip(arguments.fields, positions, strict=True)
+        others = [self.visit_expr(argument) for argument, at in pairs if at is None]
+        self._mod[captured] = _with_tuple(self._mod[captured], positions)
+        passed = relax.Tuple([captured, relax.Tuple([self._given, *others]), number, self._place])
+        return relax.Call(call.op, [call.args[0], passed], call.attrs, call.ty_args)
+
+
+def _with_tuple(func: relax.Function, positions: Sequence[int | None]) -> relax.Function:
+    """A captured function that takes parameters with a position out of a tuple, its first."""
+    given = relax.Var("weights", relax.AnyType())
+    pairs = list(zip(func.params, positions, strict=True))
+    others = [param for param, at in pairs if at is None]
+    body = _taken(func.body, given, {param: at for param, at in pairs if at is not None})
+    return relax.Function([given, *others], body, func.ret_ty, func.is_pure, func.attrs)
+
+
+def _taken(body: relax.SeqExpr, given: Any, positions: Mapping[Any, int]) -> relax.SeqExpr:
+    """A function's body behind bindings that take these variables out of a tuple."""
+    bindings = [
+        relax.VarBinding(
+            var, relax.Call(_ITEM, [given, tvm.tirx.IntImm("int64", at)], None, [var.ty])
+        )
+        for var, at in positions.items()
+    ]
+    return relax.SeqExpr([relax.BindingBlock(bindings), *body.blocks], body.body)
+
+
+def _is_free(var: Any, body: relax.Expr) -> bool:
+    return any(var.same_as(other) for other in relax.analysis.free_vars(body))
