@@ -32,7 +32,7 @@ class FakeGraphs:
 
     Attributes:
         memory: by function of a machine: what it has allocated.
-        captured: by function of a machine and the key that it is given: function, arguments, result.
+        captured: by function of a machine and its key: the function, its arguments and result.
         replayed: the keys of the graphs that ran again, in order.
     """
 
