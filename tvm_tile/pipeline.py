@@ -48,6 +48,7 @@ from tvm_tile.passes import (
     schedule_module,
     with_blocks_only,
 )
+from tvm_tile.passes.count_launches import count_launches
 from tvm_tile.passes.pass_weights import PassWeights
 from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
@@ -375,10 +376,13 @@ def _built(
     done = Coscheduling(scheduled, kernels)
     if options.coschedule:
         done = coschedule_what_builds(fused, scheduled, kernels, device, builder)
-    program = builder.build(_lower(done.mod, device, options))
+    lowered = _lower(done.mod, device, options)
+    program = builder.build(lowered)
     known = with_resources(done.kernels, builder.resources(done.mod), device)
-    launched = with_launches(known, builder.kernel_counts(done.mod))
-    return replace(done, kernels=launched), program
+    counts = builder.kernel_counts(done.mod)
+    captures = options.cuda_graph and device.supports_graphs
+    launches = count_launches(lowered, counts) if captures else None
+    return replace(done, kernels=with_launches(known, counts), launches=launches), program
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:

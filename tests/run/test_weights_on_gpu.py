@@ -1,4 +1,4 @@
-"""CUDA graphs that read weights, on a GPU: what PyTorch computes, whatever became of the weights."""
+"""CUDA graphs that read weights, on a GPU: they compute what PyTorch does, whatever was changed."""
 
 from __future__ import annotations
 
