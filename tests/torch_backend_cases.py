@@ -239,6 +239,11 @@ def _weights() -> Iterator[Case]:
     yield Case(
         "one weight in two layers", tied, TWICE, between=weight_changes.unties, is_whole=True
     )
+    for bias in (False, True):
+        same = {name: partial(nn.Linear, 5, 5, bias=bias) for name in parts}
+        layers = module(weight_changes.repeats, **same)
+        name = f"equal layers, biases: {bias}"
+        yield Case(name, layers, TWICE, between=weight_changes.steps, is_whole=True)
     scaled = {**parts, "state": lambda: torch.ones(4, 5)}
     yield Case(
         "a buffer of a state", module(weight_changes.recurs, **scaled), TWICE, is_whole=False

@@ -50,24 +50,32 @@ class PassWeights:
             return mod
         given = relax.Var("weights", relax.AnyType())
         place = relax.Var("place", relax.ShapeType(ndim=1))
-        result = mod.clone()
-        body = _Graphs(result, weights, given, place).visit_expr(main.body)
+        graphs = _Graphs(mod, weights, given, place)
+        body = graphs.visit_expr(main.body)
         body = _taken(body, given, {v: at for v, at in weights.items() if _is_free(v, body)})
         taken = relax.Function(
             [*main.params[:inputs], given, place], body, main.ret_ty, main.is_pure, main.attrs
         )
-        result[mod.get_global_var(_MAIN)] = taken.without_attr(NUM_INPUT).with_attr(
-            WEIGHTS, len(weights)
-        )
-        return result
+        taken = taken.without_attr(NUM_INPUT).with_attr(WEIGHTS, len(weights))
+        result = mod.clone()
+        result.update(graphs.captured)
+        result[mod.get_global_var(_MAIN)] = taken
+        return _without_former(result, graphs.former)
 
 
 @mutator
 class _Graphs(ModuleRewriter):
     """Passes the weights on to captured functions, as one argument in place of several.
 
+    RewriteCUDAGraph calls one function where several are equal, with other weights each time. Which
+    weights these are is then said by the function, so that each call has one of its own.
+
+    Attributes:
+        captured: these functions.
+        former: what they are made of.
+
     Args:
-        mod: the module; its captured functions are replaced in it.
+        mod: the module.
         weights: of ``main``: parameter -> position in the tuple.
         given: the tuple in ``main``.
         place: what graphs are known by, besides their number.
@@ -81,6 +89,8 @@ class _Graphs(ModuleRewriter):
         self._weights = weights
         self._given = given
         self._place = place
+        self.captured: dict[Any, relax.Function] = {}
+        self.former: list[Any] = []
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         if call.op != WITH_CONTEXT or call.args[0].global_symbol != CAPTURE:
@@ -89,8 +99,11 @@ class _Graphs(ModuleRewriter):
         positions = [self._weights.get(argument) for argument in arguments.fields]
         pairs = zip(arguments.fields, positions, strict=True)
         others = [self.visit_expr(argument) for argument, at in pairs if at is None]
-        self._mod[captured] = _with_tuple(self._mod[captured], positions)
-        passed = relax.Tuple([captured, relax.Tuple([self._given, *others]), number, self._place])
+        own = tvm.ir.GlobalVar(f"{captured.name_hint}_of_{int(number)}")
+        self.captured[own] = _with_tuple(self._mod[captured], positions)
+        self.former.append(captured)
+        relax.expr._update_type(own, self.captured[own].ty)
+        passed = relax.Tuple([own, relax.Tuple([self._given, *others]), number, self._place])
         return relax.Call(call.op, [call.args[0], passed], call.attrs, call.ty_args)
 
 
@@ -112,6 +125,15 @@ def _taken(body: relax.SeqExpr, given: Any, positions: Mapping[Any, int]) -> rel
         for var, at in positions.items()
     ]
     return relax.SeqExpr([relax.BindingBlock(bindings), *body.blocks], body.body)
+
+
+def _without_former(mod: tvm.IRModule, former: Sequence[Any]) -> tvm.IRModule:
+    """The module without those of some functions that no function names."""
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    named = {v.name_hint for func in functions for v in relax.analysis.all_global_vars(func)}
+    for name in {var.name_hint for var in former} - named:
+        del mod[name]
+    return mod
 
 
 def _is_free(var: Any, body: relax.Expr) -> bool:
