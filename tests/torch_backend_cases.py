@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 import torch_backend_models as models
+import weight_changes
 from torch import Tensor, nn
 
 
@@ -223,4 +225,29 @@ def _partly_compiled() -> Iterator[Case]:
     yield Case("dropout draws what PyTorch draws", dropped, TWICE)
 
 
-CASES = (*_changing(), *_sharing(), *_structured(), *_partly_compiled())
+def _weights() -> Iterator[Case]:
+    parts = {name: lambda: nn.Linear(5, 5) for name in ("first", "linear", "last")}
+    deep = module(weight_changes.deep, **parts)
+    for name, change in weight_changes.WEIGHT_CHANGES.items():
+        yield Case(f"weights {name}", deep, TWICE, between=change, is_whole=True)
+    for name, weight in weight_changes.UNUSUAL_WEIGHTS.items():
+        odd = module(
+            weight_changes.deep, **{**parts, "linear": partial(weight_changes.linear_of, weight)}
+        )
+        yield Case(f"weights {name}", odd, TWICE, between=weight_changes.steps, is_whole=True)
+    tied = module(weight_changes.tied, first=lambda: nn.Linear(5, 5), scale=lambda: torch.ones(5))
+    yield Case(
+        "one weight in two layers", tied, TWICE, between=weight_changes.unties, is_whole=True
+    )
+    for bias in (False, True):
+        same = {name: partial(nn.Linear, 5, 5, bias=bias) for name in parts}
+        layers = module(weight_changes.repeats, **same)
+        name = f"equal layers, biases: {bias}"
+        yield Case(name, layers, TWICE, between=weight_changes.steps, is_whole=True)
+    scaled = {**parts, "state": lambda: torch.ones(4, 5)}
+    yield Case(
+        "a buffer of a state", module(weight_changes.recurs, **scaled), TWICE, is_whole=False
+    )
+
+
+CASES = (*_changing(), *_sharing(), *_structured(), *_partly_compiled(), *_weights())

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch_backend_models import Output
 
+from tvm_tile.device import Device
 from tvm_tile.torch import GraphReport
 from tvm_tile.torch.backend import compiled
 from tvm_tile.torch.options import BackendOptions
@@ -19,9 +20,11 @@ from tvm_tile.torch.options import BackendOptions
 EMULATED = {"device": "emulated", "weld": False}
 
 
-def backend(tell: Callable[[GraphReport], None]) -> Callable[..., Any]:
-    """Our backend for the emulated device, which tells a test what became of each graph."""
-    chosen = BackendOptions.of(EMULATED)
+def backend(
+    tell: Callable[[GraphReport], None], device: Device | str = "emulated"
+) -> Callable[..., Any]:
+    """Our backend for an emulated device, which tells a test what became of each graph."""
+    chosen = BackendOptions.of({**EMULATED, "device": device})
     return lambda graph, inputs: compiled(graph, inputs, chosen, tell)
 
 

@@ -19,7 +19,7 @@ from tvm_tile.passes.reorder_calls import is_zeroing
 from tvm_tile.passes.schedule_tiles import count_calls
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
-from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
 from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
@@ -34,12 +34,14 @@ class Coscheduling:
         kernels: reports of the functions that it still calls.
         plans: of its persistent kernels.
         left_apart: what is launched by itself, and why.
+        launches: of one run; None where no graphs are captured.
     """
 
     mod: tvm.IRModule
     kernels: tuple[KernelReport, ...]
     plans: tuple[PersistentReport, ...] = ()
     left_apart: tuple[LeftApart, ...] = ()
+    launches: Launches | None = None
 
     def report(
         self,
@@ -49,7 +51,7 @@ class Coscheduling:
         decisions: tuple[Decision, ...],
     ) -> Report:
         """All about the model, for a device; the other arguments are fields of the report."""
-        told = self.plans, self.left_apart, device.is_estimated
+        told = self.plans, self.left_apart, device.is_estimated, self.launches
         return Report(device.name, self.kernels, notes, stages, decisions, *told)
 
 

@@ -22,7 +22,7 @@ from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import DeviceAbsentError, TileError, VerificationError
-from tvm_tile.frontend import Imported, Params, import_model
+from tvm_tile.frontend import Imported, Params, import_model, with_weights
 from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
@@ -48,6 +48,8 @@ from tvm_tile.passes import (
     schedule_module,
     with_blocks_only,
 )
+from tvm_tile.passes.count_launches import count_launches
+from tvm_tile.passes.pass_weights import PassWeights
 from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
@@ -77,6 +79,7 @@ def compile(
     inputs: Mapping[str, Sequence[int]] | None = None,
     example_inputs: Sequence[Any] | None = None,
     params: Params | None = None,
+    weights: int = 0,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
@@ -93,6 +96,7 @@ def compile(
         example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
+        weights: how many of its last inputs CUDA graphs read where they lie, if PyTorch's.
         options: see :class:`Options`.
         progress: called after every compiled kernel with (name, done, total).
 
@@ -112,7 +116,7 @@ def compile(
     with one_compilation():
         record = _record(device, options)
         watch = _Stopwatch()
-        imported = _import(model, inputs, example_inputs, params)
+        imported = with_weights(_import(model, inputs, example_inputs, params), weights)
         watch.lap("import")
         return _compiled(model, imported, record, options, told_apart(progress), watch)
 
@@ -140,10 +144,10 @@ def _compiled(
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
     parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
-    done, program = _built(*parts, record, builder, options)
+    done, program = _built(*parts, record, builder, options, len(imported.effects.state))
     watch.lap("schedule and lower", _within(builder, measure))
-    told = (*measure.notes, *imported.effects.describe(), *foreign_calls(parts[0]))
-    notes = (*_switched_off(options), *told)
+    notes = *_switched_off(options), *measure.notes, *foreign_calls(parts[0])
+    notes = *notes, *imported.effects.describe()
     report = done.report(record, notes, watch.stages, tuple(decisions))
     signature = imported.inputs, imported.outputs
     verifier = Verifier.of(model, Kernels.of(*parts, record, builder))
@@ -367,15 +371,18 @@ def _built(
     device: Device,
     builder: Builder,
     options: Options,
+    state: int,
 ) -> tuple[Coscheduling, Program]:
     """Kernels joined as far as that is asked for, and the whole as a program."""
     done = Coscheduling(scheduled, kernels)
     if options.coschedule:
         done = coschedule_what_builds(fused, scheduled, kernels, device, builder)
-    program = builder.build(_lower(done.mod, device, options))
+    lowered = _lower(done.mod, device, options, state)
+    program = builder.build(lowered)
     known = with_resources(done.kernels, builder.resources(done.mod), device)
-    launched = with_launches(known, builder.kernel_counts(done.mod))
-    return replace(done, kernels=launched), program
+    counts = builder.kernel_counts(done.mod)
+    launches = count_launches(lowered, counts) if device.supports_graphs else None
+    return replace(done, kernels=with_launches(known, counts), launches=launches), program
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:
@@ -387,7 +394,7 @@ def _contents(mod: tvm.IRModule) -> dict[str, Any]:
     }
 
 
-def _lower(mod: tvm.IRModule, device: Device, options: Options) -> tvm.IRModule:
+def _lower(mod: tvm.IRModule, device: Device, options: Options, state: int = 0) -> tvm.IRModule:
     config = {"relax.backend.use_cuda_graph": options.cuda_graph and device.supports_graphs}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
-        return run_passes(lowering_passes(device), mod)
+        return run_passes(lowering_passes(device, [PassWeights(state)]), mod)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
+from fake_graphs import emulated_with_graphs, fake_graphs
 from torch_backend_cases import CASES, Call, Case
 from torch_backend_runs import assert_same, backend, leaves
 
@@ -17,8 +18,10 @@ pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopenc
 
 
 @pytest.fixture(autouse=True)
-def compiled_anew() -> None:
+def compiled_anew() -> Iterator[None]:
     torch._dynamo.reset()
+    with fake_graphs():
+        yield
 
 
 def state(model: Any) -> list[Any]:
@@ -37,7 +40,9 @@ def one_call(run: Callable[..., Any], model: Any, call: Call) -> list[Any]:
 def test_as_in_pytorch(case: Case, caplog: pytest.LogCaptureFixture) -> None:
     reports: list[GraphReport] = []
     theirs, ours = case.model(), case.model()
-    run = torch.compile(ours, backend=backend(reports.append), **case.options)
+    run = torch.compile(
+        ours, backend=backend(reports.append, emulated_with_graphs()), **case.options
+    )
     with case.context():
         for call in case.calls * 2:  # again, when all is compiled
             wanted = one_call(theirs, theirs, call)

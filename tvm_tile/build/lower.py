@@ -31,7 +31,7 @@ from tvm_tile.build.numerics import (
     widen_halves,
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
-from tvm_tile.build.program import Kernel, Program
+from tvm_tile.build.program import WEIGHTS, Kernel, Program
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.build.unrolling import mark_loops
 from tvm_tile.device.device import Device
@@ -137,7 +137,8 @@ class Builder:
             if isinstance(built, BuildError):
                 raise built
             parts.append(built)
-        return self._program(vm, parts, copied_outputs)
+        weights = int((mod["main"].attrs or {}).get(WEIGHTS, 0))
+        return replace(self._program(vm, parts, copied_outputs), weights=weights)
 
     def build_functions(self, functions: Mapping[str, Any]) -> dict[str, Program | BuildError]:
         """Build scheduled PrimFuncs that belong to no model, to be called by their names.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WEIGHTS = "tvm_tile.weights"
+"""Attribute of a model's ``main`` while it is built: as :attr:`Program.weights`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -37,6 +40,8 @@ class Program:
         kernels: every kernel, by name.
         copied_outputs: positions of outputs that may share memory with a constant or an
             input, so that they are copied before a caller gets to write into them.
+        weights: how many of the model's inputs, its last, ``main`` takes as one tuple, behind which
+            it takes the number of the place where they lie.
     """
 
     language: str
@@ -45,3 +50,4 @@ class Program:
     host: bytes
     kernels: tuple[Kernel, ...]
     copied_outputs: tuple[int, ...]
+    weights: int = 0

@@ -14,13 +14,13 @@ from typing import Any
 import tvm
 
 from tvm_tile.errors import ModelError
-from tvm_tile.frontend.imported import Imported, describe
+from tvm_tile.frontend.imported import Imported, describe, with_weights
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.relay.given import RelayText, is_relay
 from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
 from tvm_tile.frontend.sizes import bind_sizes
 
-__all__ = ["Imported", "Params", "RelayText", "from_relay", "import_model"]
+__all__ = ["Imported", "Params", "RelayText", "from_relay", "import_model", "with_weights"]
 
 
 def import_model(

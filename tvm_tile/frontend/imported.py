@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -13,6 +13,10 @@ from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
 
 UNKNOWN_EXTENT = -1
+
+NUM_INPUT = "num_input"
+"""TVM's attribute of a function: so many of its first parameters differ from call to call; the
+memory of those behind them, weights, does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,43 @@ def describe(
     names = tuple(output_names) or tuple(f"output{i}" for i in range(len(types)))
     outputs = tuple(_signature(n, ty) for n, ty in zip(names, types, strict=True))
     if effects.state:  # lies where it is for good, so that CUDA graphs may know its address
-        mod["main"] = main.with_attr("num_input", len(inputs))
+        mod["main"] = main.with_attr(NUM_INPUT, len(inputs))
     return Imported(mod, name, inputs, outputs, effects)
+
+
+def with_weights(imported: Imported, weights: int) -> Imported:
+    """The same model, its last inputs said to be weights.
+
+    A ``main`` that functions of the model call is left without any: they call it by its parameters.
+
+    Args:
+        imported: a model; a Relax module may have said so itself.
+        weights: how many of its inputs; 0 leaves to the model what it says.
+
+    Raises:
+        ModelError: no input is left that is none.
+    """
+    others = len(imported.inputs) - weights
+    if weights and not 0 < others < len(imported.inputs):
+        raise ModelError(
+            "weights are the last of a model's inputs, and one input at least is none",
+            f"weights={weights} of {len(imported.inputs)} inputs",
+            "give a smaller number",
+        )
+    mod = imported.mod.clone()
+    main = mod["main"].with_attr(NUM_INPUT, others) if weights else mod["main"]
+    mod[mod.get_global_var("main")] = main.without_attr(NUM_INPUT) if _is_called(mod) else main
+    return replace(imported, mod=mod)
+
+
+def _is_called(mod: tvm.IRModule) -> bool:
+    """Whether a function of the module names its ``main``."""
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    return any(
+        str(var.name_hint) == "main"
+        for func in functions
+        for var in relax.analysis.all_global_vars(func)
+    )
 
 
 def result_types(mod: tvm.IRModule) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.rewriter import ModuleRewriter
 
 _MEMORY = "vm.builtin.cuda_graph.get_cached_alloc"
-_CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
-_WITH_CONTEXT = ir.Op.get("relax.call_builtin_with_ctx")
+CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
+WITH_CONTEXT = ir.Op.get("relax.call_builtin_with_ctx")
 
 
 @tvm.transform.module_pass(opt_level=0, name="CaptureGraphs")
@@ -86,7 +86,7 @@ class _OwnPlaces(ModuleRewriter):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        if call.op != _WITH_CONTEXT or call.args[0].global_symbol != _MEMORY:
+        if call.op != WITH_CONTEXT or call.args[0].global_symbol != _MEMORY:
             return call
         allocate, _ = call.args[1].fields
         arguments = relax.Tuple([allocate, tvm.tirx.IntImm("int64", self._place)])

@@ -153,8 +153,13 @@ def welding(
     ]
 
 
-def lowering_passes(device: Device) -> list[tvm.transform.Pass]:
-    """Calls and memory to the virtual machine's terms."""
+def lowering_passes(
+    device: Device, passing: Sequence[tvm.transform.Pass] = ()
+) -> list[tvm.transform.Pass]:
+    """Calls and memory to the virtual machine's terms.
+
+    Behind ``passing``, if anything, ``main`` is called in another way than the model says.
+    """
     graph = [CaptureGraphs()] if device.supports_graphs else []
     return [
         relax.transform.ToNonDataflow(),
@@ -166,6 +171,7 @@ def lowering_passes(device: Device) -> list[tvm.transform.Pass]:
         relax.transform.DeadCodeElimination(),
         relax.transform.StaticPlanBlockMemory(),
         *graph,
+        *passing,
         relax.transform.LowerAllocTensor(),
         relax.transform.KillAfterLastUse(),
         relax.transform.LowerRuntimeBuiltin(),

@@ -77,6 +77,19 @@ class KernelReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Launches:
+    """What one run queues on a device that captures graphs.
+
+    Attributes:
+        outside: kernels that are launched one by one, such as those that touch inputs and outputs.
+        graphs: graphs that are launched.
+    """
+
+    outside: int
+    graphs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """A stage of compilation and the wall-clock seconds it took."""
 
@@ -98,6 +111,7 @@ class Report:
         plans: persistent kernels, in which several kernels run, in the order of the program.
         left_apart: what was asked about and is launched by itself, by reason, the commonest first.
         is_estimated: whether the times go by what was measured on another device.
+        launches: of one run; None where no graphs are captured.
     """
 
     device: str
@@ -108,6 +122,7 @@ class Report:
     plans: tuple[PersistentReport, ...] = ()
     left_apart: tuple[LeftApart, ...] = ()
     is_estimated: bool = False
+    launches: Launches | None = None
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -147,6 +162,7 @@ class Report:
         calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
         seconds = self.predicted_seconds
         run = f"one run: {calls} launches, {seconds * 1e6:.1f} us {how}, with a warm cache"
+        graphs = [] if self.launches is None else [_launched(self.launches)]
         reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]
         spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
         total = sum(stage.seconds for stage in self.stages)
@@ -158,7 +174,7 @@ class Report:
                 *_machine_code(self.kernels),
                 *reasons,
                 *groups,
-                *(totals, predicted, run),
+                *(totals, predicted, run, *graphs),
                 *compiled,
                 *self.notes,
             ]
@@ -178,6 +194,11 @@ class Report:
         # Models that were saved before there were decisions, or plans, have none.
         report: Report = revived(cls, json.loads(text))
         return report
+
+
+def _launched(launches: Launches) -> str:
+    graphs = f"{launches.graphs} graph{'s' * (launches.graphs != 1)}"
+    return f"launches outside of CUDA graphs: {launches.outside}, beside {graphs}"
 
 
 # Names last: fused kernels have long ones.

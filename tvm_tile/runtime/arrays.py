@@ -299,6 +299,12 @@ def own_torch(result: Any, like: Any, *, copy: bool) -> Any:
     return TORCH.from_device(result, like, copy=copy)
 
 
+def is_torch(value: Any) -> bool:
+    """Whether it is a tensor of torch's."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 @functools.cache
 def _torch_dtype(name: str) -> Any:
     import torch
@@ -361,12 +367,6 @@ class _DLPackKind:
 
     def write(self, value: Any, tensor: Any) -> None:
         value.copyfrom(as_tvm(tensor))
-
-
-def is_torch(tensor: Any) -> bool:
-    """Whether a result is a torch tensor."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(tensor, torch.Tensor)
 
 
 def as_tvm(tensor: Any) -> Any:

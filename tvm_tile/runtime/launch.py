@@ -13,10 +13,12 @@ from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceError, UnknownDeviceError
 from tvm_tile.foreign_errors import let_errors_through
-from tvm_tile.runtime.arrays import as_tvm
+from tvm_tile.graph.signature import Signature
+from tvm_tile.runtime.arrays import as_tvm, is_torch
 from tvm_tile.runtime.emulate import attach_emulated
 from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
 from tvm_tile.runtime.timing import Timing, time_function
+from tvm_tile.runtime.weights import Weights
 
 # Host code, and what must live as long.
 _Host = tuple[Any, tuple[object, ...]]
@@ -28,10 +30,12 @@ class Loaded:
 
     Attributes:
         machine: TVM's virtual machine.
-        main: the model's entry function in it.
+        main: the model's entry function in it; see :meth:`arguments`.
         device: the TVM device that holds its tensors.
         keep_alive: what must live as long as ``machine``.
         hip: the AMD GPU it is on; None elsewhere.
+        inputs: how many tensors a call takes besides weights.
+        weights: those that a call takes; None where there are none.
     """
 
     machine: Any
@@ -39,16 +43,34 @@ class Loaded:
     device: Any
     keep_alive: tuple[object, ...]
     hip: HipDevice | None
+    inputs: int
+    weights: Weights | None
+
+    def arguments(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """What ``main`` takes for a call's tensors, which are torch's or TVM's, on the device.
+
+        Behind that it takes the model's state.
+
+        Raises:
+            InputError: a weight has another shape or type than the program takes.
+        """
+        if self.weights is None:
+            return tensors
+        inputs = tensors[: self.inputs]
+        in_torch = any(is_torch(tensor) for tensor in inputs)
+        return [*inputs, *self.weights.taken(tensors[self.inputs :], in_torch=in_torch)]
 
     def guard(self) -> AbstractContextManager[None]:
         """Around all use of the device: raises what its memory could not raise through TVM."""
         return nullcontext() if self.hip is None else self.hip.guard()
 
-    def time(self, arguments: Sequence[Any], repeats: int) -> Timing:
+    def time(self, tensors: Sequence[Any], repeats: int, state: Sequence[Any] = ()) -> Timing:
         """Time ``main`` on tensors that are on the device; see :func:`time_function`."""
         if self.hip is not None:
-            return self.hip.time(self.main, [as_tvm(a) for a in arguments], repeats)
-        return time_function(self.machine, self.device, arguments, repeats)
+            given = self.arguments([as_tvm(tensor) for tensor in tensors])
+            return self.hip.time(self.main, [*given, *state], repeats)
+        given = self.arguments(tensors)
+        return time_function(self.machine, self.device, [*given, *state], repeats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +91,8 @@ class LoadedFunctions:
         return self.module[name]
 
 
-def load_program(program: Program, device_name: str) -> Loaded:
-    """Load a program onto the device that is present.
+def load_program(program: Program, device_name: str, inputs: Sequence[Signature]) -> Loaded:
+    """Load a model's program, which takes these inputs, onto the device that is present.
 
     Raises:
         UnknownDeviceError: no such device, or no driver for it, is present.
@@ -87,7 +109,9 @@ def load_program(program: Program, device_name: str) -> Loaded:
     with nullcontext() if hip is None else hip.guard():
         # The memory of an AMD GPU is pooled by HipMemory, not by TVM.
         machine = compat.make_virtual_machine(machine_module, device, pooled=hip is None)
-    return Loaded(machine, machine["main"], device, launchers, hip)
+    others = len(inputs) - program.weights
+    weights = Weights(inputs[others:], device) if program.weights else None
+    return Loaded(machine, machine["main"], device, launchers, hip, others, weights)
 
 
 def load_functions(program: Program, device_name: str) -> LoadedFunctions:

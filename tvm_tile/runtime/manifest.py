@@ -71,6 +71,7 @@ class Manifest:
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
     copied_outputs: tuple[int, ...]
+    weights: int
     kernels: tuple[KernelEntry, ...]
     report: str
     members: Mapping[str, Member]
@@ -119,6 +120,7 @@ def manifest_text(model: SavedModel, members: Mapping[str, bytes]) -> bytes:
         inputs=model.inputs,
         outputs=model.outputs,
         copied_outputs=model.program.copied_outputs,
+        weights=model.program.weights,
         kernels=tuple(
             KernelEntry(kernel.name, kernel.arg_types, kernel.launch_params)
             for kernel in model.program.kernels
@@ -167,6 +169,8 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     positions = range(len(manifest.outputs) + len(written) + len(state))
     if not all(position in positions for position in manifest.copied_outputs):
         yield f"of {len(positions)} results {manifest.copied_outputs} are copied"
+    if not 0 <= manifest.weights <= len(inputs):
+        yield f"of {len(inputs)} inputs {manifest.weights} are weights"
     names = [kernel.name for kernel in manifest.kernels]
     if len(set(names)) < len(names) or not all(map(_SYMBOL.fullmatch, names)):
         yield "the kernels' names are not different symbols"
@@ -226,6 +230,7 @@ def assemble(manifest: Manifest, members: Mapping[str, bytes]) -> SavedModel:
             for position, entry in enumerate(manifest.kernels)
         ),
         copied_outputs=manifest.copied_outputs,
+        weights=manifest.weights,
     )
     report = Report.from_json(manifest.report)
     # One that cannot be shown is none.

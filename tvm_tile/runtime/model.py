@@ -22,9 +22,10 @@ from tvm_tile.runtime.arrays import (
     own_torch,
     ready_torch,
 )
+from tvm_tile.runtime.copies import clone, copy_into
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import SavedModel
-from tvm_tile.runtime.state import Kept, ModelState, assign, check_written, clone
+from tvm_tile.runtime.state import Kept, ModelState, check_written
 from tvm_tile.runtime.timing import Timing
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class CompiledModel:
             loaded = self._load()
             with loaded.guard():
                 tensors = _on_device(kinds, values, loaded)
-                results = loaded.main(*tensors, *self._keep(loaded).tensors)
+                results = loaded.main(*loaded.arguments(tensors), *self._keep(loaded).tensors)
             with loaded.guard():
                 fields = [results] if hasattr(results, "shape") else list(results)
                 outputs = self._outputs(fields, kinds, values)
@@ -110,7 +111,8 @@ class CompiledModel:
     def call_torch(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Run the model on torch tensors, with less ado than a call makes.
 
-        Shapes and types are left to TVM's own checks, whose errors name no input.
+        Shapes and types are left to TVM's own checks, whose errors name no input; those of weights
+        that lie where weights lay before are not checked.
 
         Args:
             tensors: in the order of ``inputs``, at least one.
@@ -130,8 +132,11 @@ class CompiledModel:
             outputs = self(*tensors)
             return outputs if isinstance(outputs, tuple) else (outputs,)
         try:
-            given = [ready_torch(tensor, loaded.device) for tensor in tensors]
+            count, device = loaded.inputs, loaded.device
+            given = [ready_torch(tensor, device) for tensor in tensors[:count]]
             with self._lock:
+                if loaded.weights is not None:
+                    given += loaded.weights.taken(tensors[count:], in_torch=True)
                 results = loaded.main(*given)
             fields = (results,) if hasattr(results, "shape") else results
             like, copied = given[0], self._copied
@@ -167,7 +172,7 @@ class CompiledModel:
                     tensors[position] = clone(tensors[position])
                 kept = self._keep(loaded)
                 before = kept.snapshot()
-                timing = loaded.time([*tensors, *kept.tensors], repeats)
+                timing = loaded.time(tensors, repeats, kept.tensors)
                 kept.restore(before)
                 return timing
 
@@ -283,7 +288,7 @@ class CompiledModel:
 
     def _load(self) -> Loaded:
         if self._loaded is None:
-            self._loaded = load_program(self.program, self.device_name)
+            self._loaded = load_program(self.program, self.device_name, self.inputs)
         return self._loaded
 
     def _keep(self, loaded: Loaded) -> Kept:
@@ -309,7 +314,7 @@ class CompiledModel:
             if number < len(written):
                 kinds[written[number]].write(values[written[number]], field)
             else:
-                assign(kept[number - len(written)], field)
+                copy_into(kept[number - len(written)], field, wait=False)
 
     def _in_order(self, args: tuple[Any, ...], by_name: dict[str, Any]) -> tuple[Any, ...]:
         remaining = self.inputs[len(args) :]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tvm_tile.errors import InputError
 from tvm_tile.graph.signature import Signature, State
-from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input, is_torch, numpy_dtype
+from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input, numpy_dtype
 from tvm_tile.runtime.launch import Loaded
 
 
@@ -103,25 +103,6 @@ class ModelState(MutableMapping[str, Any]):
                 "name one of these",
             )
         return self._places[name]
-
-
-def assign(tensor: Any, value: Any) -> None:
-    """Copy a result of a call to a tensor of the same device, behind what the call enqueued."""
-    if is_torch(value):  # and the call ran on torch's own stream
-        import torch
-
-        torch.from_dlpack(tensor).copy_(value)
-    else:
-        tensor.copyfrom(value)
-
-
-def clone(tensor: Any) -> Any:
-    """A result in memory of its own, on its device."""
-    if is_torch(tensor):
-        return tensor.clone()
-    import tvm
-
-    return tvm.runtime.empty(tensor.shape, str(tensor.dtype), tensor.device).copyfrom(tensor)
 
 
 def check_written(

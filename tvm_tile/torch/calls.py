@@ -77,6 +77,7 @@ def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
 
 
-def program_call(part: Part, compiled: Callable[[Any], CompiledModel]) -> PartCall:
-    """Compile a part; raises what ``compiled`` does."""
-    return PartCall(part, compiled(program_of(part)))
+def program_call(part: Part, compiled: Callable[[Any, int], CompiledModel]) -> PartCall:
+    """Compile a part, given as a program and the number of its weights; raises what ``compiled``
+    does."""
+    return PartCall(part, compiled(program_of(part), part.weights))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,27 +49,32 @@ class GraphCompiler:
         """A compiler of graphs of one kind, as AOTAutograd takes it."""
 
         def compile_graph(graph_module: fx.GraphModule, _: Any) -> Any:
+            weights = () if kind is GraphKind.BACKWARD else _weights()
             if has_open_sizes(graph_module.graph):
-                call = PerSize(graph_module, lambda settled: self._compiled(settled, kind))
-                return _boxed(call)
-            return _boxed(self._compiled(graph_module, kind))
+                compiled = partial(self._compiled, kind=kind, weights=weights)
+                return _boxed(PerSize(graph_module, compiled))
+            return _boxed(self._compiled(graph_module, kind, weights))
 
         return compile_graph
 
-    def _compiled(self, graph_module: fx.GraphModule, kind: GraphKind) -> BoxedCall:
-        """A function of a graph without open sizes."""
+    def _compiled(
+        self, graph_module: fx.GraphModule, kind: GraphKind, weights: Sequence[int]
+    ) -> BoxedCall:
+        """A function of a graph without open sizes; ``weights`` are positions of its inputs."""
         # Whatever PyTorch is at, such as tracing, or watching a first call, must not see this.
         with _disable_current_modes(), torch._guards.tracing(None):
-            found, calls = self._cut(graph_module.graph)
+            found, calls = self._cut(graph_module.graph, weights)
         self.tell(_report(kind, found, calls))
         return assemble(graph_module, found.order, calls).forward
 
-    def _cut(self, graph: fx.Graph) -> tuple[Cut, dict[Part, PartCall]]:
+    def _cut(self, graph: fx.Graph, weights: Sequence[int]) -> tuple[Cut, dict[Part, PartCall]]:
         """Cut the graph into parts that compile; what fails is refused, and the graph cut again."""
+        inputs = graph.find_nodes(op="placeholder")
+        own = frozenset(inputs[position] for position in weights)
         refused: dict[fx.Node, str] = {}
         known: dict[Any, PartCall] = {}
         while True:
-            found = cut(graph, self.place, refused)
+            found = cut(graph, self.place, refused, own)
             failed: dict[fx.Node, str] = {}
             for part in found.parts:
                 if part.key not in known and not failed:
@@ -97,8 +103,16 @@ class GraphCompiler:
             why = getattr(error, "current", "") or f"{type(error).__name__}: {error}"
             return dict.fromkeys(part.makers, why.partition("\n")[0])
 
-    def _model(self, program: Any) -> CompiledModel:
-        return pipeline.compile(program, self.device, options=self.options)
+    def _model(self, program: Any, weights: int) -> CompiledModel:
+        return pipeline.compile(program, self.device, weights=weights, options=self.options)
+
+
+def _weights() -> tuple[int, ...]:
+    """Of the graph that PyTorch hands over: positions of the parameters and buffers among its
+    inputs, and of what else users have marked as being of one memory."""
+    context = torch._guards.TracingContext.try_get()
+    found = None if context is None else context.fw_metadata
+    return () if found is None else tuple(found.static_input_indices)
 
 
 def _boxed(call: BoxedCall) -> BoxedCall:

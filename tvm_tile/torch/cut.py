@@ -12,7 +12,7 @@ PyTorch outside of the parts, so that memory is shared, and strides are, as with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,12 +31,14 @@ class Part:
 
     Attributes:
         makers: in program order.
-        inputs: the tensors from outside that they, or views that they need, take.
+        inputs: the tensors from outside that they, or views that they need, take, weights last.
+        weights: how many of ``inputs`` are weights.
         outputs: the tensors that they make and others need.
     """
 
     makers: tuple[fx.Node, ...]
     inputs: tuple[fx.Node, ...]
+    weights: int
     outputs: tuple[fx.Node, ...]
 
     @property
@@ -65,13 +67,19 @@ class Cut:
         return tuple(one for one in self.order if isinstance(one, Part))
 
 
-def cut(graph: fx.Graph, place: torch.device, refused: Mapping[fx.Node, str]) -> Cut:
+def cut(
+    graph: fx.Graph,
+    place: torch.device,
+    refused: Mapping[fx.Node, str],
+    weights: Collection[fx.Node] = (),
+) -> Cut:
     """Cut a graph.
 
     Args:
         graph: without side effects; its nodes' ``val`` are tensors without data.
         place: where all tensors of a compiled program are.
         refused: nodes that must not be compiled, and why.
+        weights: inputs whose memory is mostly that of the call before.
     """
     eager = dict(refused)
     for node in graph.nodes:
@@ -86,10 +94,10 @@ def cut(graph: fx.Graph, place: torch.device, refused: Mapping[fx.Node, str]) ->
                 views.add(node)
         elif node not in eager and is_view(node):
             views.add(node)
-    return _ordered(graph, Cut((), frozenset(views), eager))
+    return _ordered(graph, Cut((), frozenset(views), eager), weights)
 
 
-def _ordered(graph: fx.Graph, whole: Cut) -> Cut:
+def _ordered(graph: fx.Graph, whole: Cut, weights: Collection[fx.Node]) -> Cut:
     """The same with parts and nodes in their order."""
     makers = [node for node in graph.nodes if _is_maker(node, whole)]
     order: list[Part | fx.Node] = []
@@ -98,7 +106,7 @@ def _ordered(graph: fx.Graph, whole: Cut) -> Cut:
         own = tuple(m for m, at in zip(makers, found, strict=True) if at == stage)
         if stage % 2 == 0:
             order += own
-        elif (part := _part(own, whole)).outputs:
+        elif (part := _part(own, whole, weights)).outputs:
             order.append(part)
     constants = {
         m: _NO_INPUT
@@ -128,17 +136,20 @@ def _steps(makers: Sequence[fx.Node], whole: Cut) -> list[Step]:
     return steps
 
 
-def _part(makers: tuple[fx.Node, ...], whole: Cut) -> Part:
+def _part(makers: tuple[fx.Node, ...], whole: Cut, weights: Collection[fx.Node]) -> Part:
     own = set(makers)
     taken = dict.fromkeys(node for maker in makers for node in _tensors(maker, whole))
-    inputs = tuple(node for node in taken if _maker(node) not in own)
+    inputs = [node for node in taken if _maker(node) not in own]
+    others = [node for node in inputs if node not in weights]
+    # By one input at least the program's call must know which stream of PyTorch's it is on.
+    last = [node for node in inputs if node in weights] if others else []
     outputs = tuple(
         node
         for maker in makers
         for node in _results(maker)
         if any(user not in own for user in _users(node, whole))
     )
-    return Part(makers, inputs, outputs)
+    return Part(makers, (*(others or inputs), *last), len(last), outputs)
 
 
 def _tensors(node: fx.Node, whole: Cut) -> Iterator[fx.Node]:

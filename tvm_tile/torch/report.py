@@ -79,6 +79,11 @@ class GraphReport:
         if self.note:
             yield f"  {self.note}"
         counted = Counter(self.eager)
+        for number, part in enumerate(self.parts, 1):
+            launches = part.model.report.launches
+            if launches is not None:
+                outside = f"{launches.outside} launches outside of {launches.graphs} CUDA graphs"
+                yield f"  part {number}: {part.operators} operators, {outside}"
         for one, times in counted.items():
             line = f", from `{one.line}`" if one.line else ""
             yield f"  eager: {times} x {one.operator}: {one.why}{line}"
