@@ -102,9 +102,7 @@ def decoder(name: str) -> Any:
         sizes["sliding_window"] = None
     config = getattr(transformers, kind)(**sizes)
     extra = {"experts_implementation": "batched_mm"} if _EXPERTS.keys() <= own.keys() else {}
-    model = transformers.AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager" if kind == "GptOssConfig" else "sdpa", **extra
-    ).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config, **extra).eval()
     model.generation_config = transformers.GenerationConfig(
         use_cache=True,
         cache_implementation="static",
