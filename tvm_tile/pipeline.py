@@ -48,6 +48,7 @@ from tvm_tile.passes import (
     schedule_module,
     with_blocks_only,
 )
+from tvm_tile.passes.copy_ends import CopyEnds
 from tvm_tile.passes.count_launches import count_launches
 from tvm_tile.passes.pass_weights import PassWeights
 from tvm_tile.passes.separate_in_place import ShareEqualValues
@@ -60,7 +61,7 @@ from tvm_tile.passes.sequence import (
     welding,
 )
 from tvm_tile.plan.machine_code import with_launches, with_resources
-from tvm_tile.plan.report import KernelReport, Stage
+from tvm_tile.plan.report import KernelReport, Stopwatch
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
@@ -115,7 +116,7 @@ def compile(
     options = checked_options(options)
     with one_compilation():
         record = _record(device, options)
-        watch = _Stopwatch()
+        watch = Stopwatch()
         imported = with_weights(_import(model, inputs, example_inputs, params), weights)
         watch.lap("import")
         return _compiled(model, imported, record, options, told_apart(progress), watch)
@@ -127,15 +128,16 @@ def _compiled(
     record: Device,
     options: Options,
     progress: Progress | None,
-    watch: _Stopwatch,
+    watch: Stopwatch,
 ) -> CompiledModel:
     """The stages behind the import."""
     decisions: list[Decision] = []
     first, mod, weld = FirstChoices(record), imported.mod, options.weld
+    graphs = _captures(record, options)
 
     def fuse_without(refused: Refused) -> tvm.IRModule:
         decisions.clear()
-        return fuse(mod, record, decisions.append, first, weld=weld, refused=refused)
+        return fuse(mod, record, decisions.append, first, weld=weld, graphs=graphs, refused=refused)
 
     fused = fuse_without({})
     watch.lap("fuse")
@@ -235,22 +237,6 @@ def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
     return {"machine code": builder.compiler_seconds, **measured}
 
 
-class _Stopwatch:
-    """Wall-clock time from lap to lap."""
-
-    def __init__(self) -> None:
-        self.stages: tuple[Stage, ...] = ()
-        self._last = time.perf_counter()
-
-    def lap(self, name: str, inner: Mapping[str, float] | None = None) -> None:
-        """A stage ends; ``inner`` are the seconds of stages that took place within it."""
-        now = time.perf_counter()
-        inner = inner or {}
-        own = Stage(name, now - self._last - sum(inner.values()))
-        self.stages += (own, *(Stage(within, seconds) for within, seconds in inner.items()))
-        self._last = now
-
-
 def fuse(
     mod: tvm.IRModule,
     device: Device,
@@ -258,6 +244,7 @@ def fuse(
     first: FirstChoices | None = None,
     *,
     weld: bool = True,
+    graphs: bool = False,
     refused: Refused | None = None,
 ) -> tvm.IRModule:
     """A model's operators as fused, unscheduled loops, each function named by its content.
@@ -268,6 +255,7 @@ def fuse(
         record: is given what became of each group of functions that could be one kernel.
         first: schedules them; shared with whoever schedules the result.
         weld: as in :class:`Options`.
+        graphs: whether launches will be captured as graphs.
         refused: why functions must not be made of others, by their contents.
 
     Raises:
@@ -282,7 +270,8 @@ def fuse(
 
     gates = GroupGates(device, first, refused)
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
-    passes = fusion_passes(device, fusion, grouping)
+    ends = [CopyEnds(device)] if graphs else []
+    passes = [*fusion_passes(device, fusion, grouping), *ends]
     with compat.make_target(device):
         return rename_by_content(run_passes(passes, mod))
 
@@ -381,7 +370,7 @@ def _built(
     program = builder.build(lowered)
     known = with_resources(done.kernels, builder.resources(done.mod), device)
     counts = builder.kernel_counts(done.mod)
-    launches = count_launches(lowered, counts) if device.supports_graphs else None
+    launches = count_launches(lowered, counts) if _captures(device, options) else None
     return replace(done, kernels=with_launches(known, counts), launches=launches), program
 
 
@@ -394,7 +383,12 @@ def _contents(mod: tvm.IRModule) -> dict[str, Any]:
     }
 
 
+def _captures(device: Device, options: Options) -> bool:
+    """Whether launches are captured as graphs."""
+    return options.cuda_graph and device.supports_graphs
+
+
 def _lower(mod: tvm.IRModule, device: Device, options: Options, state: int = 0) -> tvm.IRModule:
-    config = {"relax.backend.use_cuda_graph": options.cuda_graph and device.supports_graphs}
+    config = {"relax.backend.use_cuda_graph": _captures(device, options)}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
         return run_passes(lowering_passes(device, [PassWeights(state)]), mod)

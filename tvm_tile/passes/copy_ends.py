@@ -1,0 +1,172 @@
+"""Copies of inputs and outputs, so that CUDA graphs take in the kernels that touch them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+
+from tvm_tile.device import Device
+from tvm_tile.frontend.imported import NUM_INPUT
+from tvm_tile.passes.rewriter import is_call_tir, size_of
+from tvm_tile.plan.copied_ends import copied_ends
+
+_MAIN = "main"
+_RESHAPE = tvm.ir.Op.get("relax.reshape")
+
+
+@tvm.transform.module_pass(opt_level=0, name="CopyEnds")
+class CopyEnds:
+    """Inputs and outputs that many kernels touch are touched by one: a copy.
+
+    before: ``a = call_tir(f, (x,)); y = call_tir(g, (a, x)); return y``
+    after:  ``c = copy(x); a = call_tir(f, (c,)); y = call_tir(g, (a, c)); return y``
+
+    and likewise ``z = copy(y); return z`` of an output that kernels read. Which, is decided by
+    :func:`~tvm_tile.plan.copied_ends.copied_ends`. What ``main`` returns as it was given, writes in
+    place or hands to functions that are no kernels is left alone; so is a ``main`` of branches.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        if len(mod[_MAIN].body.blocks) != 1:
+            return mod
+        touched = _Touched(mod[_MAIN])
+        sizes = {end: size_of(touched.ends[end].ty) for end in touched.candidates}
+        kernels = [frozenset(ends & sizes.keys()) for ends in touched.kernels]
+        chosen = copied_ends(kernels, sizes, self.device)
+        if not chosen:
+            return mod
+        return _with_copies(mod, [touched.ends[end] for end in sorted(chosen)], touched.results)
+
+
+class _Touched:
+    """Which inputs and outputs the kernels of a function touch.
+
+    Attributes:
+        ends: inputs, without weights, then outputs that kernels make; each once.
+        results: what the function returns, in order.
+        kernels: per call of a kernel, in order, the numbers of what it touches.
+        candidates: numbers of those that nothing else touches.
+    """
+
+    def __init__(self, main: relax.Function) -> None:
+        bindings = main.body.blocks[0].bindings
+        made = {binding.var: binding.value for binding in bindings}
+        self.results = _results(main)
+        count = int((main.attrs or {}).get(NUM_INPUT, len(main.params)))
+        makers = {v: _maker(v, made) for v in self.results if isinstance(v, relax.Var)}
+        outputs = [var for var, maker in makers.items() if maker is not None]
+        self.ends = [*main.params[:count], *outputs]
+        self.kernels: list[set[int]] = []
+        self.candidates = {end for end, var in enumerate(self.ends) if _can_be_copied(var.ty)}
+        self._roots = {var: {end} for end, var in enumerate(self.ends)}
+        self._written: dict[Any, set[int]] = {}
+        for end, var in enumerate(outputs, count):
+            self._written.setdefault(makers[var], set()).add(end)
+        for binding in bindings:
+            self._read(binding.var, binding.value)
+        for var in makers.keys() - outputs:  # an input, or a view
+            self.candidates -= self._of(var)
+
+    def _read(self, var: Any, value: Any) -> None:
+        if is_call_tir(value):
+            written = self._written.get(var, set())
+            self.kernels.append(written.union(*map(self._of, value.args[1].fields)))
+        elif isinstance(value, relax.Var):
+            self._roots[var] = self._of(var) | self._of(value)
+        elif isinstance(value, relax.Call) and value.op == _RESHAPE:
+            self._roots[var] = self._of(var) | self._of(value.args[0])
+        elif not isinstance(value, relax.Tuple | relax.TupleGetItem):
+            for other in relax.analysis.free_vars(value):
+                self.candidates -= self._of(other)
+
+    def _of(self, value: Any) -> set[int]:
+        return self._roots.get(value, set()) if isinstance(value, relax.Var) else set()
+
+
+def _results(main: relax.Function) -> list[Any]:
+    """What a function returns."""
+    returned = main.body.body
+    values = {binding.var: binding.value for binding in main.body.blocks[0].bindings}
+    result = values.get(returned, returned) if isinstance(returned, relax.Var) else returned
+    return list(result.fields) if isinstance(result, relax.Tuple) else [returned]
+
+
+def _maker(var: Any, made: dict[Any, Any]) -> Any:
+    """The variable that the call of the kernel that makes a tensor is bound to, if one does."""
+    value = made.get(var)
+    if isinstance(value, relax.TupleGetItem):
+        var, value = value.tuple_value, made.get(value.tuple_value)
+    return var if is_call_tir(value) else None
+
+
+def _can_be_copied(ty: Any) -> bool:
+    """Whether it is of tensors of known extents, with elements and at least one dimension."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return False
+    extents = list(ty.shape)
+    return bool(extents) and all(isinstance(e, tirx.IntImm) and int(e) > 0 for e in extents)
+
+
+def _with_copies(mod: tvm.IRModule, chosen: list[Any], results: list[Any]) -> tvm.IRModule:
+    """The module, some inputs and outputs of its ``main`` copied."""
+    main = mod[_MAIN]
+    (block,) = main.body.blocks
+    copies = _Copies(mod.clone())
+    inputs = {var: relax.Var(var.name, var.ty) for var in main.params if _is_among(var, chosen)}
+    before = [relax.VarBinding(var, copies.of(given)) for var, given in inputs.items()]
+    # A variable of the same name in the former's place; an output's copy takes over its name.
+    outputs = {var: relax.Var(var.name, var.ty) for var in chosen if var not in inputs}
+    behind = [relax.VarBinding(made, copies.of(var)) for var, made in outputs.items()]
+    fields = [outputs.get(v, v) if isinstance(v, relax.Var) else v for v in results]
+    returned = main.body.body
+    bindings = list(block.bindings)
+    if len(fields) == 1 and not isinstance(main.ret_ty, relax.TupleType):
+        result = fields[0]
+    else:
+        bindings = [b for b in bindings if not b.var.same_as(returned)]
+        result = relax.Var("results", main.ret_ty)
+        behind.append(relax.VarBinding(result, relax.Tuple(fields)))
+    kind = type(block)
+    body = relax.SeqExpr([kind([*before, *bindings, *behind])], result)
+    params = [inputs.get(param, param) for param in main.params]
+    copies.mod[mod.get_global_var(_MAIN)] = relax.Function(
+        params, body, main.ret_ty, main.is_pure, main.attrs
+    )
+    return copies.mod
+
+
+class _Copies:
+    """Calls of kernels that copy, whose functions are added to a module."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self.mod = mod
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    def of(self, var: Any) -> relax.Call:
+        """A call that copies a tensor."""
+        kind = (tuple(map(int, var.ty.shape)), str(var.ty.dtype))
+        if kind not in self._known:
+            builder = relax.BlockBuilder()
+            given = relax.Var("given", var.ty)
+            with builder.function("only", [given]):
+                builder.emit_func_output(builder.call_te(_copy, given, primfunc_name_hint="copy"))
+            (func,) = (f for f in builder.get().functions.values() if isinstance(f, tirx.PrimFunc))
+            name = tvm.ir.GlobalVar(f"copy_of_end{len(self._known)}")
+            relax.expr._update_type(name, func.ty)
+            self.mod[name] = func
+            self._known[kind] = name
+        return relax.call_tir(self._known[kind], [var], var.ty)
+
+
+def _copy(given: te.Tensor) -> te.Tensor:
+    return te.compute(given.shape, lambda *place: given(*place), name="copy")
+
+
+def _is_among(var: Any, others: list[Any]) -> bool:
+    return any(var.same_as(other) for other in others)
