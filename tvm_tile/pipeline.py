@@ -6,21 +6,20 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.target import Target
 
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.arguments import check_examples, checked_sizes
-from tvm_tile.build import Builder, Program, rename_by_content
+from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
-from tvm_tile.device.detect import device_for_target, resolve_device
+from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DeviceAbsentError, TileError, VerificationError
 from tvm_tile.frontend import Imported, Params, import_model
 from tvm_tile.guarded import Progress, one_compilation, told_apart
@@ -28,7 +27,6 @@ from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
     LAST,
-    ExactLoops,
     FirstChoices,
     GroupGates,
     JoinProducts,
@@ -38,7 +36,6 @@ from tvm_tile.passes import (
     PlanFunction,
     Record,
     Remembered,
-    ScheduleTiles,
     StoredPlans,
     content_of,
     foreign_calls,
@@ -46,7 +43,6 @@ from tvm_tile.passes import (
     is_joined,
     predicted_cost,
     schedule_module,
-    with_blocks_only,
 )
 from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
@@ -58,7 +54,8 @@ from tvm_tile.passes.sequence import (
     welding,
 )
 from tvm_tile.plan.machine_code import with_launches, with_resources
-from tvm_tile.plan.report import KernelReport, Stage
+from tvm_tile.plan.report import KernelReport
+from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
@@ -110,8 +107,8 @@ def compile(
     """
     options = checked_options(options)
     with one_compilation():
-        record = _record(device, options)
-        watch = _Stopwatch()
+        record = with_options(resolve_device(device), options)
+        watch = Stopwatch()
         imported = _import(model, inputs, example_inputs, params)
         watch.lap("import")
         return _compiled(model, imported, record, options, told_apart(progress), watch)
@@ -123,30 +120,81 @@ def _compiled(
     record: Device,
     options: Options,
     progress: Progress | None,
-    watch: _Stopwatch,
+    watch: Stopwatch,
 ) -> CompiledModel:
     """The stages behind the import."""
+    store = open_store(options)
+    builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
+    lowered = lower(imported.mod, record, options, builder, store, watch)
+    program = builder.build(lowered.mod)
+    watch.lap("schedule and lower", _within(builder, lowered.measure))
+    done = _with_resources(lowered.done, record, builder)
+    notes = *_switched_off(options), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
+    report = done.report(record, notes, watch.stages, lowered.decisions)
+    signature = imported.inputs, imported.outputs
+    verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder))
+    return CompiledModel(program, record.name, *signature, report, verifier)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A module behind all stages of Relax.
+
+    Attributes:
+        mod: its functions are scheduled, its calls and memory those of TVM's virtual machine.
+        parts: the module before and after it was scheduled, and the reports of its kernels.
+        done: what co-scheduling has made of these.
+        decisions: what became of each group of functions that could be one kernel.
+        measure: has measured candidates, if the options ask for that.
+    """
+
+    mod: tvm.IRModule
+    parts: tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]
+    done: Coscheduling
+    decisions: tuple[Decision, ...]
+    measure: MeasureCandidates
+
+
+def lower(
+    mod: tvm.IRModule,
+    record: Device,
+    options: Options,
+    builder: Builder,
+    store: Store | None = None,
+    watch: Stopwatch | None = None,
+) -> Lowered:
+    """Every stage from operators to kernels that build, and to calls of them.
+
+    Args:
+        mod: a model in Relax, prepared as front doors do.
+        record: the device that it is compiled for.
+        options: how.
+        builder: builds for this device; asked which kernels do not build.
+        store: where plans are kept.
+        watch: is told when the operators are fused.
+
+    Raises:
+        BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
+        UnsupportedOperatorError: TVM cannot write an operator's loops.
+        VerificationError: with ``verify``: no schedule of a function is right.
+    """
     decisions: list[Decision] = []
-    first, mod, weld = FirstChoices(record), imported.mod, options.weld
+    first = FirstChoices(record)
 
     def fuse_without(refused: Refused) -> tvm.IRModule:
         decisions.clear()
-        return fuse(mod, record, decisions.append, first, weld=weld, refused=refused)
+        return fuse(mod, record, decisions.append, first, weld=options.weld, refused=refused)
 
     fused = fuse_without({})
-    watch.lap("fuse")
-    store = _open_store(options)
-    builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
+    if watch is not None:
+        watch.lap("fuse")
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
     parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
-    done, program = _built(*parts, record, builder, options)
-    watch.lap("schedule and lower", _within(builder, measure))
-    notes = (*_switched_off(options), *measure.notes, *foreign_calls(parts[0]))
-    report = done.report(record, notes, watch.stages, tuple(decisions))
-    signature = imported.inputs, imported.outputs
-    verifier = Verifier.of(model, Kernels.of(*parts, record, builder))
-    return CompiledModel(program, record.name, *signature, report, verifier)
+    done = Coscheduling(parts[1], parts[2])
+    if options.coschedule:
+        done = coschedule_what_builds(*parts, record, builder)
+    return Lowered(_lower(done.mod, record, options), parts, done, tuple(decisions), measure)
 
 
 def schedule(
@@ -171,11 +219,15 @@ def schedule(
         return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
 
 
-def _record(device: str | Device, options: Options) -> Device:
-    record = resolve_device(device)
+def with_options(device: Device, options: Options) -> Device:
+    """A device's record as the options want it seen.
+
+    Raises:
+        DeviceAbsentError: they ask for measurements that the device cannot give.
+    """
     if options.topk > 1:
-        _check_measurable(record)
-    return with_tf32(record) if options.tf32 else record
+        _check_measurable(device)
+    return with_tf32(device) if options.tf32 else device
 
 
 def _check_measurable(device: Device) -> None:
@@ -198,24 +250,6 @@ def _import(
     return import_model(model, inputs=sizes, example_inputs=example_inputs, params=params)
 
 
-def relax_pipeline() -> tvm.transform.Pass:
-    """The pipeline behind ``tvm.compile(mod, target, relax_pipeline="tvm_tile")``.
-
-    It schedules for the CUDA cores of the device that the current target describes: see
-    :class:`tvm_tile.passes.ScheduleTiles`.
-    """
-
-    @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
-    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        device = with_blocks_only(device_for_target(Target.current()))
-        fused = run_passes(fusion_passes(device, welding(device)), mod)
-        scheduling = [ScheduleTiles(device), LiftWorkspaces(), ExactLoops()]
-        stages = [*scheduling, *lowering_passes(device)]
-        return tvm.transform.Sequential(stages)(fused)
-
-    return run
-
-
 def _switched_off(options: Options) -> Iterator[str]:
     """Notes on what compiles less well than it could, as asked."""
     if not options.weld:
@@ -228,22 +262,6 @@ def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
     """Seconds of the stages that take place while kernels are scheduled and lowered."""
     measured = {"measure": measure.seconds} if measure.seconds else {}
     return {"machine code": builder.compiler_seconds, **measured}
-
-
-class _Stopwatch:
-    """Wall-clock time from lap to lap."""
-
-    def __init__(self) -> None:
-        self.stages: tuple[Stage, ...] = ()
-        self._last = time.perf_counter()
-
-    def lap(self, name: str, inner: Mapping[str, float] | None = None) -> None:
-        """A stage ends; ``inner`` are the seconds of stages that took place within it."""
-        now = time.perf_counter()
-        inner = inner or {}
-        own = Stage(name, now - self._last - sum(inner.values()))
-        self.stages += (own, *(Stage(within, seconds) for within, seconds in inner.items()))
-        self._last = now
 
 
 def fuse(
@@ -282,7 +300,8 @@ def fuse(
         return rename_by_content(run_passes(passes, mod))
 
 
-def _open_store(options: Options) -> Store | None:
+def open_store(options: Options) -> Store | None:
+    """Where plans and machine code are kept; None for nowhere."""
     folder = cache_folder(options.cache, os.environ)
     code = None if folder is None else _own_fingerprint()
     if folder is None or code is None:
@@ -359,22 +378,10 @@ def _schedule_what_builds(
             fused = fuse_without(refused)
 
 
-def _built(
-    fused: tvm.IRModule,
-    scheduled: tvm.IRModule,
-    kernels: tuple[KernelReport, ...],
-    device: Device,
-    builder: Builder,
-    options: Options,
-) -> tuple[Coscheduling, Program]:
-    """Kernels joined as far as that is asked for, and the whole as a program."""
-    done = Coscheduling(scheduled, kernels)
-    if options.coschedule:
-        done = coschedule_what_builds(fused, scheduled, kernels, device, builder)
-    program = builder.build(_lower(done.mod, device, options))
+def _with_resources(done: Coscheduling, device: Device, builder: Builder) -> Coscheduling:
+    """Co-scheduling with what its kernels take of a multiprocessor, by their machine code."""
     known = with_resources(done.kernels, builder.resources(done.mod), device)
-    launched = with_launches(known, builder.kernel_counts(done.mod))
-    return replace(done, kernels=launched), program
+    return replace(done, kernels=with_launches(known, builder.kernel_counts(done.mod)))
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:

@@ -30,18 +30,20 @@ class ScheduleTiles:
 
     before: fused, unscheduled PrimFuncs   after: PrimFuncs with blockIdx and threadIdx bound
 
-    What TVM builds by itself: blocks of TensorIR, for CUDA cores. Kernels for the tensor cores are
-    of its thread-level dialect (TIRx), which its default pipeline does not take.
+    Kernels for tensor cores are of TVM's thread-level dialect (TIRx), which its default TIR pipeline
+    does not take: the TIR pipeline ``"tvm_tile"`` does. By default there are none, but blocks of
+    TensorIR for CUDA cores, which both take.
 
     Each function that a rule of ours took has what was predicted for it as its attribute
     :data:`PREDICTED`, for passes behind this one.
 
     Args:
         device: the record of the GPU to schedule for, from :func:`tvm_tile.find_device`.
+        tensor_cores: whether kernels may be for these.
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = with_blocks_only(device)
+    def __init__(self, device: Device, *, tensor_cores: bool = False) -> None:
+        self.device = device if tensor_cores else with_blocks_only(device)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
