@@ -40,11 +40,11 @@ def blocks_pipeline() -> tvm.transform.Pass:
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
     def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        device = with_blocks_only(device_for_target(Target.current()))
-        fused = run_passes(fusion_passes(device, welding(device)), mod)
-        scheduling = [ScheduleTiles(device), LiftWorkspaces(), ExactLoops()]
-        stages = [*scheduling, *lowering_passes(device)]
-        return tvm.transform.Sequential(stages)(fused)
+        with one_compilation():
+            device = with_blocks_only(device_for_target(Target.current()))
+            scheduling = [ScheduleTiles(device), LiftWorkspaces(), ExactLoops()]
+            fusion = fusion_passes(device, welding(device))
+            return run_passes([*fusion, *scheduling, *lowering_passes(device)], mod)
 
     return run
 

@@ -13,6 +13,7 @@ from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults, EmptySums
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.fold_constants import FoldConstants
@@ -62,6 +63,8 @@ def fusion_passes(
         ChannelsLast(warpgroup_dtypes(device) | warps),
         WidenLate(),
         ShareEqualValues(),
+        relax.backend.DispatchSampling(),
+        DispatchOpenSorts(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
         EmptyResults(),
         EmptySums(),
