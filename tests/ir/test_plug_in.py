@@ -21,7 +21,7 @@ def test_import_tvm_registers_the_pipelines_lazily() -> None:
     code = (
         "import sys, tvm; from tvm.relax.pipeline import PIPELINE_MAP; "
         "assert {'tvm_tile', 'tvm_tile_full'} <= set(PIPELINE_MAP); "
-        "from tvm.tirx.compilation_pipeline import PIPELINE_MAP; assert 'tvm_tile' in PIPELINE_MAP; "
+        "from tvm.tirx.compilation_pipeline import PIPELINE_MAP as tir; assert 'tvm_tile' in tir; "
         "loaded = {name for name in sys.modules if name.startswith('tvm_tile.')}; "
         "assert loaded <= {'tvm_tile._autoload', 'tvm_tile._version', 'tvm_tile.compat', "
         "'tvm_tile.errors', 'tvm_tile.registered', 'tvm_tile.device', 'tvm_tile.device.device', "
