@@ -41,12 +41,12 @@ from tvm_tile.passes import (
     foreign_calls,
     given_name,
     is_joined,
-    predicted_cost,
     schedule_module,
 )
 from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
+    fused_cost,
     fusion_passes,
     lowering_passes,
     run_passes,
@@ -59,7 +59,6 @@ from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
-from tvm_tile.tile.side_by_side import Cost
 from tvm_tile.verify import Kernels, Verifier
 
 _IMPORTED = time.time()
@@ -289,11 +288,7 @@ def fuse(
     first = first or FirstChoices(device)
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
 
-    def cost(part: tvm.IRModule) -> Cost | None:
-        passes = fusion_passes(device, welding(device, None, first, refused))
-        return predicted_cost(run_passes(passes, part), first)
-
-    gates = GroupGates(device, first, refused)
+    gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
     passes = fusion_passes(device, fusion, grouping)
     with compat.make_target(device):

@@ -155,7 +155,7 @@ class Calls:
     @R.function
     def outer(x: R.Tensor((16, 16), "float32"), c: R.Tensor((), "bool")):
         cls = Calls
-        if c:
+        if c:  # noqa: SIM108
             y = cls.inner(x)
         else:
             y = R.negative(x)

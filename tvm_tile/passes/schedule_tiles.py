@@ -137,7 +137,8 @@ def schedule_module(
         attrs: dict[str, bool | str] = {"tirx.is_scheduled": True}
         if "global_symbol" in (func.attrs or {}) or chosen != name:
             attrs["global_symbol"] = chosen
-        result[var] = planned.func.with_attrs(attrs)
+        # Rules give what they write a symbol, which a private function must not have.
+        result[var] = planned.func.without_attr("global_symbol").with_attrs(attrs)
         reports.append(replace(planned.report, name=chosen, calls=calls[name]))
     if any(report.rank for report in reports):
         result = NormalizeGlobalVar()(result)
