@@ -79,7 +79,7 @@ def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
     functions = prim_functions(case, device)
     scheduled, reports = schedule_module(tvm.IRModule(functions), device)
     program = build_program(_with_main(scheduled), device)
-    loaded = load_program(program, device.name, ())
+    loaded = load_program(program, device.name)
     host = loaded.machine.module.imports[0]
     gpu = tvm.cpu() if device.kernel_language == "opencl" else tvm.cuda(0)
     return [

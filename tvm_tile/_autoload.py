@@ -1,24 +1,59 @@
 """What TVM calls at the end of ``import tvm``, through the entry-point group ``tvm.backends``.
 
 Afterwards ``tvm.compile(mod, target, relax_pipeline="tvm_tile")`` works without importing
-this package. Nothing but a factory is registered here: the pipeline is imported when
-somebody asks for it, so ``import tvm`` gets no slower.
+this package. Nothing but factories is registered here: pipelines are imported when
+somebody asks for them, so ``import tvm`` gets no slower.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from tvm_tile.registered import MARK, wrap_function
 
 
 def register() -> None:
-    """Register the Relax pipeline ``"tvm_tile"``; called by TVM, once."""
+    """Register the Relax and TIR pipelines, and how their CUDA texts compile; called by TVM, once.
+
+    Relax: ``"tvm_tile"`` and ``"tvm_tile_full"``. TIR: ``"tvm_tile"``.
+    """
     # TVM imports relax before it calls its entry points.
     from tvm.relax import register_pipeline
+    from tvm.tirx import register_tir_pipeline
 
-    register_pipeline("tvm_tile")(_relax_pipeline)
+    register_pipeline("tvm_tile")(_blocks_pipeline)
+    register_pipeline("tvm_tile_full")(_full_pipeline)
+    register_tir_pipeline("tvm_tile", _tir_pipeline)
+    wrap_function("tvm_callback_cuda_compile", _compiler)
 
 
-def _relax_pipeline() -> Any:
-    from tvm_tile.pipeline import relax_pipeline
+def _blocks_pipeline() -> Any:
+    from tvm_tile.plug_in import blocks_pipeline
 
-    return relax_pipeline()
+    return blocks_pipeline()
+
+
+def _full_pipeline() -> Any:
+    from tvm_tile.plug_in import full_pipeline
+
+    return full_pipeline()
+
+
+def _tir_pipeline() -> Any:
+    from tvm_tile.plug_in import tir_pipeline
+
+    return tir_pipeline()
+
+
+def _compiler(former: Callable[[str], bytes]) -> Callable[[str], bytes]:
+    """TVM's compiler of CUDA texts, which takes ours, too: those that were built without a GPU."""
+
+    def compile_text(text: str) -> bytes:
+        if not text.startswith(MARK):
+            return former(text)
+        from tvm_tile.build.in_tvm import compile_marked
+
+        return compile_marked(text)
+
+    return compile_text

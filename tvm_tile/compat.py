@@ -95,11 +95,15 @@ def _is_version(installed: str, wanted: str) -> bool:
     return installed == wanted or installed.startswith((wanted + ".", wanted + "+"))
 
 
-def make_target(device: Device) -> Any:
-    """The TVM target that kernels of a device are lowered for, with LLVM as its host.
+def make_target(device: Device, host: Any = None) -> Any:
+    """The TVM target that kernels of a device are lowered for.
 
     AMD's are lowered as CUDA, of AMD's limits and waves: the text is HIP's as well (see
     ``build/hip.py``).
+
+    Args:
+        device: the GPU.
+        host: the target of the code that launches them; by default LLVM for this machine.
     """
     from tvm.target import Target
 
@@ -107,7 +111,7 @@ def make_target(device: Device) -> Any:
     if target["kind"] == "rocm":
         del target["mcpu"]
         target |= {"kind": "cuda", "arch": _LIKE_CUDA, "target_device_type": _DL_ROCM}
-    return Target({**target, "host": {"kind": "llvm"}})
+    return Target(target).with_host(Target("llvm") if host is None else host)
 
 
 def start_schedule(func: Any) -> Any:
@@ -236,13 +240,14 @@ def generate_source(kernel: LoweredKernel) -> str:
 
     language = str(kernel.target.kind.name)
     generate = tvm.get_global_func(f"target.build.{language}")
-    with _replaced_callback("tvm_callback_cuda_compile", lambda _source: b"not compiled"):
+    with replaced_function("tvm_callback_cuda_compile", lambda _source: b"not compiled"):
         module = generate(kernel.module, kernel.target)
     return str(module.inspect_source("cuda" if language == "cuda" else "cl"))
 
 
 @contextmanager
-def _replaced_callback(name: str, function: Any) -> Iterator[None]:
+def replaced_function(name: str, function: Any) -> Iterator[None]:
+    """Have another function in TVM's registry meanwhile; threads take turns."""
     import tvm_ffi
 
     with _CALLBACK_LOCK:

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.target import Target
 
 from tvm_tile import compat
-from tvm_tile._version import __version__
 from tvm_tile.arguments import check_examples, checked_sizes
-from tvm_tile.build import Builder, Program, rename_by_content
+from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device, with_tf32
-from tvm_tile.device.detect import device_for_target, resolve_device
+from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DeviceAbsentError, TileError, VerificationError
 from tvm_tile.frontend import Imported, Params, import_model, with_weights
 from tvm_tile.guarded import Progress, one_compilation, told_apart
+from tvm_tile.opened_store import open_store
 from tvm_tile.options import Options, checked_options
 from tvm_tile.passes import (
     DLIGHT,
     LAST,
-    ExactLoops,
     FirstChoices,
     GroupGates,
     JoinProducts,
@@ -38,15 +32,12 @@ from tvm_tile.passes import (
     PlanFunction,
     Record,
     Remembered,
-    ScheduleTiles,
     StoredPlans,
     content_of,
     foreign_calls,
     given_name,
     is_joined,
-    predicted_cost,
     schedule_module,
-    with_blocks_only,
 )
 from tvm_tile.passes.copy_ends import CopyEnds
 from tvm_tile.passes.count_launches import count_launches
@@ -54,6 +45,7 @@ from tvm_tile.passes.pass_weights import PassWeights
 from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
+    fused_cost,
     fusion_passes,
     lowering_passes,
     run_passes,
@@ -61,14 +53,13 @@ from tvm_tile.passes.sequence import (
     welding,
 )
 from tvm_tile.plan.machine_code import with_launches, with_resources
-from tvm_tile.plan.report import KernelReport, Stopwatch
-from tvm_tile.plan.store import Store, cache_folder, fingerprint
+from tvm_tile.plan.report import KernelReport
+from tvm_tile.plan.stopwatch import Stopwatch
+from tvm_tile.plan.store import Store
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
-from tvm_tile.tile.side_by_side import Cost
 from tvm_tile.verify import Kernels, Verifier
 
-_IMPORTED = time.time()
 _UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
 _APART = "coschedule is off: each kernel is launched by itself"
 
@@ -115,7 +106,7 @@ def compile(
     """
     options = checked_options(options)
     with one_compilation():
-        record = _record(device, options)
+        record = with_options(resolve_device(device), options)
         watch = Stopwatch()
         imported = with_weights(_import(model, inputs, example_inputs, params), weights)
         watch.lap("import")
@@ -131,29 +122,83 @@ def _compiled(
     watch: Stopwatch,
 ) -> CompiledModel:
     """The stages behind the import."""
+    store = open_store(options)
+    builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
+    passing = [PassWeights(len(imported.effects.state))]
+    lowered = lower(imported.mod, record, options, builder, store, watch, passing)
+    program = builder.build(lowered.mod)
+    watch.lap("schedule and lower", _within(builder, lowered.measure))
+    done = _known(lowered, record, builder, options)
+    notes = *_switched_off(options), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
+    notes = *notes, *imported.effects.describe()
+    report = done.report(record, notes, watch.stages, lowered.decisions)
+    signature = imported.inputs, imported.outputs
+    verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder))
+    return CompiledModel(program, record.name, *signature, report, verifier, imported.effects)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A module behind all stages of Relax.
+
+    Attributes:
+        mod: its functions are scheduled, its calls and memory those of TVM's virtual machine.
+        parts: the module before and after it was scheduled, and the reports of its kernels.
+        done: what co-scheduling has made of these.
+        decisions: what became of each group of functions that could be one kernel.
+        measure: has measured candidates, if the options ask for that.
+    """
+
+    mod: tvm.IRModule
+    parts: tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]
+    done: Coscheduling
+    decisions: tuple[Decision, ...]
+    measure: MeasureCandidates
+
+
+def lower(
+    mod: tvm.IRModule,
+    record: Device,
+    options: Options,
+    builder: Builder,
+    store: Store | None = None,
+    watch: Stopwatch | None = None,
+    passing: Sequence[tvm.transform.Pass] = (),
+) -> Lowered:
+    """Every stage from operators to kernels that build, and to calls of them.
+
+    Args:
+        mod: a model in Relax, prepared as front doors do.
+        record: the device that it is compiled for.
+        options: how.
+        builder: builds for this device; asked which kernels do not build.
+        store: where plans are kept.
+        watch: is told when the operators are fused.
+        passing: as of :func:`lowering_passes`.
+
+    Raises:
+        BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
+        UnsupportedOperatorError: TVM cannot write an operator's loops.
+        VerificationError: with ``verify``: no schedule of a function is right.
+    """
     decisions: list[Decision] = []
-    first, mod, weld = FirstChoices(record), imported.mod, options.weld
-    graphs = _captures(record, options)
+    first, weld, graphs = FirstChoices(record), options.weld, _captures(record, options)
 
     def fuse_without(refused: Refused) -> tvm.IRModule:
         decisions.clear()
         return fuse(mod, record, decisions.append, first, weld=weld, graphs=graphs, refused=refused)
 
     fused = fuse_without({})
-    watch.lap("fuse")
-    store = _open_store(options)
-    builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
+    if watch is not None:
+        watch.lap("fuse")
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
     parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
-    done, program = _built(*parts, record, builder, options, len(imported.effects.state))
-    watch.lap("schedule and lower", _within(builder, measure))
-    notes = *_switched_off(options), *measure.notes, *foreign_calls(parts[0])
-    notes = *notes, *imported.effects.describe()
-    report = done.report(record, notes, watch.stages, tuple(decisions))
-    signature = imported.inputs, imported.outputs
-    verifier = Verifier.of(model, Kernels.of(*parts, record, builder))
-    return CompiledModel(program, record.name, *signature, report, verifier, imported.effects)
+    done = Coscheduling(parts[1], parts[2])
+    if options.coschedule:
+        done = coschedule_what_builds(*parts, record, builder)
+    lowered = _lower(done.mod, record, options, passing)
+    return Lowered(lowered, parts, done, tuple(decisions), measure)
 
 
 def schedule(
@@ -178,11 +223,15 @@ def schedule(
         return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
 
 
-def _record(device: str | Device, options: Options) -> Device:
-    record = resolve_device(device)
+def with_options(device: Device, options: Options) -> Device:
+    """A device's record as the options want it seen.
+
+    Raises:
+        DeviceAbsentError: they ask for measurements that the device cannot give.
+    """
     if options.topk > 1:
-        _check_measurable(record)
-    return with_tf32(record) if options.tf32 else record
+        _check_measurable(device)
+    return with_tf32(device) if options.tf32 else device
 
 
 def _check_measurable(device: Device) -> None:
@@ -203,24 +252,6 @@ def _import(
     check_examples(example_inputs)
     sizes = checked_sizes(inputs) or None
     return import_model(model, inputs=sizes, example_inputs=example_inputs, params=params)
-
-
-def relax_pipeline() -> tvm.transform.Pass:
-    """The pipeline behind ``tvm.compile(mod, target, relax_pipeline="tvm_tile")``.
-
-    It schedules for the CUDA cores of the device that the current target describes: see
-    :class:`tvm_tile.passes.ScheduleTiles`.
-    """
-
-    @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
-    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        device = with_blocks_only(device_for_target(Target.current()))
-        fused = run_passes(fusion_passes(device, welding(device)), mod)
-        scheduling = [ScheduleTiles(device), LiftWorkspaces(), ExactLoops()]
-        stages = [*scheduling, *lowering_passes(device)]
-        return tvm.transform.Sequential(stages)(fused)
-
-    return run
 
 
 def _switched_off(options: Options) -> Iterator[str]:
@@ -264,30 +295,12 @@ def fuse(
     first = first or FirstChoices(device)
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
 
-    def cost(part: tvm.IRModule) -> Cost | None:
-        passes = fusion_passes(device, welding(device, None, first, refused))
-        return predicted_cost(run_passes(passes, part), first)
-
-    gates = GroupGates(device, first, refused)
+    gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
     ends = [CopyEnds(device)] if graphs else []
     passes = [*fusion_passes(device, fusion, grouping), *ends]
     with compat.make_target(device):
         return rename_by_content(run_passes(passes, mod))
-
-
-def _open_store(options: Options) -> Store | None:
-    folder = cache_folder(options.cache, os.environ)
-    code = None if folder is None else _own_fingerprint()
-    if folder is None or code is None:
-        return None
-    version = " ".join((__version__, *compat.installed_versions(), code))
-    return Store(folder, version, options.cache_bytes)
-
-
-@functools.cache
-def _own_fingerprint() -> str | None:
-    return fingerprint(Path(__file__).parent, _IMPORTED)
 
 
 def _plan(
@@ -353,25 +366,13 @@ def _schedule_what_builds(
             fused = fuse_without(refused)
 
 
-def _built(
-    fused: tvm.IRModule,
-    scheduled: tvm.IRModule,
-    kernels: tuple[KernelReport, ...],
-    device: Device,
-    builder: Builder,
-    options: Options,
-    state: int,
-) -> tuple[Coscheduling, Program]:
-    """Kernels joined as far as that is asked for, and the whole as a program."""
-    done = Coscheduling(scheduled, kernels)
-    if options.coschedule:
-        done = coschedule_what_builds(fused, scheduled, kernels, device, builder)
-    lowered = _lower(done.mod, device, options, state)
-    program = builder.build(lowered)
+def _known(lowered: Lowered, device: Device, builder: Builder, options: Options) -> Coscheduling:
+    """What machine code tells: what kernels take of a multiprocessor, and launches of a run."""
+    done = lowered.done
     known = with_resources(done.kernels, builder.resources(done.mod), device)
     counts = builder.kernel_counts(done.mod)
-    launches = count_launches(lowered, counts) if _captures(device, options) else None
-    return replace(done, kernels=with_launches(known, counts), launches=launches), program
+    launches = count_launches(lowered.mod, counts) if _captures(device, options) else None
+    return replace(done, kernels=with_launches(known, counts), launches=launches)
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:
@@ -388,7 +389,12 @@ def _captures(device: Device, options: Options) -> bool:
     return options.cuda_graph and device.supports_graphs
 
 
-def _lower(mod: tvm.IRModule, device: Device, options: Options, state: int = 0) -> tvm.IRModule:
+def _lower(
+    mod: tvm.IRModule,
+    device: Device,
+    options: Options,
+    passing: Sequence[tvm.transform.Pass] = (),
+) -> tvm.IRModule:
     config = {"relax.backend.use_cuda_graph": _captures(device, options)}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
-        return run_passes(lowering_passes(device, [PassWeights(state)]), mod)
+        return run_passes(lowering_passes(device, passing), mod)

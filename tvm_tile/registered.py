@@ -1,4 +1,4 @@
-"""What TVM's registries are told of, once a process: operators and two reductions of ours.
+"""What TVM's registries are told of, once a process: operators, reductions, functions of ours.
 
 As `compat.py` does, this adapts to TVM's moving API.
 """
@@ -12,8 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tvm_tile.errors import BuildError
+
+MARK = "// tvm_tile: "
+"""What the first line of a CUDA text begins with that tells how the text is to be compiled."""
+
 _AS_WRITTEN = "tirx.tvm_tile.as_written"
 _MAXIMUM, _MINIMUM = "tirx.tvm_tile.maximum", "tirx.tvm_tile.minimum"
+_SEALED = "tirx.tvm_tile.sealed"
 _LOCK = threading.Lock()
 
 
@@ -35,6 +41,16 @@ def maximum(a: Any, b: Any) -> Any:
 def minimum(a: Any, b: Any) -> Any:
     """The smaller of two floating-point numbers, NaN where one is, in builds of TVM's own."""
     return _call(_MINIMUM, a, b)
+
+
+def sealed() -> Any:
+    """The body of a function that is built already: of it TVM itself generates no code.
+
+    Code generation raises a BuildError, which says with which TIR pipeline such functions go.
+    """
+    from tvm import tirx
+
+    return tirx.call_intrin("int32", _operator(_SEALED))
 
 
 def _call(name: str, *arguments: Any) -> Any:
@@ -60,6 +76,7 @@ def _register_operators() -> None:
 
     # What code is generated of.
     lowered: dict[str, tuple[int, Callable[[Any], Any]]] = {
+        _SEALED: (0, _refuse),
         _AS_WRITTEN: (1, lambda call: call.args[0]),
         _MAXIMUM: (2, lambda call: _better(GT, *call.args)),
         _MINIMUM: (2, lambda call: _better(LT, *call.args)),
@@ -69,9 +86,19 @@ def _register_operators() -> None:
             _ffi_api.RegisterOp(name, "See tvm_tile.registered.")
             operator = Op.get(name)
             operator.set_num_inputs(count)
-            operator.set_attr("TCallEffectKind", CallEffectKind.Pure.value)
+            effect = CallEffectKind.Opaque if name == _SEALED else CallEffectKind.Pure
+            operator.set_attr("TCallEffectKind", effect.value)
             operator.set_attr("TVectorizable", True)
             register_intrin_lowering(name, target="default", f=_immortal(lower))
+
+
+def _refuse(_: Any) -> Any:
+    raise BuildError(
+        'the Relax pipeline "tvm_tile_full" goes with the TIR pipeline "tvm_tile"',
+        "another TIR pipeline, which cannot build tensor-core kernels",
+        'tvm.compile(mod, target, relax_pipeline="tvm_tile_full", tir_pipeline="tvm_tile"), or '
+        'relax_pipeline="tvm_tile" alone for kernels that TVM builds itself',
+    )
 
 
 def _better(beats: Any, a: Any, b: Any) -> Any:
@@ -104,6 +131,20 @@ def _register_extrema() -> None:
             _immortal(lambda left, right, kind=kind: [kind(left[0], right[0])]),
             _immortal(lambda values, start=start: [const(start, str(values[0].ty.dtype))]),
         )
+
+
+def wrap_function(name: str, wrap: Callable[[Any], Callable[..., Any]]) -> None:
+    """Put a function in the place of one in TVM's registry; none is put where there is none.
+
+    Args:
+        name: in the registry.
+        wrap: from the former function, which it may call, to the new one.
+    """
+    import tvm_ffi
+
+    former = tvm_ffi.get_global_func(name, allow_missing=True)
+    if former is not None:
+        tvm_ffi.register_global_func(name, _immortal(wrap(former)), override=True)
 
 
 def _immortal(function: Any) -> Any:

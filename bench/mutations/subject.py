@@ -27,9 +27,9 @@ def relax_model() -> Any:
 def compiled(cache: Path | bool) -> Any:
     """The model, compiled; plans and machine code come from ``cache`` where they are there."""
     import tvm_tile
-    from tvm_tile import pipeline
+    from tvm_tile import opened_store
 
     # Whoever edits the package meanwhile would turn its cache off.
-    pipeline._own_fingerprint = lambda: "the code under test"
+    opened_store._own_fingerprint = lambda: "the code under test"
     options = tvm_tile.Options(cache=cache, parallel_builds=1)
     return tvm_tile.compile(relax_model(), "emulated", options=options)

@@ -12,7 +12,8 @@ import tvm_tile
 from tvm_tile import find_device
 from tvm_tile.errors import BuildError, UnsupportedOperatorError
 from tvm_tile.passes import sequence
-from tvm_tile.pipeline import fuse, relax_pipeline
+from tvm_tile.pipeline import fuse
+from tvm_tile.plug_in import blocks_pipeline
 
 H200 = find_device("nvidia/h200")
 NO_LOOPS = r"operator of the model[^§]*bool not supported for absolute op[^§]*cast the operator"
@@ -49,7 +50,7 @@ def test_in_the_pipeline_of_relax(monkeypatch: pytest.MonkeyPatch) -> None:
     # What a pass in Python raises comes out of TVM as it is.
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
     with target, pytest.raises(UnsupportedOperatorError, match=NO_LOOPS):
-        relax_pipeline()(model("bool"))
+        blocks_pipeline()(model("bool"))
     monkeypatch.setattr(sequence, "MultiplyPowers", Trips)
     with target, pytest.raises(BuildError, match="Trips fails"):
-        relax_pipeline()(model("float32"))
+        blocks_pipeline()(model("float32"))

@@ -1,4 +1,4 @@
-"""TVM finds the Relax pipeline through the entry point, and pays nothing for it."""
+"""TVM finds the pipelines through the entry point, and pays nothing for them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ INSTALLED = any(
 
 
 @pytest.mark.skipif(not INSTALLED, reason="tvm_tile is on the path, but not installed")
-def test_import_tvm_registers_the_pipeline_lazily() -> None:
+def test_import_tvm_registers_the_pipelines_lazily() -> None:
     code = (
         "import sys, tvm; from tvm.relax.pipeline import PIPELINE_MAP; "
-        "assert 'tvm_tile' in PIPELINE_MAP; "
+        "assert {'tvm_tile', 'tvm_tile_full'} <= set(PIPELINE_MAP); "
+        "from tvm.tirx.compilation_pipeline import PIPELINE_MAP as tir; assert 'tvm_tile' in tir; "
         "loaded = {name for name in sys.modules if name.startswith('tvm_tile.')}; "
         "assert loaded <= {'tvm_tile._autoload', 'tvm_tile._version', 'tvm_tile.compat', "
-        "'tvm_tile.errors', 'tvm_tile.device', 'tvm_tile.device.device', "
+        "'tvm_tile.errors', 'tvm_tile.registered', 'tvm_tile.device', 'tvm_tile.device.device', "
         "'tvm_tile.device.cuda', 'tvm_tile.device.rocm', 'tvm_tile.device.emulated'}, loaded"
     )
     done = subprocess.run(
@@ -51,7 +52,7 @@ def test_tvm_compile_takes_the_pipeline_by_name(arch: str, dtype: str) -> None:
     with target:
         executable = tvm.compile(builder.get(), target, relax_pipeline="tvm_tile")
     sources = [
-        module.inspect_source("cuda") for module in _walk(executable.mod) if module.kind == "cuda"
+        module.inspect_source("cuda") for module in walk(executable.mod) if module.kind == "cuda"
     ]
     assert len(sources) == 1
     assert sources[0].count('extern "C" __global__') == 2  # its declaration and itself
@@ -75,13 +76,13 @@ def test_numbers_are_computed_as_written() -> None:
     with target:
         executable = tvm.compile(builder.get(), target, relax_pipeline="tvm_tile")
     (source,) = (
-        module.inspect_source("cuda") for module in _walk(executable.mod) if module.kind == "cuda"
+        module.inspect_source("cuda") for module in walk(executable.mod) if module.kind == "cuda"
     )
     assert source.count("1.000000e+08") == 2
     assert "== second" in source  # which NaN is not
 
 
-def _walk(module: Any) -> Iterator[Any]:
+def walk(module: Any) -> Iterator[Any]:
     yield module
     for imported in module.imports:
-        yield from _walk(imported)
+        yield from walk(imported)

@@ -15,7 +15,7 @@ from tvm.relax import op
 
 import tvm_tile
 import tvm_tile.build.lower
-from tvm_tile import Options, pipeline
+from tvm_tile import Options, opened_store, pipeline
 from tvm_tile.device import find_device
 from tvm_tile.passes import PlanFunction, StoredPlans, measure_candidates
 from tvm_tile.passes.plan_function import Planned, Request
@@ -40,7 +40,7 @@ def module(rows: int = 48) -> tvm.IRModule:
 @pytest.fixture(autouse=True)
 def unchanged_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever edits the package while its tests run turns its cache off; not here."""
-    monkeypatch.setattr(pipeline, "_own_fingerprint", lambda: "the code under test")
+    monkeypatch.setattr(opened_store, "_own_fingerprint", lambda: "the code under test")
     # Users may measure on GPUs only.
     monkeypatch.setattr(pipeline, "_check_measurable", lambda _: None)
 
@@ -107,11 +107,11 @@ def test_another_shape_device_version_or_topk_is_another_plan(
     assert planned(module(), EMULATED) == 2
     assert planned(module(), EMULATED, topk=2) == 2
     assert planned(module(), EMULATED, topk=2) == 0
-    monkeypatch.setattr(pipeline, "__version__", "0.0.0")
+    monkeypatch.setattr(opened_store, "__version__", "0.0.0")
     assert planned(module(), H200) == 2
-    monkeypatch.setattr(pipeline, "_own_fingerprint", lambda: "other code")
+    monkeypatch.setattr(opened_store, "_own_fingerprint", lambda: "other code")
     assert planned(module(), H200) == 2
-    monkeypatch.setattr(pipeline, "_own_fingerprint", lambda: None)
+    monkeypatch.setattr(opened_store, "_own_fingerprint", lambda: None)
     assert planned(module(), H200) == planned(module(), H200) == 2
 
 
@@ -222,9 +222,9 @@ def test_fallbacks_and_their_reasons_are_kept(tmp_path: Path) -> None:
 
 
 def _compile_in(folder: Path, barrier: Any) -> list[str]:
-    import tvm_tile.pipeline
+    import tvm_tile.opened_store
 
-    tvm_tile.pipeline._own_fingerprint = lambda: "the code under test"
+    tvm_tile.opened_store._own_fingerprint = lambda: "the code under test"
     barrier.wait(120)
     model = tvm_tile.compile(module(), "nvidia/h200", options=Options(cache=folder))
     return [kernel.tile for kernel in model.report.kernels]

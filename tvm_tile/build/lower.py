@@ -66,11 +66,31 @@ def check_kernel(prim_func: Any, device: Device) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Built:
-    """One PrimFunc: its host code, still in TVM's form, and its kernels."""
+class Rounding:
+    """What the compiler of a kernel may round otherwise than it is written.
+
+    Attributes:
+        contract: products may be fused into sums.
+        exact_quotients: those of float32 must be rounded correctly.
+    """
+
+    contract: bool
+    exact_quotients: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One PrimFunc, built.
+
+    Attributes:
+        host: its host code, a TVM IRModule of packed functions that launch the kernels.
+        kernels: its kernels.
+        roundings: how each of them was compiled.
+    """
 
     host: Any
     kernels: tuple[Kernel, ...]
+    roundings: tuple[Rounding, ...]
 
 
 class Builder:
@@ -85,6 +105,7 @@ class Builder:
         workers: PrimFuncs built at once; None: one a processor.
         on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
         store: keeps machine code from one process to the next.
+        host: the TVM target of the host's code; by default LLVM for this machine.
     """
 
     def __init__(
@@ -94,16 +115,22 @@ class Builder:
         workers: int | None = None,
         on_kernel: OnKernel | None = None,
         store: Store | None = None,
+        host: Any = None,
     ) -> None:
-        self._target = compat.make_target(device)
+        self._target = compat.make_target(device, host)
         self._language = device.kernel_language
         target = dict(device.target)
         self._arch = str(target.get("arch", target.get("mcpu", "")))
         self._workers = max(1, workers or len(os.sched_getaffinity(0)))
         self._on_kernel = on_kernel
         self._store = store
-        self._built: dict[Any, _Built | BuildError] = {}
+        self._built: dict[Any, Built | BuildError] = {}
         self._compiling: list[float] = []
+
+    @property
+    def target(self) -> Any:
+        """The TVM target that kernels are lowered for."""
+        return self._target
 
     @property
     def compiler_seconds(self) -> float:
@@ -132,13 +159,28 @@ class Builder:
         copied_outputs = find_copied_outputs(mod)
         vm, prim_funcs = _virtual_machine(mod)
         functions = {} if prim_funcs is None else _prim_funcs(prim_funcs)
-        parts: list[_Built] = []
+        program = self._program(vm, self.build_parts(functions), copied_outputs)
+        return replace(program, weights=int((mod["main"].attrs or {}).get(WEIGHTS, 0)))
+
+    def build_parts(self, functions: Mapping[str, Any]) -> tuple[Built, ...]:
+        """Build scheduled PrimFuncs, to be linked by the caller.
+
+        Args:
+            functions: symbol -> PrimFunc, without its symbol.
+
+        Returns:
+            One part for each function, in their order.
+
+        Raises:
+            CompilerNotFoundError: no compiler for the device is installed.
+            BuildError: a PrimFunc cannot be lowered or a kernel does not compile.
+        """
+        parts = []
         for built in self._build_all(functions).values():
             if isinstance(built, BuildError):
                 raise built
             parts.append(built)
-        weights = int((mod["main"].attrs or {}).get(WEIGHTS, 0))
-        return replace(self._program(vm, parts, copied_outputs), weights=weights)
+        return tuple(parts)
 
     def build_functions(self, functions: Mapping[str, Any]) -> dict[str, Program | BuildError]:
         """Build scheduled PrimFuncs that belong to no model, to be called by their names.
@@ -191,16 +233,16 @@ class Builder:
         return {
             name: tuple(read(kernel.binary) for kernel in one.kernels)
             for name, one in built.items()
-            if isinstance(one, _Built) and all(kernel.binary for kernel in one.kernels)
+            if isinstance(one, Built) and all(kernel.binary for kernel in one.kernels)
         }
 
     def kernel_counts(self, mod: Any) -> dict[str, int]:
         """How many kernels each of a module's PrimFuncs became; without those that do not build."""
         built = self._build_all(_prim_funcs(mod))
-        return {n: len(one.kernels) for n, one in built.items() if isinstance(one, _Built)}
+        return {n: len(one.kernels) for n, one in built.items() if isinstance(one, Built)}
 
     def _program(
-        self, vm: bytes, parts: Sequence[_Built], copied_outputs: tuple[int, ...]
+        self, vm: bytes, parts: Sequence[Built], copied_outputs: tuple[int, ...]
     ) -> Program:
         import tvm
 
@@ -216,7 +258,7 @@ class Builder:
             copied_outputs=copied_outputs,
         )
 
-    def _build_all(self, functions: Mapping[str, Any]) -> dict[str, _Built | BuildError]:
+    def _build_all(self, functions: Mapping[str, Any]) -> dict[str, Built | BuildError]:
         from tvm_ffi import StructuralKey
 
         keys = {name: (name, StructuralKey(function)) for name, function in functions.items()}
@@ -230,7 +272,7 @@ class Builder:
                     self._on_kernel(name, done, len(tasks))
         return {name: self._built[key] for name, key in keys.items()}
 
-    def _build_one(self, name: str, function: Any) -> _Built | BuildError:
+    def _build_one(self, name: str, function: Any) -> Built | BuildError:
         import tvm
 
         if self._language == "opencl" and (dtype := float8_in(function)):
@@ -248,16 +290,17 @@ class Builder:
             sources = [self._source(kernel) for kernel in lowered.kernels]
         except Exception as error:  # TVM's passes raise whatever they like
             return _unscheduled(name, str(error))
+        roundings = tuple(
+            Rounding(not rounds_to_integers(k.module), not may_round_quotients(k.module))
+            for k in lowered.kernels
+        )
         try:
-            kernels = tuple(
-                self._compile_kernel(kernel, source)
-                for kernel, source in zip(lowered.kernels, sources, strict=True)
-            )
+            kernels = tuple(map(self._compile_kernel, lowered.kernels, sources, roundings))
         except CompilerNotFoundError:
             raise
         except BuildError as error:
             return error
-        return _Built(lowered.host, kernels)
+        return Built(lowered.host, kernels, roundings)
 
     def _source(self, kernel: compat.LoweredKernel) -> str:
         kernel = replace(kernel, module=show_arithmetic(kernel.module))
@@ -274,19 +317,20 @@ class Builder:
             kernel = replace(kernel, module=exact_doubles(kernel.module))
         return compat.generate_source(kernel)
 
-    def _compile_kernel(self, kernel: compat.LoweredKernel, source: str) -> Kernel:
-        contract = not rounds_to_integers(kernel.module)
+    def _compile_kernel(
+        self, kernel: compat.LoweredKernel, source: str, rounding: Rounding
+    ) -> Kernel:
         start = time.perf_counter()
         if self._language == "opencl":
-            source = complete_opencl(source, contract=contract)
+            source = complete_opencl(source, contract=rounding.contract)
             binary = check_opencl(kernel.name, source)
         else:
-            exact = not may_round_quotients(kernel.module)
-            binary = self._machine_code(source, contract, exact)
+            binary = self._machine_code(source, rounding)
         self._compiling.append(time.perf_counter() - start)
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
 
-    def _machine_code(self, source: str, contract: bool, exact_quotients: bool) -> bytes:
+    def _machine_code(self, source: str, rounding: Rounding) -> bytes:
+        contract, exact_quotients = rounding.contract, rounding.exact_quotients
         if self._language == "cuda":
             compiler, compiled = compiler_for(self._arch), compile_cuda
         else:

@@ -112,6 +112,11 @@ def _with_plain_parameters(function: Any) -> Any:
     if not renamed:
         return function
     visit = (Var, lambda var: renamed.get(var, var))
+    for param in function.params:
+        # Extents of tensors may be parameters, too.
+        ty = tvm_ffi.structural_map(param.ty, [visit], order="post")
+        if not ty.same_as(param.ty):
+            renamed[param] = Var(str(renamed.get(param, param).name), ty)
     body = tvm_ffi.structural_map(function.body, [visit], order="post")
     params = [renamed.get(param, param) for param in function.params]
     return PrimFunc(params, body, function.ret_type, function.attrs)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tvm import relax, tirx
+
 from tvm_tile.loops.arithmetic import product_of_two, quotient_of_two, sum_of_two
 from tvm_tile.loops.choice import choice
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
@@ -20,29 +22,54 @@ from tvm_tile.loops.transposed import transposed_convolution
 Legalization = Callable[[Any, Any], Any]
 """``(relax.BlockBuilder, relax.Call) -> relax.Expr``: what a call of an operator becomes."""
 
+
+def has_open_extents(call: Any) -> bool:
+    """Whether an extent of an operator's tensors is known only when it runs."""
+    return any(not _is_static(arg.ty) for arg in (call, *call.args))
+
+
+def _is_static(ty: Any) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return all(map(_is_static, ty.fields))
+    if not isinstance(ty, relax.TensorType):
+        return True
+    is_known = isinstance(ty.shape, relax.ShapeExpr)
+    return is_known and all(isinstance(extent, tirx.IntImm) for extent in ty.shape)
+
+
+def _unless_open(own: Legalization) -> Legalization:
+    """Loops of ours for tensors of known extents, else TVM's."""
+
+    def legalized(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        loops = call.op.get_attr("FLegalize") if has_open_extents(call) else own
+        return loops(builder, call)
+
+    return legalized
+
+
 LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
     {
         "relax.add": sum_of_two,
-        "relax.argmax": argument_of_largest,
-        "relax.argmin": argument_of_smallest,
+        "relax.argmax": _unless_open(argument_of_largest),
+        "relax.argmin": _unless_open(argument_of_smallest),
         "relax.argsort": argsort,
         "relax.cumprod": products,
         "relax.cumsum": sums,
         "relax.divide": quotient_of_two,
         "relax.gather_elements": gather_elements,
         "relax.gather_nd": gather_nd,
-        "relax.index_put": index_put,
+        "relax.index_put": _unless_open(index_put),
         "relax.index_tensor": index_tensor,
         "relax.multiply": product_of_two,
         "relax.nn.conv1d_transpose": transposed_convolution,
         "relax.nn.conv2d_transpose": transposed_convolution,
         "relax.nn.conv3d_transpose": transposed_convolution,
-        "relax.nn.group_norm": group_norm,
-        "relax.nn.instance_norm": instance_norm,
-        "relax.nn.max_pool1d": windows_of_maxima,
-        "relax.nn.max_pool2d": windows_of_maxima,
-        "relax.nn.max_pool3d": windows_of_maxima,
-        "relax.scatter_elements": scatter_elements,
+        "relax.nn.group_norm": _unless_open(group_norm),
+        "relax.nn.instance_norm": _unless_open(instance_norm),
+        "relax.nn.max_pool1d": _unless_open(windows_of_maxima),
+        "relax.nn.max_pool2d": _unless_open(windows_of_maxima),
+        "relax.nn.max_pool3d": _unless_open(windows_of_maxima),
+        "relax.scatter_elements": _unless_open(scatter_elements),
         "relax.scatter_nd": scatter_nd,
         "relax.sort": sort,
         "relax.take": take,

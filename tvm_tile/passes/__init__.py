@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.coschedule_tasks import CoscheduleTasks
+from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.exact_loops import ExactLoops
 from tvm_tile.passes.first_choices import FirstChoices, content_of, predicted_cost
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
@@ -34,6 +35,7 @@ from tvm_tile.passes.schedule_tiles import (
     schedule_module,
     with_blocks_only,
 )
+from tvm_tile.passes.sequence import fused_cost
 from tvm_tile.passes.stored_plans import StoredPlans
 from tvm_tile.passes.widen_late import WidenLate
 
@@ -43,6 +45,7 @@ __all__ = [
     "STATEMENTS",
     "ChannelsLast",
     "CoscheduleTasks",
+    "DispatchOpenSorts",
     "ExactLoops",
     "FirstChoices",
     "FuseTiles",
@@ -66,6 +69,7 @@ __all__ = [
     "WidenLate",
     "content_of",
     "foreign_calls",
+    "fused_cost",
     "given_name",
     "is_joined",
     "predicted_cost",

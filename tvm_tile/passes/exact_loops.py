@@ -5,9 +5,12 @@ from __future__ import annotations
 import tvm
 from tvm import tirx
 
+from tvm_tile import compat
 from tvm_tile.build.exact_floats import hide_arithmetic
 from tvm_tile.build.exact_in_tvm import module_in_tvm
 from tvm_tile.build.tir_passes import open_blocks
+
+_FOR_TVM = "tvm_tile.for_tvm"
 
 
 @tvm.transform.module_pass(opt_level=0, name="ExactLoops")
@@ -27,4 +30,25 @@ class ExactLoops:
         for var, func in mod.functions_items():
             if isinstance(func, tirx.PrimFunc):
                 result[var] = hide_arithmetic(func)
-        return module_in_tvm(open_blocks(result))
+        exact = module_in_tvm(open_blocks(result))
+        for var, func in exact.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                exact[var] = func.with_attr(_FOR_TVM, True)
+        return exact
+
+
+def has_exact_loops(func: tirx.PrimFunc) -> bool:
+    """Whether TVM opens the blocks of a scheduled PrimFunc behind :class:`ExactLoops`' rewriting.
+
+    It does not know a maximum with its place, reduced across threads, whose comparison is hidden.
+    """
+    try:
+        open_blocks(tvm.IRModule({"main": hide_arithmetic(func)}))
+    except compat.TVM_ERRORS:
+        return False
+    return True
+
+
+def is_for_tvm(func: tirx.PrimFunc) -> bool:
+    """Whether a PrimFunc is one of :class:`ExactLoops`."""
+    return _FOR_TVM in (func.attrs or {})

@@ -50,7 +50,7 @@ class JoinProducts:
     where they have met, are fused both ways, and the model compares.
 
     Args:
-        cost: predicts a part of a module.
+        cost: predicts a part of a module; from :func:`tvm_tile.passes.fused_cost`.
         record: is given what became of products of the same value, for ``explain()``.
     """
 

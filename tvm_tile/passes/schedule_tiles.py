@@ -15,13 +15,23 @@ from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.passes.exact_loops import has_exact_loops
 from tvm_tile.passes.measure_candidates import candidate_name
-from tvm_tile.passes.plan_function import GIVEN, Plan, PlanFunction, Remembered, Request
+from tvm_tile.passes.plan_function import (
+    DLIGHT,
+    GIVEN,
+    Plan,
+    PlanFunction,
+    Remembered,
+    Request,
+)
 from tvm_tile.plan.report import KernelReport
 
 PREDICTED = "tvm_tile.predicted"
 """Attribute of a scheduled PrimFunc, a map: ``rule``, ``tile``, ``grid`` (blocks), ``block``
 (threads), ``seconds`` with a cold cache, ``flops``, and ``traffic`` (bytes)."""
+
+_NOT_OPENED = "TVM cannot lower dlight's schedule of it with its numbers as they are written"
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleTiles")
@@ -30,22 +40,31 @@ class ScheduleTiles:
 
     before: fused, unscheduled PrimFuncs   after: PrimFuncs with blockIdx and threadIdx bound
 
-    What TVM builds by itself: blocks of TensorIR, for CUDA cores. Kernels for the tensor cores are
-    of its thread-level dialect (TIRx), which its default pipeline does not take.
+    Kernels for tensor cores are of TVM's thread-level dialect (TIRx), which the TIR pipeline
+    ``"tvm_tile"`` takes, and TVM's default one does not. By default there are none, but blocks of
+    TensorIR for CUDA cores, which both take.
 
     Each function that a rule of ours took has what was predicted for it as its attribute
     :data:`PREDICTED`, for passes behind this one.
 
     Args:
         device: the record of the GPU to schedule for, from :func:`tvm_tile.find_device`.
+        tensor_cores: whether kernels may be for these.
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = with_blocks_only(device)
+    def __init__(self, device: Device, *, tensor_cores: bool = False) -> None:
+        self.device = device if tensor_cores else with_blocks_only(device)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        scheduled, reports = schedule_module(mod, self.device)
+        plan = Remembered(PlanFunction(self.device))
+        scheduled, reports = schedule_module(mod, self.device, plan=plan)
+        names = [report.name for report in reports if report.rule == DLIGHT]
+        beyond = {name: _NOT_OPENED for name in names if not has_exact_loops(scheduled[name])}
+        if beyond:
+            scheduled, reports = schedule_module(
+                mod, self.device, refused=beyond, beyond_dlight=beyond, plan=plan
+            )
         for report in reports:
             graph = None if report.fallback else extract(mod[report.name])
             if graph is not None:
@@ -118,7 +137,8 @@ def schedule_module(
         attrs: dict[str, bool | str] = {"tirx.is_scheduled": True}
         if "global_symbol" in (func.attrs or {}) or chosen != name:
             attrs["global_symbol"] = chosen
-        result[var] = planned.func.with_attrs(attrs)
+        # Rules give what they write a symbol, which a private function must not have.
+        result[var] = planned.func.without_attr("global_symbol").with_attrs(attrs)
         reports.append(replace(planned.report, name=chosen, calls=calls[name]))
     if any(report.rank for report in reports):
         result = NormalizeGlobalVar()(result)

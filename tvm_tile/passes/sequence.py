@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -13,8 +13,9 @@ from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults, EmptySums
-from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.first_choices import FirstChoices, predicted_cost
 from tvm_tile.passes.fold_constants import FoldConstants
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
@@ -32,6 +33,7 @@ from tvm_tile.passes.separate_in_place import SeparateInPlace, ShareEqualValues
 from tvm_tile.passes.widen_late import WidenLate
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.mma import mma_dtypes
+from tvm_tile.tile.side_by_side import Cost
 from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
 
 _LEGALIZING = "LegalizeOps"
@@ -62,6 +64,8 @@ def fusion_passes(
         ChannelsLast(warpgroup_dtypes(device) | warps),
         WidenLate(),
         ShareEqualValues(),
+        relax.backend.DispatchSampling(),
+        DispatchOpenSorts(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
         EmptyResults(),
         EmptySums(),
@@ -71,6 +75,29 @@ def fusion_passes(
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(),
     ]
+
+
+def fused_cost(
+    device: Device, first: FirstChoices | None = None, refused: Refused | None = None
+) -> Callable[[tvm.IRModule], Cost | None]:
+    """What :class:`~tvm_tile.passes.JoinProducts` asks: the predicted cost of a part of a module.
+
+    Args:
+        device: that it is compiled for.
+        first: schedules functions; shared with whoever schedules them afterwards.
+        refused: why functions must not be made of others, by their contents.
+
+    Returns:
+        A function of a module with ``main``, operators in one dataflow block, that fuses it as the
+        pipeline does; its result is ``None`` where no rule of ours takes a kernel of it.
+    """
+    first = first or FirstChoices(device)
+
+    def cost(part: tvm.IRModule) -> Cost | None:
+        passes = fusion_passes(device, welding(device, None, first, refused))
+        return predicted_cost(run_passes(passes, part), first)
+
+    return cost
 
 
 def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:

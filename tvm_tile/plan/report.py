@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tvm_tile.plan.drawing import draw
@@ -96,22 +95,6 @@ class Stage:
 
     name: str
     seconds: float
-
-
-class Stopwatch:
-    """Wall-clock time from lap to lap."""
-
-    def __init__(self) -> None:
-        self.stages: tuple[Stage, ...] = ()
-        self._last = time.perf_counter()
-
-    def lap(self, name: str, inner: Mapping[str, float] | None = None) -> None:
-        """A stage ends; ``inner`` are the seconds of stages that took place within it."""
-        now = time.perf_counter()
-        inner = inner or {}
-        own = Stage(name, now - self._last - sum(inner.values()))
-        self.stages += (own, *(Stage(within, seconds) for within, seconds in inner.items()))
-        self._last = now
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class LoadedFunctions:
         return self.module[name]
 
 
-def load_program(program: Program, device_name: str, inputs: Sequence[Signature]) -> Loaded:
+def load_program(program: Program, device_name: str, inputs: Sequence[Signature] = ()) -> Loaded:
     """Load a model's program, which takes these inputs, onto the device that is present.
 
     Raises:

@@ -1,0 +1,182 @@
+"""The pipelines that TVM knows by name, once this package is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.target import Target
+
+from tvm_tile.build import Builder
+from tvm_tile.build.in_tvm import linked, wrap_code_generator
+from tvm_tile.device import Device
+from tvm_tile.device.detect import device_for_target, resolve_device
+from tvm_tile.errors import BuildError
+from tvm_tile.frontend.prepare import prepare
+from tvm_tile.guarded import one_compilation
+from tvm_tile.opened_store import open_store
+from tvm_tile.options import Options, checked_options
+from tvm_tile.passes import ExactLoops, LiftWorkspaces, ScheduleTiles, with_blocks_only
+from tvm_tile.passes.exact_loops import is_for_tvm
+from tvm_tile.passes.sequence import fusion_passes, lowering_passes, run_passes, welding
+from tvm_tile.pipeline import lower, with_options
+from tvm_tile.registered import sealed
+
+_BUILT = "tvm_tile.built"
+
+TirPipeline = tuple[tvm.transform.Pass, Callable[[], Any], Callable[[], Any]]
+
+
+def blocks_pipeline() -> tvm.transform.Pass:
+    """The Relax pipeline ``"tvm_tile"``, whose kernels TVM's default TIR pipeline builds.
+
+    before: operators   after: calls of the virtual machine, PrimFuncs bound to threads
+
+    It schedules for the CUDA cores of the device that the current target describes (see
+    :class:`tvm_tile.passes.ScheduleTiles`), and leaves tensor cores, gates, products side by side
+    and co-scheduling to :func:`full_pipeline`.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        with one_compilation():
+            device = with_blocks_only(device_for_target(Target.current()))
+            scheduling = [ScheduleTiles(device), LiftWorkspaces(), ExactLoops()]
+            fusion = fusion_passes(device, welding(device))
+            return run_passes([*fusion, *scheduling, *lowering_passes(device)], mod)
+
+    return run
+
+
+def full_pipeline(
+    device: str | Device | None = None, options: Options | None = None
+) -> tvm.transform.Pass:
+    """The Relax pipeline ``"tvm_tile_full"``: every stage of :func:`tvm_tile.compile`.
+
+    before: operators   after: calls of the virtual machine, PrimFuncs that are built
+
+    Its PrimFuncs have no body any more but what the TIR pipeline ``"tvm_tile"`` takes out of them.
+    Every other raises a BuildError that names this one.
+
+    Args:
+        device: as of :func:`tvm_tile.compile`; by default the one that the current target
+            describes, which for an architecture that several records have is the GPU that is
+            present, or else the first of them.
+        options: as of :func:`tvm_tile.compile`.
+
+    Raises:
+        Exception: the pass raises what :func:`tvm_tile.compile` does.
+    """
+    options = checked_options(options)
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_tile_full")
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        target = Target.current()
+        with one_compilation():
+            found = device_for_target(target) if device is None else resolve_device(device)
+            record, store = with_options(_checked(found), options), open_store(options)
+            host = None if target is None else target.host
+            workers = options.parallel_builds
+            builder = Builder(record, workers=workers, store=store, host=host)
+            lowered = lower(prepare(mod), record, options, builder, store)
+            return _sealed(lowered.mod, builder)
+
+    return run
+
+
+def _sealed(mod: tvm.IRModule, builder: Builder) -> tvm.IRModule:
+    """``mod`` with each PrimFunc built.
+
+    before: ``f(x, y)`` with loops on threads
+    after:  ``f(x, y): sealed()``, whose attribute has code for the host, and declared kernels
+    """
+    functions = {
+        str(var.name_hint): func
+        for var, func in mod.functions_items()
+        if isinstance(func, tirx.PrimFunc)
+    }
+    plain = {name: func.without_attr("global_symbol") for name, func in functions.items()}
+    result = mod.clone()
+    for (name, func), part in zip(functions.items(), builder.build_parts(plain), strict=True):
+        attrs = {"global_symbol": name, _BUILT: linked([part], builder.target)}
+        shell = tirx.PrimFunc(func.params, tirx.Evaluate(sealed()), func.ret_type)
+        result[mod.get_global_var(name)] = shell.with_attrs(attrs)
+    return result
+
+
+def tir_pipeline() -> TirPipeline:
+    """The TIR pipeline ``"tvm_tile"``: each kernel as :func:`tvm_tile.compile` builds it.
+
+    before: PrimFuncs of :func:`full_pipeline`, or scheduled ones of any pipeline
+    after:  code for the host, and kernels whose text and machine code are made
+
+    Returns:
+        The pass, and two functions that return what TVM is to run on the code for the host and on
+        the kernels afterwards: nothing.
+
+    Raises:
+        UnknownDeviceError: the pass: there is no record for the target.
+        CompilerNotFoundError: the pass: no compiler for the target is installed.
+        BuildError: the pass: a PrimFunc cannot be lowered, a kernel does not compile, or the
+            target is no NVIDIA GPU.
+    """
+    wrap_code_generator()
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_tile")
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        with one_compilation():
+            result = tvm.IRModule(attrs=mod.attrs)
+            loops = {}
+            for var, func in mod.functions_items():
+                attrs = func.attrs or {}
+                if _BUILT in attrs:
+                    result.update(attrs[_BUILT])
+                else:
+                    loops[str(attrs.get("global_symbol", var.name_hint))] = func
+            if loops:
+                result.update(_built(loops))
+            return result
+
+    def nothing() -> tvm.transform.Pass:
+        return tvm.transform.Sequential([])
+
+    return run, nothing, nothing
+
+
+def _built(functions: Mapping[str, Any]) -> tvm.IRModule:
+    """Scheduled PrimFuncs, to which TVM has bound the targets that the user named."""
+    for name, func in functions.items():
+        _check_schedule(name, func)
+    targets = [func.attrs["target"] for func in functions.values()]
+    device_target = next((t for t in targets if t.kind.name not in ("llvm", "c")), targets[0])
+    device = _checked(device_for_target(device_target))
+    builder = Builder(device, store=open_store(Options()), host=device_target.host)
+    # As blocks of another target's kind they stay what they are: code for the host.
+    own = {
+        name: func.without_attr("global_symbol").without_attr("target")
+        if func.attrs["target"].kind.name == device_target.kind.name
+        else func.without_attr("global_symbol")
+        for name, func in functions.items()
+    }
+    return linked(builder.build_parts(own), builder.target)
+
+
+def _checked(device: Device) -> Device:
+    if device.kernel_language != "cuda":
+        raise BuildError(
+            'the TIR pipeline "tvm_tile" builds for NVIDIA GPUs',
+            f"the device is {device.name}",
+            f'tvm_tile.compile(mod, device="{device.name}")',
+        )
+    return device
+
+
+def _check_schedule(name: str, func: Any) -> None:
+    if is_for_tvm(func):
+        raise BuildError(
+            'the TIR pipeline "tvm_tile" makes numbers come out as written by itself',
+            f'{name} was made so for TVM\'s own, by ExactLoops or the Relax pipeline "tvm_tile"',
+            'name relax_pipeline="tvm_tile_full", or leave ExactLoops out of your own pipeline',
+        )
