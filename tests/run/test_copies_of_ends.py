@@ -1,4 +1,4 @@
-"""Inputs and outputs that CUDA graphs reach through copies: on the CPU, graphs record and replay."""
+"""Inputs and outputs that CUDA graphs reach through copies: on the CPU, by graphs that replay."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ class GraphCompiler:
 
     def _cut(self, graph: fx.Graph, weights: Sequence[int]) -> tuple[Cut, dict[Part, PartCall]]:
         """Cut the graph into parts that compile; what fails is refused, and the graph cut again."""
-        inputs = graph.find_nodes(op="placeholder")
-        own = frozenset(inputs[position] for position in weights)
+        inputs = enumerate(graph.find_nodes(op="placeholder"))
+        own = frozenset(node for position, node in inputs if position in weights)
         refused: dict[fx.Node, str] = {}
         known: dict[Any, PartCall] = {}
         while True:
