@@ -72,6 +72,14 @@ def _swapped(model: Any) -> None:
     first.data, linear.data = linear.data, first.data
 
 
+def _moved(model: Any) -> None:
+    """To where no kernel can read them, and back."""
+    weight = model.linear.weight
+    begin = int(weight.data_ptr() % 16 == 0)
+    memory = torch.empty(weight.numel() + 1, dtype=weight.dtype, device=weight.device)
+    weight.data = memory[begin : begin + weight.numel()].view_as(weight).copy_(weight.data * 1.5)
+
+
 WEIGHT_CHANGES: dict[str, Callable[[Any], None]] = {
     "changed by an optimizer": steps,
     "loaded into place": partial(_loaded, assign=False),
@@ -79,6 +87,7 @@ WEIGHT_CHANGES: dict[str, Callable[[Any], None]] = {
     "replaced": _replaced,
     "replaced and put back": _put_back,
     "made anew": _made_anew,
+    "moved to between 16 bytes": _moved,
     "swapped": _swapped,
     "converted and converted back": lambda model: model.double().float(),
 }

@@ -1,4 +1,4 @@
-"""Inputs and outputs that CUDA graphs reach through copies; on the CPU, graphs are replayed."""
+"""Inputs and outputs that CUDA graphs reach through copies: on the CPU, by graphs that replay."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from fake_graphs import emulated_with_graphs, fake_graphs
 from torch import Tensor, nn
 from torch_backend_cases import drawn
+from tvm import relax
 
 import tvm_tile
 from tvm_tile.passes import copy_ends
@@ -138,3 +139,25 @@ def test_random_models(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = [(8, 8)] * rng.randint(1, 3)
     model = compiled(run, *(drawn(*shape) for shape in shapes))
     assert_same(model, run, *shapes)
+
+
+def test_a_tuple_that_is_returned_as_it_is_made() -> None:
+    builder = relax.BlockBuilder()
+    x, mask = (relax.Var(name, relax.TensorType((8, 8), "float32")) for name in ("x", "mask"))
+    with builder.function("main", [x, mask]):
+        with builder.dataflow():
+            y: Any = x
+            for _ in range(4):
+                z = builder.emit(relax.op.nn.softmax(relax.op.add(relax.op.matmul(y, y), mask)))
+                y = builder.emit(relax.op.nn.softmax(relax.op.matmul(z, y)))
+            found = builder.emit_output(relax.op.topk(y, k=3, ret_type="both"))
+        builder.emit_func_output(found)
+    options = tvm_tile.Options(weld=False, cache=False)
+    model = tvm_tile.compile(builder.get(), emulated_with_graphs(), options=options)
+    assert copies(model) >= 1
+
+    def run(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        values, places = torch.topk(masked(x, mask), 3)
+        return values, places.int()
+
+    assert_same(model, run, (8, 8), (8, 8))

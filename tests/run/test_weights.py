@@ -254,7 +254,9 @@ def test_weights_of_other_shapes_are_refused() -> None:
     torch.testing.assert_close(model(x, a, b), chain(x, a, b))
 
 
-@pytest.mark.parametrize("count", [-1, 3, 4])
-def test_one_input_at_least_is_no_weight(count: int) -> None:
+@pytest.mark.parametrize(
+    "said", [{"weights": -1}, {"weights": 3}, {"weights": 4}, {"num_input": 0}, {"num_input": -1}]
+)
+def test_one_input_at_least_is_no_weight(said: dict[str, int]) -> None:
     with pytest.raises(ModelError, match="one input at least is none"):
-        compile_chain(weights=count)
+        compile_chain(**said)

@@ -91,11 +91,15 @@ def with_weights(imported: Imported, weights: int) -> Imported:
     Raises:
         ModelError: no input is left that is none.
     """
-    others = len(imported.inputs) - weights
-    if weights and not 0 < others < len(imported.inputs):
+    count = len(imported.inputs)
+    said = int((imported.mod["main"].attrs or {}).get(NUM_INPUT, count))
+    others = count - weights if weights else said
+    if others == count:
+        return imported
+    if not 0 < others < count:
         raise ModelError(
             "weights are the last of a model's inputs, and one input at least is none",
-            f"weights={weights} of {len(imported.inputs)} inputs",
+            f"{count - others} of {count} inputs",
             "give a smaller number",
         )
     mod = imported.mod.clone()

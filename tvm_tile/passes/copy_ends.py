@@ -126,8 +126,8 @@ def _with_copies(mod: tvm.IRModule, chosen: list[Any], results: list[Any]) -> tv
     fields = [outputs.get(v, v) if isinstance(v, relax.Var) else v for v in results]
     returned = main.body.body
     bindings = list(block.bindings)
-    if len(fields) == 1 and not isinstance(main.ret_ty, relax.TupleType):
-        result = fields[0]
+    if len(results) == 1 and results[0].same_as(returned):  # as it is made
+        (result,) = fields
     else:
         bindings = [b for b in bindings if not b.var.same_as(returned)]
         result = relax.Var("results", main.ret_ty)

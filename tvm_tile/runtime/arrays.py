@@ -19,7 +19,7 @@ from tvm_tile.errors import InputError
 from tvm_tile.graph.signature import Signature
 
 # TVM allocates at 64 bytes; vector loads in kernels rely on 16.
-_ALIGNMENT = 16
+ALIGNMENT = 16
 _ROCM = 10  # kDLROCM
 
 
@@ -128,7 +128,7 @@ class _NumpyKind:
             # NumPy exports neither read-only arrays nor the dtypes of ml_dtypes.
             and array.flags.writeable
             and array.dtype.kind in "biufc"
-            and array.ctypes.data % _ALIGNMENT == 0
+            and array.ctypes.data % ALIGNMENT == 0
         ):
             return tvm_ffi.from_dlpack(array)
         return tvm.runtime.empty(array.shape, str(array.dtype), device).copyfrom(array)
@@ -228,7 +228,7 @@ class _TorchKind:
             tensor = tensor.to(place)
         if not tensor.is_contiguous():
             tensor = tensor.contiguous()
-        if tensor.data_ptr() % _ALIGNMENT:
+        if tensor.data_ptr() % ALIGNMENT:
             tensor = tensor.clone()
         # TVM's call takes torch tensors as they are and, for these, runs on torch's own stream.
         return tensor
@@ -282,7 +282,7 @@ def ready_torch(tensor: Any, device: Any) -> Any:
     if (
         tensor.device == _torch_device(device)
         and tensor.is_contiguous()
-        and not tensor.data_ptr() % _ALIGNMENT
+        and not tensor.data_ptr() % ALIGNMENT
         and not tensor.is_neg()
         and not tensor.is_conj()
         and not tensor._is_zerotensor()
@@ -341,7 +341,7 @@ class _DLPackKind:
         import tvm
 
         tensor = _import_dlpack(value)
-        if tensor.device == device and tensor.data_ptr() % _ALIGNMENT == 0:
+        if tensor.device == device and tensor.data_ptr() % ALIGNMENT == 0:
             return tensor
         return tvm.runtime.empty(tensor.shape, str(tensor.dtype), device).copyfrom(tensor)
 

@@ -21,6 +21,7 @@ from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.assemble import assemble
 from tvm_tile.torch.calls import PartCall, program_call
 from tvm_tile.torch.cut import Cut, Part, cut
+from tvm_tile.torch.layout import lies_as_read
 from tvm_tile.torch.report import CompiledPart, EagerOperator, GraphKind, GraphReport, code_line
 from tvm_tile.torch.sizes import BoxedCall, PerSize, has_open_sizes
 
@@ -69,8 +70,12 @@ class GraphCompiler:
 
     def _cut(self, graph: fx.Graph, weights: Sequence[int]) -> tuple[Cut, dict[Part, PartCall]]:
         """Cut the graph into parts that compile; what fails is refused, and the graph cut again."""
-        inputs = graph.find_nodes(op="placeholder")
-        own = frozenset(inputs[position] for position in weights)
+        inputs = enumerate(graph.find_nodes(op="placeholder"))
+        own = frozenset(
+            node
+            for position, node in inputs
+            if position in weights and lies_as_read(node.meta["val"])
+        )
         refused: dict[fx.Node, str] = {}
         known: dict[Any, PartCall] = {}
         while True:

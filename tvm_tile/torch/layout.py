@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
+from tvm_tile.runtime.arrays import ALIGNMENT
+
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The dimensions of a tensor from the outermost in memory to the innermost.
@@ -23,6 +25,13 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     strides = tensor.stride()
     order = tuple(sorted(range(tensor.dim()), key=lambda dim: -strides[dim]))
     return order if tensor.permute(order).is_contiguous() else None
+
+
+def lies_as_read(tensor: torch.Tensor) -> bool:
+    """Whether kernels read a tensor where it lies, as far as a tensor without data tells."""
+    is_dense = tensor.is_contiguous() or memory_order(tensor) is not None
+    begins = tensor.storage_offset() * tensor.element_size() % ALIGNMENT == 0
+    return is_dense and begins and not tensor.is_neg() and not tensor.is_conj()
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
