@@ -182,6 +182,19 @@ def test_one_function_with_its_schedule() -> None:
         assert compile_marked(text)
 
 
+def test_functions_of_shapes_alone() -> None:
+    """A module without a kernel, whose extents are computed on the host."""
+    builder = relax.BlockBuilder()
+    n = tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((n, 4), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.ShapeExpr((n * 2, 2))))
+    for pipeline in ("tvm_tile_full", "default_build"):
+        stages = {"relax_pipeline": pipeline, "tir_pipeline": "tvm_tile"}
+        executable = tvm.compile(builder.get(), TARGET, **stages)
+        assert "shape_func" in executable.as_text()
+
+
 def test_the_host_is_the_targets() -> None:
     host = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
     target = Target({"kind": "cuda", "arch": "sm_90a"}, host=host)
