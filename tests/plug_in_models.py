@@ -94,12 +94,14 @@ class Mixed(nn.Module):
         return h
 
 
-def models() -> dict[str, tuple[nn.Module, tuple[Tensor, ...]]]:
-    """Name -> a model with random weights, and example inputs."""
+def models(
+    dtype: torch.dtype = torch.float16,
+) -> dict[str, tuple[nn.Module, tuple[Tensor, ...]]]:
+    """Name -> a model with random weights, and example inputs; the mixed one is of float32."""
     torch.manual_seed(0)
     found: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
-        "resnet": (ResNet().half(), (torch.randn(2, 3, 32, 32).half(),)),
-        "bert": (Bert().half(), (torch.randint(0, 100, (2, 64)),)),
+        "resnet": (ResNet().to(dtype), (torch.randn(2, 3, 32, 32).to(dtype),)),
+        "bert": (Bert().to(dtype), (torch.randint(0, 100, (2, 64)),)),
         "mixed": (Mixed(), (torch.randn(1, 16, 4, 4),)),
     }
     return {name: (model.eval(), inputs) for name, (model, inputs) in found.items()}

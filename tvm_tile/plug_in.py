@@ -11,7 +11,7 @@ from tvm.target import Target
 
 from tvm_tile.build import Builder
 from tvm_tile.build.in_tvm import linked, wrap_code_generator
-from tvm_tile.device import Device
+from tvm_tile.device import Device, devices
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import BuildError
 from tvm_tile.frontend.prepare import prepare
@@ -25,6 +25,8 @@ from tvm_tile.pipeline import lower, with_options
 from tvm_tile.registered import sealed
 
 _BUILT = "tvm_tile.built"
+_LANGUAGE = "cuda"
+_HOSTS = ("llvm", "c")
 
 TirPipeline = tuple[tvm.transform.Pass, Callable[[], Any], Callable[[], Any]]
 
@@ -150,21 +152,27 @@ def _built(functions: Mapping[str, Any]) -> tvm.IRModule:
     for name, func in functions.items():
         _check_schedule(name, func)
     targets = [func.attrs["target"] for func in functions.values()]
-    device_target = next((t for t in targets if t.kind.name not in ("llvm", "c")), targets[0])
-    device = _checked(device_for_target(device_target))
-    builder = Builder(device, store=open_store(Options()), host=device_target.host)
-    # As blocks of another target's kind they stay what they are: code for the host.
-    own = {
-        name: func.without_attr("global_symbol").without_attr("target")
-        if func.attrs["target"].kind.name == device_target.kind.name
-        else func.without_attr("global_symbol")
-        for name, func in functions.items()
-    }
-    return linked(builder.build_parts(own), builder.target)
+    target = next((t for t in targets if t.kind.name not in _HOSTS), None)
+    if target is None:
+        # Without a kernel any GPU will do.
+        device = next(device for device in devices() if device.kernel_language == _LANGUAGE)
+    else:
+        device = _checked(device_for_target(target))
+    host = targets[0] if target is None else target.host
+    builder = Builder(device, store=open_store(Options()), host=host)
+    plain = {name: _unbound(func) for name, func in functions.items()}
+    return linked(builder.build_parts(plain), builder.target)
+
+
+def _unbound(func: Any) -> Any:
+    """A PrimFunc without its symbol and its target; one for the host keeps that it is."""
+    func = func.without_attr("global_symbol")
+    is_for_host = func.attrs["target"].kind.name in _HOSTS
+    return func if is_for_host else func.without_attr("target")
 
 
 def _checked(device: Device) -> Device:
-    if device.kernel_language != "cuda":
+    if device.kernel_language != _LANGUAGE:
         raise BuildError(
             'the TIR pipeline "tvm_tile" builds for NVIDIA GPUs',
             f"the device is {device.name}",

@@ -89,6 +89,8 @@ def _register_operators() -> None:
             effect = CallEffectKind.Opaque if name == _SEALED else CallEffectKind.Pure
             operator.set_attr("TCallEffectKind", effect.value)
             operator.set_attr("TVectorizable", True)
+            # For errors of TVM's, which print functions.
+            operator.set_attr("TScriptPrinterName", name.removeprefix("tirx."))
             register_intrin_lowering(name, target="default", f=_immortal(lower))
 
 

@@ -12,7 +12,7 @@ from tvm.relax import op
 
 from tvm_tile import find_device
 from tvm_tile.device import Device, with_tf32
-from tvm_tile.passes import KeepGraphResults, NarrowProducts, schedule_module
+from tvm_tile.passes import DispatchOpenSorts, KeepGraphResults, NarrowProducts, schedule_module
 from tvm_tile.pipeline import Options, _lower, fuse
 
 Build = Callable[..., relax.Expr]
@@ -204,6 +204,27 @@ class TestKeepGraphResults:
             builder.emit_func_output(builder.emit(call))
         before = builder.get()
         tvm.ir.assert_structural_equal(KeepGraphResults()(before), before)
+
+
+class TestDispatchOpenSorts:
+    """Only what has no loops of ours becomes TVM's."""
+
+    @pytest.mark.parametrize("extent", [8, tvm.tirx.Var("n", "int64")])
+    def test_known_extents_stay_operators(self, extent: object) -> None:
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((extent, 4), "float32"))
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                result = builder.emit_output(builder.emit(op.sort(x, 1)))
+            builder.emit_func_output(result)
+        before = builder.get()
+        with tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}):
+            after = DispatchOpenSorts()(before)
+        if isinstance(extent, int):
+            tvm.ir.assert_structural_equal(after, before)
+        else:
+            assert "call_tir" in after["main"].script()
+            assert "R.sort" not in after["main"].script()
 
 
 class TestMarkSpreads:

@@ -22,6 +22,7 @@ from tvm_tile import compat
 from tvm_tile.build.in_tvm import compile_marked
 from tvm_tile.build.program import Kernel
 from tvm_tile.frontend import import_model
+from tvm_tile.pipeline import fuse
 from tvm_tile.plug_in import full_pipeline
 from tvm_tile.registered import MARK
 
@@ -164,6 +165,42 @@ def test_device_and_options_are_those_of_the_pass() -> None:
     executable = tvm.compile(mod, TARGET, relax_pipeline=pipeline, tir_pipeline="tvm_tile")
     assert set(texts(executable)) == {kernel.source for kernel in ours.program.kernels}
     assert any("mma" in text and "tf32" in text for text in texts(executable))
+
+
+def test_one_function_with_its_schedule() -> None:
+    """As `tvm_tile.schedule` gives it, of either of TVM's dialects."""
+    for dtype, dialect in (("float16", "mma"), ("float32", "fma")):
+        fused = fuse(product(dtype), tvm_tile.find_device("nvidia/h200"))
+        (func,) = (f for f in fused.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+        choice, *_ = tvm_tile.schedule(func, "nvidia/h200", topk=1)
+        named = choice.func.with_attr("global_symbol", "product")
+        library = tvm.tirx.build(named, TARGET, pipeline="tvm_tile")
+        (kernels,) = library.imports
+        text = kernels.inspect_source("cuda")
+        assert text.startswith(MARK)
+        assert ("mma" in text) == (dialect == "mma")
+        assert compile_marked(text)
+
+
+def test_functions_of_shapes_alone() -> None:
+    """A module without a kernel, whose extents are computed on the host."""
+    builder = relax.BlockBuilder()
+    n = tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((n, 4), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.ShapeExpr((n * 2, 2))))
+    for pipeline in ("tvm_tile_full", "default_build"):
+        stages = {"relax_pipeline": pipeline, "tir_pipeline": "tvm_tile"}
+        executable = tvm.compile(builder.get(), TARGET, **stages)
+        assert "shape_func" in executable.as_text()
+
+
+def test_the_host_is_the_targets() -> None:
+    host = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
+    target = Target({"kind": "cuda", "arch": "sm_90a"}, host=host)
+    executable = tvm.compile(product(), target, **BOTH)
+    (code,) = (m.inspect_source("ll") for m in walk(executable.mod) if m.kind == "llvm")
+    assert 'target triple = "aarch64-linux-gnu"' in code
 
 
 def test_other_builds_of_tvm_are_as_before() -> None:

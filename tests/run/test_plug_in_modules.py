@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tvm
 import tvm_ffi
+from plug_in_models import models
 from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script import ir as I
@@ -20,6 +22,7 @@ from tvm.script import tirx as T
 
 from tvm_tile import Options, compat, find_device
 from tvm_tile.build import Builder
+from tvm_tile.frontend import import_model
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.pipeline import lower
 from tvm_tile.plug_in import blocks_pipeline
@@ -119,6 +122,18 @@ def _drawn(ty: relax.TensorType, size: int) -> Array:
     if str(ty.dtype) == "int64":
         return _RNG.permutation(6)[: shape[0]].astype("int64")
     return _RNG.standard_normal(shape).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline"), [("resnet", blocks), ("bert", blocks), ("mixed", blocks), ("mixed", full)]
+)
+def test_models(name: str, pipeline: Callable[[Any], Any]) -> None:
+    model, inputs = models(torch.float32)[name]
+    with torch.no_grad():
+        wanted = model(*inputs).numpy()
+    mod = import_model(model, example_inputs=inputs).mod
+    (found,) = run(pipeline(mod), "main", *(tensor.numpy() for tensor in inputs))
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 
 @I.ir_module
