@@ -1,7 +1,8 @@
-"""Sorts and scans of tensors whose extents are open, which have no loops of ours."""
+"""Sorts and scans of tensors whose extents are open, and draws: none has loops of ours."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -13,10 +14,12 @@ from tvm_tile.loops.legalizations import has_open_extents
 
 _OURS = frozenset(f"relax.{name}" for name in ("sort", "argsort", "topk", "cumsum", "cumprod"))
 
+_BUCKETS, _DRAW = "relax.bucketize", "relax.multinomial_from_uniform"
+
 
 @tvm.transform.module_pass(opt_level=0, name="DispatchOpenSorts")
 class DispatchOpenSorts:
-    """TVM's DispatchSortScan, of what has no loops of ours.
+    """TVM's DispatchSortScan and DispatchSampling, of what has no loops of ours.
 
     before: ``y = topk(x, 3)`` with ``x: Tensor(("n", 8))``, ``z = bucketize(x, b)``
     after:  ``y = call_tir(topk_gpu, (x,))``, ``z = call_tir(searchsorted, (b, x))``
@@ -27,26 +30,36 @@ class DispatchOpenSorts:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        found: list[Any] = []
-        functions = [
-            (var, func) for var, func in mod.functions_items() if isinstance(func, relax.Function)
-        ]
-        for _var, func in functions:
-            relax.analysis.post_order_visit(
-                func, lambda node: found.append(node) if _is_dispatched(node) else None
-            )
-        if not found:
+        if _calls(mod, lambda call: _name(call) == _DRAW):
+            mod = relax.backend.DispatchSampling()(mod)
+        if not _calls(mod, _is_dispatched):
             return mod
         dispatcher = _Dispatcher(mod)
-        for var, func in functions:
-            dispatcher.builder_.update_func(var, dispatcher.visit_expr(func))
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                dispatcher.builder_.update_func(var, dispatcher.visit_expr(func))
         dispatcher.apply_dlight_gpu_fallback()
         return dispatcher.builder_.get()
 
 
+def _calls(mod: tvm.IRModule, is_meant: Callable[[Any], bool]) -> list[Any]:
+    """The expressions of a module's Relax functions that are meant."""
+    found: list[Any] = []
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(
+                func, lambda node: found.append(node) if is_meant(node) else None
+            )
+    return found
+
+
 def _is_dispatched(node: Any) -> bool:
-    name = getattr(node.op, "name", "") if isinstance(node, relax.Call) else ""
-    return name == "relax.bucketize" or (name in _OURS and has_open_extents(node))
+    name = _name(node)
+    return name == _BUCKETS or (name in _OURS and has_open_extents(node))
+
+
+def _name(node: Any) -> str:
+    return getattr(node.op, "name", "") if isinstance(node, relax.Call) else ""
 
 
 @mutator

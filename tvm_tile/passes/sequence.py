@@ -64,7 +64,6 @@ def fusion_passes(
         ChannelsLast(warpgroup_dtypes(device) | warps),
         WidenLate(),
         ShareEqualValues(),
-        relax.backend.DispatchSampling(),
         DispatchOpenSorts(),
         relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
         EmptyResults(),
