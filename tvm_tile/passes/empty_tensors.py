@@ -11,6 +11,7 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import mutator
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.runtime.arrays import numpy_dtype
 
@@ -43,11 +44,7 @@ class EmptySums:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                result[var] = _without_empty_sums(func)
-        return result
+        return with_prim_funcs(mod, _without_empty_sums)
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptyConstants")

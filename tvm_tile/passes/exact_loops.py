@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tvm
-from tvm import tirx
 
 from tvm_tile.build.exact_floats import hide_arithmetic
 from tvm_tile.build.exact_in_tvm import module_in_tvm
 from tvm_tile.build.tir_passes import open_blocks
+from tvm_tile.graph.functions import with_prim_funcs
 
 
 @tvm.transform.module_pass(opt_level=0, name="ExactLoops")
@@ -23,8 +23,4 @@ class ExactLoops:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                result[var] = hide_arithmetic(func)
-        return module_in_tvm(open_blocks(result))
+        return module_in_tvm(open_blocks(with_prim_funcs(mod, hide_arithmetic)))

@@ -15,6 +15,7 @@ from tvm_tile.passes.fuse_tiles import Predict
 from tvm_tile.passes.gate_operators import Statement, read_statements
 from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.read_transposed import product_of
+from tvm_tile.passes.rewriter import with_dataflow_blocks
 from tvm_tile.tile.gate_groups import Node, Role, group_gates, order_units
 from tvm_tile.tile.rules import GATES
 
@@ -80,17 +81,8 @@ class _Grouping:
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
         """``mod`` with the groups of the function at ``var`` joined."""
-        func = mod[var]
-        blocks = [
-            self._joined(block) if isinstance(block, relax.DataflowBlock) else block
-            for block in func.body.blocks
-        ]
-        if all(new.same_as(old) for new, old in zip(blocks, func.body.blocks, strict=True)):
-            return mod
-        body = self._builder.normalize(relax.SeqExpr(blocks, func.body.body))
-        new = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-        self._builder.update_func(var, new)
-        return self._builder.get()
+        changed = with_dataflow_blocks(self._builder, var, self._joined)
+        return mod if changed is None else changed
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         statements = read_statements(block)

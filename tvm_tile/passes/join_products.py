@@ -15,6 +15,7 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.passes.fuse_tiles import Record
 from tvm_tile.passes.parallel_products import Product, is_static, parallel_products
+from tvm_tile.passes.rewriter import with_dataflow_blocks
 from tvm_tile.tile.connect import Decision, decide
 from tvm_tile.tile.side_by_side import (
     Cost,
@@ -81,17 +82,8 @@ class _Joining:
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
         """``mod`` with products of the function at ``var`` joined."""
-        func = mod[var]
-        blocks = [
-            self._joined(block) if isinstance(block, relax.DataflowBlock) else block
-            for block in func.body.blocks
-        ]
-        if all(new.same_as(old) for new, old in zip(blocks, func.body.blocks, strict=True)):
-            return mod
-        body = self._builder.normalize(relax.SeqExpr(blocks, func.body.body))
-        new = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-        self._builder.update_func(var, new)
-        return self._builder.get()
+        changed = with_dataflow_blocks(self._builder, var, self._joined)
+        return mod if changed is None else changed
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         bindings, graph = list(block.bindings), _Graph(block)

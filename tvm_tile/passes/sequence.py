@@ -107,10 +107,7 @@ def stock_fusion() -> list[tvm.transform.Pass]:
         relax.transform.AnnotateTIROpPattern(),
         MarkPads(),
         FoldConstants(),
-        LimitFusion(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        NameBuffers(),
+        *_fusion(),
     ]
 
 
@@ -122,34 +119,34 @@ def welding(
 ) -> list[tvm.transform.Pass]:
     """Stock fusion, told more about reductions, and again; then products behind products."""
     return [
-        relax.transform.AnnotateTIROpPattern(),
-        MarkPads(),
-        MarkSpreads(),
+        *_patterns(),
         FoldConstants(),
         InlineConstants(),
-        LimitFusion(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        NameBuffers(),
+        *_fusion(),
         # Once more, for what feeds reductions.
         MarkReductions(),
-        relax.transform.AnnotateTIROpPattern(),
-        MarkPads(),
-        MarkSpreads(),
-        LimitFusion(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        NameBuffers(),
+        *_patterns(),
+        *_fusion(),
         # And for what follows them: a mean's division, the rounding of a sum to half precision.
         MarkReductions(with_followers=True),
-        relax.transform.AnnotateTIROpPattern(),
-        MarkPads(),
-        MarkSpreads(),
+        *_patterns(),
+        *_fusion(),
+        FuseTiles(device, record, first, refused),
+    ]
+
+
+def _patterns() -> list[tvm.transform.Pass]:
+    """What TVM's fusion is to know of functions that are to be welded."""
+    return [relax.transform.AnnotateTIROpPattern(), MarkPads(), MarkSpreads()]
+
+
+def _fusion() -> list[tvm.transform.Pass]:
+    """TVM's fusion, of so much at once as a kernel can take."""
+    return [
         LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         NameBuffers(),
-        FuseTiles(device, record, first, refused),
     ]
 
 

@@ -11,18 +11,18 @@ from tvm_tile.tile.reduce import power_of_two
 
 
 @dataclass(frozen=True, slots=True)
-class RowTile:
-    """Launch shape: rows of a block and threads of a row.
+class SharedRows:
+    """Rows that threads share.
 
-    With ``are_neighbours`` the threads of a warp are on different rows, whose elements lie side by
-    side in memory, and so they are where a thread has a row of its own; else on one row.
+    Attributes:
+        rows: how many there are.
+        rows_per_block: rows that the threads of a block share out.
+        threads_per_row: threads of a block that share a row.
     """
 
     rows: int
     rows_per_block: int
     threads_per_row: int
-    seconds: float
-    are_neighbours: bool = False
 
     @property
     def grid(self) -> int:
@@ -37,6 +37,18 @@ class RowTile:
     def describe(self) -> str:
         """One line for people."""
         return f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
+
+
+@dataclass(frozen=True, slots=True)
+class RowTile(SharedRows):
+    """Launch shape: rows of a block and threads of a row.
+
+    With ``are_neighbours`` the threads of a warp are on different rows, whose elements lie side by
+    side in memory, and so they are where a thread has a row of its own; else on one row.
+    """
+
+    seconds: float
+    are_neighbours: bool = False
 
 
 def construct_rows(

@@ -35,29 +35,22 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.attention.find import Found
 from tvm_tile.schedule.attention.rows import Held, Rows
+from tvm_tile.schedule.rule import WrittenTile
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.tile.rounds import Rounds
 
 
-class Tile(Protocol):
+class Tile(WrittenTile, Protocol):
     """How a block walks through its rows and keys."""
 
     @property
-    def grid(self) -> int:
-        """Blocks."""
-
-    @property
-    def block_size(self) -> int:
-        """Threads."""
-
-    @property
     def rows(self) -> int:
-        """Of a block."""
+        """Rows of a block, one a query."""
 
     @property
     def keys(self) -> int:
-        """Of a step."""
+        """Keys of a step."""
 
     @property
     def rounds(self) -> Rounds:
