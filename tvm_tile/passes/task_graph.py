@@ -55,17 +55,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A binding whose value lies in another's memory, or would, if those who read it knew.
-
-    Attributes:
-        binding: itself.
-        reads: the value.
-        is_free: whether the virtual machine makes it without a kernel.
-    """
+    """A binding whose value lies in another's memory, or would, if those who read it knew."""
 
     binding: Any
-    reads: tuple[int, ...]
-    is_free: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +68,14 @@ class TaskGraph:
         nodes: in program order.
         views: in program order.
         given: numbers of the values from outside -> the expression.
-        makers: of each value that a node makes, the node and which of its outputs.
         kinds: the type of each value.
-        items: variables that stand for exactly a value that a node makes, each with its binding
-            (``x = tuple[i]``) or None where it is the node's own.
         used_later: values that are used behind the block.
     """
 
     nodes: tuple[Node, ...]
     views: tuple[View, ...]
     given: Mapping[int, Any]
-    makers: Mapping[int, tuple[int, int]]
     kinds: Mapping[int, Any]
-    items: Mapping[int, tuple[Any, ...]]
     used_later: frozenset[int]
 
 
@@ -116,9 +103,7 @@ class _Reader:
         self._views: list[View] = []
         self._places: dict[Any, tuple[Place, ...]] = {}  # of a variable, each field's
         self._given: dict[int, Any] = {}
-        self._makers: dict[int, tuple[int, int]] = {}
         self._kinds: dict[int, Any] = {}
-        self._items: dict[int, list[Any]] = {}
         self._later: set[int] = set()
         self._count = 0
 
@@ -131,9 +116,7 @@ class _Reader:
             tuple(self._nodes),
             tuple(self._views),
             self._given,
-            self._makers,
             self._kinds,
-            {value: tuple(bindings) for value, bindings in self._items.items()},
             frozenset(self._later),
         )
 
@@ -142,12 +125,12 @@ class _Reader:
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._places:
             place = self._places[value.tuple_value][value.index]
             self._places[binding.var] = (place,)
-            self._views.append(View(binding, (place.value,), True))
+            self._views.append(View(binding))
             return
         if _is_reshape(value):
             (place,) = self._of(value.args[0])
             self._places[binding.var] = (place,)
-            self._views.append(View(binding, (place.value,), True))
+            self._views.append(View(binding))
             return
         if _is_kernel(value):
             self._kernel(binding)
@@ -164,8 +147,7 @@ class _Reader:
         moved = [None if part is None else _part(arguments[part[0]], part[1]) for part in parts]
         if moved and None not in moved:
             self._places[binding.var] = tuple(place for place in moved if place is not None)
-            reads = tuple(dict.fromkeys(place.value for place in moved if place is not None))
-            self._views.append(View(binding, reads, False))
+            self._views.append(View(binding))
             return
         reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Place)))
         made = self._make(binding.var)
@@ -176,9 +158,7 @@ class _Reader:
         made = tuple(range(self._count, self._count + len(kinds)))
         self._count += len(kinds)
         self._places[var] = tuple(Place(value, 0) for value in made)
-        for output, (value, kind) in enumerate(zip(made, kinds, strict=True)):
-            self._makers[value] = (len(self._nodes), output)
-            self._kinds[value] = kind
+        self._kinds.update(zip(made, kinds, strict=True))
         return made
 
     def _of(self, expr: Any) -> tuple[Place, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
@@ -148,7 +149,7 @@ def _tiles(gates: Gates, device: Device) -> Iterator[GatesTile]:
     units = dict.fromkeys(
         -(-gates.units // -(-gates.units // n)) for n in range(1, min(gates.units, most) + 1)
     )
-    for own, warps in itertools.product(units, _powers(_MOST_WARPS)):
+    for own, warps in itertools.product(units, powers_of_two(1, _MOST_WARPS)):
         threads = warps * device.warp_size
         if own * gates.vectors > threads or warps < len(gates.products):
             continue
@@ -175,16 +176,11 @@ def _product_tile(
     lanes = min(device.warp_size, 1 << (pieces - 1).bit_length())
     groups = warps * device.warp_size // lanes
     each = -(-units * product.gates // groups)
-    rows = max(n for n in _powers(min(_MOST_LOADS, _MOST_SUMS // vectors)) if n < 2 * each)
+    rows = max(n for n in powers_of_two(1, min(_MOST_LOADS, _MOST_SUMS // vectors)) if n < 2 * each)
     pieces = -(-pieces // lanes)
-    loads = max(n for n in _powers(max(1, _MOST_LOADS // rows)) if n < 2 * pieces)
+    loads = max(n for n in powers_of_two(1, max(1, _MOST_LOADS // rows)) if n < 2 * pieces)
     turns = -(-units * product.gates // (groups * rows))
     return ProductTile(device.warp_size, warps, lanes, rows, loads, -(-pieces // loads), turns)
-
-
-def _powers(most: int) -> tuple[int, ...]:
-    """Powers of two up to ``most``."""
-    return tuple(1 << n for n in range(most.bit_length()))
 
 
 def resident_offsets(gates: Gates, units: int) -> tuple[int, ...]:

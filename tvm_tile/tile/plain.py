@@ -7,6 +7,7 @@ threads as fill the device.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
@@ -97,7 +98,7 @@ def vector_elements(operator: Operator) -> int:
             not read.is_exact or read.contiguous_axis != last.name or read.is_computed
         ):
             return 1
-    return math.gcd(last.extent, _widest(operator))
+    return math.gcd(last.extent, widest_vector((*operator.reads, operator.write)))
 
 
 def flat_vector_elements(operator: Operator) -> int:
@@ -119,11 +120,12 @@ def flat_vector_elements(operator: Operator) -> int:
         ):
             break
         run *= inner[0][1]
-    return max(vector_elements(operator), math.gcd(run, _widest(operator)))
+    widest = widest_vector((*operator.reads, operator.write))
+    return max(vector_elements(operator), math.gcd(run, widest))
 
 
-def _widest(operator: Operator) -> int:
-    accesses = (*operator.reads, operator.write)
+def widest_vector(accesses: Sequence[Access]) -> int:
+    """Elements that one load or store can move of every access: what the largest type allows."""
     if any(access.tensor.dtype == "bool" for access in accesses):
         return 1  # TVM writes a vector of four one-byte booleans as an eight-byte one
     return max(1, VECTOR_BYTES // max(access.tensor.element_size for access in accesses))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.walk import vector_of_sum
 
@@ -222,8 +223,3 @@ def _around(best: int, least: int, most: int) -> list[int]:
     """``best`` and its multiples by powers of two, the nearest first."""
     factors = (1, 2, 0.5, 4, 0.25, 8, 0.125)
     return [int(best * f) for f in factors if least <= best * f <= most and best * f >= 1]
-
-
-def power_of_two(value: int) -> int:
-    """The largest power of two that is not above ``value``."""
-    return 1 << (max(1, value).bit_length() - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.reduce import power_of_two
+from tvm_tile.tile.powers import power_of_two
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,6 @@ from tvm_tile.tile.chain import Chain, ChainTile
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
 
-_REGISTERS = {2: (40, 232), 3: (32, 160)}  # consumers -> the producer's, the consumers'
 _DEPTH = 16  # of an instruction
 _LINE_STEPS = 4  # instructions along a line
 _LEFT, _KEYS, _VALUES = range(3)  # the rings
@@ -149,9 +148,8 @@ def write_chain(
         ib.device_entry()
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
-        size = tile.rows * tile.depth * 2 + tile.stages * (tile.keys * tile.depth * 2 + values.size)
         # Launches ask for more than the static limit only where this buffer exceeds it alone.
-        size = max(size, STATIC_SHARED_LIMIT + 1)
+        size = max(tile.ring_bytes, STATIC_SHARED_LIMIT + 1)
         data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
         stages = (1, tile.stages, tile.stages)
         rings = [make_ring(count, tile.consumers, thread) for count in stages]
@@ -172,9 +170,8 @@ def write_chain(
 
 
 def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
-    if kernel.tile.consumers > 1:
-        registers, _ = _REGISTERS[kernel.tile.consumers]
-        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](registers))
+    if kernel.tile.division is not None:
+        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](kernel.tile.division[0]))
     with ib.If(kernel.thread == 0), ib.Then():
         producer = _Producer(kernel, maps)
         kernel.for_items(producer.item)
@@ -319,8 +316,8 @@ __forceinline__ __device__ void {name}({kind}& value) {{
 
 def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[str, Any]) -> None:
     tile = kernel.tile
-    if tile.consumers > 1:
-        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](_REGISTERS[tile.consumers][1]))
+    if tile.division is not None:
+        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
     own = _Consumer(kernel, weights, buffers)
     rows = own.rows
 
