@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -15,6 +16,7 @@ _NARROW = ("bfloat16", "float8")
 
 
 @tvm.transform.module_pass(opt_level=0, name="StoreNarrowBindings")
+@dataclass(frozen=True, slots=True)
 class StoreNarrowBindings:
     """Values of narrow floats are bound by way of a number in memory, where TVM widens them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -14,6 +15,7 @@ _LARGEST = 2**31  # what is not known to lie within is left alone
 
 
 @tvm.transform.module_pass(opt_level=0, name="TruncateQuotients")
+@dataclass(frozen=True, slots=True)
 class TruncateQuotients:
     """Write floor divisions of sums with offsets, or of differences, as truncating ones.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -13,6 +14,7 @@ from tvm_tile.graph.functions import with_prim_funcs
 
 
 @tvm.transform.module_pass(opt_level=0, name="TakeCallsApart")
+@dataclass(frozen=True, slots=True)
 class TakeCallsApart:
     """Vectors are loaded and stored whole, whatever functions are between.
 

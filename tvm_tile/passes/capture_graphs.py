@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -17,6 +18,7 @@ _WITH_CONTEXT = ir.Op.get("relax.call_builtin_with_ctx")
 
 
 @tvm.transform.module_pass(opt_level=0, name="CaptureGraphs")
+@dataclass(frozen=True, slots=True)
 class CaptureGraphs:
     """RewriteCUDAGraph, and then each function's memory and graphs are its own.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -21,6 +22,7 @@ _TRANSPARENT = frozenset({"relax.astype", "relax.clip", "relax.round"})
 
 
 @tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
+@dataclass(frozen=True, slots=True)
 class ChannelsLast:
     """Give convolutions of ``matrix_dtypes`` channels-last operands.
 
@@ -34,8 +36,7 @@ class ChannelsLast:
     the operators between.
     """
 
-    def __init__(self, matrix_dtypes: frozenset[str]) -> None:
-        self.matrix_dtypes = matrix_dtypes
+    matrix_dtypes: frozenset[str]
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""

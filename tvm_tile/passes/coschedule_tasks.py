@@ -108,6 +108,7 @@ def is_known_inside(scheduled: Scheduled) -> bool:
 
 
 @tvm.transform.module_pass(opt_level=0, name="CoscheduleTasks")
+@dataclass(frozen=True, slots=True)
 class CoscheduleTasks:
     """Many kernels become the rTasks of a persistent one, where the model predicts less time.
 
@@ -128,27 +129,19 @@ class CoscheduleTasks:
         left: is given each call that stays apart.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        facts: FactsOf | None = None,
-        record: Callable[[Coscheduled], None] | None = None,
-        refused: Mapping[str, str] | None = None,
-        left: Callable[[Apart], None] | None = None,
-    ) -> None:
-        self._device = device
-        self._facts = facts
-        self._record = record or (lambda _: None)
-        self._refused = refused or {}
-        self._left = left or (lambda _: None)
+    device: Device
+    facts: FactsOf | None = None
+    record: Callable[[Coscheduled], None] | None = None
+    refused: Mapping[str, str] | None = None
+    left: Callable[[Apart], None] | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        if not self._device.supports_grid_barrier:
+        if not self.device.supports_grid_barrier:
             return mod
         result = mod.clone()
-        facts = self._facts or (lambda name: _predicted(mod[name], self._device))
-        functions = _Functions(facts, self._device)
+        facts = self.facts or (lambda name: _predicted(mod[name], self.device))
+        functions = _Functions(facts, self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
                 blocks = [
@@ -171,11 +164,12 @@ class CoscheduleTasks:
         graph = read_block(block, functions.slices)
         operators = tuple(functions.operator(node, graph) for node in graph.nodes)
         allowed = tuple(bool(operator.choices) for operator in operators)
+        refused = self.refused or {}
         taken = []
-        for group in partition(operators, self._device, allowed):
+        for group in partition(operators, self.device, allowed):
             name = f"coscheduled_{_digest(place, graph, group)}"
-            if group.plan is None or name in self._refused:
-                self._leave(group, graph, self._refused.get(name, group.reason))
+            if group.plan is None or name in refused:
+                self._leave(group, graph, refused.get(name, group.reason))
             else:
                 own = tuple(operators[n] for n in group.operators)
                 taken.append((group, Coscheduled(name, own, group.plan, group.apart_seconds)))
@@ -188,7 +182,8 @@ class CoscheduleTasks:
             counters = Counters(first, sum(counts))
             try:
                 merged.append(merge(made.name, graph, group, operators, functions.ways, counters))
-                self._record(made)
+                if self.record:
+                    self.record(made)
             except _UNFIT as error:
                 self._leave(group, graph, f"its persistent kernel cannot be written: {error}")
         return reordered(block, graph, merged, sum(counts), result) if merged else block
@@ -196,8 +191,8 @@ class CoscheduleTasks:
     def _leave(self, group: Group, graph: TaskGraph, reason: str) -> None:
         """Tell of the calls of a group; what else it has is no kernel."""
         for number in group.operators:
-            if function := graph.nodes[number].function:
-                self._left(Apart(function, reason))
+            if self.left and (function := graph.nodes[number].function):
+                self.left(Apart(function, reason))
 
 
 def _predicted(func: Any, device: Device) -> Facts | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tvm_tile.runtime.arrays import numpy_dtype
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptyResults")
+@dataclass(frozen=True, slots=True)
 class EmptyResults:
     """What a function makes that has no elements becomes a constant without any.
 
@@ -32,6 +34,7 @@ class EmptyResults:
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptySums")
+@dataclass(frozen=True, slots=True)
 class EmptySums:
     """A reduction over no elements becomes what it starts from.
 
@@ -48,6 +51,7 @@ class EmptySums:
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptyConstants")
+@dataclass(frozen=True, slots=True)
 class EmptyConstants:
     """A constant without elements becomes a tensor that nothing is written to.
 

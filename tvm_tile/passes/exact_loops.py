@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 
 from tvm_tile.build.exact_floats import hide_arithmetic
@@ -11,6 +13,7 @@ from tvm_tile.graph.functions import with_prim_funcs
 
 
 @tvm.transform.module_pass(opt_level=0, name="ExactLoops")
+@dataclass(frozen=True, slots=True)
 class ExactLoops:
     """Scheduled blocks as loops that TVM's own pipeline lowers rightly.
 

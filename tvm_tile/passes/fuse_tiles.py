@@ -29,6 +29,7 @@ Record = Callable[[Decision], None]
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseTiles")
+@dataclass(frozen=True, slots=True)
 class FuseTiles:
     """Join what stock fusion leaves apart: products behind products (Welder, section 4).
 
@@ -49,25 +50,20 @@ class FuseTiles:
             :func:`~tvm_tile.passes.first_choices.content_of` them.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        record: Record | None = None,
-        predict: Predict | None = None,
-        refused: Mapping[Any, str] | None = None,
-    ) -> None:
-        self.device = device
-        self._record = record or (lambda _: None)
-        self._predict = predict or FirstChoices(device)
-        self._refused = refused or {}
+    device: Device
+    record: Record | None = None
+    predict: Predict | None = None
+    refused: Mapping[Any, str] | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
+        predict = self.predict or FirstChoices(self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod, decisions = _joined(mod, var, func, self._predict, self._refused)
-                for decision in decisions:
-                    self._record(decision)
+                mod, decisions = _joined(mod, var, func, predict, self.refused or {})
+                if self.record:
+                    for decision in decisions:
+                        self.record(decision)
         return mod
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tvm_tile.tile.rules import GATES
 
 
 @tvm.transform.module_pass(opt_level=0, name="GroupGates")
+@dataclass(frozen=True, slots=True)
 class GroupGates:
     """Join products of few rows with the element-wise operators and splits behind them.
 
@@ -39,24 +41,36 @@ class GroupGates:
             :func:`~tvm_tile.passes.first_choices.content_of` them.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        predict: Predict | None = None,
-        refused: Mapping[Any, str] | None = None,
-    ) -> None:
-        self.device = device
-        self._predict = predict or FirstChoices(device)
-        self._refused = refused or {}
+    device: Device
+    predict: Predict | None = None
+    refused: Mapping[Any, str] | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
+        predict, refused = self.predict or FirstChoices(self.device), self.refused or {}
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod = _Grouping(mod, self).rewritten(mod, var)
+                mod = _Grouping(mod, self.device, predict, refused).rewritten(mod, var)
         return mod
 
-    def takes(self, func: tirx.PrimFunc, statements: Sequence[Statement]) -> bool:
+
+class _Grouping:
+    """One function of a module, and the functions made of its groups."""
+
+    def __init__(
+        self, mod: tvm.IRModule, device: Device, predict: Predict, refused: Mapping[Any, str]
+    ) -> None:
+        self._builder = relax.BlockBuilder(mod)
+        self._device, self._predict, self._refused = device, predict, refused
+        self._known: dict[Any, Any] = {}  # a group's wiring -> its function, if it has one
+        self._turned: dict[Any, Any] = {}  # weights -> the same, transposed
+
+    def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
+        """``mod`` with the groups of the function at ``var`` joined."""
+        changed = with_dataflow_blocks(self._builder, var, self._joined)
+        return mod if changed is None else changed
+
+    def _takes(self, func: tirx.PrimFunc, statements: Sequence[Statement]) -> bool:
         """Whether one kernel is faster than the products alone, and than what splits their sums."""
         together = self._predict(func, (GATES,))
         if together is None or content_of(func) in self._refused:
@@ -67,22 +81,7 @@ class GroupGates:
                 alone = self._predict(_alone(statement), None)
                 apart += alone.seconds if alone is not None else together.seconds
         parts = any(statement.role is Role.PART for statement in statements)
-        return together.seconds < apart + parts * self.device.launch_latency
-
-
-class _Grouping:
-    """One function of a module, and the functions made of its groups."""
-
-    def __init__(self, mod: tvm.IRModule, options: GroupGates) -> None:
-        self._builder = relax.BlockBuilder(mod)
-        self._options = options
-        self._known: dict[Any, Any] = {}  # a group's wiring -> its function, if it has one
-        self._turned: dict[Any, Any] = {}  # weights -> the same, transposed
-
-    def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
-        """``mod`` with the groups of the function at ``var`` joined."""
-        changed = with_dataflow_blocks(self._builder, var, self._joined)
-        return mod if changed is None else changed
+        return together.seconds < apart + parts * self._device.launch_latency
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         statements = read_statements(block)
@@ -119,7 +118,7 @@ class _Grouping:
         wired = _Wired(members, outputs, self._turned)
         if wired.key not in self._known:
             func = wired.function()
-            taken = func is not None and self._options.takes(func, members)
+            taken = func is not None and self._takes(func, members)
             name = joined_name(["gates"])
             self._known[wired.key] = self._builder.add_func(func, name) if taken else None
         var = self._known[wired.key]

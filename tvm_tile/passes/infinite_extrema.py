@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
@@ -16,6 +17,7 @@ _STARTS = {tirx.Max: (tirx.min_value, -math.inf), tirx.Min: (tirx.max_value, mat
 
 
 @tvm.transform.module_pass(opt_level=0, name="InfiniteExtrema")
+@dataclass(frozen=True, slots=True)
 class InfiniteExtrema:
     """Start maxima and minima of floating-point numbers at infinities, as frameworks do.
 

@@ -36,6 +36,7 @@ _PRODUCTS = frozenset({"relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "re
 
 
 @tvm.transform.module_pass(opt_level=0, name="JoinProducts")
+@dataclass(frozen=True, slots=True)
 class JoinProducts:
     """Join products of one left operand, their constant weights side by side.
 
@@ -55,15 +56,14 @@ class JoinProducts:
         record: is given what became of products of the same value, for ``explain()``.
     """
 
-    def __init__(self, cost: Predict, record: Record | None = None) -> None:
-        self._cost = cost
-        self._record = record or (lambda _: None)
+    cost: Predict
+    record: Record | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod = _Joining(mod, self._cost, self._record).rewritten(mod, var)
+                mod = _Joining(mod, self.cost, self.record or (lambda _: None)).rewritten(mod, var)
         return mod
 
 

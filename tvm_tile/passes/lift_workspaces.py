@@ -18,6 +18,7 @@ from tvm_tile.schedule.steps import replace_parts
 
 
 @tvm.transform.module_pass(opt_level=0, name="LiftWorkspaces")
+@dataclass(frozen=True, slots=True)
 class LiftWorkspaces:
     """What one kernel of a function leaves for the next becomes an output of the function.
 

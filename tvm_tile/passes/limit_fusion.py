@@ -41,6 +41,7 @@ class Size:
 
 
 @tvm.transform.module_pass(opt_level=0, name="LimitFusion")
+@dataclass(frozen=True, slots=True)
 class LimitFusion:
     """Tell FuseOps where a long chain of element-wise functions is to be cut.
 

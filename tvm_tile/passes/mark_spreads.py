@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -17,6 +18,7 @@ _SPREAD = 8  # times as large
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkSpreads")
+@dataclass(frozen=True, slots=True)
 class MarkSpreads:
     """Tell FuseOps not to fuse a product with what is much larger than the product.
 

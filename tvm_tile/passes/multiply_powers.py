@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -12,6 +13,7 @@ from tvm_tile.graph.functions import with_prim_funcs
 
 
 @tvm.transform.module_pass(opt_level=0, name="MultiplyPowers")
+@dataclass(frozen=True, slots=True)
 class MultiplyPowers:
     """Write squares of floating-point numbers as products, which round better, too.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 
 from tvm_tile.graph.functions import with_prim_funcs
@@ -9,6 +11,7 @@ from tvm_tile.graph.own_names import has_own_names, with_own_names
 
 
 @tvm.transform.module_pass(opt_level=0, name="NameBuffers")
+@dataclass(frozen=True, slots=True)
 class NameBuffers:
     """No two buffers of a TensorIR function keep one name.
 

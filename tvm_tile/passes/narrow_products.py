@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ _MATRIX = 2  # dimensions
 
 
 @tvm.transform.module_pass(opt_level=0, name="NarrowProducts")
+@dataclass(frozen=True, slots=True)
 class NarrowProducts:
     """Quantized products as ONNX states them, with their zero points out of the sum.
 

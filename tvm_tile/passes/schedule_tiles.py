@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import ir, relax, tirx
@@ -25,6 +25,7 @@ PREDICTED = "tvm_tile.predicted"
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleTiles")
+@dataclass(frozen=True, slots=True)
 class ScheduleTiles:
     """``dl.ApplyDefaultSchedule``'s place in a pipeline, with tiles chosen for one device.
 
@@ -40,12 +41,11 @@ class ScheduleTiles:
         device: the record of the GPU to schedule for, from :func:`tvm_tile.find_device`.
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = with_blocks_only(device)
+    device: Device
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        scheduled, reports = schedule_module(mod, self.device)
+        scheduled, reports = schedule_module(mod, with_blocks_only(self.device))
         for report in reports:
             graph = None if report.fallback else extract(mod[report.name])
             if graph is not None:

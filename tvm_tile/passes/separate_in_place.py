@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -13,6 +14,7 @@ from tvm_tile.passes.rewriter import is_in_place
 
 
 @tvm.transform.module_pass(opt_level=0, name="SeparateInPlace")
+@dataclass(frozen=True, slots=True)
 class SeparateInPlace:
     """Divide dataflow blocks at their calls of ``call_tir_inplace``.
 
@@ -33,6 +35,7 @@ class SeparateInPlace:
 
 
 @tvm.transform.module_pass(opt_level=0, name="ShareEqualValues")
+@dataclass(frozen=True, slots=True)
 class ShareEqualValues:
     """EliminateCommonSubexpr for functions that write over nothing.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -15,6 +16,7 @@ _MOVES = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
 
 
 @tvm.transform.module_pass(opt_level=0, name="WidenLate")
+@dataclass(frozen=True, slots=True)
 class WidenLate:
     """Take casts of floating-point numbers to wider ones behind slices, reshapes and permutations.
 
