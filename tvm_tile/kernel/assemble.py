@@ -65,7 +65,7 @@ __forceinline__ __device__ void tile_meet(int which, int threads) {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CopiedBody:
     """A body of the kernel.
 
     Attributes:
@@ -119,7 +119,7 @@ class Layout:
     shared_bytes: int
 
 
-def assemble(name: str, parts: Sequence[Part], layout: Layout) -> tirx.PrimFunc:
+def assemble(name: str, parts: Sequence[CopiedBody], layout: Layout) -> tirx.PrimFunc:
     """The persistent kernel.
 
     Its parameters: ``inputs``, ``records`` (int32, one record behind the other), ``queues``
@@ -142,7 +142,7 @@ def assemble(name: str, parts: Sequence[Part], layout: Layout) -> tirx.PrimFunc:
         # So many blocks a multiprocessor: the compiler spills registers rather than take more.
         resident = ib.attr(0, "tirx.launch_bounds_min_blocks_per_sm", layout.veus_per_processor)
         with resident:
-            kernel = _Kernel(layout, veu, thread, records, queues, counters)
+            kernel = _PersistentKernel(layout, veu, thread, records, queues, counters)
             _write(kernel, inputs + outputs, parts)
     return builder.get()
 
@@ -153,7 +153,7 @@ def _declare(parameter: Parameter) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
+class _PersistentKernel:
     layout: Layout
     veu: Any
     thread: Any
@@ -162,7 +162,7 @@ class _Kernel:
     counters: Any
 
 
-def _write(kernel: _Kernel, tensors: Sequence[Any], parts: Sequence[Part]) -> None:
+def _write(kernel: _PersistentKernel, tensors: Sequence[Any], parts: Sequence[CopiedBody]) -> None:
     layout, thread = kernel.layout, kernel.thread
     words = layout.record_words
     kept = ib.alloc_buffer((2 * words,), "int32", scope="shared")
@@ -240,7 +240,7 @@ def _offset(kind: Any, pointer: Any, count: Any) -> Any:
     return tirx.call_intrin(kind, "tirx.handle_add_byte_offset", pointer, count)
 
 
-def _dispatch(record: _Record, parts: Sequence[Part]) -> None:
+def _dispatch(record: _Record, parts: Sequence[CopiedBody]) -> None:
     """Run the body that the record names."""
     body = ib.Bind(record.word(BODY))
     for number, part in enumerate(parts):
@@ -248,7 +248,7 @@ def _dispatch(record: _Record, parts: Sequence[Part]) -> None:
             _run(record, part)
 
 
-def _run(record: _Record, part: Part) -> None:
+def _run(record: _Record, part: CopiedBody) -> None:
     """A body, for the blocks that the record names, each on whole warps; others do nothing.
 
     Where threads wait for one another, all of a warp must: the lanes beyond a block's last thread
@@ -289,7 +289,7 @@ def _numbers(body: Body, block: Any, thread: Any) -> Mapping[str, Any]:
     return numbers
 
 
-def _places(record: _Record, part: Part, own: Any) -> Mapping[Any, Any]:
+def _places(record: _Record, part: CopiedBody, own: Any) -> Mapping[Any, Any]:
     """Pointers to a body's shared memory."""
     first = own * part.body.scratch_bytes
     places = {b: record.shared(b, first + place) for b, place in part.body.scratch}
@@ -299,7 +299,7 @@ def _places(record: _Record, part: Part, own: Any) -> Mapping[Any, Any]:
     return places
 
 
-def _meeting(part: Part, own: Any) -> Any:
+def _meeting(part: CopiedBody, own: Any) -> Any:
     """The threads of a block wait for one another: with a barrier of their own, in whole warps."""
     warps = -(-part.body.threads // _WARP)
     if warps == 1:

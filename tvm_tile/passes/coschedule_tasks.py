@@ -14,13 +14,13 @@ from tvm import relax
 from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
-from tvm_tile.kernel.persistent import Counters, Way
+from tvm_tile.kernel.persistent import Counters, Lowering
 from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.schedule_tiles import PREDICTED
-from tvm_tile.passes.task_graph import Node, TaskGraph, identity, read_block
+from tvm_tile.passes.task_graph import TaskGraph, TaskNode, identity, read_block
 from tvm_tile.plan.choices import Launch, make_choice, with_weights_in_place
-from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator, aligned
+from tvm_tile.plan.execution_plan import ExecutionPlan, Group, RKernel, ROperator, aligned
 from tvm_tile.plan.groups import partition
 from tvm_tile.plan.waits import count_counters
 from tvm_tile.plan.warm import warm_seconds
@@ -214,7 +214,7 @@ class _Functions:
     def __init__(self, facts: FactsOf, device: Device) -> None:
         self._device = device
         self._facts = facts
-        self._known: dict[str, tuple[tuple[Way, ...], tuple[Choice, ...], float]] = {}
+        self._known: dict[str, tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]] = {}
         self._numbers: dict[Any, int] = {}  # of bodies and of weights
 
     def slices(self, name: str) -> tuple[tuple[int, int] | None, ...]:
@@ -222,7 +222,7 @@ class _Functions:
         facts = self._facts(name)
         return () if facts is None else facts.slices
 
-    def operator(self, node: Node, graph: TaskGraph) -> ROperator:
+    def operator(self, node: TaskNode, graph: TaskGraph) -> ROperator:
         """A node as it is planned; without choices, if it must stay apart."""
         name = node.function or str(node.binding.var.name)
         if node.function and node.function not in self._known:
@@ -236,11 +236,11 @@ class _Functions:
             weights = self._numbers.setdefault(key, len(self._numbers))
         return ROperator(name, choices, node.reads, node.outputs, seconds, weights, body)
 
-    def ways(self, name: str) -> tuple[Way, ...]:
+    def ways(self, name: str) -> tuple[Lowering, ...]:
         """Those of a function, one a choice."""
         return self._known[name][0]
 
-    def _find(self, name: str) -> tuple[tuple[Way, ...], tuple[Choice, ...], float]:
+    def _find(self, name: str) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
         facts = self._facts(name)
         if facts is None or not facts.variants or not is_known_inside(facts.variants[0].scheduled):
             return (), (), 0.0
@@ -249,10 +249,10 @@ class _Functions:
         return ways, choices, facts.variants[0].seconds
 
 
-def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Choice]]:
+def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Lowering, RKernel]]:
     """A schedule as something that a vEU can run, without and with its weights in place."""
     scheduled = variant.scheduled
-    way = Way(device, scheduled.func, tuple(range(len(scheduled.func.params))))
+    way = Lowering(device, scheduled.func, tuple(range(len(scheduled.func.params))))
     if variant is facts.variants[0]:
         # The one that is there anyhow is looked at; rules that write others predict them well.
         try:
@@ -281,7 +281,7 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Cho
         tuple(names.index(str(p.name)) for p in f.params) for f in (resident.run, resident.load)
     )
     held = with_weights_in_place(plain, resident.bytes, facts.flops, device)
-    return [(way, plain), (Way(device, resident.run, run, resident.load, kept), held)]
+    return [(way, plain), (Lowering(device, resident.run, run, resident.load, kept), held)]
 
 
 def _digest(place: str, graph: TaskGraph, group: Group) -> str:

@@ -17,7 +17,7 @@ from tvm_tile.passes.gate_operators import Statement, read_statements
 from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.read_transposed import product_of
 from tvm_tile.passes.rewriter import with_dataflow_blocks
-from tvm_tile.tile.gate_groups import Node, Role, group_gates, order_units
+from tvm_tile.tile.gate_groups import GateNode, Role, group_gates, order_units
 from tvm_tile.tile.rules import GATES
 
 
@@ -85,7 +85,7 @@ class _Grouping:
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         statements = read_statements(block)
-        nodes = [Node(statement.role, statement.operands) for statement in statements]
+        nodes = [GateNode(statement.role, statement.operands) for statement in statements]
         calls: dict[tuple[int, ...], list[relax.Binding]] = {}
         for group in group_gates(nodes):
             bindings = self._call([statements[n] for n in group], group, statements)

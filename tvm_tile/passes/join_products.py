@@ -14,14 +14,14 @@ from tvm import relax
 from tvm_ffi import StructuralKey
 
 from tvm_tile.passes.fuse_tiles import Record
-from tvm_tile.passes.parallel_products import Product, is_static, parallel_products
+from tvm_tile.passes.parallel_products import ConstantProduct, is_static, parallel_products
 from tvm_tile.passes.rewriter import with_dataflow_blocks
 from tvm_tile.tile.connect import Decision, decide
 from tvm_tile.tile.side_by_side import (
     Cost,
     Joint,
     Members,
-    Node,
+    ProgramNode,
     affected,
     align,
     choose,
@@ -134,7 +134,9 @@ class _Joining:
             waiting += found.values()
         return tvm.IRModule(functions)
 
-    def _side_by_side(self, bindings: Sequence[Any], products: Sequence[Product]) -> list[Any]:
+    def _side_by_side(
+        self, bindings: Sequence[Any], products: Sequence[ConstantProduct]
+    ) -> list[Any]:
         """``bindings`` with some of their products as one, each result a slice of it."""
         joints = align([[o.step for o in product.operations] for product in products])
         made = self._whole(products, joints)
@@ -158,7 +160,7 @@ class _Joining:
             start = end
         return [new for old in bindings for new in replaced.get(old.var, [old])]
 
-    def _whole(self, products: Sequence[Product], joints: Sequence[Joint]) -> list[Any]:
+    def _whole(self, products: Sequence[ConstantProduct], joints: Sequence[Joint]) -> list[Any]:
         """The joined product, and the operators behind it."""
         call = products[0].binding.value
         value = relax.Call(call.op, [call.args[0], self._joined_weights(products)], call.attrs)
@@ -177,7 +179,7 @@ class _Joining:
             )
         return made
 
-    def _joined_weights(self, products: Sequence[Product]) -> Any:
+    def _joined_weights(self, products: Sequence[ConstantProduct]) -> Any:
         """Constant, of depth by all columns; the same one for the same parts."""
         key = tuple((product.weights, product.is_turned) for product in products)
         if key not in self._weights:
@@ -190,7 +192,9 @@ class _Joining:
         return relax.VarBinding(relax.DataflowVar("y", value.ty) if var is None else var, value)
 
 
-def _columns(products: Sequence[Product], steps: Sequence[Any], neutral: Any, dtype: str) -> Any:
+def _columns(
+    products: Sequence[ConstantProduct], steps: Sequence[Any], neutral: Any, dtype: str
+) -> Any:
     """The constants of a step of each product, side by side."""
     arrays = [
         np.full(product.columns, neutral) if step is None else step.columns(product.columns)
@@ -215,7 +219,7 @@ class _Graph:
             for read in reads:
                 self._readers[read].add(number)
         self._nodes = [
-            Node(reads, getattr(getattr(b.value, "op", None), "name", "") in _PRODUCTS)
+            ProgramNode(reads, getattr(getattr(b.value, "op", None), "name", "") in _PRODUCTS)
             for b, reads in zip(self._bindings, self._reads, strict=True)
         ]
 
@@ -252,13 +256,13 @@ class _Part:
         key: equal for parts that compute the same of other constants.
     """
 
-    products: Sequence[Product]
+    products: Sequence[ConstantProduct]
     bindings: Sequence[Any]
     outputs: Sequence[Any]
     key: Any
 
     @classmethod
-    def of(cls, products: Sequence[Product], graph: _Graph) -> _Part:
+    def of(cls, products: Sequence[ConstantProduct], graph: _Graph) -> _Part:
         """That of all products of a value, whichever of them are joined: so times compare."""
         own = [product.binding for product in products]
         bindings, outputs = graph.part(own)

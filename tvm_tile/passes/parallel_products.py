@@ -12,7 +12,7 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import StructuralKey
 
-from tvm_tile.tile.side_by_side import Step
+from tvm_tile.tile.side_by_side import Pointwise
 
 _MATRIX = 2  # dimensions
 _EACH = frozenset(
@@ -40,7 +40,7 @@ class Operation:
     """
 
     binding: Any
-    step: Step
+    step: Pointwise
     constant: Any
     is_moved: bool
 
@@ -50,7 +50,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ConstantProduct:
     """A product of a value with constant weights.
 
     Attributes:
@@ -77,7 +77,7 @@ class Product:
         return array.T if self.is_turned else array
 
 
-def parallel_products(block: relax.DataflowBlock) -> list[list[Product]]:
+def parallel_products(block: relax.DataflowBlock) -> list[list[ConstantProduct]]:
     """Two and more products of the same value, added up alike, in the order of the program.
 
     Left alone are products whose shape is not known, of vectors, with constants that are no
@@ -85,14 +85,14 @@ def parallel_products(block: relax.DataflowBlock) -> list[list[Product]]:
     """
     makers = {binding.var: binding.value for binding in block.bindings}
     readers = _readers(block.bindings)
-    groups: dict[Any, list[Product]] = {}
+    groups: dict[Any, list[ConstantProduct]] = {}
     for binding in block.bindings:
         found = _weights(binding.value, makers)
         if found is None:
             continue
         weights, is_turned = found
         operations = _operations(binding, int(binding.var.ty.shape[-1]), readers)
-        product = Product(binding, weights, is_turned, tuple(operations))
+        product = ConstantProduct(binding, weights, is_turned, tuple(operations))
         groups.setdefault(_kind(binding.value), []).append(product)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -147,12 +147,12 @@ def _operations(product: Any, columns: int, readers: dict[Any, list[Any]]) -> li
     return operations
 
 
-def _step(call: Any, value: Any, columns: int) -> tuple[Step, Any] | None:
+def _step(call: Any, value: Any, columns: int) -> tuple[Pointwise, Any] | None:
     """What a call does to each element of ``value``, and the constant that it does it with."""
     name = getattr(call.op, "name", "") if isinstance(call, relax.Call) else ""
     attributes = None if name not in _EACH or call.attrs is None else StructuralKey(call.attrs)
     if name in _EACH and len(call.args) == 1:
-        return Step((name, attributes)), None
+        return Pointwise((name, attributes)), None
     if name not in _NEUTRAL:
         return None
     first, second = call.args
@@ -160,7 +160,7 @@ def _step(call: Any, value: Any, columns: int) -> tuple[Step, Any] | None:
         first, second = second, first
     if not value.same_as(first) or not _is_of_columns(second, value.ty.ndim, columns):
         return None
-    return Step(name, _NEUTRAL[name]), second
+    return Pointwise(name, _NEUTRAL[name]), second
 
 
 def _is_of_columns(constant: Any, most_dimensions: int, columns: int) -> bool:

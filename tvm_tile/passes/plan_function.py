@@ -66,7 +66,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Selection:
     """The candidate that was chosen.
 
     Attributes:
@@ -87,13 +87,13 @@ class Choice:
 Plan = Callable[[Request], Planned]
 """Schedules one function; always answers."""
 
-Choose = Callable[[Request, tuple[Scheduled, ...]], "Choice | None"]
+Choose = Callable[[Request, tuple[Scheduled, ...]], "Selection | None"]
 """One of a function's candidates, one or more, best first; ``None`` where none builds."""
 
 
-def take_first(_: Request, found: tuple[Scheduled, ...]) -> Choice:
+def take_first(_: Request, found: tuple[Scheduled, ...]) -> Selection:
     """The model's first choice, unmeasured."""
-    return Choice(found[0])
+    return Selection(found[0])
 
 
 class Remembered:

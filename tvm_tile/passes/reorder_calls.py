@@ -11,8 +11,8 @@ import tvm
 from tvm import relax
 
 from tvm_tile.kernel.assemble import counters_at_zero
-from tvm_tile.passes.merge_calls import Merged
-from tvm_tile.passes.task_graph import Node, TaskGraph, View
+from tvm_tile.passes.merge_calls import MergedCalls
+from tvm_tile.passes.task_graph import TaskGraph, TaskNode, View
 
 _ZEROING = "zero_"
 
@@ -32,7 +32,7 @@ class _Unit:
         position: in the program, of its first binding.
     """
 
-    content: Merged | Node | View
+    content: MergedCalls | TaskNode | View
     needs: tuple[Any, ...]
     position: int
 
@@ -40,7 +40,7 @@ class _Unit:
 def reordered(
     block: relax.DataflowBlock,
     graph: TaskGraph,
-    merged: Sequence[Merged],
+    merged: Sequence[MergedCalls],
     counters: int,
     mod: tvm.IRModule,
 ) -> relax.DataflowBlock:
@@ -58,7 +58,7 @@ class _Writer:
         self,
         block: relax.DataflowBlock,
         graph: TaskGraph,
-        merged: Sequence[Merged],
+        merged: Sequence[MergedCalls],
         counters: int,
         mod: tvm.IRModule,
     ) -> None:
@@ -73,7 +73,7 @@ class _Writer:
         self._taken = {value for group in merged for value in group.given}
         # Of each value that a group takes, the variable that is it.
         self._holders: dict[int, Any] = dict(graph.given)
-        self._member_of: dict[Any, tuple[int, Merged]] = {}
+        self._member_of: dict[Any, tuple[int, MergedCalls]] = {}
         for number, group in self._group_of.items():
             self._member_of[graph.nodes[number].binding.var] = (number, group)
         for node in graph.nodes:
@@ -130,14 +130,14 @@ class _Writer:
             return [content.binding.var]
         nodes = (
             [content]
-            if isinstance(content, Node)
+            if isinstance(content, TaskNode)
             else [self._graph.nodes[n] for n in sorted(content.nodes)]
         )
         held = [self._holders[v] for node in nodes for v in node.outputs if v in self._taken]
         return [*(node.binding.var for node in nodes), *held]
 
-    def _write(self, content: Merged | Node | View) -> None:
-        if isinstance(content, Merged):
+    def _write(self, content: MergedCalls | TaskNode | View) -> None:
+        if isinstance(content, MergedCalls):
             self._write_group(content)
         elif isinstance(content, View):
             self._write_view(content)
@@ -145,7 +145,7 @@ class _Writer:
             self._bindings.append(content.binding)
             self._hold(content, content.binding.var)
 
-    def _hold(self, node: Node, var: Any) -> None:
+    def _hold(self, node: TaskNode, var: Any) -> None:
         """Bind those outputs of a tuple that a group takes."""
         if isinstance(node.binding.var.ty, relax.TupleType):
             for output, value in enumerate(node.outputs):
@@ -162,7 +162,7 @@ class _Writer:
         else:
             self._bindings.append(view.binding)
 
-    def _write_group(self, group: Merged) -> None:
+    def _write_group(self, group: MergedCalls) -> None:
         function = tvm.ir.GlobalVar(group.name)
         relax.expr._update_type(function, group.func.ty)
         self._mod[function] = group.func
@@ -207,14 +207,14 @@ class _Writer:
         self._mod[function] = zeros
         return function
 
-    def _item(self, group: Merged, value: int) -> Any:
+    def _item(self, group: MergedCalls, value: int) -> Any:
         return relax.TupleGetItem(self._results[group.name], group.outputs.index(value))
 
     def _bind(self, var: Any, value: Any) -> None:
         self._bindings.append(relax.VarBinding(var, self._builder.normalize(value)))
 
 
-def _holder(node: Node, output: int, kind: Any) -> Any:
+def _holder(node: TaskNode, output: int, kind: Any) -> Any:
     """The variable that is one output of a node: its own, or one for an item of a tuple."""
     var = node.binding.var
     is_tuple = isinstance(var.ty, relax.TupleType)

@@ -22,7 +22,7 @@ _ALIGNMENT = 16  # bytes: kernels load and store vectors of so many
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a tensor is.
 
     Attributes:
@@ -35,7 +35,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TaskNode:
     """A binding of a dataflow block that is no view.
 
     Attributes:
@@ -48,7 +48,7 @@ class Node:
 
     binding: Any
     function: str
-    arguments: tuple[Place | GenericConst, ...]
+    arguments: tuple[Location | GenericConst, ...]
     reads: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -72,16 +72,16 @@ class TaskGraph:
         used_later: values that are used behind the block.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[TaskNode, ...]
     views: tuple[View, ...]
     given: Mapping[int, Any]
     kinds: Mapping[int, Any]
     used_later: frozenset[int]
 
 
-def identity(argument: Place | GenericConst) -> Hashable:
+def identity(argument: Location | GenericConst) -> Hashable:
     """What an argument is known by: equal for places, and for constants in the same memory."""
-    if isinstance(argument, Place):
+    if isinstance(argument, Location):
         return argument
     return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
 
@@ -99,9 +99,9 @@ def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:
 class _Reader:
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
-        self._nodes: list[Node] = []
+        self._nodes: list[TaskNode] = []
         self._views: list[View] = []
-        self._places: dict[Any, tuple[Place, ...]] = {}  # of a variable, each field's
+        self._places: dict[Any, tuple[Location, ...]] = {}  # of a variable, each field's
         self._given: dict[int, Any] = {}
         self._kinds: dict[int, Any] = {}
         self._later: set[int] = set()
@@ -136,7 +136,7 @@ class _Reader:
             self._kernel(binding)
             return
         reads = self._values(relax.analysis.free_vars(value))
-        self._nodes.append(Node(binding, "", (), reads, self._make(binding.var)))
+        self._nodes.append(TaskNode(binding, "", (), reads, self._make(binding.var)))
 
     def _kernel(self, binding: Any) -> None:
         call = binding.value
@@ -149,23 +149,23 @@ class _Reader:
             self._places[binding.var] = tuple(place for place in moved if place is not None)
             self._views.append(View(binding))
             return
-        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Place)))
+        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
         made = self._make(binding.var)
-        self._nodes.append(Node(binding, name, arguments, reads, made))
+        self._nodes.append(TaskNode(binding, name, arguments, reads, made))
 
     def _make(self, var: Any) -> tuple[int, ...]:
         kinds = list(var.ty.fields) if isinstance(var.ty, relax.TupleType) else [var.ty]
         made = tuple(range(self._count, self._count + len(kinds)))
         self._count += len(kinds)
-        self._places[var] = tuple(Place(value, 0) for value in made)
+        self._places[var] = tuple(Location(value, 0) for value in made)
         self._kinds.update(zip(made, kinds, strict=True))
         return made
 
-    def _of(self, expr: Any) -> tuple[Place, ...]:
+    def _of(self, expr: Any) -> tuple[Location, ...]:
         if expr not in self._places:
             self._given[self._count] = expr
             self._kinds[self._count] = expr.ty
-            self._places[expr] = (Place(self._count, 0),)
+            self._places[expr] = (Location(self._count, 0),)
             self._count += 1
         return self._places[expr]
 
@@ -173,10 +173,10 @@ class _Reader:
         return tuple(dict.fromkeys(p.value for v in variables for p in self._of(v)))
 
 
-def _part(argument: Any, offset: int) -> Place | None:
-    if not isinstance(argument, Place) or (argument.offset + offset) % _ALIGNMENT:
+def _part(argument: Any, offset: int) -> Location | None:
+    if not isinstance(argument, Location) or (argument.offset + offset) % _ALIGNMENT:
         return None
-    return Place(argument.value, argument.offset + offset)
+    return Location(argument.value, argument.offset + offset)
 
 
 def _is_kernel(value: Any) -> bool:

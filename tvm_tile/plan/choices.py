@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.plan.execution_plan import Choice, aligned
+from tvm_tile.plan.execution_plan import RKernel, aligned
 from tvm_tile.tile.rules import Rule
 
 _USUAL_REGISTERS = 64  # of a thread, where nothing is known
@@ -40,7 +40,7 @@ class Launch:
     traffic: float
 
 
-def make_choice(launch: Launch, device: Device, *, barriers: bool) -> Choice:
+def make_choice(launch: Launch, device: Device, *, barriers: bool) -> RKernel:
     """A kernel as something that vEUs can run.
 
     Args:
@@ -48,7 +48,7 @@ def make_choice(launch: Launch, device: Device, *, barriers: bool) -> Choice:
         device: that it is for.
         barriers: whether threads of a block wait for one another.
     """
-    return Choice(
+    return RKernel(
         launch.blocks,
         launch.threads,
         launch.shared_bytes,
@@ -61,8 +61,8 @@ def make_choice(launch: Launch, device: Device, *, barriers: bool) -> Choice:
 
 
 def with_weights_in_place(
-    choice: Choice, resident_bytes: int, flops: float, device: Device
-) -> Choice:
+    choice: RKernel, resident_bytes: int, flops: float, device: Device
+) -> RKernel:
     """The same where a block finds its weights in shared memory.
 
     Args:

@@ -26,8 +26,8 @@ def aligned(size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One of the ways to run a rOperator.
+class RKernel:
+    """One of the ways to run a rOperator: Rammer's rKernel.
 
     One with a resident part has two bodies: the first loads a block's weights into shared memory,
     once a vEU at the start of the kernel, the second finds them there. Times, shared memory and
@@ -72,7 +72,7 @@ class ROperator:
     """
 
     name: str
-    choices: tuple[Choice, ...]
+    choices: tuple[RKernel, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     alone_seconds: float
@@ -171,7 +171,7 @@ class ExecutionPlan:
     residents: tuple[bool, ...]
     seconds: float
 
-    def choice(self, operators: tuple[ROperator, ...], operator: int) -> Choice:
+    def choice(self, operators: tuple[ROperator, ...], operator: int) -> RKernel:
         """How ``operator`` is run."""
         return operators[operator].choices[self.chosen[operator]]
 

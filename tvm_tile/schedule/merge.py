@@ -59,7 +59,7 @@ Step = Joined | Divided
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedShapes:
     """How the shapes of parameters differ from those that callers know.
 
     Attributes:
@@ -71,7 +71,7 @@ class Merged:
     params: tuple[Any, ...]
 
 
-def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -> Merged:
+def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -> MergedShapes:
     """Merge what can be merged of a function with one reduction.
 
     With ``keep_outputs`` a spatial output may keep its shape, if it is indexed otherwise.
@@ -80,17 +80,17 @@ def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -
     steps = []
     while (merge := _find(sch, form, keep_outputs)) is not None:
         steps.append(_apply(sch, _names(form), merge))
-    return Merged(tuple(steps), params)
+    return MergedShapes(tuple(steps), params)
 
 
-def merge_along_rows(sch: Schedule, form: NormalForm) -> Merged:
+def merge_along_rows(sch: Schedule, form: NormalForm) -> MergedShapes:
     """Merge what can be merged of the axes along rows that are summed, and then stored."""
     params = tuple(sch.mod["main"].params)
     names = (*form.producers, *form.reductions, *form.outputs)
     steps = []
     while (merge := _find_along_rows(sch, names)) is not None:
         steps.append(_apply(sch, names, merge))
-    return Merged(tuple(steps), params)
+    return MergedShapes(tuple(steps), params)
 
 
 def _find_along_rows(sch: Schedule, names: Sequence[str]) -> Merge | None:
@@ -152,7 +152,7 @@ def _merged_index(dimension: int, extent: int, *index: Any) -> list[Any]:
     return [*index[:dimension], merged, *index[dimension + 2 :]]
 
 
-def restore(func: tirx.PrimFunc, merged: Merged) -> tirx.PrimFunc:
+def restore(func: tirx.PrimFunc, merged: MergedShapes) -> tirx.PrimFunc:
     """``func`` with the parameters that callers know, its accesses divided among dimensions."""
     if not merged.steps:
         return func

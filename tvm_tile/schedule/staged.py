@@ -43,7 +43,7 @@ from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.ends import Staged, fill_ends
 from tvm_tile.schedule.guards import copy_guard, drop_guards
-from tvm_tile.schedule.merge import Merged, merge_axes, restore
+from tvm_tile.schedule.merge import MergedShapes, merge_axes, restore
 from tvm_tile.schedule.normalize import NormalForm, gather_strided, inline_spatial
 from tvm_tile.schedule.padding import clamp_padding, free_copies
 from tvm_tile.schedule.parts import split_sum
@@ -81,7 +81,7 @@ class Draft:
 
     sch: Schedule
     form: NormalForm
-    merged: Merged
+    merged: MergedShapes
     operator: Operator
     device: Device
 

@@ -28,7 +28,7 @@ Loops = list[tuple[Any, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldStrip:
     """What a thread has of an access that slides.
 
     Attributes:
@@ -68,16 +68,16 @@ class _Writer:
         after = self.blocks.after
         return self.summed if after is None else after.body.buffer
 
-    def held(self, line: Line, name: str) -> Held:
+    def held(self, line: Line, name: str) -> HeldStrip:
         """Registers for the rows of an access."""
         buffer = _registers(name, line.extents, self.line_type(line))
         if self.tile.vectors.count == 1:
-            return Held(line, buffer, None)
+            return HeldStrip(line, buffer, None)
         extents = list(line.extents)
         extents[line.lane] = self.tile.vectors.count
         producer = self.blocks.producer_of(line.read.tensor.name)
         source = loads_in(producer.body.value)[0] if producer else self.load_of(line)
-        return Held(line, buffer, _registers(f"{name}_vectors", extents, str(source.ty.dtype)))
+        return HeldStrip(line, buffer, _registers(f"{name}_vectors", extents, str(source.ty.dtype)))
 
     def line_type(self, line: Line) -> str:
         """What registers hold: the element as the sum takes it, widened once for all outputs."""
@@ -146,7 +146,7 @@ class _Writer:
             for finished in range(tile.strip):
                 yield from self.store(origin, finished)
 
-    def read(self, held: Held, origin: Values, row: int) -> Iterator[Any]:
+    def read(self, held: HeldStrip, origin: Values, row: int) -> Iterator[Any]:
         """One row of what slides, into registers."""
         loops = self.loops_over(held.line.extents)
         at = [var for var, _ in loops]
@@ -176,7 +176,7 @@ class _Writer:
             value = tirx.if_then_else(guard, value, tirx.const(0, load.ty.dtype))
         return value
 
-    def read_vectors(self, held: Held, origin: Values, row: int) -> Any:
+    def read_vectors(self, held: HeldStrip, origin: Values, row: int) -> Any:
         """A row, or as many as a vector holds from ``row`` on, a vector at a time.
 
         A vector lies within the tensor or without as a whole: its first element tells.

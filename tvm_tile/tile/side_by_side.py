@@ -25,7 +25,7 @@ _MOST_BEHIND = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Pointwise:
     """An operator behind a product that makes each element of the one in its place.
 
     Attributes:
@@ -43,7 +43,7 @@ Joint = tuple[int | None, ...]
 gets the neutral constant."""
 
 
-def align(branches: Sequence[Sequence[Step]]) -> tuple[Joint, ...]:
+def align(branches: Sequence[Sequence[Pointwise]]) -> tuple[Joint, ...]:
     """Steps behind several products as steps behind the one that they become.
 
     Every product's steps stay in their order. It ends where a product has a step, or has none, that
@@ -70,7 +70,7 @@ def align(branches: Sequence[Sequence[Step]]) -> tuple[Joint, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ProgramNode:
     """One operator of a program.
 
     Attributes:
@@ -82,7 +82,7 @@ class Node:
     is_product: bool
 
 
-def affected(nodes: Sequence[Node], products: Sequence[int]) -> tuple[int, ...]:
+def affected(nodes: Sequence[ProgramNode], products: Sequence[int]) -> tuple[int, ...]:
     """What changes as products become one: these, and what reads their values.
 
     It goes on until the values of all have met, and for two more products behind one at most:

@@ -32,11 +32,11 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis
-from tvm_tile.schedule.attention.find import Found
+from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.kernel import Threads, write_attention
 from tvm_tile.schedule.steps import shared_scope
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
-from tvm_tile.schedule.tensor_cores.store import Guard, Store, when
+from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
 from tvm_tile.tile.attention import VECTOR, CoreTile, vector_elements
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.slab import vector_width
@@ -45,7 +45,7 @@ _TOGETHER = 8  # vectors that a thread has on their way from global memory at a 
 _COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}
 
 
-def write_on_cores(found: Found, tile: CoreTile, device: Device) -> tirx.PrimFunc:
+def write_on_cores(found: AttentionMatch, tile: CoreTile, device: Device) -> tirx.PrimFunc:
     """The function of a chain of two products, for CUDA cores."""
     # Devices without matrix units stand for what takes nothing but blocks, too: OpenCL, TVM's own
     # build.
@@ -130,7 +130,7 @@ class _Blocks:
 
 
 class _HeldByCores:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.Held` says."""
+    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says."""
 
     def __init__(
         self, tile: CoreTile, dialect: _Threads | _Blocks, known: _Shared, down: Any, across: Any
@@ -191,7 +191,7 @@ class _Cores:
 
     def __init__(
         self,
-        found: Found,
+        found: AttentionMatch,
         tile: CoreTile,
         dialect: _Threads | _Blocks,
         _: Any,
@@ -297,7 +297,7 @@ class _Cores:
         (column,) = second.right.free
         rows = Boxed(second.left, (tile.rows,), tile.rows)
         columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
-        store = Store(rows, columns, epilogue, self._buffers, held.sums)
+        store = SumStore(rows, columns, epilogue, self._buffers, held.sums)
         vector = tile.column_vector
         for row in range(held.rows):
             own, fits = rows.at(held.row(row), self._origin)

@@ -33,8 +33,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.find import Found
-from tvm_tile.schedule.attention.rows import Held, Rows
+from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.rows import HeldScores, RunningSoftmax
 from tvm_tile.schedule.rule import WrittenTile
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Place, digits
@@ -87,7 +87,7 @@ class Unit(Protocol):
     """What multiplies, while the code of one thread is written."""
 
     @property
-    def held(self) -> Held:
+    def held(self) -> HeldScores:
         """The scores and the sums of the thread."""
 
     @property
@@ -136,7 +136,7 @@ Begin = Callable[[Any, Any, Place, Mapping[str, Any]], Unit]
 
 
 def write_attention(
-    found: Found,
+    found: AttentionMatch,
     tile: Tile,
     dialect: Dialect,
     begin: Begin,
@@ -160,7 +160,7 @@ def write_attention(
     return builder.get().without_attr("global_symbol")
 
 
-def _origin(found: Found, tile: Tile, block: Any) -> Place:
+def _origin(found: AttentionMatch, tile: Tile, block: Any) -> Place:
     """Values of all axes at a block's first row, but of those that are summed."""
     first, values = found.chain.first, found.chain.second.right
     (rows,) = first.left.free
@@ -172,7 +172,9 @@ def _origin(found: Found, tile: Tile, block: Any) -> Place:
     return origin | {axis.name: tirx.const(0) for axis in values.free}
 
 
-def _walk(found: Found, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[str, Any]) -> None:
+def _walk(
+    found: AttentionMatch, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[str, Any]
+) -> None:
     """The loop over tiles of keys, and what is around it."""
     chain = found.chain
     (axis,) = chain.first.left.free
@@ -180,7 +182,7 @@ def _walk(found: Found, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[
     begin, end = chain.band.tiles(origin[axis.name], *size, ib.min, ib.max)
     first = begin if isinstance(begin, int) else ib.Bind(begin)
     slope = found.weights.slope if unit.has_small_scores else None
-    rows = Rows(chain, unit.held, found.weights, buffers, slope)
+    rows = RunningSoftmax(chain, unit.held, found.weights, buffers, slope)
 
     def keys(number: Any) -> Place:
         return {**origin, chain.keys.name: number * tile.keys}

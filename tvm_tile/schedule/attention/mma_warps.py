@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.find import Found
+from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.kernel import Threads, write_attention
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.attention.warps import KEYS, QUERIES, VALUES, Warps
@@ -27,7 +27,7 @@ from tvm_tile.tile.warp_attention import WarpAttentionTile
 _REGISTERS = 4  # of a fragment
 
 
-def write_with_mma(found: Found, tile: WarpAttentionTile) -> tirx.PrimFunc:
+def write_with_mma(found: AttentionMatch, tile: WarpAttentionTile) -> tirx.PrimFunc:
     """The function of a chain of two products, for tensor cores' warp instructions."""
     return write_attention(found, tile, Threads(), partial(_MmaWarps, found, tile))
 
@@ -51,7 +51,7 @@ class _MmaWarps(Warps):
 
     def __init__(
         self,
-        found: Found,
+        found: AttentionMatch,
         tile: WarpAttentionTile,
         block: Any,
         thread: Any,

@@ -17,7 +17,7 @@ from tvm_tile.tile.chain import Chain
 _LOG2_E = 1 / math.log(2)
 
 
-class Held(Protocol):
+class HeldScores(Protocol):
     """What one thread holds of a block's scores, and of the second product's sums.
 
     A thread has elements of some rows, which it counts; threads that share a row exchange what
@@ -70,7 +70,7 @@ class Held(Protocol):
         ...
 
 
-class Rows:
+class RunningSoftmax:
     """The scores of one thread, while its code is written.
 
     A softmax keeps the maximum so far and the sum of what is weighed by it. When the maximum grows,
@@ -89,7 +89,7 @@ class Rows:
     def __init__(
         self,
         chain: Chain,
-        held: Held,
+        held: HeldScores,
         weights: Weights,
         buffers: Mapping[str, Any],
         slope: float | None,

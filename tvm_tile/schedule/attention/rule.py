@@ -12,7 +12,7 @@ from functools import partial
 
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.attention.cores import write_on_cores
-from tvm_tile.schedule.attention.find import Found, find_chain
+from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.attention.mma_warps import write_with_mma
 from tvm_tile.schedule.attention.waves import write_with_waves
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
@@ -38,11 +38,11 @@ def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
     )
 
 
-def _with_warps(found: Found, tile: WarpAttentionTile) -> Scheduled:
+def _with_warps(found: AttentionMatch, tile: WarpAttentionTile) -> Scheduled:
     if isinstance(tile.unit, WaveUnit):
         return as_written(write_with_waves(found, tile, tile.unit), WARP_ATTENTION, tile)
     return as_written(write_with_mma(found, tile), WARP_ATTENTION, tile)
 
 
-def _on_cores(found: Found, device: Device, tile: CoreTile) -> Scheduled:
+def _on_cores(found: AttentionMatch, device: Device, tile: CoreTile) -> Scheduled:
     return as_written(write_on_cores(found, tile, device), ATTENTION, tile)

@@ -20,7 +20,7 @@ _PACKED = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
 class WarpRows:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.Held` says.
+    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says.
 
     Args:
         thread: its number among those that multiply.

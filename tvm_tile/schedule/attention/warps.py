@@ -22,11 +22,11 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.find import Found
-from tvm_tile.schedule.attention.rows import Held
+from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.rows import HeldScores
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
-from tvm_tile.schedule.tensor_cores.store import Store, when
+from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.warp_attention import WarpAttentionTile
 
@@ -53,12 +53,12 @@ class Warps(ABC):
     scope: str
     memory: Any
     row: Any
-    held: Held
+    held: HeldScores
     fragments: Sequence[Any]
 
     def __init__(
         self,
-        found: Found,
+        found: AttentionMatch,
         tile: WarpAttentionTile,
         _: Any,
         thread: Any,
@@ -150,7 +150,7 @@ class Warps(ABC):
         (column,) = second.right.free
         rows = Boxed(second.left, (tile.rows,), tile.rows)
         columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
-        store = Store(rows, columns, self.found.epilogue, self.buffers, memory, layout)
+        store = SumStore(rows, columns, self.found.epilogue, self.buffers, memory, layout)
         for strip in range(tile.warp_rows // layout.rows):
             held = strip * layout.rows * tile.columns // tile.unit.warp
             row = ib.Bind(self.row + strip * layout.rows) if strip else self.row

@@ -23,7 +23,7 @@ _ALL_LANES = 0xFFFFFFFF
 
 
 class WaveRows:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.Held` says.
+    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says.
 
     Args:
         unit: that multiplies.

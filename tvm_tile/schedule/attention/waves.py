@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.find import Found
+from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.kernel import Threads, write_attention
 from tvm_tile.schedule.attention.warps import KEYS, QUERIES, VALUES, Warps
 from tvm_tile.schedule.attention.wave_rows import WaveRows
@@ -26,7 +26,9 @@ from tvm_tile.tile.unit import WaveUnit
 from tvm_tile.tile.warp_attention import WarpAttentionTile
 
 
-def write_with_waves(found: Found, tile: WarpAttentionTile, unit: WaveUnit) -> tirx.PrimFunc:
+def write_with_waves(
+    found: AttentionMatch, tile: WarpAttentionTile, unit: WaveUnit
+) -> tirx.PrimFunc:
     """The function of a chain of two products, for AMD's matrix cores."""
     return write_attention(found, tile, Threads(), partial(_Waves, unit, found, tile))
 
@@ -39,7 +41,7 @@ class _Waves(Warps):
     def __init__(
         self,
         unit: WaveUnit,
-        found: Found,
+        found: AttentionMatch,
         tile: WarpAttentionTile,
         block: Any,
         thread: Any,

@@ -39,15 +39,15 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
-from tvm_tile.schedule.attention.rows import Rows
+from tvm_tile.schedule.attention.rows import RunningSoftmax
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.attention.weights import Weights
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
-from tvm_tile.schedule.tensor_cores.store import Store
-from tvm_tile.schedule.wgmma.operand import Chunks
+from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.wgmma.operand import TmaChunks
 from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.tile.chain import Chain, ChainTile
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
@@ -59,14 +59,14 @@ _LEFT, _KEYS, _VALUES = range(3)  # the rings
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
+class _ChainKernel:
     """What both roles need."""
 
     chain: Chain
     tile: ChainTile
-    left: Chunks
-    keys: Chunks
-    values: Chunks
+    left: TmaChunks
+    keys: TmaChunks
+    values: TmaChunks
     data: Any
     rings: Sequence[Ring]  # of the left operand, the keys, the values
     block: Any
@@ -137,9 +137,9 @@ def write_chain(
     first, second = chain.first, chain.second
     line = LINE // first.left.tensor.element_size
     width = -(-tile.columns // line) * line
-    left = Chunks(first.left, (tile.rows,), 0, first.depth, line)
-    keys = Chunks(first.right, (tile.keys,), 0, first.depth, line)
-    values = Chunks(second.right, (width,), 0, chain.keys, tile.keys)
+    left = TmaChunks(first.left, (tile.rows,), 0, first.depth, line)
+    keys = TmaChunks(first.right, (tile.keys,), 0, first.depth, line)
+    values = TmaChunks(second.right, (width,), 0, chain.keys, tile.keys)
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
@@ -154,13 +154,13 @@ def write_chain(
         stages = (1, tile.stages, tile.stages)
         rings = [make_ring(count, tile.consumers, thread) for count in stages]
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _Kernel(chain, tile, left, keys, values, data, rings, block, thread)
+        kernel = _ChainKernel(chain, tile, left, keys, values, data, rings, block, thread)
         corners = (4 * tile.consumers, CORNER_ROWS, CORNER_PITCH)
         memory = ib.alloc_buffer(corners, "float32", scope="shared")
         rows = Boxed(second.left, (tile.rows,), tile.rows)
         (column,) = second.right.free
         columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
-        store = Store(rows, columns, epilogue, buffers, memory)
+        store = SumStore(rows, columns, epilogue, buffers, memory)
         with ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
@@ -169,7 +169,7 @@ def write_chain(
     return builder.get()
 
 
-def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
+def _produce(kernel: _ChainKernel, maps: Sequence[Any]) -> None:
     if kernel.tile.division is not None:
         ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](kernel.tile.division[0]))
     with ib.If(kernel.thread == 0), ib.Then():
@@ -180,7 +180,7 @@ def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
 class _Producer:
     """The thread that asks for copies, while its code is written."""
 
-    def __init__(self, kernel: _Kernel, maps: Sequence[Any]) -> None:
+    def __init__(self, kernel: _ChainKernel, maps: Sequence[Any]) -> None:
         self._kernel, self._maps = kernel, maps
         self._turns = [Turn(1), Turn(kernel.tile.stages), Turn(kernel.tile.stages)]
 
@@ -196,7 +196,7 @@ class _Producer:
             kernel.values.copy(self._maps[_VALUES], self._stage(_VALUES, 0), full, place)
             self._turns[_VALUES].advance()
 
-    def _fill_lines(self, which: int, side: Chunks, rows: int, place: Place) -> None:
+    def _fill_lines(self, which: int, side: TmaChunks, rows: int, place: Place) -> None:
         """The chunks of the first product's whole depth."""
         full = self._begin(which, self._kernel.lines * side.size)
         for line in range(self._kernel.lines):
@@ -223,13 +223,13 @@ class _Producer:
 class _Consumer:
     """One thread of a consumer warpgroup, while its code is written."""
 
-    def __init__(self, kernel: _Kernel, weights: Weights, buffers: Mapping[str, Any]) -> None:
+    def __init__(self, kernel: _ChainKernel, weights: Weights, buffers: Mapping[str, Any]) -> None:
         tile = kernel.tile
         self.kernel, self.tile = kernel, tile
         self.thread = ib.Bind(kernel.thread - WARPGROUP)
         self.held = WarpRows(self.thread, tile.rows, tile.keys, tile.columns)
         # With scores of half precision the exponent is one multiplication and one addition.
-        self.rows = Rows(kernel.chain, self.held, weights, buffers, weights.slope)
+        self.rows = RunningSoftmax(kernel.chain, self.held, weights, buffers, weights.slope)
         self.turns = [Turn(1), Turn(tile.stages), Turn(tile.stages)]
         start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
         own = self.thread // WARPGROUP * 64
@@ -314,7 +314,9 @@ __forceinline__ __device__ void {name}({kind}& value) {{
         ib.evaluate(T.cuda.func_call(name, registers[i], source_code=source))
 
 
-def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[str, Any]) -> None:
+def _consume(
+    kernel: _ChainKernel, weights: Weights, store: SumStore, buffers: Mapping[str, Any]
+) -> None:
     tile = kernel.tile
     if tile.division is not None:
         ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm_tile.schedule.attention.find import Found, find_chain
+from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.chain.kernel import write_chain
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.tile.chain import ChainTile, construct_chain
@@ -25,6 +25,6 @@ def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
     return tuple(Choice.of(CHAIN, tile, partial(_written, found, tile)) for tile in tiles)
 
 
-def _written(found: Found, tile: ChainTile) -> Scheduled:
+def _written(found: AttentionMatch, tile: ChainTile) -> Scheduled:
     func = write_chain(found.chain, tile, found.params, found.weights, found.epilogue)
     return as_written(func, CHAIN, tile)

@@ -46,7 +46,7 @@ class Factors:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class GatesMatch:
     """A function of products and what becomes of their sums.
 
     Attributes:
@@ -67,7 +67,7 @@ class Found:
         return frozenset(factors.weights for factors in self.products)
 
 
-def find_gates(task: Task) -> Found | None:
+def find_gates(task: Task) -> GatesMatch | None:
     """The parts of a function that is what this file's head says; ``None`` of any other."""
     if not task.graph.reductions:
         return None
@@ -92,7 +92,7 @@ def find_gates(task: Task) -> Found | None:
     cell = read_cell(spatial, places, params, shape)
     if cell is None or {own.product for own in cell.sums} != set(places.values()):
         return None
-    found = Found(_gates(known, cell, shape, task.graph.traffic), known, cell, params)
+    found = GatesMatch(_gates(known, cell, shape, task.graph.traffic), known, cell, params)
     written = {name for name, _ in cell.outputs}
     read = {own.short for own in known} | found.weights | {load.source for load in cell.loads}
     return None if written & read else found

@@ -33,7 +33,7 @@ _ALL_LANES = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class WeightRows:
     """The rows of the weights that a block sums up.
 
     Attributes:
@@ -80,7 +80,7 @@ class Summing:
         start: the product's first sum there; they lie row by row, vectors fastest.
     """
 
-    rows: Rows
+    rows: WeightRows
     tile: ProductTile
     vectors: int
     dtype: str

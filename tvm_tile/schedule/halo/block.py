@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.halo.find import Found
+from tvm_tile.schedule.halo.find import HaloMatch
 from tvm_tile.schedule.tensor_cores.place import Place, split
 from tvm_tile.tile.halo import WARP, HaloTile
 
@@ -33,7 +33,7 @@ class Block:
         origin: the tile's first window along each of the places' dimensions.
     """
 
-    found: Found
+    found: HaloMatch
     tile: HaloTile
     buffers: Mapping[str, Any]
     memory: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm_tile.schedule.halo.find import Found, find_halo
+from tvm_tile.schedule.halo.find import HaloMatch, find_halo
 from tvm_tile.schedule.halo.kernel import write_halo
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.tile.halo import HaloTile, construct_halo
@@ -21,5 +21,5 @@ def schedule_halo(task: Task, count: int) -> Sequence[Choice]:
     return tuple(Choice.of(HALO, tile, partial(_written, found, tile)) for tile in tiles)
 
 
-def _written(found: Found, tile: HaloTile) -> Scheduled:
+def _written(found: HaloMatch, tile: HaloTile) -> Scheduled:
     return as_written(write_halo(found, tile), HALO, tile)

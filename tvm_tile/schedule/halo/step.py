@@ -16,7 +16,7 @@ from tvm_tile.schedule.tensor_cores.work import operations
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SpatialStage:
     """A spatial block that writes each value in order; channels are the last dimension.
 
     Attributes:
@@ -71,7 +71,7 @@ class Step:
         return shift
 
 
-def read_step(block: SBlock, made: SBlock) -> Step | None:
+def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
     """What ``block`` does with the sums of ``made``; ``None`` where it moves them around."""
     sums, store = made.body.buffer, block.body
     variables = tuple(v.var for v in block.iter_vars)
@@ -92,7 +92,7 @@ def read_step(block: SBlock, made: SBlock) -> Step | None:
         return None
     parts = tuple(sorted({own[-1] for own in known}))
     epilogue = Epilogue(store.buffer, tuple(store.indices), store.value, sums, {})
-    return Step(epilogue, variables, tuple(known[0][:-1]), parts, operations(store.value))
+    return SpatialStage(epilogue, variables, tuple(known[0][:-1]), parts, operations(store.value))
 
 
 def _are_in_order(store: Any, variables: Sequence[Any]) -> bool:

@@ -19,7 +19,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.halo.block import SUMS, TAPS, VALUES, Block, behind, join, put
-from tvm_tile.schedule.halo.step import Step
+from tvm_tile.schedule.halo.step import SpatialStage
 from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
 from tvm_tile.schedule.tensor_cores.place import split
 from tvm_tile.schedule.tensor_cores.store import when
@@ -34,7 +34,7 @@ _PAIR = 2  # neighbours among them
 class Windows:
     """A warp's windows: sixteen channels of some fragments of places."""
 
-    def __init__(self, block: Block, outer: Step) -> None:
+    def __init__(self, block: Block, outer: SpatialStage) -> None:
         """What does not change from turn to turn."""
         tile = block.tile
         self._block, self._outer = block, outer
@@ -148,7 +148,7 @@ class Windows:
                 put(block.elements, partial(behind, at), value, _PAIR, together=together)
 
 
-def store_windows(block: Block, outer: Step, turn: Any) -> None:
+def store_windows(block: Block, outer: SpatialStage, turn: Any) -> None:
     """A turn's windows' sums from shared memory to the output, by all threads."""
     tile = block.tile
     units = tile.chunk // UNIT

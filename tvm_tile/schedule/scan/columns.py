@@ -39,11 +39,11 @@ from tvm_tile.tile.scan import ColumnScanTile
 def write_columns(scan: Scan, tile: ColumnScanTile) -> tirx.PrimFunc:
     """The kernels, one or two, with the parameters of the scan's definition."""
     totals = (tile.parts, tile.rows) if tile.parts > 1 else ()
-    return write_scan(scan, totals, partial(_Kernel, scan, tile))
+    return write_scan(scan, totals, partial(_ColumnKernel, scan, tile))
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _ColumnKernel:
     scan: Scan
     tile: ColumnScanTile
     name: str

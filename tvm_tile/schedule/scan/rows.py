@@ -60,7 +60,7 @@ from tvm_tile.tile.scan import RowScanTile
 def write_rows(scan: Scan, tile: RowScanTile) -> tirx.PrimFunc:
     """The kernels, one or two, with the parameters of the scan's definition."""
     totals = (tile.rows, tile.parts) if tile.parts > 1 else ()
-    return write_scan(scan, totals, partial(_Kernel, scan, tile))
+    return write_scan(scan, totals, partial(_RowKernel, scan, tile))
 
 
 def shared_bytes(scan: Scan, tile: RowScanTile) -> int:
@@ -69,7 +69,7 @@ def shared_bytes(scan: Scan, tile: RowScanTile) -> int:
     return 2 * tile.block_size * tile.turns * each if tile.threads_per_row > 1 else 0
 
 
-class _Kernel:
+class _RowKernel:
     """Writes one kernel."""
 
     def __init__(

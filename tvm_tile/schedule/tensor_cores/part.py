@@ -13,7 +13,7 @@ from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.warp_tile import tile_counts
 
 
-class WarpTile(Protocol):
+class TileOfWarps(Protocol):
     """A tile whose warps have rows and columns of their own."""
 
     @property
@@ -42,8 +42,8 @@ class WarpTile(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Where a thread's part of the product is.
+class ThreadPart:
+    """Where the part of the product is that a thread helps to compute.
 
     Attributes:
         origin: first values of the axes of the block's tile.
@@ -62,7 +62,9 @@ class Part:
     columns: Any
 
 
-def find_part(product: Product, tile: WarpTile, warp_size: int, block: Any, thread: Any) -> Part:
+def find_part(
+    product: Product, tile: TileOfWarps, warp_size: int, block: Any, thread: Any
+) -> ThreadPart:
     """That of thread ``thread`` of block ``block``, one block a tile."""
     rows = tile_counts(product.left, tile.rows)
     columns = tile_counts(product.right, tile.columns)
@@ -73,7 +75,7 @@ def find_part(product: Product, tile: WarpTile, warp_size: int, block: Any, thre
     warp, lane = ib.Bind(thread // warp_size), ib.Bind(thread % warp_size)
     first_row = ib.Bind(warp // tile.warps[1] * tile.warp_rows)
     first_column = ib.Bind(warp % tile.warps[1] * tile.warp_columns)
-    return Part(origin, (left, right), thread, lane, first_row, first_column)
+    return ThreadPart(origin, (left, right), thread, lane, first_row, first_column)
 
 
 def _side(

@@ -40,7 +40,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class SumStore:
     """What a warp needs to store its sums.
 
     Attributes:

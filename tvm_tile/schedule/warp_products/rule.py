@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.schedule.tensor_cores.found import Found, find_in
+from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.warp_products.kernel import AnyTile, write_kernel
 from tvm_tile.tile.matrix_cores import construct_matrix_cores, matrix_core_dtypes
@@ -51,7 +51,7 @@ def least_seconds(task: Task) -> float:
     return min(found, default=math.inf)
 
 
-def _find(task: Task, dtypes: Container[str]) -> Found | None:
+def _find(task: Task, dtypes: Container[str]) -> ProductMatch | None:
     """The product of a function, its windows folded into chunks."""
     found = find_in(task, dtypes)
     if found is None:
@@ -60,9 +60,9 @@ def _find(task: Task, dtypes: Container[str]) -> Found | None:
     return replace(found, product=fold_window(found.product, LEAST_LINE // element))
 
 
-def _choices(rule: Rule, found: Found, tiles: Sequence[AnyTile]) -> Sequence[Choice]:
+def _choices(rule: Rule, found: ProductMatch, tiles: Sequence[AnyTile]) -> Sequence[Choice]:
     return tuple(Choice.of(rule, tile, partial(_written, rule, found, tile)) for tile in tiles)
 
 
-def _written(rule: Rule, found: Found, tile: AnyTile) -> Scheduled:
+def _written(rule: Rule, found: ProductMatch, tile: AnyTile) -> Scheduled:
     return as_written(write_kernel(found, tile), rule, tile)

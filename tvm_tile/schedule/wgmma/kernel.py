@@ -41,8 +41,8 @@ from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
-from tvm_tile.schedule.tensor_cores.store import Store
-from tvm_tile.schedule.wgmma.operand import Chunks
+from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.wgmma.operand import TmaChunks
 from tvm_tile.schedule.wgmma.ring import (
     Alternation,
     Ring,
@@ -64,12 +64,12 @@ _INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
+class _WarpgroupKernel:
     """What both roles need."""
 
     product: Product
     tile: WarpgroupTile
-    sides: tuple[Chunks, Chunks]
+    sides: tuple[TmaChunks, TmaChunks]
     data: Any  # the stages, in shared memory
     ring: Ring
     turns: Any  # barriers of consumers that take tiles in turns, or None
@@ -95,8 +95,8 @@ def write_kernel(
         epilogue: what to store; its parameters are known by their names.
     """
     sides = (
-        Chunks(product.left, tile.rows, 0, product.depth, tile.depth),
-        Chunks(product.right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
+        TmaChunks(product.left, tile.rows, 0, product.depth, tile.depth),
+        TmaChunks(product.right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
     )
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
@@ -113,7 +113,7 @@ def write_kernel(
         turns = make_alternation_barriers(thread) if tile.alternates else None
         ring = make_ring(tile.stages, tile.sharers, thread)
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _Kernel(product, tile, sides, data, ring, turns, block, rank, thread)
+        kernel = _WarpgroupKernel(product, tile, sides, data, ring, turns, block, rank, thread)
         memory = ib.decl_buffer(
             tile.store_shape,
             tile.sum_dtype,
@@ -123,7 +123,7 @@ def write_kernel(
         )
         rows = Boxed(product.left, tile.rows, tile.block_rows)
         columns = Boxed(product.right, tile.columns, tile.width)
-        store = Store(rows, columns, epilogue, seen, memory)
+        store = SumStore(rows, columns, epilogue, seen, memory)
         with ib.attr({_LEAST_BLOCKS: tile.blocks}), ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
@@ -143,7 +143,7 @@ def _dynamic_bytes(tile: WarpgroupTile) -> int:
     return STATIC_SHARED_LIMIT + 1 if is_near else size
 
 
-def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
+def _produce(kernel: _WarpgroupKernel, maps: Sequence[Any]) -> None:
     product, tile, ring = kernel.product, kernel.tile, kernel.ring
     arriving = T.uint32(sum(side.size for side in kernel.sides))
     if tile.division is not None:
@@ -172,7 +172,7 @@ def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
         wait_for_cluster()
 
 
-def _consume(kernel: _Kernel, store: Store) -> None:
+def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
     product, tile, ring = kernel.product, kernel.tile, kernel.ring
     if tile.division is not None:
         ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
@@ -230,7 +230,7 @@ def _consume(kernel: _Kernel, store: Store) -> None:
 
 
 def _multiply(
-    kernel: _Kernel, registers: Any, descriptors: tuple[Any, Any], stage: Any, chunk: Any
+    kernel: _WarpgroupKernel, registers: Any, descriptors: tuple[Any, Any], stage: Any, chunk: Any
 ) -> None:
     """The instructions of one chunk."""
     tile, (left, right) = kernel.tile, kernel.sides
@@ -254,7 +254,7 @@ def _multiply(
             ib.evaluate(T.ptx[name](*own, *operands, adds, *modifiers))
 
 
-def _modifiers(tile: WarpgroupTile, sides: tuple[Chunks, Chunks]) -> list[int]:
+def _modifiers(tile: WarpgroupTile, sides: tuple[TmaChunks, TmaChunks]) -> list[int]:
     """Whether operands are negated, and transposed, where the instruction can."""
     if tile.sum_dtype == "int32":
         return []

@@ -24,7 +24,7 @@ _STEP_BYTES = 32  # of depth, in one instruction
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
+class TmaChunks:
     """One operand's chunks: boxes of its tensor, lines of 128 swizzled bytes in a stage.
 
     With the depth contiguous a line is one row, 128 bytes deep, and one copy brings all rows.

@@ -14,7 +14,7 @@ from functools import partial
 
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.schedule.tensor_cores.found import Found, find_in
+from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
 from tvm_tile.tile.mma import mma_dtypes
@@ -52,6 +52,6 @@ def _has_short_lines(product: Product, device: Device) -> bool:
     return is_short and tensor.dtype in mma_dtypes(device)
 
 
-def _written(found: Found, tile: WarpgroupTile) -> Scheduled:
+def _written(found: ProductMatch, tile: WarpgroupTile) -> Scheduled:
     func = write_kernel(found.product, tile, found.params, found.shapes, found.epilogue)
     return as_written(func, WGMMA, tile)

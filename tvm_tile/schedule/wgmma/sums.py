@@ -7,12 +7,12 @@ from typing import Any
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.place import Place
-from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.tile.sum_layout import CORNER_ROWS
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 
-def store_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any, origin: Place) -> None:
+def store_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any, origin: Place) -> None:
     """Store the sums of one consumer thread.
 
     Args:
