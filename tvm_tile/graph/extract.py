@@ -187,7 +187,7 @@ def _affine(expr: Any, names: dict[Any, str]) -> dict[str, int] | None:
 
 
 def _flops(node: Any) -> int:
-    """Of one node of an expression."""
+    """Floating-point operations of one node of an expression, without its operands."""
     if isinstance(node, tvm.ir.Call):
         return _COSTLY_CALLS.get(getattr(node.op, "name", ""), 1)
     return int(isinstance(node, _BINARY) and "float" in str(getattr(node, "ty", "")))

@@ -225,7 +225,7 @@ class _Record:
         return self.words[self.first + which]
 
     def pointer(self, position: int, kind: Any) -> Any:
-        """To an argument: its tensor's distance from the workspace, plus its place there."""
+        """A pointer to an argument: its tensor's distance from the workspace, and its place."""
         which, place = (self.word(ARGUMENTS + 2 * position + n) for n in range(2))
         offset = self.places[which] + tirx.Cast("int64", place)
         return _offset(kind, self.base, offset)

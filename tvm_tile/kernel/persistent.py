@@ -61,7 +61,7 @@ class Lowering:
         self._kernel: TaskBodies | None = None
 
     def lowered(self) -> TaskBodies:
-        """Itself, as statements.
+        """The kernel's bodies as statements.
 
         Raises:
             BuildError: it cannot be part of a persistent kernel.
@@ -88,7 +88,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Those of all persistent kernels lie in one tensor.
+    """This kernel's counters among those of all persistent kernels, which lie in one tensor.
 
     Attributes:
         first: of this kernel's.

@@ -73,7 +73,7 @@ class ChannelsLast:
         return channels[0] < least and channels[1] % least == 0
 
     def _channels(self, call: relax.Call) -> tuple[int, int] | None:
-        """Of the image and of the result; ``None`` for all but NCHW convolutions to change."""
+        """Channels of image and result; ``None`` for all but NCHW convolutions to change."""
         if call.op != tvm.ir.Op.get("relax.nn.conv2d") or call.attrs.data_layout != "NCHW":
             return None
         weight = call.args[1].ty

@@ -218,7 +218,7 @@ class _Functions:
         self._numbers: dict[Any, int] = {}  # of bodies and of weights
 
     def slices(self, name: str) -> tuple[tuple[int, int] | None, ...]:
-        """Of each output of a function, which contiguous part of an argument it is."""
+        """For each output of a function, the contiguous part of an argument that it is, if any."""
         facts = self._facts(name)
         return () if facts is None else facts.slices
 
@@ -237,7 +237,7 @@ class _Functions:
         return ROperator(name, choices, node.reads, node.outputs, seconds, weights, body)
 
     def ways(self, name: str) -> tuple[Lowering, ...]:
-        """Those of a function, one a choice."""
+        """How to lower each of a function's choices."""
         return self._known[name][0]
 
     def _find(self, name: str) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:

@@ -68,7 +68,7 @@ class FirstChoices:
 
 
 def predicted_cost(mod: tvm.IRModule, first: FirstChoices) -> Cost | None:
-    """Of one run of a fused module's ``main``, each kernel launched by itself, amid a model.
+    """The cost of a run of a fused module's ``main``, each kernel launched by itself, amid a model.
 
     Returns:
         ``None`` where no rule takes one of its functions.

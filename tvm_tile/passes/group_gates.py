@@ -164,7 +164,7 @@ class _Wired:
         self.key = tuple(described), kinds, tuple(self._places[output] for output in outputs)
 
     def _operand(self, value: Any, of_product: bool) -> tuple[str, Any]:
-        """Which value it is: of those made, or of those given; or the scalar itself."""
+        """Which value an operand is, of those made or of those given; or the scalar itself."""
         if isinstance(value, tvm.ir.Constant) and value.ty.ndim == 0:
             return str(value.ty.dtype), value.value.numpy().item()
         key = (value, True) if of_product and isinstance(value, tvm.ir.Constant) else value

@@ -263,7 +263,7 @@ class _Part:
 
     @classmethod
     def of(cls, products: Sequence[ConstantProduct], graph: _Graph) -> _Part:
-        """That of all products of a value, whichever of them are joined: so times compare."""
+        """The part that all products of a value are in, joined or not: so times compare."""
         own = [product.binding for product in products]
         bindings, outputs = graph.part(own)
         places = tuple(n for n, b in enumerate(bindings) if any(b.same_as(o) for o in own))

@@ -82,7 +82,7 @@ class _Rewriter(ModuleRewriter):
 
 @visitor
 class _Uses(PyExprVisitor):
-    """Which functions ``call_tir`` calls, and which are used in other ways."""
+    """Finds the functions that ``call_tir`` calls, and those that are used in other ways."""
 
     def __init__(self) -> None:
         self.called: set[str] = set()

@@ -76,7 +76,7 @@ def _sums_products(func: tirx.PrimFunc) -> bool:
 
 
 def _pattern(mod: tvm.IRModule, value: Any) -> OpPattern | None:
-    """Of the function that ``call_tir`` calls."""
+    """The pattern of the function that ``call_tir`` calls; ``None`` of any other expression."""
     return pattern_of(mod[value.args[0]]) if is_call_tir(value) else None
 
 

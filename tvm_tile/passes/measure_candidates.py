@@ -64,7 +64,7 @@ class MeasureCandidates:
         self.notes: list[str] = []
 
     def __call__(self, request: Request, found: tuple[Scheduled, ...]) -> Selection | None:
-        """Its type is :data:`Choose`."""
+        """The fastest of ``found`` that agrees with the first; ``None`` where none builds."""
         # Different tiles can be written alike.
         ranks = {StructuralKey(item.func): rank for rank, item in reversed([*enumerate(found)])}
         arguments = arguments_of(request.func)

@@ -102,7 +102,7 @@ def merge(
 
 
 def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
-    """Those of the node's function: what it is given, then what it writes."""
+    """The arguments of the node's function: what it is given, then what it writes."""
     return (*node.arguments, *(Location(value, 0) for value in node.outputs))
 
 

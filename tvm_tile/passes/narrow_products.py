@@ -100,7 +100,7 @@ def _elements(value: relax.Expr) -> int | None:
 
 
 def _narrow(values: Any) -> relax.Expr | None:
-    """The same integers as a constant of one byte each, if they fit."""
+    """A constant of these integers in one byte each; ``None`` where they do not fit."""
     for dtype in _BYTES:
         limits = np.iinfo(dtype)
         if values.size and limits.min <= values.min() and values.max() <= limits.max:

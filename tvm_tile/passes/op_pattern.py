@@ -9,7 +9,7 @@ from tvm import tirx
 
 
 class OpPattern(IntEnum):
-    """By TVM's numbers; what is below another is fused more freely."""
+    """Kinds of functions, by TVM's numbers; a lower one is fused more freely."""
 
     ELEMENT_WISE = 0
     BROADCAST = 1

@@ -104,7 +104,7 @@ class Remembered:
         self._known: dict[Any, Planned] = {}
 
     def __call__(self, request: Request) -> Planned:
-        """Its type is :data:`Plan`."""
+        """The plan for a function, as it was the first time that an equal one was asked for."""
         key = StructuralKey(request.func), request.refused, request.beyond_dlight
         if key not in self._known:
             self._known[key] = self._plan(request)
@@ -134,7 +134,7 @@ class PlanFunction:
         self._first = first or FirstChoices(device)
 
     def __call__(self, request: Request) -> Planned:
-        """Its type is :data:`Plan`."""
+        """The schedule of a function, and a report; there is always one."""
         func = request.func
         obstacle = find_obstacle(func)
         graph = None if obstacle else extract(func)

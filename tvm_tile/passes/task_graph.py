@@ -193,7 +193,7 @@ def _is_reshape(value: Any) -> bool:
 def contiguous_parts(
     graph: TileGraph, inputs: Sequence[str], outputs: Sequence[str]
 ) -> tuple[tuple[int, int] | None, ...]:
-    """Which contiguous part of which input each output of a function is, if it only copies.
+    """For each output of a function that only copies, the contiguous part of an input that it is.
 
     Args:
         graph: of the function.

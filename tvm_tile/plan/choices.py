@@ -63,7 +63,7 @@ def make_choice(launch: Launch, device: Device, *, barriers: bool) -> RKernel:
 def with_weights_in_place(
     choice: RKernel, resident_bytes: int, flops: float, device: Device
 ) -> RKernel:
-    """The same where a block finds its weights in shared memory.
+    """``choice``, changed to one whose blocks find their weights in shared memory.
 
     Args:
         choice: without them.

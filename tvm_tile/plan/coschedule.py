@@ -129,7 +129,7 @@ def _chosen(estimate: Estimate, steps: Ints) -> tuple[Way, ...]:
 
 
 def _one_each(estimate: Estimate, steps: Ints) -> list[int]:
-    """Of each kind one way: those that are best for the same time, whichever suits the steps."""
+    """One way for each kind of operators: those best for one time, whichever suits the steps."""
     best = np.unique(estimate.fits.best, axis=1).T
     tried: list[list[int]] = best[:: -(-len(best) // _TRIED)].tolist()
 

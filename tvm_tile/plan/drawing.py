@@ -77,7 +77,7 @@ def _frame(decision: Decision, count: int, top: int, width: int) -> Iterator[str
 
 
 def _arrow(decision: Decision, edge: Edge, corner: tuple[int, int], lane: int) -> Iterator[str]:
-    """From a box to a lower one, in a lane of its own; the value is named beside its maker."""
+    """An arrow from a box to a lower one, in a lane of its own, beside the value's name."""
     right, first = corner
     start, end = (
         first + number * (_BOX_HEIGHT + _GAP) + _BOX_HEIGHT // 2 + shift

@@ -118,7 +118,7 @@ def _holding(
 def _staying(
     kinds: Kinds, pins: dict[int, Way], num_veus: int, room: int
 ) -> dict[int, tuple[int, ...]]:
-    """By kind, the weights that stay: of each kind those that fit on vEUs that hold no others."""
+    """For each kind, the weights that stay: those that fit on vEUs which hold no others."""
     free = num_veus
     staying = {}
     for kind, way in pins.items():

@@ -47,7 +47,7 @@ class Fits:
     num_veus: int
 
     def points(self, taken: Floats) -> Ints:
-        """For vEUs taken in each time, shape (..., points), the first point where they fit."""
+        """The first point of the grid where vEUs fit that are taken in each time."""
         late = np.count_nonzero(taken > self.num_veus * (1 + _ROUNDING), axis=-1)
         return np.minimum(late, len(self.grid) - 1)
 

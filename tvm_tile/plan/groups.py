@@ -83,7 +83,7 @@ def _shortest_path(
     allowed: Sequence[bool],
     order: Sequence[int],
 ) -> list[int]:
-    """Of each operator, the shape of its kernel's vEUs, by number, or that it is apart."""
+    """For each operator, the number of the shape of its kernel's vEUs, or that it is apart."""
     kinds = Kinds.count(operators)
     inside = [
         _shares(kinds, levels(before), shape, device, held=held)

@@ -24,7 +24,7 @@ _BYTE_SECONDS = 1e-15
 
 
 def flag_seconds(device: Device) -> float:
-    """From the addition to a counter until those who spin on it have seen it and go on."""
+    """Seconds from the addition to a counter until those who spin on it have seen it and go on."""
     return device.times.persistent.flag_cycles / device.clock
 
 

@@ -116,7 +116,7 @@ class Report:
 
     @property
     def predicted_seconds(self) -> float:
-        """Of one run, launches included; fallbacks count as nothing, for they have no model.
+        """Seconds of a run, launches included; fallbacks count as nothing, for they have no model.
 
         A kernel's own ``seconds`` are those of a cold cache. Amid a model it finds what the one
         before has just written in the second-level cache: each counts as

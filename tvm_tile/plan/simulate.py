@@ -99,7 +99,7 @@ class _Run:
 
 
 class _Memory:
-    """Which values are there, completely, and who still has to read them."""
+    """Keeps which values are there, completely, and who still has to read them."""
 
     def __init__(
         self, operators: tuple[ROperator, ...], plan: ExecutionPlan, extents: Sequence[Extent]

@@ -35,7 +35,7 @@ class Shape:
     per_processor: int
 
     def num_veus(self, device: Device) -> int:
-        """Of the whole device."""
+        """vEUs of the whole device."""
         return device.multi_processor_count * self.per_processor
 
     def shared_bytes(self, device: Device) -> int:
@@ -137,7 +137,7 @@ def ways(
 
 
 def rtask_seconds(choice: RKernel, copies: int, veus_per_processor: int, device: Device) -> float:
-    """That an rTask of so many blocks takes of its vEU."""
+    """Seconds that an rTask of so many blocks takes of its vEU."""
     busy = copies * veus_per_processor * choice.busy_seconds
     return max(choice.block_seconds, busy) + device.times.persistent.rtask_cycles / device.clock
 

@@ -64,7 +64,7 @@ class Digits:
         return Names({var: str(var.name) for var, _ in self.axes}, domains)
 
     def replaced(self, place: int, count: int, axes: Sequence[tuple[Any, int]], own: Any) -> Digits:
-        """With ``axes`` for ``count`` digits from ``place`` on, whose values are ``own``."""
+        """The output with ``axes`` for ``count`` digits from ``place`` on, of values ``own``."""
         former = [var for var, _ in self.axes[place : place + count]]
         pairs = list(zip(former, own, strict=True))
         changed = (*self.axes[:place], *axes, *self.axes[place + count :])

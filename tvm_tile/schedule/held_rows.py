@@ -299,7 +299,7 @@ class _OwnElements:
         return division.a * tirx.BufferLoad(by, [_ONE])
 
     def _place_of_sum(self, block: SBlock) -> Any:
-        """Which of its thread's elements a reduction adds."""
+        """The place among its thread's elements of the one that a reduction adds."""
         flat: Any = _ZERO
         for v in block.iter_vars:
             if v.iter_type != tirx.IterVar.DataPar:

@@ -94,7 +94,7 @@ def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged
 
 
 def _operators(sch: Schedule, names: Sequence[str]) -> list[Operator]:
-    """Of blocks; none where some are not affine."""
+    """The operators of these blocks; none where some are not affine."""
     found = [extract_operator(sch.get(sch.get_sblock(name))) for name in names]
     known = [op for op in found if op is not None]
     return known if len(known) == len(found) else []
@@ -152,7 +152,7 @@ def _divided(
 
 
 def _steps(parts: Parts) -> list[Divided]:
-    """One after the other, the last dimension first."""
+    """The divisions one after the other, the last dimension first."""
     return [
         Divided(dimension + place, math.prod(own[place + 1 :]))
         for dimension, own in reversed(list(enumerate(parts)))

@@ -86,11 +86,11 @@ class WrittenTile(Protocol):
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block."""
+        """Bytes of shared memory that a block takes."""
 
     @property
     def registers(self) -> int:
-        """Of a thread."""
+        """Registers of a thread, as predicted."""
 
     def describe(self) -> str:
         """One line for people."""

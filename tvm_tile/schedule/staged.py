@@ -187,7 +187,7 @@ class _Copy:
 
     @property
     def name(self) -> str:
-        """Of its block."""
+        """Name of the block that stages it."""
         return self.staged.name
 
 

@@ -290,7 +290,7 @@ class _Writer:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block, once it is written."""
+        """Bytes of shared memory that a block takes, once it is written."""
         shared = (buffer for buffer in self.buffers if buffer.scope() == "shared")
         return sum(int(own.ty.shape[0]) * element_size(str(own.ty.dtype)) for own in shared)
 

@@ -262,7 +262,7 @@ def aligned_steps(extent: int) -> tuple[int, ...]:
 
 
 def _overhang(extent: int, step: int) -> float:
-    """By how much tiles of ``step`` overhang an axis, as a share of its ``extent``."""
+    """How far tiles of ``step`` overhang an axis, as a share of its ``extent``."""
     return -(-extent // step) * step / extent - 1
 
 

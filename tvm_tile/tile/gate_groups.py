@@ -101,7 +101,7 @@ class _Grouping:
 
     @property
     def groups(self) -> list[set[int]]:
-        """All, each once."""
+        """All groups, each once."""
         return list({id(group): group for group in self._group_of.values()}.values())
 
     def make(self, group: set[int]) -> None:

@@ -93,7 +93,7 @@ class ProductTile:
 
     @property
     def threads(self) -> int:
-        """Of the block, that work on it."""
+        """Threads of the block that work on this product."""
         return self.warps * self.warp
 
 
@@ -144,7 +144,7 @@ def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile
 
 
 def _tiles(gates: Gates, device: Device) -> Iterator[GatesTile]:
-    """By units, of which so many make another number of blocks than one less, and by warps."""
+    """All tiles that fit: by units of a block, as far as these change the grid, and by warps."""
     most = device.max_threads_per_block
     units = dict.fromkeys(
         -(-gates.units // -(-gates.units // n)) for n in range(1, min(gates.units, most) + 1)

@@ -39,7 +39,7 @@ class WalkingTile(Protocol):
 
     @property
     def rounds(self) -> Rounds:
-        """Which tile of rows, of which batch, a block takes."""
+        """The order in which blocks take tiles of rows, batch by batch."""
 
 
 def one_round(chain: Chain, size: tuple[int, int]) -> Rounds:

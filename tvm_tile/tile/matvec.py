@@ -317,7 +317,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
 
 
 def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:
-    """From a thread's own sums to the block's."""
+    """Cycles from a thread's own sums to those of the block."""
     times = device.times.matvec
     sums = _extent(operator, product.vectors) * tile.run
     if tile.form == "column":

@@ -37,7 +37,7 @@ class PlainTile:
 
     @property
     def registers(self) -> int:
-        """Of a thread: its elements, and where they are."""
+        """Registers of a thread, as predicted: its elements, and where they are."""
         return _REGISTERS_BESIDES + -(-self.vector * self.element_bytes // 4)
 
     @property
@@ -102,7 +102,7 @@ def vector_elements(operator: Operator) -> int:
 
 
 def flat_vector_elements(operator: Operator) -> int:
-    """The same where threads run through all outputs regardless of rows.
+    """Neighbouring outputs of a vector, where threads run through all outputs regardless of rows.
 
     The innermost axes count together, as far as every access has all of them, whole and in that
     order, or none: planes of 165 x 165 are then one run of all elements, while a row of 165 alone

@@ -194,7 +194,7 @@ def _spread(operand: Operand, longest: int) -> Operand:
 
 
 def _seen_as(operand: Operand, dimensions: Sequence[_Dimension]) -> Operand:
-    """The same memory with other dimensions."""
+    """The operand, its memory seen as a tensor of other dimensions."""
     extents, indices, strides = zip(*dimensions, strict=True)
     tensor = Tensor(operand.tensor.name, extents, operand.tensor.dtype)
     return replace(operand, tensor=tensor, indices=indices, strides=strides)

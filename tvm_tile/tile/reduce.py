@@ -61,7 +61,7 @@ class ReduceTile:
         return sums * self.threads_per_output
 
     def registers_on(self, device: Device) -> int:
-        """Of a thread, predicted: its sums or its vector, and as much of what it reads next."""
+        """Registers of a thread, as predicted: its sums or its vector, and what it reads ahead."""
         own = 2 * min(self.vector, VECTOR_BYTES // 4)
         if self.form == "window":
             own = _OF_A_SUM * self.outputs_per_thread

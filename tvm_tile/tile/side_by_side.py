@@ -122,7 +122,7 @@ def _has_met(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of kernels that run one behind the other.
+    """The predicted cost of kernels that run one behind the other.
 
     Attributes:
         seconds: predicted.
@@ -152,7 +152,8 @@ def compare(names: tuple[str, ...], apart: Cost | None, together: Cost | None) -
 
 
 def choose(count: int, gain: Gain) -> tuple[Members, ...]:
-    """Which of ``count`` products of one left operand become one; each is in one group at most.
+    """Which of ``count`` products of one left operand are to become one; each is in one group at
+    most.
 
     Groups grow in the order of the program, from the first product that is left, by each that saves
     more; or all are one, where that saves most. Of more than eight, only that is asked.

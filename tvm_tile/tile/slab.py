@@ -44,12 +44,12 @@ class Slab:
 
     @property
     def lines(self) -> int:
-        """Of a chunk."""
+        """Lines of a chunk."""
         return self.depth if self.is_transposed else self.rows
 
     @property
     def units(self) -> int:
-        """Of a line."""
+        """Units of 16 bytes in a line."""
         return (self.rows if self.is_transposed else self.depth) // UNIT
 
     @property
@@ -59,7 +59,7 @@ class Slab:
 
     @property
     def line_bytes(self) -> int:
-        """Of a line."""
+        """Bytes of a line."""
         return self.units * UNIT_BYTES
 
     @property
@@ -68,7 +68,7 @@ class Slab:
         return self.start
 
     def starting_at(self, byte: int) -> Slab:
-        """The same so many bytes into the stage."""
+        """This slab, so many bytes into the stage."""
         return replace(self, start=byte)
 
     @property

@@ -41,12 +41,12 @@ class MmaUnit:
 
     @property
     def acc_dtype(self) -> str:
-        """Of sums."""
+        """Element type of the sums."""
         return "float32"
 
     @property
     def rows(self) -> int:
-        """Of a fragment of the left operand, and columns of the right one's."""
+        """Rows of a fragment of the left operand, and columns of one of the right operand."""
         return FRAGMENT
 
     @property
@@ -112,12 +112,12 @@ class WaveUnit:
 
     @property
     def acc_dtype(self) -> str:
-        """Of sums."""
+        """Element type of the sums."""
         return self.instruction.acc_dtype
 
     @property
     def rows(self) -> int:
-        """Of a fragment of the left operand, and columns of the right one's."""
+        """Rows of a fragment of the left operand, and columns of one of the right operand."""
         return self.layout.size
 
     @property

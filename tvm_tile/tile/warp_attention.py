@@ -65,7 +65,7 @@ class WarpAttentionTile:
 
     @property
     def rows(self) -> int:
-        """Of a block."""
+        """Rows of a block, one a query."""
         return self.warp_rows * self.warps
 
     @property

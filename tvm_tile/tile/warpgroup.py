@@ -98,7 +98,7 @@ def warpgroup_dtypes(device: Device) -> frozenset[str]:
 
 
 def dtypes_by_depth(device: Device) -> frozenset[str]:
-    """Of :func:`warpgroup_dtypes` those whose summed axis must be contiguous."""
+    """Those of :func:`warpgroup_dtypes` whose summed axis must be contiguous."""
     known = warpgroup_dtypes(device)
     return frozenset(dtype for dtype in known if element_size(dtype) != TRANSPOSABLE)
 

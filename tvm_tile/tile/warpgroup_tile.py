@@ -74,7 +74,7 @@ class WarpgroupTile:
 
     @property
     def stage_bytes(self) -> int:
-        """Of a chunk of both operands."""
+        """Bytes of a stage: a chunk of either operand."""
         return (self.block_rows + self.width) * LINE
 
     @property

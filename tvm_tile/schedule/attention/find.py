@@ -90,7 +90,7 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
 
 
 def _bytes(names: Container[str], params: Sequence[Any]) -> int:
-    """Of the parameters with these names."""
+    """Bytes of the parameters with these names."""
     types = [param.ty for param in params if str(param.name) in names]
     return sum(
         math.prod(int(extent) for extent in own.shape) * element_size(str(own.dtype))
@@ -106,7 +106,7 @@ def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> b
 
 
 def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
-    """Of a sum of products: the factor made of scores, and the load of the other one."""
+    """The two factors of a sum of products: the one made of scores, and the load of the other."""
     body, init = block.body, block.init
     if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add):
         return None

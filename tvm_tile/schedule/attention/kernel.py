@@ -54,7 +54,7 @@ class Tile(WrittenTile, Protocol):
 
     @property
     def rounds(self) -> Rounds:
-        """Which tile of rows, of which batch, a block takes."""
+        """The order in which blocks take tiles of rows, batch by batch."""
 
 
 class Dialect(Protocol):

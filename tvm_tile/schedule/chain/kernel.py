@@ -79,12 +79,12 @@ class _ChainKernel:
 
     @property
     def stage_bytes(self) -> int:
-        """Of a tile of keys, and of values."""
+        """Bytes of a stage: a tile of keys and one of values."""
         return self.keys_bytes + self.values.size
 
     @property
     def keys_bytes(self) -> int:
-        """Of a tile of keys, all lines."""
+        """Bytes of a tile of keys, all lines."""
         return self.lines * self.tile.keys * LINE
 
     def first_byte(self, which: int) -> int:

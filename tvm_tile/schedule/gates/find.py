@@ -30,7 +30,7 @@ _MATRIX = 2  # dimensions
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Of a product: names of parameters.
+    """The parameters that are the factors of a product.
 
     Attributes:
         short: (rows, depth).
@@ -99,7 +99,7 @@ def find_gates(task: Task) -> GatesMatch | None:
 
 
 def _factors(block: SBlock, params: Sequence[Any]) -> Factors | None:
-    """Of a product with few rows, whose operands are parameters and lie depth by depth."""
+    """The factors of a product of few rows, if they are parameters and lie depth by depth."""
     operator = extract_operator(block)
     if operator is None or not is_sum_of_products(block) or len(operator.reads) != _MATRIX:
         return None

@@ -120,7 +120,7 @@ class _Block:
     starts: tuple[int, ...]
 
     def rows(self, number: int) -> WeightRows:
-        """Those of a product's weights."""
+        """The rows of a product's weights that the block sums up."""
         gates = self.found.gates
         offsets = tuple(own.offset for own in self.found.cell.sums if own.product == number)
         return WeightRows(

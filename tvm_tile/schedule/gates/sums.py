@@ -52,7 +52,7 @@ class WeightRows:
 
     @property
     def count(self) -> int:
-        """Of a block, units behind the last one included."""
+        """Rows that a block sums up, units behind the last one included."""
         return self.units * self.product.gates
 
     def row(self, number: Any) -> Any:
@@ -115,7 +115,7 @@ class Summing:
                     ib.buffer_store(self.sums, held[i], [self.start + at])
 
     def _add(self, held: Any, places: list[Any], step: Any, lane: Any) -> None:
-        """One step along the depth: all weights are asked for before any is used."""
+        """Add one step along the depth; all weights are asked for before any is used."""
         tile, product = self.tile, self.rows.product
         vector, depth = product.vector, product.depth
         own = ib.alloc_buffer((tile.loads * tile.rows * vector,), self.dtype, scope="local")

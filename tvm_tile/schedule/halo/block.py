@@ -45,21 +45,21 @@ class Block:
 
     @property
     def warp(self) -> Any:
-        """Its number."""
+        """The warp's number in the block."""
         return self.thread // WARP
 
     @property
     def lane(self) -> Any:
-        """Its number in the warp."""
+        """The thread's number in its warp."""
         return self.thread % WARP
 
     @property
     def dtype(self) -> str:
-        """Of the products' operands."""
+        """Element type of the products' operands."""
         return self.found.halo.first.left.tensor.dtype
 
     def pointer(self, element: Any) -> Any:
-        """To an element of shared memory."""
+        """A pointer to an element of shared memory."""
         return self.memory.ptr_to([element * 2])
 
     def channel(self, turn: Any) -> Any:

@@ -154,7 +154,7 @@ class _Finder:
         outer: SpatialStage | None,
         last: Operator | None,
     ) -> HaloMatch | None:
-        """With the second product, if there is a ``last`` operator."""
+        """The match, with the second product if there is a ``last`` operator."""
         end = outer or inner
         second = None if last is None else find_product(last)
         places: tuple[str | None, ...] | None = ()

@@ -35,7 +35,7 @@ class SpatialStage:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what it writes."""
+        """Extents of what it writes."""
         return tuple(int(extent) for extent in self.epilogue.buffer.ty.shape)
 
     def at(self, place: Sequence[Any], totals: Sequence[Any], buffers: Mapping[str, Any]) -> Any:

@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Those of one operand's tile.
+    """The chunks of one operand's tile, along the steps and the depth.
 
     Attributes:
         product: whose operand it is.

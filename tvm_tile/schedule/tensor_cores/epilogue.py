@@ -45,7 +45,7 @@ class Epilogue:
 
     @property
     def read_bytes(self) -> int:
-        """Of the parameters that it reads: what there is of each, but no more than one a sum."""
+        """Bytes of the parameters that it reads: of each at most one element a sum."""
         buffers = {str(load.source.name): load.source for load in self._loads}
         sums = math.prod(int(extent) for extent in self.sums.ty.shape)
         return sum(
@@ -68,7 +68,7 @@ class Epilogue:
 
     @property
     def _loads(self) -> list[Any]:
-        """Of parameters."""
+        """The loads of parameters, in the value and in where it goes."""
         found = (load for expr in (self.value, *self.indices) for load in loads_in(expr))
         return [load for load in found if not load.source.same_as(self.sums)]
 

@@ -18,23 +18,23 @@ class TileOfWarps(Protocol):
 
     @property
     def rows(self) -> int:
-        """Of a block."""
+        """Rows of a block."""
 
     @property
     def columns(self) -> int:
-        """Of a block."""
+        """Columns of a block."""
 
     @property
     def warp_rows(self) -> int:
-        """Of a warp."""
+        """Rows of a warp."""
 
     @property
     def warp_columns(self) -> int:
-        """Of a warp."""
+        """Columns of a warp."""
 
     @property
     def warps(self) -> tuple[int, int]:
-        """Along the rows and along the columns."""
+        """Warps of a block along its rows and along its columns."""
 
     @property
     def raster(self) -> int:
@@ -65,7 +65,7 @@ class ThreadPart:
 def find_part(
     product: Product, tile: TileOfWarps, warp_size: int, block: Any, thread: Any
 ) -> ThreadPart:
-    """That of thread ``thread`` of block ``block``, one block a tile."""
+    """The part of thread ``thread`` of block ``block``, where each block has one tile."""
     rows = tile_counts(product.left, tile.rows)
     columns = tile_counts(product.right, tile.columns)
     row, column, batch = raster_place(block, math.prod(rows), math.prod(columns), tile.raster)

@@ -74,7 +74,7 @@ class Pipeline(ABC):
     def begin_fragments(
         self, laid: Any, rows: tuple[Any, int], lane: Any, *, is_right: bool
     ) -> Any:
-        """Those of a warp: its first row, or column, is given, and how many it has."""
+        """A warp's fragments of one operand: from its first row, or column, as many as it has."""
 
     @abstractmethod
     def sum_up(self) -> None:

@@ -100,17 +100,17 @@ class Turn:
 
     @property
     def parity(self) -> Any:
-        """Of the round, 0 in the first."""
+        """Parity of the round, 0 in the first."""
         return self._state[1]
 
     def skip(self, count: int) -> None:
-        """On by so many stages."""
+        """Go on by so many stages."""
         passed = ib.Bind(self.stage + count)
         ib.buffer_store(self._state, passed % self._stages, [0])
         ib.buffer_store(self._state, self.parity ^ (passed // self._stages % 2), [1])
 
     def advance(self) -> None:
-        """On to the next stage."""
+        """Go on to the next stage."""
         ib.buffer_store(self._state, self.stage + 1, [0])
         with ib.If(self.stage == self._stages), ib.Then():
             ib.buffer_store(self._state, 0, [0])

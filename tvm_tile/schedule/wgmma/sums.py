@@ -29,6 +29,6 @@ def store_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any, ori
 
 
 def first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
-    """Of the 16 that a warp holds of an instruction's 64, in the tile."""
+    """The first, in the tile, of the 16 rows that a warp holds of an instruction's 64."""
     group = 0 if tile.alternates else warp // 4
     return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS
