@@ -165,7 +165,7 @@ class _MergePermutations(ModuleRewriter):
         return source if axes == sorted(axes) else relax.op.permute_dims(source, axes)
 
     def _permutation(self, value: Any) -> tuple[relax.Expr, list[int]] | None:
-        """What is permuted, and which of its axes each axis of the result is."""
+        """The value that is permuted, and for each axis of the result the axis of that value."""
         value = self.lookup_binding(value) if isinstance(value, relax.Var) else value
         if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.permute_dims"):
             return None

@@ -51,7 +51,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about a function.
+    """What co-scheduling needs to know about a function.
 
     Attributes:
         variants: ranked; the first is the one that is launched where it stays apart. None, where
@@ -209,7 +209,7 @@ def _predicted(func: Any, device: Device) -> Facts | None:
 
 
 class _Functions:
-    """What there is to know about each PrimFunc of a module, found out once."""
+    """Knows each PrimFunc of a module; what it is asked for is found out once."""
 
     def __init__(self, facts: FactsOf, device: Device) -> None:
         self._device = device

@@ -51,7 +51,7 @@ class Statement:
                 and isinstance(o, relax.Var | tvm.ir.Constant)]  # fmt: skip
 
     def described(self, number: int) -> Any:
-        """What one of the bindings does: equal for equal operators."""
+        """A key of what one of the bindings does: equal for equal operators."""
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return int(value.index)

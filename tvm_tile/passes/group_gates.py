@@ -55,7 +55,7 @@ class GroupGates:
 
 
 class _Grouping:
-    """One function of a module, and the functions made of its groups."""
+    """Groups the gates of one function of a module, and keeps the functions made of the groups."""
 
     def __init__(
         self, mod: tvm.IRModule, device: Device, predict: Predict, refused: Mapping[Any, str]

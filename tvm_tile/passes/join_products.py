@@ -68,7 +68,7 @@ class JoinProducts:
 
 
 class _Joining:
-    """One function of a module."""
+    """Joins products of one function of a module."""
 
     def __init__(self, mod: tvm.IRModule, cost: Predict, record: Record) -> None:
         self._builder = relax.BlockBuilder(mod)

@@ -78,7 +78,7 @@ class ConstantProduct:
 
 
 def parallel_products(block: relax.DataflowBlock) -> list[list[ConstantProduct]]:
-    """Two and more products of the same value, added up alike, in the order of the program.
+    """Groups of products of the same value, added up alike, in the order of the program.
 
     Left alone are products whose shape is not known, of vectors, with constants that are no
     matrices, and with constants of another type than the value's.

@@ -24,7 +24,7 @@ def is_zeroing(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What is written in one piece.
+    """A part of the program that is written in one piece.
 
     Attributes:
         content: a group, a node, or a view.

@@ -45,7 +45,7 @@ def fusion_passes(
     fusion: Sequence[tvm.transform.Pass],
     grouping: Sequence[tvm.transform.Pass] = (),
 ) -> list[tvm.transform.Pass]:
-    """Operators to loops, these to groups; views instead of copies for plain reshapes.
+    """The passes that make loops of operators and groups of loops; plain reshapes become views.
 
     What ``grouping`` joins, while they are operators, becomes loops at once.
     """

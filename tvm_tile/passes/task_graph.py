@@ -23,7 +23,7 @@ _ALIGNMENT = 16  # bytes: kernels load and store vectors of so many
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a tensor is.
+    """Where a tensor lies: in which memory, and how far from its start.
 
     Attributes:
         value: the number of the memory that it is in.

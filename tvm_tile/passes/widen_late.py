@@ -54,7 +54,7 @@ class _Rewriter(ModuleRewriter):
         return relax.op.astype(part, item.ty.dtype)
 
     def _narrow(self, move: relax.Call) -> relax.Expr | None:
-        """What is widened before it is moved."""
+        """The value before it was widened, where a move follows; ``None`` of anything else."""
         cast = self._made(move.args[0])
         if not _is_call(cast, "astype"):
             return None

@@ -84,7 +84,7 @@ def with_weights_in_place(
 
 
 def _block_seconds(launch: Launch, device: Device) -> float:
-    """One block, from its first instruction to its last."""
+    """Seconds of one block, from its first instruction to its last."""
     warps = -(-launch.threads // device.warp_size)
     registers = launch.registers or _USUAL_REGISTERS
     fits = min(

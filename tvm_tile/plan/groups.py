@@ -179,7 +179,7 @@ def _groups(
     numbers: tuple[int, ...],
     together: bool,
 ) -> Iterator[Group]:
-    """One group if its plan is good enough, else each operator by itself."""
+    """The operators as one group if its plan is good enough, else each by itself."""
     reason = "faster as a launch of its own"
     apart = sum(operators[number].alone_seconds for number in numbers)
     if together:
@@ -227,7 +227,7 @@ def _merged(
 def _union(
     groups: Sequence[Group], operators: tuple[ROperator, ...], device: Device
 ) -> Group | None:
-    """Several groups as one kernel, if it takes less time than they do."""
+    """The plan of several groups as one kernel, if it takes less time than they do."""
     numbers = tuple(sorted(number for group in groups for number in group.operators))
     own = tuple(operators[number] for number in numbers)
     if len(groups) < 2 or len(Kinds.count(own).samples) > MOST_BODIES:

@@ -162,7 +162,7 @@ class Placer:
     flag_seconds: float
 
     def with_barriers(self, steps: Sequence[Sequence[int]], barrier_seconds: float) -> Placed:
-        """All vEUs wait for one another between two steps."""
+        """Place rTasks in steps; all vEUs wait for one another between two steps."""
         placed, total = [], barrier_seconds * (len(steps) - 1)
         for members in steps:
             free = np.zeros(self.num_veus)
@@ -176,7 +176,7 @@ class Placer:
         return Placed(tuple(placed), False, total)
 
     def with_flags(self, steps: Sequence[Sequence[int]]) -> Placed:
-        """Every rTask waits for the operators that it reads from."""
+        """Place rTasks so that each waits, by flags, for the operators that it reads from."""
         placed = []
         free = np.zeros(self.num_veus)
         visible = np.zeros(len(self.operators))

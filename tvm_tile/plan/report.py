@@ -17,7 +17,7 @@ from tvm_tile.tile.rules import RunnerUp
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """One kernel of a model.
+    """What is known of one kernel of a model.
 
     Attributes:
         name: its symbol.

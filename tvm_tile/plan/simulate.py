@@ -75,7 +75,7 @@ class _Run:
         self.counted = False  # whether a counter reached its target
 
     def advance(self, veu: int) -> str:
-        """One event; whether the vEU then "goes on", or "waits", or is at its "end"."""
+        """Take one event of a vEU; whether it then "goes on", or "waits", or is at its "end"."""
         queue, position = self._queues[veu], self._next[veu]
         if position == len(queue):
             return "end"

@@ -49,7 +49,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How to run one operator.
+    """A way to run one operator: which of its choices, in rTasks of how many blocks.
 
     Attributes:
         choice: which of its choices.
@@ -143,7 +143,7 @@ def rtask_seconds(choice: RKernel, copies: int, veus_per_processor: int, device:
 
 
 def _copied(choice: RKernel, number: int, shape: Shape, device: Device) -> Iterator[Way]:
-    """One choice with one, two, four... blocks side by side."""
+    """The ways to run one choice with one, two, four... blocks side by side."""
     if choice.threads > shape.block_size or choice.registers > shape.registers(device):
         return
     side_by_side = shape.block_size // _warps(choice.threads, device)

@@ -31,7 +31,7 @@ _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """One output over its digits.
+    """An output whose places are told by digits, each with a loop of its own.
 
     Attributes:
         axes: (variable, extent) of each digit, the last one fastest in the output.
@@ -172,7 +172,7 @@ def _split(digits: Digits) -> Digits:
 
 
 def _splits(digits: Digits) -> Iterator[tuple[int, int]]:
-    """(digit, extent of its lower part) that a division, or a test, asks for."""
+    """The divisions and tests that split a digit: its place, and the extent of its lower part."""
     names = [str(var.name) for var, _ in digits.axes]
     for expr in (digits.value, digits.place):
         for node in _nodes(expr, (tirx.FloorDiv, tirx.FloorMod)):

@@ -29,7 +29,7 @@ from tvm_tile.tile.merge import Merge, Pair, find_merge, find_row_merge
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Two dimensions of a tensor became one: the first of them, and the extent of the second."""
+    """A step in which two dimensions of a tensor became one: which, and the second one's extent."""
 
     dimension: int
     extent: int
@@ -134,7 +134,7 @@ def _apply(sch: Schedule, names: Sequence[str], merge: Merge) -> Mapping[str, St
 
 
 def _merge_loops(sch: Schedule, block: SBlockRV, pair: Pair, extent: int) -> None:
-    """One loop for a pair of axes; summed axes of one element go."""
+    """Merge the loops of a pair of axes; summed axes of one element go."""
     own = [(str(v.var.name), v.iter_type == 0, int(v.dom.extent)) for v in sch.get(block).iter_vars]
     long = any(size > 1 for _, is_spatial, size in own if not is_spatial)
 

@@ -74,7 +74,7 @@ class WrittenTile(Protocol):
 
     @property
     def grid(self) -> int:
-        """Blocks."""
+        """Blocks of the kernel."""
 
     @property
     def block_size(self) -> int:
@@ -82,7 +82,7 @@ class WrittenTile(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Predicted time."""
+        """Predicted seconds, its launch included."""
 
     @property
     def shared_bytes(self) -> int:
@@ -93,7 +93,7 @@ class WrittenTile(Protocol):
         """Registers of a thread, as predicted."""
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
 
 
 def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
@@ -115,10 +115,10 @@ class RankedTile(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Predicted time."""
+        """Predicted seconds, its launch included."""
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
 
 
 @dataclass(frozen=True, slots=True)

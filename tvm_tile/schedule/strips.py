@@ -126,7 +126,7 @@ class _Writer:
         return origin, None if count % self.tile.threads == 0 else flat < count
 
     def start(self) -> Any:
-        """Nothing is summed yet."""
+        """A nest that sets all sums to what they start from."""
         places, loops = self.own_places()
         return self.nest(loops, tirx.BufferStore(self.sums, self.blocks.main.init.value, places))
 
@@ -147,7 +147,7 @@ class _Writer:
                 yield from self.store(origin, finished)
 
     def read(self, held: HeldStrip, origin: Values, row: int) -> Iterator[Any]:
-        """One row of what slides, into registers."""
+        """A nest that reads one row of what slides into registers."""
         loops = self.loops_over(held.line.extents)
         at = [var for var, _ in loops]
         if held.vectors is None:
@@ -165,7 +165,7 @@ class _Writer:
         yield self.nest(loops, tirx.BufferStore(held.buffer, value, at))
 
     def element(self, line: Line, at: Sequence[Any], origin: Values, row: int) -> Any:
-        """One element of a row, or of its padding."""
+        """The value of one element of a row, or of its padding."""
         places, guards = self.places_of(line, at, origin, row)
         load = self.load_of(line)
         value: Any = tirx.BufferLoad(load.source, places)

@@ -137,7 +137,7 @@ class _Writer:
         return self.with_shapes(whole)
 
     def origins(self) -> dict[str, Any]:
-        """Where a block's box begins."""
+        """The places at which a block's box begins, by the names of the axes."""
         if not self.tile.extents:
             return {axis.name: self.number(0) for axis in self.copy.axes}
         counts = [(axis.name, -(-axis.extent // self.own[axis.name])) for axis in self.copy.axes]

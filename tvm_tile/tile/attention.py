@@ -71,7 +71,7 @@ class CoreTile:
 
     @property
     def block_size(self) -> int:
-        """Threads."""
+        """Threads of a block."""
         return self.down * self.across
 
     @property
@@ -96,7 +96,7 @@ class CoreTile:
 
     @property
     def depth_pitch(self) -> int:
-        """Numbers from one query, or key, to the next: vectors of neighbours on different banks."""
+        """Numbers from one query, or key, to the next, such that neighbours' banks differ."""
         return self.depth + VECTOR
 
     @property
@@ -105,7 +105,7 @@ class CoreTile:
         return self.keys + VECTOR
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         threads = f"{self.down} by {self.across} threads"
         return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step, {threads}"
 

@@ -126,7 +126,7 @@ class ChainTile:
         return _DIVISIONS.get(self.consumers)
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         ring = f"{self.keys} keys a step, {self.stages} stages"
         return f"block {self.rows} rows by {self.columns}, {ring}, {self.consumers} warpgroups"
 

@@ -25,7 +25,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GateNode:
-    """One operator.
+    """An operator of a dataflow block, as far as gates are concerned.
 
     Attributes:
         role: what it is.
@@ -65,7 +65,7 @@ def _gains(nodes: Sequence[GateNode], group: Collection[int]) -> bool:
 
 
 def order_units(nodes: Sequence[GateNode], groups: Sequence[Group]) -> tuple[Group, ...]:
-    """All operators, those of a group at once, each behind what it takes.
+    """The order of all operators, those of a group together, each behind what it takes.
 
     Otherwise in the order of the program, by the first of each group.
     """

@@ -27,7 +27,7 @@ _REGISTER_LIMIT = 128
 
 @dataclass(frozen=True, slots=True)
 class GateProduct:
-    """One of the products.
+    """One of the products that a recurrent cell sums up.
 
     Attributes:
         gates: sums that a unit needs of it: rows of its weights.
@@ -47,7 +47,7 @@ class GateProduct:
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What there is to compute.
+    """A recurrent cell, or another function of several sums for each unit.
 
     Attributes:
         products: at least one.
@@ -122,7 +122,7 @@ class GatesTile:
     seconds: float = math.inf
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         each = ", ".join(
             f"{p.warps} warps with {p.lanes} lanes a sum, {p.rows} rows and {p.loads} loads each"
             for p in self.products
@@ -171,7 +171,7 @@ def _shares(weights: list[int], warps: int) -> list[int]:
 def _product_tile(
     product: GateProduct, vectors: int, units: int, warps: int, device: Device
 ) -> ProductTile:
-    """Whole warps along the sum where it is long enough; as many loads at once as there are."""
+    """The tile of a product: whole warps along a long sum, loads as many as there are."""
     pieces = -(-product.depth // product.vector)
     lanes = min(device.warp_size, 1 << (pieces - 1).bit_length())
     groups = warps * device.warp_size // lanes

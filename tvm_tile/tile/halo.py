@@ -102,7 +102,7 @@ class Halo:
 
 @dataclass(frozen=True, slots=True)
 class HaloTile:
-    """One tile.
+    """How products with windows between them are computed.
 
     Attributes:
         box: windows along each of the places' dimensions.
@@ -136,7 +136,7 @@ class HaloTile:
 
     @property
     def block_size(self) -> int:
-        """Threads."""
+        """Threads of a block."""
         return WARP * WARPS
 
     @property
@@ -219,7 +219,7 @@ class HaloTile:
         return max(sum(self.sizes) * ELEMENT, math.prod(self.corners) * 4 if self.width else 0)
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         box = "x".join(map(str, self.box))
         return f"box {box}, {self.chunk} channels at a time, {self.turns} times"
 

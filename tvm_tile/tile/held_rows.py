@@ -72,7 +72,7 @@ class HeldTile(SharedRows):
     are_neighbours: bool = False
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         own = f"each holds {self.elements} elements in vectors of {self.vector}"
         return f"{SharedRows.describe(self)}, {own}"
 

@@ -96,7 +96,7 @@ class MatvecTile:
         return self.unroll * self.run if self.form == "row" else self.unroll
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         rows = f"{self.run} rows a thread, {self.loads} loads of {self.vector}"
         if self.form == "row":
             return f"{self.lanes} lanes a row, {self.groups} groups, {rows}"
@@ -230,7 +230,7 @@ def _column_tiles(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What one thread does in a step, and what it needs for that.
+    """What one thread does in a step, and what it takes for that.
 
     Attributes:
         streamed: bytes of the long operand.

@@ -27,7 +27,7 @@ WORD = 4  # bytes, the least that is stored at once
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One operand's chunk in a stage.
+    """How one operand's chunk lies in a stage, for AMD's matrix cores.
 
     Attributes:
         rows: of the block's tile; of the right operand, columns.
@@ -62,7 +62,7 @@ class Panel:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the panel."""
         return self.rows * self.depth * self.element
 
     @property

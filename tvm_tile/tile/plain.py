@@ -46,7 +46,7 @@ class PlainTile:
         return -(-self.points // (self.threads * self.vector))
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         return f"block {self.threads * self.vector}, thread {self.vector}"
 
     @classmethod

@@ -70,7 +70,7 @@ class Product:
 
     @property
     def batches(self) -> int:
-        """Independent products."""
+        """Products that are independent of each other."""
         return math.prod(axis.extent for axis in self.batch)
 
     @property
@@ -120,7 +120,7 @@ def find_product(operator: Operator) -> Product | None:
 
 
 def fold_window(product: Product, line: int) -> Product:
-    """One longer depth where the depth is short and a row of a window lies beside it in memory.
+    """The product with a longer depth, where its depth is short and a window's row lies beside it.
 
     An image of 8 channels under a window 7 wide: ``x[n, 2 * i + a, 2 * j + b, c]`` is
     ``x'[n, 2 * i + a, j, d]`` with ``d = 8 * b + c``, of which there are 56, where ``x'`` is ``x``
@@ -240,7 +240,7 @@ def _is_alone(indices: tuple[AffineIndex, ...], axis: Axis) -> bool:
 def _operand(
     read: Access, free: list[Axis], depth: Axis, extents: dict[str, int]
 ) -> Operand | None:
-    """One operand, its dimensions of one element left out; ``None`` if it cannot be boxed."""
+    """An operand, its dimensions of one element left out; ``None`` if it cannot be boxed."""
     kept = [d for d, extent in enumerate(read.tensor.shape) if extent > 1]
     # What is read elsewhere in a left-out dimension lies outside, and is zero.
     left_out = (index for d, index in enumerate(read.indices) if d not in kept)

@@ -68,7 +68,7 @@ class ReduceTile:
         return max(register_use(device).least, _REGISTERS_BESIDES + own)
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         parts = f", {self.parts} parts" if self.parts > 1 else ""
         vector = f", {self.vector} points a load" if self.vector > 1 else ""
         return (

@@ -35,7 +35,7 @@ class SharedRows:
         return self.rows_per_block * self.threads_per_row
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         return f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
 
 

@@ -23,7 +23,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is known of a rule.
+    """What is known of a rule, whatever function it takes.
 
     Attributes:
         name: for people, in reports and in plans that are kept.

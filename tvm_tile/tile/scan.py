@@ -56,7 +56,7 @@ class RowScanTile(SharedRows):
         return -(-self.rows // self.rows_per_block) * self.parts
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         whole = SharedRows.describe(self)
         return f"{whole}, thread {self.turns} x {self.vector}, {self.parts} parts"
 
@@ -92,7 +92,7 @@ class ColumnScanTile:
         return self.threads
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         return f"a thread a row, {self.threads} a block, {self.unroll} loads, {self.parts} parts"
 
 

@@ -71,7 +71,7 @@ def align(branches: Sequence[Sequence[Pointwise]]) -> tuple[Joint, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ProgramNode:
-    """One operator of a program.
+    """An operator of a program, as far as it matters to products side by side.
 
     Attributes:
         operands: numbers of the operators above it whose values it takes.

@@ -26,7 +26,7 @@ _NARROWEST_ASYNC = 2  # elements: 4 bytes
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """One operand's chunk in a stage.
+    """How one operand's chunk lies in a stage, for NVIDIA's tensor cores.
 
     Attributes:
         rows: of the block's tile; of the right operand, columns.
@@ -54,7 +54,7 @@ class Slab:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the slab."""
         return self.rows * self.depth * ELEMENT
 
     @property

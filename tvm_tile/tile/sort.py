@@ -30,7 +30,7 @@ class Runs:
     last: int
 
     def merged(self, kept: int) -> Runs:
-        """After pairs have become one; of each only the first ``kept`` elements are wanted."""
+        """The runs after each pair has become one, of which only the first ``kept`` are wanted."""
         size = min(2 * self.size, kept)
         last = self.last if self.count % 2 else min(self.size + self.last, kept)
         return Runs(-(-self.count // 2), size, last)
@@ -65,7 +65,7 @@ class SortTile(SharedRows):
         return -(-self.rows // self.rows_per_block) * self.chunks
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         own = SharedRows.describe(self)
         return f"{own}, chunks of {self.chunk}, {len(self.merges)} merges"
 

@@ -108,7 +108,7 @@ class TransposeTile:
     registers: int
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         loads = "x".join(map(str, self.loads))
         if not self.extents:
             return f"block {self.threads * self.vector}, store {self.vector}, load {loads}"

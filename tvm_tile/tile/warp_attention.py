@@ -75,7 +75,7 @@ class WarpAttentionTile:
 
     @property
     def block_size(self) -> int:
-        """Threads."""
+        """Threads of a block."""
         return self.unit.warp * self.warps
 
     @property
@@ -90,7 +90,7 @@ class WarpAttentionTile:
         return math.prod(self.store_shape) * 4 > self.chunks[-1].first_byte
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step, {self.unit}"
 
 
@@ -135,7 +135,7 @@ def _tiles(chain: Chain, device: Device) -> Iterator[WarpAttentionTile]:
 
 
 def _tile(chain: Chain, unit: Unit, shape: tuple[int, int, int]) -> WarpAttentionTile:
-    """Without its time.
+    """A tile with all but its predicted time.
 
     Args:
         chain: what is computed.

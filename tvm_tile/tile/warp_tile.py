@@ -19,7 +19,7 @@ _Unit = TypeVar("_Unit", MmaUnit, WaveUnit)
 
 @dataclass(frozen=True, slots=True)
 class WarpTile(Generic[_Unit]):
-    """One tile of a product.
+    """How warps compute the tile of a product.
 
     Attributes:
         unit: that multiplies.
@@ -61,7 +61,7 @@ class WarpTile(Generic[_Unit]):
 
     @property
     def block_size(self) -> int:
-        """Threads."""
+        """Threads of a block."""
         return self.unit.warp * math.prod(self.warps)
 
     @property
@@ -105,7 +105,7 @@ class WarpTile(Generic[_Unit]):
         )
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         stages = f"depth {self.depth}, {self.stages} stage{'s' if self.stages > 1 else ''}"
         warps = f"{self.warps[0]} by {self.warps[1]} {self.unit.warps}"
         parts = f", parts {self.parts}" if self.parts > 1 else ""

@@ -156,7 +156,7 @@ class WindowTile:
         return (row + self.vectors.lead) % self.vectors.count
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         strip = f"strip {self.strip} x {self.columns}"
         return strip if self.vectors.count == 1 else f"{strip}, vectors of {self.vectors.count}"
 

@@ -65,11 +65,11 @@ class _Shared:
     start: int
 
     def at(self, row: Any, column: Any) -> list[Any]:
-        """Where a number is."""
+        """The index of a number, given its row and its column."""
         return [self.start + row * self.pitch + column]
 
     def load(self, row: Any, column: Any) -> Any:
-        """A number."""
+        """The number in a row and a column."""
         return self.data[self.start + row * self.pitch + column]
 
 
@@ -89,7 +89,7 @@ class _Threads(Threads):
         ]
 
     def wait(self) -> None:
-        """All threads of the block have come here, and see what was written."""
+        """Wait until all threads of the block have come here and see what was written."""
         ib.evaluate(T.cuda.cta_sync())
 
 
@@ -125,7 +125,7 @@ class _Blocks:
         ]
 
     def wait(self) -> None:
-        """All threads of the block have come here, and see what was written."""
+        """Wait until all threads of the block have come here and see what was written."""
         ib.evaluate(ib.tvm_storage_sync(self._scope))
 
 
@@ -148,7 +148,7 @@ class _HeldByCores:
         return number * self._tile.down + self._down
 
     def key(self, number: Any) -> Any:
-        """One of the thread's keys in the tile."""
+        """The place in the tile of one of the thread's keys."""
         return number * self._tile.across + self._across
 
     def elements(self) -> Iterator[tuple[Any, int, Any]]:
@@ -310,12 +310,12 @@ class _Cores:
                 store.neighbours(vector, total, column, place, guard)
 
     def _column(self, part: Any, v: Any) -> Any:
-        """One of the thread's columns, of the vector with number ``part``."""
+        """The number of one of the thread's columns, in its vector ``part``."""
         vector = self._tile.column_vector
         return (part * self._tile.across + self._across) * vector + v
 
     def _load_rows(self, into: Any, source: _Shared, step: Any) -> None:
-        """Four numbers of each of the thread's rows."""
+        """Load four numbers of each of the thread's rows."""
         with ib.unroll(self.held.rows) as i, ib.vectorized(VECTOR) as v:
             value = source.load(self.held.row(i), step * VECTOR + v)
             ib.buffer_store(into, value, [i * VECTOR + v])
@@ -328,7 +328,7 @@ class _Cores:
         columns: tuple[Axis, int],
         place: Place,
     ) -> None:
-        """A tile of an operand to shared memory, zeros where it ends.
+        """Copy a tile of an operand to shared memory, with zeros where the operand ends.
 
         Args:
             operand: in global memory.

@@ -103,7 +103,7 @@ class Unit(Protocol):
         ...
 
     def wait_for_keys(self, place: Place) -> None:
-        """Until all threads may read the tile of keys."""
+        """Wait until all threads may read the tile of keys."""
         ...
 
     def ask_for_values(self, place: Place) -> None:
@@ -111,7 +111,7 @@ class Unit(Protocol):
         ...
 
     def wait_for_values(self, place: Place) -> None:
-        """Until all threads may read the tile of values, and weights that were handed over."""
+        """Wait until all threads may read the tile of values, and weights that were handed over."""
         ...
 
     def score(self) -> None:

@@ -72,7 +72,7 @@ class WarpRows:
         ib.evaluate(T.ptx["ex2.approx.ftz.f32"](into[place], power))
 
     def pack(self, dtype: str) -> None:
-        """Weights as the second product's left operand, pairs of half precision."""
+        """Pack the weights as the second product's left operand, pairs of half precision."""
         with ib.unroll(self.keys // 4) as pair:
             low, high = self.scores[pair * 2], self.scores[pair * 2 + 1]
             ib.evaluate(T.ptx[f"cvt.rn.{_PACKED[dtype]}.f32"](self.packed[pair], high, low))

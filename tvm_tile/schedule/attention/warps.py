@@ -34,7 +34,7 @@ QUERIES, KEYS, VALUES = range(3)  # the operands, and their chunks in shared mem
 
 
 class Warps(ABC):
-    """What is left of :class:`~tvm_tile.schedule.attention.kernel.Unit` is for its kinds to say.
+    """What units of warps share; the rest of ``kernel.Unit`` is for NVIDIA's and AMD's to say.
 
     Attributes:
         found: what is computed.
@@ -74,7 +74,7 @@ class Warps(ABC):
 
     @abstractmethod
     def wait(self, which: int) -> None:
-        """Until all threads may read the operand's tile that was asked for."""
+        """Wait until all threads may read the operand's tile that was asked for."""
 
     @abstractmethod
     def multiply(self, sums: Any, which: int, step: int) -> None:
@@ -108,7 +108,7 @@ class Warps(ABC):
         self.wait(VALUES)
 
     def chunks(self, which: int, place: Place) -> Chunks:
-        """Where an operand's chunks are.
+        """The chunks of an operand's tile, with where they are in global memory.
 
         Args:
             which: operand.

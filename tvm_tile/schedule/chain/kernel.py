@@ -60,7 +60,7 @@ _LEFT, _KEYS, _VALUES = range(3)  # the rings
 
 @dataclass(frozen=True, slots=True)
 class _ChainKernel:
-    """What both roles need."""
+    """What the producer and the consumers of a chain need, while their code is written."""
 
     chain: Chain
     tile: ChainTile
@@ -88,7 +88,7 @@ class _ChainKernel:
         return self.lines * self.tile.keys * LINE
 
     def first_byte(self, which: int) -> int:
-        """Where a ring begins in shared memory: tiles of keys and of values take turns."""
+        """The byte of shared memory at which a ring begins: stages have keys first, then values."""
         keys = self.lines * self.tile.rows * LINE
         return (0, keys, keys + self.keys_bytes)[which]
 
@@ -118,7 +118,7 @@ class _ChainKernel:
 
 
 def bound(value: Any) -> Any:
-    """A name for an expression; a number as it is."""
+    """The variable that an expression is bound to; a number as it is."""
     return value if isinstance(value, int) else ib.Bind(value)
 
 
@@ -185,7 +185,7 @@ class _Producer:
         self._turns = [Turn(1), Turn(kernel.tile.stages), Turn(kernel.tile.stages)]
 
     def item(self, origin: Place) -> None:
-        """Everything that an item needs."""
+        """Copy everything that an item needs."""
         kernel = self._kernel
         self._fill_lines(_LEFT, kernel.left, kernel.tile.rows, origin)
         first, count = kernel.tiles_of(origin)
@@ -197,7 +197,7 @@ class _Producer:
             self._turns[_VALUES].advance()
 
     def _fill_lines(self, which: int, side: TmaChunks, rows: int, place: Place) -> None:
-        """The chunks of the first product's whole depth."""
+        """Copy the chunks of the first product's whole depth."""
         full = self._begin(which, self._kernel.lines * side.size)
         for line in range(self._kernel.lines):
             at = {**place, self._kernel.chain.first.depth.name: tirx.const(line * side.chunk)}
@@ -205,7 +205,7 @@ class _Producer:
         self._turns[which].advance()
 
     def _begin(self, which: int, size: int) -> Any:
-        """Wait for an empty stage; the barrier that will count its bytes."""
+        """Wait for an empty stage; gives the barrier that will count its bytes."""
         ring, turn = self._kernel.rings[which], self._turns[which]
         full, empty = ring.full.ptr_to([turn.stage]), ring.empty.ptr_to([turn.stage])
         ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
@@ -241,7 +241,7 @@ class _Consumer:
         self.values = kernel.values.descriptor(values, tirx.const(0))
 
     def wait(self, which: int) -> None:
-        """Until what a ring's turn brings is there."""
+        """Wait until what a ring's turn brings is there."""
         turn = self.turns[which]
         full = self.kernel.rings[which].full.ptr_to([turn.stage])
         ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
@@ -255,7 +255,7 @@ class _Consumer:
         turn.advance()
 
     def score(self) -> None:
-        """Scores of the tile of keys whose turn it is, a group of instructions of their own."""
+        """Begin the scores of the tile of keys whose turn it is, as a group."""
         kernel, tile = self.kernel, self.tile
         dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
         name = f"wgmma.mma_async.sync.aligned.m64n{tile.keys}k{_DEPTH}.f32.{dtype}.{dtype}"
@@ -275,7 +275,7 @@ class _Consumer:
         ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
 
     def add(self, is_first: Any) -> None:
-        """Weights times values of the tile whose turn it is, a group of their own."""
+        """Begin to add weights times values of the tile whose turn it is, as a group."""
         kernel, tile = self.kernel, self.tile
         dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
         name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{_DEPTH}.f32.{dtype}.{dtype}"
@@ -292,7 +292,7 @@ class _Consumer:
         ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
 
     def wait_for_products(self, running: int) -> None:
-        """Until at most so many groups run."""
+        """Wait until at most so many groups of instructions run."""
         ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(running))
 
     def _moved(self, which: int) -> Any:

@@ -66,7 +66,7 @@ def write_gates(found: GatesMatch, tile: GatesTile, *, resident: bool = False) -
 
 
 def write_load(found: GatesMatch, tile: GatesTile) -> tirx.PrimFunc:
-    """A block's weights to shared memory."""
+    """Write the copy of a block's weights to shared memory."""
     params = [param for param in found.params if str(param.name) in found.weights]
     with IRBuilder() as builder, _kernel(tile):
         buffers = declare(params)
@@ -101,7 +101,7 @@ def _kernel(tile: GatesTile) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """One thread's view.
+    """What one thread of a block knows, while its code is written.
 
     Attributes:
         found: what is computed.
@@ -203,7 +203,7 @@ def _read(block: _Block, unit: Any, row: Any) -> dict[Any, Any]:
 
 
 def _store(block: _Block, known: dict[Any, Any], sums: Any, unit: Any, row: Any) -> None:
-    """The outputs of one unit in one row."""
+    """Store the outputs of one unit in one row."""
     cell, units, vectors = block.found.cell, block.tile.units, block.found.gates.vectors
     for number, own in enumerate(cell.sums):
         known[own.value] = ib.Bind(sums[(number * units + unit) * vectors + row])

@@ -66,7 +66,7 @@ class WeightRows:
 
 @dataclass(frozen=True, slots=True)
 class Summing:
-    """What is read and written.
+    """Sums up a product's rows for a block, while the code of one thread is written.
 
     Attributes:
         rows: to sum up.

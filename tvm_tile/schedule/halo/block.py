@@ -19,7 +19,7 @@ VALUES, SUMS, FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS = range(1, 6)  # parts of shar
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One thread's view.
+    """What one thread of a block knows, while its code is written.
 
     Attributes:
         found: what is computed.

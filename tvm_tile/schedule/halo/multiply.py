@@ -40,7 +40,7 @@ class Sums:
         self._right = ib.alloc_buffer((columns * _REGISTERS,), "uint32", scope="local")
 
     def clear(self) -> None:
-        """Begin."""
+        """Begin with sums of zero."""
         with ib.unroll(self.count) as i:
             ib.buffer_store(self.registers, T.float32(0), [i])
 

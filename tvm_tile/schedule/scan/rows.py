@@ -128,7 +128,7 @@ class _RowKernel:
         return [*at.is_row, *([] if whole else [first < number(self.scan.rows.length)])]
 
     def _in_memory(self, first: Any) -> Any:
-        """Where a vector begins in its row."""
+        """The place in its row at which a vector begins."""
         if not self.scan.is_reversed:
             return first
         return number(self.scan.rows.length - self.tile.vector) - first
@@ -154,7 +154,7 @@ class _RowKernel:
             otherwise(self._is_inside(at, first), fetch, clear)
 
     def _element(self, turn: Any, v: int, first: Any) -> State:
-        """What is known of one of the thread's elements, the ``v``-th of a vector in its order."""
+        """The state of one of the thread's elements, the ``v``-th of a vector as scanned."""
         vector = self.tile.vector
         lane = number(vector - 1 - v if self.scan.is_reversed else v)
         value = tirx.BufferLoad(self.own, [turn * number(vector) + lane])
@@ -185,7 +185,7 @@ class _RowKernel:
             self.totals.store(total, [at.row, at.part])
 
     def _find_before(self, at: Lane) -> None:
-        """What all parts before this one come to: threads share them out."""
+        """Combine the totals of all parts before this one; threads share them out."""
         assert self.totals is not None
         tile = self.tile
         self.state.store(self.combining.identity(), [0])
@@ -198,7 +198,7 @@ class _RowKernel:
             barrier()
 
     def _total_of_threads(self, at: Lane) -> State:
-        """The states of a row's threads as one, which all know then."""
+        """The states of a row's threads combined into one, which all know then."""
         if not self.shared:
             return self.state.load([0])
         first = number(0)
@@ -207,7 +207,7 @@ class _RowKernel:
         return self._shared_state(at, first, number(self.tile.threads_per_row - 1))
 
     def _shared_state(self, at: Lane, turn: Any, lane: Any) -> State:
-        """After the last step: the state of all threads up to one."""
+        """The state of all threads up to one, after the last step."""
         return self.shared[self._steps % 2].load([at.lane_row, turn, lane])
 
     @property
@@ -225,7 +225,7 @@ class _RowKernel:
         barrier()
 
     def _step(self, old: States, new: States, own: list[Any], distance: Any) -> None:
-        """One thread's part in a step; its state is at ``own``."""
+        """Do one thread's part in a step; its state is at ``own``."""
         *before, lane = own
 
         def join() -> None:

@@ -119,7 +119,7 @@ class States:
         return tuple(tirx.BufferLoad(buffer, list(at)) for buffer in self.buffers)
 
     def store(self, state: State, at: Index) -> None:
-        """All numbers at once: some may be computed from what others overwrite."""
+        """Store a state, all numbers at once: some may be computed from what others overwrite."""
         values = [ib.Bind(value) for value in state] if len(state) > 1 else list(state)
         for buffer, value in zip(self.buffers, values, strict=True):
             ib.buffer_store(buffer, value, list(at))
@@ -127,7 +127,7 @@ class States:
 
 @contextmanager
 def when(tests: Sequence[Any]) -> Iterator[None]:
-    """Only where all tests hold."""
+    """A frame for what is done only where all tests hold."""
     if not tests:
         yield
         return
@@ -136,7 +136,7 @@ def when(tests: Sequence[Any]) -> Iterator[None]:
 
 
 def otherwise(tests: Sequence[Any], then: Callable[[], None], other: Callable[[], None]) -> None:
-    """``then`` where all tests hold, else ``other``."""
+    """Do ``then`` where all tests hold, else ``other``."""
     if not tests:
         then()
         return
@@ -148,7 +148,7 @@ def otherwise(tests: Sequence[Any], then: Callable[[], None], other: Callable[[]
 
 
 def barrier() -> None:
-    """All threads of a block have come here before any goes on, and see what was written."""
+    """Wait until all threads of a block have come here and see what was written."""
     ib.evaluate(ib.tvm_storage_sync("shared"))
 
 

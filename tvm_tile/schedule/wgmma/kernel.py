@@ -65,7 +65,7 @@ _INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
 
 @dataclass(frozen=True, slots=True)
 class _WarpgroupKernel:
-    """What both roles need."""
+    """What the producer and the consumers need, while their code is written."""
 
     product: Product
     tile: WarpgroupTile

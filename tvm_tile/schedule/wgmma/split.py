@@ -34,7 +34,7 @@ from tvm_tile.tile.warpgroup_tile import WARPGROUP, WarpgroupTile
 
 
 def wait_for_cluster() -> None:
-    """All threads of all blocks of the cluster; each warp's together again."""
+    """Wait for all threads of all blocks of the cluster; each warp's come together again."""
     ib.evaluate(T.cuda.warp_sync())
     ib.evaluate(T.cuda.cluster_sync())
 
