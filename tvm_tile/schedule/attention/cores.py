@@ -33,7 +33,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.attention.find import AttentionMatch
-from tvm_tile.schedule.attention.kernel import Threads, write_attention
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, Threads, write_attention
 from tvm_tile.schedule.steps import shared_scope
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
@@ -222,32 +222,24 @@ class _Cores:
         )
         self.held = _HeldByCores(tile, dialect, known, self._down, self._across)
 
-    def load_queries(self) -> None:
-        """As ``Unit`` says."""
-        first = self._found.chain.first
-        (axis,) = first.left.free
-        rows = (axis, self._tile.rows)
-        self._copy(first.left, self._queries, rows, (first.depth, self._tile.depth), self._origin)
+    def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
+        """As ``Unit`` says: queries are copied at once, others when they are waited for."""
+        if which == QUERIES:
+            first, tile = self._found.chain.first, self._tile
+            (axis,) = first.left.free
+            rows, depth = (axis, tile.rows), (first.depth, tile.depth)
+            self._copy(first.left, self._queries, rows, depth, place)
 
-    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
-        """Nothing is asked for ahead."""
-
-    def wait_for_keys(self, place: Place) -> None:
+    def wait(self, which: int, place: Place) -> None:
         """As ``Unit`` says."""
         chain, tile = self._found.chain, self._tile
-        depth = (chain.first.depth, tile.depth)
-        self._copy(chain.first.right, self._keys, (chain.keys, tile.keys), depth, place)
-        self._dialect.wait()
-
-    def ask_for_values(self, place: Place) -> None:
-        """Nothing is asked for ahead."""
-
-    def wait_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        chain, tile = self._found.chain, self._tile
-        (axis,) = chain.second.right.free
-        columns = (axis, tile.columns)
-        self._copy(chain.second.right, self._values, (chain.keys, tile.keys), columns, place)
+        keys = (chain.keys, tile.keys)
+        if which == KEYS:
+            depth = (chain.first.depth, tile.depth)
+            self._copy(chain.first.right, self._keys, keys, depth, place)
+        else:
+            (axis,) = chain.second.right.free
+            self._copy(chain.second.right, self._values, keys, (axis, tile.columns), place)
         self._dialect.wait()
 
     def score(self) -> None:

@@ -40,6 +40,8 @@ from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.tile.rounds import Rounds
 
+QUERIES, KEYS, VALUES = range(3)  # the operands
+
 
 class Tile(WrittenTile, Protocol):
     """How a block walks through its rows and keys."""
@@ -94,24 +96,15 @@ class Unit(Protocol):
     def has_small_scores(self) -> bool:
         """Whether scores stay finite when a constant of half precision multiplies them."""
 
-    def load_queries(self) -> None:
-        """Have the block's queries where the first product finds them, behind the next wait."""
+    def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
+        """Begin to bring an operand's tile, if all conditions hold: if there is one.
+
+        Queries are there behind the next wait, whatever that is for.
+        """
         ...
 
-    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
-        """Begin to bring a tile of keys, if all conditions hold: if there is one."""
-        ...
-
-    def wait_for_keys(self, place: Place) -> None:
-        """Wait until all threads may read the tile of keys."""
-        ...
-
-    def ask_for_values(self, place: Place) -> None:
-        """Begin to bring a tile of values."""
-        ...
-
-    def wait_for_values(self, place: Place) -> None:
-        """Wait until all threads may read the tile of values, and weights that were handed over."""
+    def wait(self, which: int, place: Place) -> None:
+        """Wait until all threads may read an operand's tile, and weights that were handed over."""
         ...
 
     def score(self) -> None:
@@ -190,19 +183,19 @@ def _walk(
     with ib.unroll(int(unit.held.sums.ty.shape[0])) as i:
         ib.buffer_store(unit.held.sums, tirx.const(0.0, "float32"), [i])
     rows.start()
-    unit.load_queries()
-    unit.ask_for_keys(keys(tirx.const(0) + first), [])
+    unit.ask(QUERIES, origin)
+    unit.ask(KEYS, keys(tirx.const(0) + first))
     with ib.serial(end - first) as step:
         tile_number = ib.Bind(step + first)
         here = keys(tile_number)
-        unit.wait_for_keys(here)
-        unit.ask_for_values(here)
+        unit.wait(KEYS, here)
+        unit.ask(VALUES, here)
         unit.score()
         rows.weigh(origin, here[chain.keys.name])
         unit.hand_over()
         rows.scale()
-        unit.wait_for_values(here)
-        unit.ask_for_keys(keys(tile_number + 1), [tile_number + 1 < end])
+        unit.wait(VALUES, here)
+        unit.ask(KEYS, keys(tile_number + 1), [tile_number + 1 < end])
         unit.add()
     rows.finish()
     unit.store()

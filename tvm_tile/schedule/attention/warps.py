@@ -23,14 +23,13 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, VALUES
 from tvm_tile.schedule.attention.rows import HeldScores
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.warp_attention import WarpAttentionTile
-
-QUERIES, KEYS, VALUES = range(3)  # the operands, and their chunks in shared memory
 
 
 class Warps(ABC):
@@ -69,12 +68,12 @@ class Warps(ABC):
         self.thread, self.origin = thread, origin
 
     @abstractmethod
-    def ask(self, which: int, place: Place) -> None:
+    def bring(self, which: int, place: Place) -> None:
         """Begin to bring a tile of an operand: its values of all axes but the first's depth."""
 
     @abstractmethod
-    def wait(self, which: int) -> None:
-        """Wait until all threads may read the operand's tile that was asked for."""
+    def wait(self, which: int, place: Place) -> None:
+        """As ``Unit`` says."""
 
     @abstractmethod
     def multiply(self, sums: Any, which: int, step: int) -> None:
@@ -86,26 +85,10 @@ class Warps(ABC):
             step: whose fragments were loaded.
         """
 
-    def load_queries(self) -> None:
-        """As ``Unit`` says."""
-        self.ask(QUERIES, self.origin)
-
-    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
+    def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
         """As ``Unit`` says."""
         with when(conditions):
-            self.ask(KEYS, place)
-
-    def wait_for_keys(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self.wait(KEYS)
-
-    def ask_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self.ask(VALUES, place)
-
-    def wait_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self.wait(VALUES)
+            self.bring(which, place)
 
     def chunks(self, which: int, place: Place) -> Chunks:
         """The chunks of an operand's tile, with where they are in global memory.
