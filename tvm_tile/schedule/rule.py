@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from tvm import tirx
 
@@ -69,7 +71,18 @@ class Task:
     device: Device
 
 
-class WrittenTile(Protocol):
+class RankedTile(Protocol):
+    """A tile with its predicted time."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds, its launch included."""
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+
+
+class WrittenTile(RankedTile, Protocol):
     """A tile of a kernel that is written instruction by instruction."""
 
     @property
@@ -81,19 +94,12 @@ class WrittenTile(Protocol):
         """Threads of a block."""
 
     @property
-    def seconds(self) -> float:
-        """Predicted seconds, its launch included."""
-
-    @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory that a block takes."""
 
     @property
     def registers(self) -> int:
         """Registers of a thread, as predicted."""
-
-    def describe(self) -> str:
-        """The tile in one line, for people."""
 
 
 def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
@@ -108,17 +114,6 @@ def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
         tile.shared_bytes,
         tile.registers,
     )
-
-
-class RankedTile(Protocol):
-    """A tile with its predicted time."""
-
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds, its launch included."""
-
-    def describe(self) -> str:
-        """The tile in one line, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +140,47 @@ class Choice:
     def __call__(self) -> Scheduled | None:
         """What ``write`` answers."""
         return self.write()
+
+
+Tile = TypeVar("Tile", bound=WrittenTile)
+Ranked = TypeVar("Ranked", bound=RankedTile)
+
+
+def choices_of(
+    rule: Rule, tiles: Iterable[Tile], write: Callable[[Tile], tirx.PrimFunc]
+) -> tuple[Choice, ...]:
+    """A rule's choices where tiles say all that is to be known of what ``write`` makes of them."""
+
+    def choice(tile: Tile) -> Choice:
+        return Choice.of(rule, tile, lambda: as_written(write(tile), rule, tile))
+
+    return tuple(map(choice, tiles))
+
+
+def choices_of_outputs(
+    rule: Rule,
+    tiles: Iterable[Sequence[Ranked]],
+    count: int,
+    write: Callable[[tuple[Ranked, ...]], Scheduled],
+) -> tuple[Choice, ...]:
+    """A rule's choices for a function of several outputs, each with a kernel of its own.
+
+    Args:
+        rule: that names them.
+        tiles: of each output, best first. Outputs of one function are alike: the first ones go
+            together, then the second ones.
+        count: of the choices, at most.
+        write: writes the function, given a tile for each output.
+    """
+    return tuple(
+        Choice(
+            rule,
+            max(own, key=lambda tile: tile.seconds).describe(),
+            sum(tile.seconds for tile in own),
+            partial(write, own),
+        )
+        for own in itertools.islice(zip(*tiles, strict=False), count)
+    )
 
 
 FindChoices = Callable[[Task, int], Sequence[Choice]]

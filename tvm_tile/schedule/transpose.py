@@ -32,7 +32,7 @@ from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.schedule.guards import conjunction, substituted
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.output import Output, plain_tile, read_output
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
 from tvm_tile.tile.rules import TRANSPOSE
 from tvm_tile.tile.transpose import TransposeTile, construct_transpose
 
@@ -52,16 +52,8 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
     choices = [construct_transpose(output.copy, task.device) for output in outputs]
     if sum(tiles[0].seconds for tiles in choices) > _WORTHWHILE * plain:
         return ()
-    # Outputs of one function are alike: the first choices go together, then the second ones.
-    together = list(zip(*choices, strict=False))[:count]
-    return tuple(
-        Choice(
-            TRANSPOSE,
-            max(tiles, key=lambda tile: tile.seconds).describe(),
-            sum(tile.seconds for tile in tiles),
-            partial(write_transpose, task.func, outputs, tiles),
-        )
-        for tiles in together
+    return choices_of_outputs(
+        TRANSPOSE, choices, count, partial(write_transpose, task.func, outputs)
     )
 
 

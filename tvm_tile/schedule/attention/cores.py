@@ -45,7 +45,7 @@ _TOGETHER = 8  # vectors that a thread has on their way from global memory at a 
 _COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}
 
 
-def write_on_cores(found: AttentionMatch, tile: CoreTile, device: Device) -> tirx.PrimFunc:
+def write_on_cores(device: Device, found: AttentionMatch, tile: CoreTile) -> tirx.PrimFunc:
     """The function of a chain of two products, for CUDA cores."""
     # Devices without matrix units stand for what takes nothing but blocks, too: OpenCL, TVM's own
     # build.

@@ -39,10 +39,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
+from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import RunningSoftmax
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.attention.weights import Weights
-from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
@@ -122,18 +122,9 @@ def bound(value: Any) -> Any:
     return value if isinstance(value, int) else ib.Bind(value)
 
 
-def write_chain(
-    chain: Chain, tile: ChainTile, params: Sequence[Any], weights: Weights, epilogue: Epilogue
-) -> tirx.PrimFunc:
-    """The function of a chain.
-
-    Args:
-        chain: names its operands' tensors as ``params`` do.
-        tile: how to compute it.
-        params: the parameters that callers pass.
-        weights: what becomes of a score.
-        epilogue: what becomes of a sum.
-    """
+def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
+    """The function of a chain of two products with a softmax in between."""
+    chain = found.chain
     first, second = chain.first, chain.second
     line = LINE // first.left.tensor.element_size
     width = -(-tile.columns // line) * line
@@ -143,7 +134,7 @@ def write_chain(
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
-        buffers = declare(params)
+        buffers = declare(found.params)
         maps = [side.tensor_map(buffers) for side in (left, keys, values)]
         ib.device_entry()
         block = ib.cta_id([tile.grid])
@@ -160,12 +151,12 @@ def write_chain(
         rows = Boxed(second.left, (tile.rows,), tile.rows)
         (column,) = second.right.free
         columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
-        store = SumStore(rows, columns, epilogue, buffers, memory)
+        store = SumStore(rows, columns, found.epilogue, buffers, memory)
         with ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
             with ib.Else():
-                _consume(kernel, weights, store, buffers)
+                _consume(kernel, found.weights, store, buffers)
     return builder.get()
 
 

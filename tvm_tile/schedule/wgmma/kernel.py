@@ -27,7 +27,7 @@ it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
-from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
@@ -78,22 +78,9 @@ class _WarpgroupKernel:
     thread: Any
 
 
-def write_kernel(
-    product: Product,
-    tile: WarpgroupTile,
-    params: Sequence[Any],
-    shapes: Mapping[str, tuple[int, ...]],
-    epilogue: Epilogue,
-) -> tirx.PrimFunc:
-    """The function of a product and what follows it.
-
-    Args:
-        product: names its operands' tensors as ``params`` do.
-        tile: how to compute it.
-        params: the parameters that callers pass.
-        shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
-        epilogue: what to store; its parameters are known by their names.
-    """
+def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
+    """The function of a product and what follows it."""
+    product, epilogue = found.product, found.epilogue
     sides = (
         TmaChunks(product.left, tile.rows, 0, product.depth, tile.depth),
         TmaChunks(product.right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
@@ -101,14 +88,14 @@ def write_kernel(
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
-        buffers = declare(params)
+        buffers = declare(found.params)
         maps = [side.tensor_map(buffers) for side in sides]
         ib.device_entry()
         # Its use makes clusters of neighbouring blocks.
         rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
-        seen = views(epilogue.tensors, shapes, buffers)
+        seen = views(epilogue.tensors, found.shapes, buffers)
         data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
         turns = make_alternation_barriers(thread) if tile.alternates else None
         ring = make_ring(tile.stages, tile.sharers, thread)
