@@ -31,7 +31,6 @@ VECTOR = 4  # float32 numbers that a thread loads at once
 _FLOAT = 4  # bytes
 _ROWS_OF_THREAD, _KEYS_OF_THREAD = (1, 2, 4, 8), (1, 2, 4, 8)
 _ACROSS, _THREADS = (4, 8, 16, 32), (64, 128, 256)
-_FARTHEST = 1 << 31  # elements that an address reaches
 _FIXED_REGISTERS = 40  # of a thread, for addresses and loops
 _DTYPES = ("float32", "float16", "bfloat16")
 
@@ -120,9 +119,7 @@ def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[
     multiplied = {i.in_dtype for i in device.matrix_instructions} - {"float32"}
     if len(dtypes) > 1 or not dtypes <= set(_DTYPES) or dtypes & multiplied:
         return ()
-    if any(o.size // o.tensor.element_size >= _FARTHEST for o in chain.operands):
-        return ()
-    if len(chain.second.right.free) != 1:
+    if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
         return ()
     tiles = sorted(_tiles(chain, device), key=lambda tile: tile.seconds)
     return tuple(tiles[:count])

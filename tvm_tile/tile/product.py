@@ -14,6 +14,8 @@ from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tenso
 
 _Dimension = tuple[int, AffineIndex, int]  # extent, index, stride in bytes
 
+_FARTHEST = 1 << 31  # elements that an address reaches
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -41,6 +43,11 @@ class Operand:
     def extent(self) -> int:
         """Rows of the left operand, columns of the right one."""
         return math.prod(axis.extent for axis in self.free)
+
+    @property
+    def is_within_reach(self) -> bool:
+        """Whether a signed number of 32 bits tells its elements apart."""
+        return self.size // self.tensor.element_size < _FARTHEST
 
     @property
     def dimensions(self) -> list[_Dimension]:

@@ -30,7 +30,6 @@ _WARPS, _KEYS = (2, 4, 8), (16, 32, 64, 128)
 _FRAGMENTS = (1, 2)  # of a warp's rows, where an instruction leaves a lane few sums
 _HALF = 2  # bytes of an operand's element
 _WIDEST = 256  # depth of the first product, and columns of the second one
-_FARTHEST = 1 << 31  # elements that an address reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +100,7 @@ def construct_warp_attention(
     dtypes = {operand.tensor.dtype for operand in chain.operands}
     if len(dtypes) > 1 or any(o.tensor.element_size != _HALF for o in chain.operands):
         return ()
-    if any(o.size // _HALF >= _FARTHEST for o in chain.operands):
-        return ()
-    if len(chain.second.right.free) != 1:
+    if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
         return ()
     if max(chain.first.depth.extent, chain.second.right.extent) > _WIDEST:
         return ()
