@@ -89,7 +89,7 @@ def _written(sch: Schedule, name: str) -> str:
 
 
 def _load(sch: Schedule, readers: Sequence[str], tensor: str) -> str:
-    """Let those of the ``readers`` that read a tensor read a copy; the block that makes it."""
+    """Let ``readers`` of a tensor read a copy; gives the name of the block that makes it."""
     reading = []
     for name in readers:
         names = [str(region.source.name) for region in sch.get(sch.get_sblock(name)).reads]

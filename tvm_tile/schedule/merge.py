@@ -35,7 +35,7 @@ class Joined:
     extent: int
 
     def restored(self, index: Sequence[Any]) -> list[Any]:
-        """The index that callers know."""
+        """The index by which callers know an element."""
         place, value = self.dimension, index[self.dimension]
         parts = (value // self.extent, value % self.extent)
         return [*index[:place], *parts, *index[place + 1 :]]
@@ -49,7 +49,7 @@ class Divided:
     extent: int
 
     def restored(self, index: Sequence[Any]) -> list[Any]:
-        """The index that callers know."""
+        """The index by which callers know an element."""
         place = self.dimension
         value = index[place] * self.extent + index[place + 1]
         return [*index[:place], value, *index[place + 2 :]]

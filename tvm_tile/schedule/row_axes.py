@@ -39,7 +39,7 @@ Parts = Sequence[Sequence[int]]
 
 
 def view_rows(sch: Schedule, form: NormalForm) -> tuple[Schedule, MergedShapes]:
-    """A schedule whose stages have the same axes, as few along a row as they can; and its views.
+    """A schedule whose stages have the same few axes along rows, and how it views its tensors.
 
     ``sch`` itself where TVM cannot analyse what that takes.
     """
@@ -161,7 +161,7 @@ def _steps(parts: Parts) -> list[Divided]:
 
 
 def _simplified(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Indices without quotients that are always nought: bounds of what is read would keep them."""
+    """The indices without quotients that are always 0: bounds of what is read would keep them."""
 
     def block(node: SBlock) -> SBlock:
         if not isinstance(node.body, tirx.BufferStore):

@@ -35,7 +35,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """One function as kernels.
+    """A function that was scheduled, as kernels.
 
     Attributes:
         func: TensorIR with its loops bound to blocks and threads.
@@ -103,7 +103,7 @@ class WrittenTile(RankedTile, Protocol):
 
 
 def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
-    """``func``, which a rule wrote as a tile says."""
+    """The scheduled function ``func``, which a rule wrote as a tile says."""
     return Scheduled(
         func,
         rule,
@@ -138,7 +138,7 @@ class Choice:
         return cls(rule, tile.describe(), tile.seconds, write)
 
     def __call__(self) -> Scheduled | None:
-        """What ``write`` answers."""
+        """Write the kernel; ``None`` where TVM cannot."""
         return self.write()
 
 

@@ -29,7 +29,7 @@ Loops = list[tuple[Any, int]]
 
 @dataclass(frozen=True, slots=True)
 class HeldStrip:
-    """What a thread has of an access that slides.
+    """The registers in which a thread holds a row of what slides.
 
     Attributes:
         line: the row.
@@ -44,12 +44,12 @@ class HeldStrip:
 
 
 def write_strips(blocks: Blocks, tile: WindowTile) -> tirx.PrimFunc:
-    """``blocks.func`` as a kernel with that tile."""
+    """``blocks.func`` as a kernel that sums strips as the tile says."""
     return blocks.func.with_body(_Writer(blocks, tile).write())
 
 
 class _Writer:
-    """Writes one tile."""
+    """Writes the kernel of one tile."""
 
     def __init__(self, blocks: Blocks, tile: WindowTile) -> None:
         self.blocks, self.tile = blocks, tile
@@ -69,7 +69,7 @@ class _Writer:
         return self.summed if after is None else after.body.buffer
 
     def held(self, line: Line, name: str) -> HeldStrip:
-        """Registers for the rows of an access."""
+        """The registers for the rows of an access."""
         buffer = _registers(name, line.extents, self.line_type(line))
         if self.tile.vectors.count == 1:
             return HeldStrip(line, buffer, None)
@@ -113,7 +113,7 @@ class _Writer:
         return SBlockRealize([], True, SBlock([], [], [], "root", body, None, registers))
 
     def origin(self, flat: Any) -> tuple[dict[str, Any], Any]:
-        """The first output of a thread; and whether it has one, if not all have.
+        """The first output of a thread; and the test of whether it has one, if not all have.
 
         Threads run through all strips regardless of rows, so that warps are full.
         """
@@ -131,7 +131,7 @@ class _Writer:
         return self.nest(loops, tirx.BufferStore(self.sums, self.blocks.main.init.value, places))
 
     def work(self, origin: Values) -> Iterator[Any]:
-        """Row after row: read it, add it to the outputs that it belongs to, store the finished."""
+        """A nest that reads row after row, adds each to outputs, and stores the finished ones."""
         tile = self.tile
         for row in range(tile.rows):
             taps = tile.taps(row)
@@ -177,7 +177,7 @@ class _Writer:
         return value
 
     def read_vectors(self, held: HeldStrip, origin: Values, row: int) -> Any:
-        """A row, or as many as a vector holds from ``row`` on, a vector at a time.
+        """A nest that reads a row, or all that a vector holds from ``row`` on, a vector at a time.
 
         A vector lies within the tensor or without as a whole: its first element tells.
         """
@@ -208,7 +208,7 @@ class _Writer:
     def places_of(
         self, line: Line, at: Sequence[Any], origin: Values, row: int
     ) -> tuple[list[Any], list[Any]]:
-        """Where the tensor has an element of a row, and what must hold for it to be there."""
+        """The place of a row's element in its tensor, and the conditions for it to be there."""
         load, start = self.load_of(line), self.values(origin)
         producer = self.blocks.producer_of(line.read.tensor.name)
         places, guards = [], []
@@ -253,7 +253,7 @@ class _Writer:
         return self.nest([*loops, *own_loops], tirx.BufferStore(self.sums, value, places))
 
     def within(self, line: Line, local: Values) -> list[Any]:
-        """Where in the registers of a row the element is that an output takes."""
+        """The place in a row's registers of the element that an output takes."""
         places = []
         for dimension, index in enumerate(line.read.indices):
             place: Any = self.number(0)
@@ -333,12 +333,12 @@ class _Writer:
         return places, loops
 
     def values(self, values: Values) -> list[tuple[Any, Any]]:
-        """Variables of the summing block, and ``values`` for them; zero where none is given."""
+        """The variables of the summing block with ``values`` for them; zero where none is given."""
         axes = zip(self.blocks.main.iter_vars, self.blocks.operator.axes, strict=True)
         return [(v.var, values.get(axis.name, self.number(0))) for v, axis in axes]
 
     def pairs(self, block: SBlock, places: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """The variables of a block, and where it is."""
+        """The variables of a block with the values that they have."""
         return [(v.var, place) for v, place in zip(block.iter_vars, places, strict=True)]
 
     def loops_over(self, extents: Sequence[Any]) -> Loops:

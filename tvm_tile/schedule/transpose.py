@@ -111,7 +111,7 @@ class _Writer:
         self.origin = self.origins()
 
     def write(self) -> Any:
-        """The kernel: loops over blocks and threads, and what is in them."""
+        """Write the kernel: loops over blocks and threads, and what is in them."""
         tile = self.tile
         stored: dict[str, Any] = {}
         body: list[Any] = []
@@ -166,7 +166,7 @@ class _Writer:
         return _Rounds(var, count, lane, vector, first, each, conjunction(tests) if tests else None)
 
     def stage(self, place: int, part: Any) -> tuple[list[Any], Any]:
-        """A part from global to shared memory; also what reads it back, given places in the box."""
+        """Copy a part to shared memory; gives also what reads it back, at places in the box."""
         order = self.copy.sources[place].order(self.copy.axes)
         rounds = self.rounds(order, self.tile.loads[place])
         strides, size = self.pitches(order[-1].name, part)
@@ -205,7 +205,7 @@ class _Writer:
         return strides, stride
 
     def store(self, staged: Mapping[str, Any]) -> Any:
-        """The outputs of a thread: its reads of global memory, the expression, its stores."""
+        """Store the outputs of a thread: its reads of global memory, the expression, its stores."""
         rounds = self.rounds(self.copy.axes, self.tile.vector)
         lane, vector = rounds.lane, rounds.vector
         statements, values = [], []
@@ -234,7 +234,7 @@ class _Writer:
         return self.loop(rounds.var, rounds.count, tirx.ForKind.UNROLLED, guarded)
 
     def wide(self, part: Any, rounds: _Rounds) -> Any:
-        """A part whose loads go on by a lane each from the first, and whose tests do not."""
+        """A part with loads that go on by a lane each from the first, and tests that do not."""
 
         def load(node: ir.TensorLoad) -> Any:
             tensor, first = self.shaped(node.source, node.indices[0])

@@ -56,7 +56,7 @@ class WeightRows:
         return self.units * self.product.gates
 
     def row(self, number: Any) -> Any:
-        """Row of the weights; for units behind the last one, that of the last one."""
+        """The row of the weights of a sum; for units behind the last one, that of the last one."""
         gate = number // self.units
         offset: Any = tirx.const(self.offsets[0], "int32")
         for later, own in enumerate(self.offsets[1:], start=1):
@@ -91,7 +91,7 @@ class Summing:
     start: int
 
     def write(self, thread: Any) -> None:
-        """All sums, by so many threads, of which ``thread`` is one's number."""
+        """Write all sums, shared out among so many threads, of which ``thread`` is one's number."""
         tile = self.tile
         lane = ib.Bind(thread % tile.lanes)
         group = ib.Bind(thread // tile.lanes)
@@ -163,6 +163,6 @@ class Summing:
         return count, ib.Bind(number), copies
 
     def _from_lane(self, value: Any, distance: int) -> Any:
-        """What the lane so far away has."""
+        """The value that the lane so far away has."""
         warp = self.tile.warp
         return T.tvm_warp_shuffle_xor(T.uint32(_ALL_LANES), value, distance, warp, warp)

@@ -63,11 +63,11 @@ class Block:
         return self.memory.ptr_to([element * 2])
 
     def channel(self, turn: Any) -> Any:
-        """The first of a turn's."""
+        """The first channel of a turn."""
         return (self.group * self.tile.turns + turn) * self.tile.chunk
 
     def reached(self, position: Any) -> list[Any]:
-        """Place of one of the halo's positions, in what windows are summed of.
+        """The place of one of the halo's positions, in what windows are summed of.
 
         Positions behind the halo's last, and places behind the last that there is, are those.
         """
@@ -85,7 +85,7 @@ class Block:
         return found
 
     def source(self, position: Any) -> tuple[Place, list[Any]]:
-        """The first product's row for a position, and what must hold for it to be one."""
+        """The first product's row for a position, and the conditions for it to be one."""
         tile, found = self.tile, self.found
         place: dict[str, Any] = {}
         holds = []
@@ -111,7 +111,7 @@ class Block:
         return place, holds
 
     def window(self, digits: Sequence[Any], *, clamp: bool = False) -> tuple[list[Any], list[Any]]:
-        """Place of one of the box's windows, and what must hold for it to be one.
+        """The place of one of the box's windows, and the conditions for it to be one.
 
         With ``clamp``, places behind the last one are that.
         """
@@ -137,7 +137,7 @@ def join(digits: Sequence[Any], extents: Sequence[int]) -> Any:
 
 
 def behind(first: Any, number: Any) -> list[Any]:
-    """Index of a neighbour in a buffer of one dimension."""
+    """The index of a neighbour in a buffer of one dimension."""
     return [first + number]
 
 

@@ -36,7 +36,7 @@ from tvm_tile.tile.product import Operand, Product, find_product
 
 @dataclass(frozen=True, slots=True)
 class WindowSums:
-    """The windows' sums.
+    """What sums up the windows: its weights and its axes.
 
     Attributes:
         weights: their tensor, a parameter.
@@ -53,7 +53,7 @@ class WindowSums:
 
 @dataclass(frozen=True, slots=True)
 class HaloMatch:
-    """A function of products and windows.
+    """A function of one or two products with windows between them, or without.
 
     Attributes:
         halo: what there is to compute.
@@ -94,7 +94,7 @@ def find_halo(task: Task) -> HaloMatch | None:
 
 @dataclass(frozen=True, slots=True)
 class _Finder:
-    """A function in its normal form."""
+    """Finds the parts of a function in its normal form."""
 
     task: Task
     reductions: Sequence[SBlock]
@@ -103,7 +103,7 @@ class _Finder:
     params: tuple[Any, ...]
 
     def found(self) -> HaloMatch | None:
-        """All of it; ``None`` where something is else."""
+        """The whole match; ``None`` where something is else."""
         known = [extract_operator(block) for block in self.reductions]
         operators = [operator for operator in known if operator is not None]
         if len(operators) < len(known) or not all(map(is_sum_of_products, self.reductions)):

@@ -102,7 +102,7 @@ def _compute(block: Block) -> None:
 
 
 def _store(block: Block, totals: Sums) -> None:
-    """What becomes of the second product's sums, to the output."""
+    """Store what becomes of the second product's sums in the output."""
     found, tile = block.found, block.tile
     second, epilogue = found.halo.second, found.epilogue
     assert second is not None, "there are totals"

@@ -39,7 +39,7 @@ class SpatialStage:
         return tuple(int(extent) for extent in self.epilogue.buffer.ty.shape)
 
     def at(self, place: Sequence[Any], totals: Sequence[Any], buffers: Mapping[str, Any]) -> Any:
-        """The value at a place.
+        """The value that it stores at a place.
 
         Args:
             place: in what it writes.
@@ -65,7 +65,7 @@ class SpatialStage:
         return tvm_ffi.structural_map(value, [(tirx.Var, variable)], order="post")
 
     def _part(self, load: Any) -> int:
-        """First channel of what a load of the sums is of."""
+        """The first channel of the part of the sums that a load is of."""
         shift = _shift(load.indices[-1], self.variables[-1], sym.Analyzer())
         assert shift is not None, "read_step has seen it"
         return shift
@@ -102,6 +102,6 @@ def _are_in_order(store: Any, variables: Sequence[Any]) -> bool:
 
 
 def _shift(index: Any, var: Any, ranges: Any) -> int | None:
-    """What an index is more than a variable; ``None`` where that is no number."""
+    """By how much an index is more than a variable; ``None`` where that is no number."""
     difference = ranges.simplify(index - var)
     return int(difference) if isinstance(difference, tirx.IntImm) else None

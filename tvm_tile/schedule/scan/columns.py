@@ -37,7 +37,7 @@ from tvm_tile.tile.scan import ColumnScanTile
 
 
 def write_columns(scan: Scan, tile: ColumnScanTile) -> tirx.PrimFunc:
-    """The kernels, one or two, with the parameters of the scan's definition."""
+    """The function of a scan, of one kernel or two, with the parameters of its definition."""
     totals = (tile.parts, tile.rows) if tile.parts > 1 else ()
     return write_scan(scan, totals, partial(_ColumnKernel, scan, tile))
 
@@ -52,11 +52,11 @@ class _ColumnKernel:
     totals: States | None
 
     def write_totals(self) -> None:
-        """The first kernel."""
+        """Write the first kernel, which stores the total of each part."""
         self._with_threads(self._total)
 
     def write(self) -> None:
-        """The last kernel."""
+        """Write the last kernel, which stores the results."""
         self._with_threads(self._scanned)
 
     def _with_threads(self, body: Callable[[Any, Any, States], None]) -> None:

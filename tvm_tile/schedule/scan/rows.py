@@ -58,7 +58,7 @@ from tvm_tile.tile.scan import RowScanTile
 
 
 def write_rows(scan: Scan, tile: RowScanTile) -> tirx.PrimFunc:
-    """The kernels, one or two, with the parameters of the scan's definition."""
+    """The function of a scan, of one kernel or two, with the parameters of its definition."""
     totals = (tile.rows, tile.parts) if tile.parts > 1 else ()
     return write_scan(scan, totals, partial(_RowKernel, scan, tile))
 
@@ -97,13 +97,13 @@ class _RowKernel:
         self.out = tuple(found)
 
     def write_totals(self) -> None:
-        """The first kernel: blocks, threads and the total of each part."""
+        """Write the first kernel: blocks, threads and the total of each part."""
         with lanes(self.tile, self.tile.parts) as at:
             self.before.store(self.combining.identity(), [0])
             self._add_up(at)
 
     def write(self) -> None:
-        """The last kernel: blocks, threads and chunks."""
+        """Write the last kernel: blocks, threads and chunks."""
         with lanes(self.tile, self.tile.parts) as at:
             self.before.store(self.combining.identity(), [0])
             if self.totals is not None:
@@ -123,7 +123,7 @@ class _RowKernel:
         return (piece * number(tile.threads_per_row) + at.lane) * number(tile.vector)
 
     def _is_inside(self, at: Lane, first: Any) -> list[Any]:
-        """Tests of whether there is such a vector."""
+        """The tests of whether there is such a vector."""
         whole = self.scan.rows.length == self.tile.parts * self.tile.chunks * self.tile.chunk
         return [*at.is_row, *([] if whole else [first < number(self.scan.rows.length)])]
 
@@ -171,7 +171,7 @@ class _RowKernel:
                 self._combine(self.state, self._element(turn, v, first))
 
     def _add_up(self, at: Lane) -> None:
-        """The total of a part, to memory; of each thread's elements first, in all chunks."""
+        """Store the total of a part; each thread first combines its elements of all chunks."""
         assert self.totals is not None
         tile = self.tile
         self.state.store(self.combining.identity(), [0])
@@ -259,7 +259,7 @@ class _RowKernel:
             barrier()
 
     def _store(self, at: Lane, chunk: Any, turn: Any) -> None:
-        """The results of one vector, to memory."""
+        """Store the results of one vector."""
         vector = self.tile.vector
         first = ib.Bind(self._first(at, chunk, turn))
         with when(self._is_inside(at, first)):
@@ -277,7 +277,7 @@ class _RowKernel:
                     ib.buffer_store(tensor, tirx.BufferLoad(own, [v]), index)
 
     def _keep(self, at: Lane, lane: int) -> None:
-        """The results that the state means, in registers."""
+        """Keep the results that the state means in registers."""
         results = self.tensors.results(self.state.load([0]), at.row)
         for own, value in zip(self.out, results, strict=True):
             ib.buffer_store(own, value, [lane])

@@ -56,7 +56,7 @@ def write_scan(scan: Scan, totals: Sequence[int], begin: Begin) -> tirx.PrimFunc
 
 
 def _declared(scan: Scan) -> Outputs:
-    """The function's parameters."""
+    """The function's parameters, which are declared here."""
     shape = shape_of(scan.rows)
     x = ib.arg("x", ib.buffer(shape, scan.source))
     y = ib.arg("y", ib.buffer(shape, scan.result))
@@ -115,7 +115,7 @@ class States:
         return cls(tuple(IRBuilder.name(f"{name}_{i}", buffer) for i, buffer in enumerate(own)))
 
     def load(self, at: Index) -> State:
-        """The state there."""
+        """The state at an index."""
         return tuple(tirx.BufferLoad(buffer, list(at)) for buffer in self.buffers)
 
     def store(self, state: State, at: Index) -> None:

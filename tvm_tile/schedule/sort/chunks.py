@@ -52,7 +52,7 @@ class ChunkKernel:
         self.rank = IRBuilder.name("rank", rank)
 
     def write(self) -> None:
-        """Blocks and threads, and what they do."""
+        """Write blocks and threads, and what they do."""
         with lanes(self.tile, self.tile.chunks) as at:
             self._load(at)
             with ib.serial(number(self.tile.chunk.bit_length() - 1)) as turn:
@@ -78,7 +78,7 @@ class ChunkKernel:
             otherwise(tests, fetch, fill)
 
     def _merge(self, at: Lane, turn: Any) -> None:
-        """Runs of ``2**turn`` elements, of which so many as are wanted take part, in pairs."""
+        """Merge pairs of runs of ``2**turn`` elements, of which so many as are wanted take part."""
         most = number(self.wanted_bits)
         bits, after = ib.Bind(tirx.min(turn, most)), ib.Bind(tirx.min(turn + number(1), most))
         wanted = ib.Bind(number(1) << bits)

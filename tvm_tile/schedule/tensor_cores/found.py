@@ -25,7 +25,7 @@ from tvm_tile.tile.product import Product, find_product
 
 @dataclass(frozen=True, slots=True)
 class ProductMatch:
-    """A function that computes one product.
+    """A function that computes one product, and its parts.
 
     Attributes:
         product: its operands are parameters.
