@@ -66,7 +66,7 @@ __forceinline__ __device__ void tile_meet(int which, int threads) {
 
 @dataclass(frozen=True, slots=True)
 class CopiedBody:
-    """A body of the kernel.
+    """A body of the kernel, and how many of its blocks a vEU runs side by side.
 
     Attributes:
         body: its statements.
@@ -94,7 +94,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What else the kernel's text depends on.
+    """The numbers that the kernel's text depends on, besides its bodies.
 
     Attributes:
         num_veus: blocks of the grid.
@@ -249,7 +249,7 @@ def _dispatch(record: _Record, parts: Sequence[CopiedBody]) -> None:
 
 
 def _run(record: _Record, part: CopiedBody) -> None:
-    """A body, for the blocks that the record names, each on whole warps; others do nothing.
+    """Run a body for the blocks that the record names, each on whole warps; others do nothing.
 
     Where threads wait for one another, all of a warp must: the lanes beyond a block's last thread
     do what that one does, once more. They then store the same values at the same places.
@@ -277,7 +277,7 @@ def _run(record: _Record, part: CopiedBody) -> None:
 
 
 def _numbers(body: Body, block: Any, thread: Any) -> Mapping[str, Any]:
-    """Block and thread along each axis, of which x is the fastest."""
+    """The number of block and thread along each axis, of which x is the fastest."""
     numbers = {}
     for kind, rest in (("blockIdx", block), ("threadIdx", thread)):
         tags = [tag for tag in (f"{kind}.{a}" for a in "xyz") if tag in body.indices]
@@ -290,7 +290,7 @@ def _numbers(body: Body, block: Any, thread: Any) -> Mapping[str, Any]:
 
 
 def _places(record: _Record, part: CopiedBody, own: Any) -> Mapping[Any, Any]:
-    """Pointers to a body's shared memory."""
+    """The pointers to a body's shared memory."""
     first = own * part.body.scratch_bytes
     places = {b: record.shared(b, first + place) for b, place in part.body.scratch}
     if part.body.resident is not None:
@@ -300,7 +300,7 @@ def _places(record: _Record, part: CopiedBody, own: Any) -> Mapping[Any, Any]:
 
 
 def _meeting(part: CopiedBody, own: Any) -> Any:
-    """The threads of a block wait for one another: with a barrier of their own, in whole warps."""
+    """A barrier of a block's own, in whole warps: its threads wait for one another."""
     warps = -(-part.body.threads // _WARP)
     if warps == 1:
         return tirx.Evaluate(T.cuda.warp_sync())

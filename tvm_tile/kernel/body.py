@@ -27,7 +27,7 @@ _AXES = ("x", "y", "z")
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A kernel behind TVM's lowering, which is done with once however often it is run.
+    """A kernel behind TVM's lowering, which is done once however often the kernel is run.
 
     Attributes:
         stmt: statements of one thread.
@@ -220,7 +220,7 @@ def with_numbers(
 
 
 def _bound(body: Body) -> list[Any]:
-    """Variables that a body binds, its parameters among them."""
+    """The variables that a body binds, its parameters among them."""
     found: list[Any] = list(body.params.values())
     visits = [
         (tirx.For, lambda loop: found.append(loop.loop_var)),

@@ -19,7 +19,7 @@ _LEAST_SHARED = 16  # bytes: a pool is never empty
 
 @dataclass(frozen=True, slots=True)
 class TaskBodies:
-    """A way to run a rOperator.
+    """What the rTasks of a rOperator run, as statements.
 
     Attributes:
         body: what a rTask does.
@@ -175,7 +175,7 @@ def make_persistent(
 
 
 def _check_shared(body: Body, operator: ROperator, choice: int) -> None:
-    """A body must not need more shared memory than was planned for it.
+    """Check that a body needs no more shared memory than was planned for it.
 
     Raises:
         BuildError: it does.

@@ -105,7 +105,7 @@ def _calls(mod: tvm.IRModule) -> list[relax.Call]:
 
 @mutator
 class _Widen(ModuleRewriter):
-    """Thin convolutions with eight channels, and the image's border there in memory."""
+    """Gives thin convolutions eight channels, and the image its border there in memory."""
 
     def __init__(self, mod: tvm.IRModule, is_thin: Callable[[relax.Call], bool]) -> None:
         super().__init__(mod)
@@ -130,7 +130,7 @@ class _Widen(ModuleRewriter):
 
 @mutator
 class _Unstack(ModuleRewriter):
-    """``stack(x, y)`` as a concatenation: ConvertLayout fails on the former."""
+    """Writes ``stack(x, y)`` as a concatenation: ConvertLayout fails on the former."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -147,7 +147,7 @@ class _Unstack(ModuleRewriter):
 
 @mutator
 class _MergePermutations(ModuleRewriter):
-    """``permute(permute(x))`` is one permutation, or none; ``clip(permute(x))`` permutes last."""
+    """Makes one permutation of two, or none, and lets ``clip(permute(x))`` permute last."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)

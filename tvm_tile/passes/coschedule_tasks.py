@@ -73,7 +73,7 @@ FactsOf = Callable[[str], Facts | None]
 
 @dataclass(frozen=True, slots=True)
 class Coscheduled:
-    """What became one kernel.
+    """A group of kernels that became one.
 
     Attributes:
         name: of the function.
@@ -196,7 +196,7 @@ class CoscheduleTasks:
 
 
 def _predicted(func: Any, device: Device) -> Facts | None:
-    """What ScheduleTiles has left with a function, if it was scheduled by a rule of ours."""
+    """The facts that ScheduleTiles has left with a function, if a rule of ours scheduled it."""
     found = (func.attrs or {}).get(PREDICTED)
     rule = None if found is None else rule_named(str(found["rule"]))
     if found is None or rule is None:
@@ -223,7 +223,7 @@ class _Functions:
         return () if facts is None else facts.slices
 
     def operator(self, node: TaskNode, graph: TaskGraph) -> ROperator:
-        """A node as it is planned; without choices, if it must stay apart."""
+        """A node as a rOperator; without choices, if it must stay apart."""
         name = node.function or str(node.binding.var.name)
         if node.function and node.function not in self._known:
             self._known[node.function] = self._find(node.function)

@@ -69,7 +69,7 @@ class FuseTiles:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A ``call_tir`` of a function's dataflow.
+    """A ``call_tir`` in a function's dataflow.
 
     Attributes:
         var: the value it makes.
@@ -123,7 +123,7 @@ def _reckoned(
     predict: Predict,
     refused: Mapping[Any, str],
 ) -> Decision:
-    """Functions alone and as one, compared; with the reason, if they cannot become one."""
+    """The decision on functions alone and as one; with the reason, if they cannot become one."""
     names = tuple(str(site.func.name_hint) for site in members)
     alone = [predict(mod[site.func], None) for site in members]
     if None in alone:
@@ -153,7 +153,7 @@ def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:
 
 
 def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:
-    """What the functions of a group hand to each other."""
+    """The values that functions of a group hand to each other."""
     return tuple(
         Edge(maker, taker, size_of(made.kind), views[maker])
         for maker, made in enumerate(members)
@@ -220,7 +220,7 @@ def _moves(operator: Operator) -> bool:
 
 
 def _outer(members: Sequence[_Site]) -> list[Any]:
-    """What a group is given: arguments that it does not make, each once."""
+    """The values that a group is given: arguments that it does not make, each once."""
     own = [site.var for site in members]
     found: list[Any] = []
     for argument in (argument for site in members for argument in site.args):

@@ -42,7 +42,7 @@ class Statement:
     readers: dict[Any, list[int]]
 
     def reads(self, number: int) -> Sequence[Any]:
-        """Tensors, or the tuple, that one of the bindings is of."""
+        """The tensors, or the tuple, that one of the bindings reads."""
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return [value.tuple_value]

@@ -62,7 +62,7 @@ class _Rewriter(ModuleRewriter):
         return relax.call_tir(var, kept, call.ty_args[0])
 
     def _value(self, arg: relax.Expr) -> Banded | float | None:
-        """A constant's, of one element or of a band; ``None`` of anything else."""
+        """The value of a constant of one element or of a band; ``None`` of anything else."""
         if not isinstance(arg, tvm.ir.Constant):
             return None
         if arg not in self._banded:

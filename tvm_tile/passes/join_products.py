@@ -107,7 +107,7 @@ class _Joining:
         return asked[members].gain
 
     def _compared(self, part: _Part, members: Members) -> Decision:
-        """Products alone and as one, with what reads the values of all."""
+        """The decision on products alone and as one, with what reads the values of all."""
         products = [part.products[n] for n in members]
         names = tuple(f"matmul_{product.columns}" for product in products)
         if not all(is_static(binding.var.ty) for binding in part.bindings):
@@ -180,7 +180,7 @@ class _Joining:
         return made
 
     def _joined_weights(self, products: Sequence[ConstantProduct]) -> Any:
-        """Constant, of depth by all columns; the same one for the same parts."""
+        """The weights side by side, of depth by all columns; one constant for the same parts."""
         key = tuple((product.weights, product.is_turned) for product in products)
         if key not in self._weights:
             array = np.concatenate([product.matrix for product in products], axis=1)
@@ -205,7 +205,7 @@ def _columns(
 
 
 class _Graph:
-    """A dataflow block, of which parts are asked for."""
+    """A dataflow block, whose parts are asked for."""
 
     def __init__(self, block: relax.DataflowBlock) -> None:
         self._bindings = list(block.bindings)
@@ -247,7 +247,7 @@ class _Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What changes as products of one value become fewer.
+    """The part of a block that changes as products of one value become fewer.
 
     Attributes:
         products: of a value.

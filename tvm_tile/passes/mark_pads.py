@@ -56,5 +56,5 @@ def _is_guarded(func: tirx.PrimFunc) -> bool:
 
 
 def _known(extent: Any) -> int:
-    """An extent; 0 of one that is not known."""
+    """The extent as a number; 0 where it is not known."""
     return int(extent) if isinstance(extent, tirx.IntImm) else 0

@@ -32,7 +32,7 @@ def candidate_name(name: str, rank: int) -> str:
 
 
 def given_name(candidate: str, rank: int) -> str:
-    """The name that :func:`candidate_name` was given."""
+    """The function's name that :func:`candidate_name` was given."""
     return candidate.removesuffix(f"_rank{rank}") if rank else candidate
 
 

@@ -23,7 +23,7 @@ _CONSTANTS = "constants"  # the tensor of all of them
 
 @dataclass(frozen=True, slots=True)
 class MergedCalls:
-    """A group as one call.
+    """A group of calls as one call.
 
     Attributes:
         name: of the function.
@@ -156,7 +156,7 @@ def _workspace(
     plan: ExecutionPlan,
     sizes: Sequence[int],
 ) -> tuple[Sequence[int], int]:
-    """Where values lie that only the group uses, and bytes in all."""
+    """The places of values that only the group uses, and the bytes of all."""
     lives = {life.value: life for life in lifetimes(operators, plan)}
     born = [lives[value].born for value in inner]
     dies = [lives[value].dies for value in inner]

@@ -55,7 +55,7 @@ class _Rewriter(ModuleRewriter):
         return relax.op.subtract(self.builder_.emit(product), shift)
 
     def _made(self, value: relax.Expr) -> Any:
-        """What a variable stands for."""
+        """The expression that a variable is bound to."""
         found = self.lookup_binding(value) if isinstance(value, relax.Var) else value
         return value if found is None else found
 
@@ -90,7 +90,7 @@ class _Rewriter(ModuleRewriter):
 
 
 def _elements(value: relax.Expr) -> int | None:
-    """How many a tensor has; ``None`` where that is not known."""
+    """How many elements a tensor has; ``None`` where that is not known."""
     if value.ty.shape is None:
         return None
     extents = list(value.ty.shape)

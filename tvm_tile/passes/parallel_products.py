@@ -107,7 +107,7 @@ def _readers(bindings: Sequence[Any]) -> dict[Any, list[Any]]:
 
 
 def _kind(call: relax.Call) -> Any:
-    """Equal for products that can become one."""
+    """A key of a product: equal for products that can become one."""
     return call.args[0], str(call.ty.dtype), StructuralKey(call.attrs)
 
 
@@ -128,7 +128,7 @@ def _weights(value: Any, makers: Mapping[Any, Any]) -> tuple[Any, bool] | None:
 
 
 def _operations(product: Any, columns: int, readers: dict[Any, list[Any]]) -> list[Operation]:
-    """What follows, one behind the other, as far as each value is read by the next one only."""
+    """The operators behind a product, as far as each value is read by the next one only."""
     operations = []
     last, is_moved = product, False
     while isinstance(last.var, relax.DataflowVar) and len(readers[last.var]) == 1:
@@ -148,7 +148,7 @@ def _operations(product: Any, columns: int, readers: dict[Any, list[Any]]) -> li
 
 
 def _step(call: Any, value: Any, columns: int) -> tuple[Pointwise, Any] | None:
-    """What a call does to each element of ``value``, and the constant that it does it with."""
+    """The operation of a call on each element of ``value``, and the constant it takes."""
     name = getattr(call.op, "name", "") if isinstance(call, relax.Call) else ""
     attributes = None if name not in _EACH or call.attrs is None else StructuralKey(call.attrs)
     if name in _EACH and len(call.args) == 1:

@@ -112,7 +112,7 @@ class Remembered:
 
 
 class PlanFunction:
-    """Ours where a rule takes the function, else dlight's, else statement by statement.
+    """Schedules by a rule of ours where one takes the function, else by dlight, else by statements.
 
     Args:
         device: the GPU to schedule for.

@@ -84,7 +84,7 @@ class _Writer:
         self._bindings: list[Any] = []
 
     def written(self) -> relax.DataflowBlock:
-        """Kahn's algorithm, the first unit of the program first."""
+        """The block, by Kahn's algorithm, the first unit of the program first."""
         units = self._units()
         makers = {var: n for n, unit in enumerate(units) for var in self._bound(unit)}
         waiting = [{makers[v] for v in unit.needs if v in makers} for unit in units]
@@ -124,7 +124,7 @@ class _Writer:
         return units
 
     def _bound(self, unit: _Unit) -> list[Any]:
-        """Variables that a unit binds."""
+        """The variables that a unit binds."""
         content = unit.content
         if isinstance(content, View):
             return [content.binding.var]
@@ -153,7 +153,7 @@ class _Writer:
                     self._bind(self._holders[value], relax.TupleGetItem(var, output))
 
     def _write_view(self, view: View) -> None:
-        """A view; of a group's member whose outputs are a tuple, an item of the group's."""
+        """Write a view; of a group's member whose outputs are a tuple, an item of the group's."""
         value = view.binding.value
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._member_of:
             number, group = self._member_of[value.tuple_value]
@@ -188,7 +188,7 @@ class _Writer:
                 self._bind(node.binding.var, self._item(group, node.outputs[0]))
 
     def _zeroed(self) -> Any:
-        """The counters of all groups, set to zero ahead of the first one."""
+        """Set the counters of all groups to zero, ahead of the first one."""
         if self._counters is None:
             function = self._zeroing()
             kind = relax.TensorType((self._count,), "int32")

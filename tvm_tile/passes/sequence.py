@@ -102,7 +102,7 @@ def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.I
 
 
 def stock_fusion() -> list[tvm.transform.Pass]:
-    """What TVM fuses by itself."""
+    """The passes by which TVM fuses of itself."""
     return [
         relax.transform.AnnotateTIROpPattern(),
         MarkPads(),
@@ -117,7 +117,7 @@ def welding(
     first: FirstChoices | None = None,
     refused: Refused | None = None,
 ) -> list[tvm.transform.Pass]:
-    """Stock fusion, told more about reductions, and again; then products behind products."""
+    """The passes of stock fusion, told more about reductions, and again; then FuseTiles."""
     return [
         *_patterns(),
         FoldConstants(),
@@ -136,12 +136,12 @@ def welding(
 
 
 def _patterns() -> list[tvm.transform.Pass]:
-    """What TVM's fusion is to know of functions that are to be welded."""
+    """The passes that tell TVM's fusion about functions that are to be welded."""
     return [relax.transform.AnnotateTIROpPattern(), MarkPads(), MarkSpreads()]
 
 
 def _fusion() -> list[tvm.transform.Pass]:
-    """TVM's fusion, of so much at once as a kernel can take."""
+    """The passes of TVM's fusion, of so much at once as a kernel can take."""
     return [
         LimitFusion(),
         relax.transform.FuseOps(),
@@ -151,7 +151,7 @@ def _fusion() -> list[tvm.transform.Pass]:
 
 
 def lowering_passes(device: Device) -> list[tvm.transform.Pass]:
-    """Calls and memory to the virtual machine's terms."""
+    """The passes that lower calls and memory to the virtual machine's terms."""
     graph = [CaptureGraphs()] if device.supports_graphs else []
     return [
         relax.transform.ToNonDataflow(),

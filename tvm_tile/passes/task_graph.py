@@ -62,7 +62,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """A dataflow block.
+    """The kernels of a dataflow block, and the values between them.
 
     Attributes:
         nodes: in program order.
@@ -80,7 +80,7 @@ class TaskGraph:
 
 
 def identity(argument: Location | GenericConst) -> Hashable:
-    """What an argument is known by: equal for places, and for constants in the same memory."""
+    """A key of an argument: equal for places, and for constants in the same memory."""
     if isinstance(argument, Location):
         return argument
     return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
@@ -233,7 +233,7 @@ def _walks_forward(access: Access) -> bool:
 
 
 def _start(access: Access) -> int:
-    """Elements before the first that is accessed."""
+    """The number of elements before the first that is accessed."""
     start, stride = 0, 1
     for index, extent in zip(reversed(access.indices), reversed(access.tensor.shape), strict=True):
         start += index.offset * stride

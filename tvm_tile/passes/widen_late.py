@@ -64,7 +64,7 @@ class _Rewriter(ModuleRewriter):
         return cast.args[0] if element_size(narrow) < element_size(wide) else None
 
     def _made(self, value: relax.Expr) -> Any:
-        """What a variable stands for."""
+        """The expression that a variable is bound to."""
         return self.lookup_binding(value) if isinstance(value, relax.Var) else value
 
 

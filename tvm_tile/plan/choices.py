@@ -41,7 +41,7 @@ class Launch:
 
 
 def make_choice(launch: Launch, device: Device, *, barriers: bool) -> RKernel:
-    """A kernel as something that vEUs can run.
+    """A kernel as a choice that vEUs can run.
 
     Args:
         launch: the kernel by itself.
@@ -103,7 +103,7 @@ def _block_seconds(launch: Launch, device: Device) -> float:
 
 
 def _busy_seconds(launch: Launch, device: Device) -> float:
-    """What a block takes of its multiprocessor's throughput."""
+    """Seconds of its multiprocessor's throughput that a block takes."""
     work = max(launch.flops / device.flops("float32"), launch.traffic / device.l2_bandwidth)
     share = device.multi_processor_count / launch.blocks
     return min(work * device.times.persistent.inefficiency * share, launch.seconds)

@@ -33,7 +33,7 @@ _HEAD = """<style>
 
 
 def draw(decisions: Sequence[Decision]) -> str:
-    """A column of frames, one for each different group; dashed where its functions stayed apart.
+    """An SVG of frames, one for each different group; dashed where its functions stayed apart.
 
     Each function is a box; each arrow a value that one hands to another, with its bytes and where
     it is handed over: through global or shared memory, in registers, or in place.

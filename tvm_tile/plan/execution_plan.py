@@ -58,7 +58,7 @@ class RKernel:
 
 @dataclass(frozen=True, slots=True)
 class ROperator:
-    """One kernel of the graph.
+    """A kernel of the graph, as an operator with several rKernels: Rammer's rOperator.
 
     Attributes:
         name: for people.
@@ -98,7 +98,7 @@ class Placement:
     num_veus: int
 
     def veu(self, task: int) -> int:
-        """Where rTask ``task`` runs."""
+        """The vEU that rTask ``task`` runs on."""
         return self.first_veu + (task - self.tasks.start) % self.num_veus
 
 
@@ -172,7 +172,7 @@ class ExecutionPlan:
     seconds: float
 
     def choice(self, operators: tuple[ROperator, ...], operator: int) -> RKernel:
-        """How ``operator`` is run."""
+        """The rKernel that ``operator`` is run by."""
         return operators[operator].choices[self.chosen[operator]]
 
     def tasks(self, operators: tuple[ROperator, ...], operator: int) -> int:
@@ -188,7 +188,7 @@ class ExecutionPlan:
         return aligned(most)
 
     def queues(self) -> tuple[tuple[QueuedTask, ...], ...]:
-        """What each vEU runs, in order."""
+        """The queue of each vEU: what it runs, in order."""
         queues: list[list[QueuedTask]] = [[] for _ in range(self.num_veus)]
         for number, step in enumerate(self.steps):
             for placement in step.placements:
@@ -204,7 +204,7 @@ class ExecutionPlan:
         return tuple(sorted(set(triples)))
 
     def resident_parts(self, operators: tuple[ROperator, ...]) -> tuple[ResidentPart, ...]:
-        """What each vEU loads at its start, and where to; in the order of the vEUs."""
+        """The weights that each vEU loads at its start, and where to; vEU by vEU."""
         scratch = self.scratch_bytes(operators)
         ends = [scratch] * self.num_veus
         seen: set[tuple[int | None, int]] = set()

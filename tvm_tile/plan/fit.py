@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """What every kind of operator takes in every time of a grid.
+    """A table of what every kind of operator takes in every time of a grid.
 
     Attributes:
         grid: times in seconds, ascending, shape (points,).

@@ -149,7 +149,7 @@ def _shares(kinds: Kinds, steps: Ints, shape: Shape, device: Device, *, held: bo
 def _pieces(
     operators: tuple[ROperator, ...], before: Sequence[tuple[int, ...]], part: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """A part cut between levels, so that the code of each piece is not too much for a kernel."""
+    """The pieces of a part, cut between levels so that none has too much code for a kernel."""
     kinds = Kinds.count(tuple(operators[number] for number in part)).of
     inside = {number: position for position, number in enumerate(part)}
     edges = [tuple(inside[n] for n in before[number] if n in inside) for number in part]
@@ -168,7 +168,7 @@ def _pieces(
 
 
 def _by_kind(members: Sequence[int], kinds: Sequence[int]) -> list[int]:
-    """Equal ones together, so that a cut through a level leaves few of them on both sides."""
+    """The operators, equal ones together: a cut through a level leaves few kinds on both sides."""
     return sorted(members, key=lambda number: (kinds[number], number))
 
 
@@ -199,7 +199,7 @@ def _merged(
     device: Device,
     allowed: Sequence[bool],
 ) -> Iterator[Group]:
-    """Neighbouring groups as one, where that takes less time: what a path decides is rough.
+    """The groups, neighbours made one where that takes less time: a path decides roughly.
 
     All between two operators that no kernel can take in are tried as one first, then each with the
     one before it. A union of neighbours in an order in which groups can run is convex.

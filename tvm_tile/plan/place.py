@@ -105,7 +105,7 @@ def placements(operator: int, counts: Ints) -> tuple[Placement, ...]:
 def homes(
     operators: tuple[ROperator, ...], chosen: Sequence[Way], steps: Ints, num_veus: int, room: int
 ) -> dict[int, Ints] | None:
-    """Where weights stay: of each, how many rTasks' parts each vEU holds.
+    """For each of the weights that stay, how many rTasks' parts each vEU holds.
 
     Weights that are read in the same steps go to different vEUs as far as there are enough.
 
