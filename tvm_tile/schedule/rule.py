@@ -150,11 +150,11 @@ def choices_of(
     rule: Rule, tiles: Iterable[Tile], write: Callable[[Tile], tirx.PrimFunc]
 ) -> tuple[Choice, ...]:
     """A rule's choices where tiles say all that is to be known of what ``write`` makes of them."""
+    return tuple(Choice.of(rule, tile, partial(_written, rule, write, tile)) for tile in tiles)
 
-    def choice(tile: Tile) -> Choice:
-        return Choice.of(rule, tile, lambda: as_written(write(tile), rule, tile))
 
-    return tuple(map(choice, tiles))
+def _written(rule: Rule, write: Callable[[Tile], tirx.PrimFunc], tile: Tile) -> Scheduled:
+    return as_written(write(tile), rule, tile)
 
 
 def choices_of_outputs(
