@@ -25,7 +25,7 @@ from tvm_tile.passes.kernel_facts import KernelFacts
 from tvm_tile.pipeline import fuse
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import coschedule
-from tvm_tile.plan.execution_plan import Choice, Group, ROperator
+from tvm_tile.plan.execution_plan import Group, RKernel, ROperator
 
 Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""
@@ -102,7 +102,7 @@ def _keeping_weights(operators: tuple[ROperator, ...]) -> tuple[ROperator, ...]:
     """Weights of several operators stay, which for so small a model would not pay."""
     readers = Counter(operator.weights for operator in operators if operator.weights is not None)
 
-    def slow(choice: Choice) -> Choice:
+    def slow(choice: RKernel) -> RKernel:
         return choice if choice.resident_bytes else replace(choice, block_seconds=1e-3)
 
     return tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tvm_tile.plan.execution_plan import Choice, ROperator
+from tvm_tile.plan.execution_plan import RKernel, ROperator
 
 _SHARE_OF_L2 = 13e12 / 132  # bytes a second of a multiprocessor
 _SHARED_RATE = 33e12 / 132
@@ -17,8 +17,8 @@ def lstm(layers: int = 10, length: int = 100, hidden: int = 256) -> tuple[ROpera
     for blocks in (128, 256, 64, 32, 26, 16, 13, 8):
         size = weights // blocks
         reading, busy = size / _SHARE_OF_L2, size / _SHARED_RATE
-        choices.append(Choice(blocks, 256, 4096, 64, 1.2e-6 + reading, reading))
-        choices.append(Choice(blocks, 256, 4096, 64, 0.9e-6 + busy, busy, resident_bytes=size))
+        choices.append(RKernel(blocks, 256, 4096, 64, 1.2e-6 + reading, reading))
+        choices.append(RKernel(blocks, 256, 4096, 64, 0.9e-6 + busy, busy, resident_bytes=size))
     cells = []
     for layer in range(layers):
         for position in range(length):
@@ -31,8 +31,8 @@ def lstm(layers: int = 10, length: int = 100, hidden: int = 256) -> tuple[ROpera
     return tuple(cells)
 
 
-def plain(blocks: int, seconds: float, threads: int = 128, registers: int = 40) -> Choice:
-    return Choice(blocks, threads, 2048, registers, seconds, seconds / 3)
+def plain(blocks: int, seconds: float, threads: int = 128, registers: int = 40) -> RKernel:
+    return RKernel(blocks, threads, 2048, registers, seconds, seconds / 3)
 
 
 def nasnet(cells: int = 18, kinds: int = 30, seed: int = 0) -> tuple[ROperator, ...]:
@@ -74,7 +74,7 @@ def random_graph(rng: random.Random, count: int) -> tuple[ROperator, ...]:
             threads = rng.choice((32, 64, 128, 256))
             seconds = rng.uniform(0.5e-6, 8e-6)
             choices.append(
-                Choice(
+                RKernel(
                     blocks=rng.randint(1, 300),
                     threads=threads,
                     shared_bytes=rng.choice((0, 1000, 40_000)),
@@ -86,7 +86,7 @@ def random_graph(rng: random.Random, count: int) -> tuple[ROperator, ...]:
                 )
             )
         if all(choice.resident_bytes for choice in choices):
-            choices.append(Choice(20, 64, 0, 32, 3e-6, 1e-6))
+            choices.append(RKernel(20, 64, 0, 32, 3e-6, 1e-6))
         kinds.append((body, tuple(choices)))
     operators = []
     for number in range(count):

@@ -17,7 +17,7 @@ from torch import nn
 
 import tvm_tile
 from tvm_tile.plan.coschedule import coschedule
-from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, ROperator
+from tvm_tile.plan.execution_plan import ExecutionPlan, RKernel, ROperator
 from tvm_tile.plan.gantt import gantt
 
 DEVICE = tvm_tile.find_device("nvidia/h200")
@@ -34,7 +34,7 @@ HIDDEN, LAYERS, STEPS = 256, 3, 5
 
 def small(name: str, reads: tuple[int, ...], writes: int) -> ROperator:
     """16 blocks of 128 threads, 3 us each."""
-    choice = Choice(16, 128, 8192, 64, 3e-6, 1e-6)
+    choice = RKernel(16, 128, 8192, 64, 3e-6, 1e-6)
     return ROperator(name, (choice,), reads, (writes,), 3e-6 + DEVICE.launch_latency)
 
 
@@ -184,7 +184,7 @@ for blocks in (16, 64, 256, 1024):
     wide = tuple(
         ROperator(
             operator.name,
-            (Choice(blocks, 128, 8192, 64, 3e-6, 1e-6),),
+            (RKernel(blocks, 128, 8192, 64, 3e-6, 1e-6),),
             operator.reads,
             operator.writes,
             DEVICE.launch_latency + max(3e-6, blocks / DEVICE.multi_processor_count * 1e-6),

@@ -26,6 +26,7 @@ LIBRARIES = {
     "dlight": "tvm",
     "metaschedule": "tvm",
     "jax": "jax",
+    "onnxruntime": "onnxruntime",
 }
 _ABSENT = ("missing", "not supported")
 

@@ -20,6 +20,7 @@ _SYSTEMS = {
     "dlight": "bench.systems.dlight:Dlight",
     "metaschedule": "bench.systems.metaschedule:MetaSchedule",
     "jax": "bench.systems.jax_loop:JaxLoop",
+    "onnxruntime": "bench.systems.onnx_runtime:OnnxRuntime",
 }
 
 

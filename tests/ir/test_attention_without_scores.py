@@ -44,7 +44,8 @@ def chain_of(program: Any) -> tuple[tirx.PrimFunc, Any]:
         found = () if graph is None else schedule_chain(Task(func, graph, H200), 1)
         if found:
             assert isinstance(found[0].write, partial)
-            assert found[0].write.args[0].weights.is_safe
+            _, write, _ = found[0].write.args
+            assert write.args[0].weights.is_safe
             return func, found[0]()
     raise AssertionError("no chain")
 

@@ -23,7 +23,7 @@ from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
 from tvm_tile.schedule import Scheduled, Task
-from tvm_tile.schedule.attention.find import Found, find_chain
+from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.tile.band import EVERYWHERE, Band
 
@@ -154,7 +154,7 @@ def test_bands_of_keys_are_found(name: str) -> None:
         assert found.weights.slope is not None  # what is left is a score times a constant
 
 
-def found_in(entry: Case) -> Found:
+def found_in(entry: Case) -> AttentionMatch:
     (func,) = prim_functions(entry, H200).values()
     graph = extract(func)
     assert graph is not None

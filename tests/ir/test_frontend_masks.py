@@ -110,7 +110,8 @@ def test_kernels_know_the_band(name: str) -> None:
             continue
         for choice in schedule_chain(Task(func, graph, H200), 1):
             assert isinstance(choice.write, partial)
-            bands.append(choice.write.args[0].chain.band)
+            _, write, _ = choice.write.args
+            bands.append(write.args[0].chain.band)
             assert len(func.params) == 4  # no mask
     assert set(bands) == {wanted}
 

@@ -86,7 +86,8 @@ def test_one_kernel_computes_what_they_did(body: Body, device: Device, tmp_path:
     number = (DEVICES.index(device) + list(JOINED).index(body)) % 3
     choice = choices[-1 if number == 1 else 0]
     assert isinstance(choice.write, partial)
-    _, found, tile = choice.write.args
+    _, write, tile = choice.write.args
+    (found,) = write.args
     if number == 2:
         tile = replace(tile, parts=2, grid=2 * tile.grid)
     written = as_written(write_kernel(found, tile), MATRIX_CORES, tile)

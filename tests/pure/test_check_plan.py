@@ -13,9 +13,9 @@ import tvm_tile
 from tvm_tile.errors import PlanError
 from tvm_tile.plan.check_plan import check, check_extents
 from tvm_tile.plan.execution_plan import (
-    Choice,
     ExecutionPlan,
     Placement,
+    RKernel,
     ROperator,
     RTasks,
     Step,
@@ -26,7 +26,7 @@ from tvm_tile.plan.waits import Wait, latest, waits
 from tvm_tile.plan.workspace import Extent, allocate, lifetimes
 
 H200 = tvm_tile.find_device("nvidia/h200")
-CHOICE = Choice(264, 128, 1000, 32, 1e-6, 1e-7)
+CHOICE = RKernel(264, 128, 1000, 32, 1e-6, 1e-7)
 CHAIN = tuple(
     ROperator(f"o{number}", (CHOICE,), (number,), (number + 1,), 2e-6) for number in range(4)
 )
@@ -146,7 +146,7 @@ def test_copies_have_barriers_of_their_own() -> None:
 
 
 def test_resident_weights_stay_where_they_are() -> None:
-    held = Choice(13, 256, 0, 64, 1e-6, 1e-7, resident_bytes=1000)
+    held = RKernel(13, 256, 0, 64, 1e-6, 1e-7, resident_bytes=1000)
     cells = tuple(replace(cell, choices=(held,)) for cell in lstm(layers=1, length=2))
     steps = [Step((Placement(RTasks(number, 0, 13), 5, 13),)) for number in range(2)]
     plan = replace(

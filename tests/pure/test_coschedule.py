@@ -14,7 +14,7 @@ from roperators import lstm, nasnet, plain, random_graph
 import tvm_tile
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import MOST_BODIES, coschedule, kernel_seconds
-from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, ROperator
+from tvm_tile.plan.execution_plan import ExecutionPlan, RKernel, ROperator
 from tvm_tile.plan.simulate import simulate
 from tvm_tile.plan.timeline import timeline
 from tvm_tile.plan.workspace import Extent, allocate, lifetimes
@@ -148,7 +148,7 @@ def test_nasnet_is_planned_in_seconds_and_checked() -> None:
 
 def test_small_blocks_run_side_by_side() -> None:
     """More small blocks than vEUs of any number: copies, each with no more than the threads."""
-    choice = Choice(4096, 32, 0, 32, 2e-6, 1e-8)
+    choice = RKernel(4096, 32, 0, 32, 2e-6, 1e-8)
     operators = (ROperator("a", (choice,), (0,), (1,), 1e-4),)
     plan = planned(operators)
     assert plan.copies[0] * 32 <= plan.block_size
@@ -157,8 +157,8 @@ def test_small_blocks_run_side_by_side() -> None:
 
 
 def test_what_fits_nowhere_has_no_plan() -> None:
-    too_much = Choice(10, 128, 300_000, 32, 1e-6, 1e-7)
-    good = Choice(10, 128, 0, 32, 1e-6, 1e-7)
+    too_much = RKernel(10, 128, 300_000, 32, 1e-6, 1e-7)
+    good = RKernel(10, 128, 0, 32, 1e-6, 1e-7)
     operators = (
         ROperator("a", (too_much,), (0,), (1,), 2e-6),
         ROperator("b", (good,), (1,), (2,), 2e-6, body=1),
@@ -187,8 +187,8 @@ def test_as_many_weights_stay_as_there_is_room_for() -> None:
         replace(
             cell,
             choices=(
-                Choice(16, 512, 4096, 120, 6e-6, 5e-6),
-                Choice(16, 512, 4096, 120, 1e-6, 0.5e-6, resident_bytes=131_072),
+                RKernel(16, 512, 4096, 120, 6e-6, 5e-6),
+                RKernel(16, 512, 4096, 120, 1e-6, 0.5e-6, resident_bytes=131_072),
             ),
         )
         for cell in lstm(layers=12, length=30)

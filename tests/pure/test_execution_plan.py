@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from tvm_tile.plan.execution_plan import (
-    Choice,
     ExecutionPlan,
     Placement,
     QueuedTask,
     ResidentPart,
+    RKernel,
     ROperator,
     RTasks,
     Step,
     dependences,
 )
 
-PLAIN = Choice(5, 128, 1000, 32, 1e-6, 1e-7)
-HELD = Choice(2, 128, 100, 32, 1e-6, 1e-7, resident_bytes=300)
+PLAIN = RKernel(5, 128, 1000, 32, 1e-6, 1e-7)
+HELD = RKernel(2, 128, 100, 32, 1e-6, 1e-7, resident_bytes=300)
 OPERATORS = (
     ROperator("a", (PLAIN,), (0,), (1,), 2e-6),
     ROperator("b", (PLAIN, HELD), (1,), (2,), 2e-6, weights=7, body=1),

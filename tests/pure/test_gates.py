@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_tile.device import find_device
-from tvm_tile.tile.gate_groups import Node, Role, group_gates, order_units
+from tvm_tile.tile.gate_groups import GateNode, Role, group_gates, order_units
 from tvm_tile.tile.gates import (
     GateProduct,
     Gates,
@@ -20,9 +20,9 @@ H200 = find_device("nvidia/h200")
 ROLES = {"p": Role.PRODUCT, "e": Role.EACH, "s": Role.PART, "o": Role.OTHER}
 
 
-def nodes(*described: str) -> list[Node]:
+def nodes(*described: str) -> list[GateNode]:
     """Each by the letter of its role and the numbers of its operands: ``"e01"``."""
-    return [Node(ROLES[text[0]], tuple(map(int, text[1:].split(",") if text[1:] else ())))
+    return [GateNode(ROLES[text[0]], tuple(map(int, text[1:].split(",") if text[1:] else ())))
             for text in described]  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def test_groups_can_be_computed_one_behind_the_other(data: st.DataObject) -> Non
     for number in range(data.draw(st.integers(1, 14))):
         role = data.draw(st.sampled_from(list(Role)))
         operands = st.lists(st.integers(0, number - 1), max_size=3) if number else st.just([])
-        program.append(Node(role, tuple(dict.fromkeys(data.draw(operands)))))
+        program.append(GateNode(role, tuple(dict.fromkeys(data.draw(operands)))))
     groups = group_gates(program)
     order = order_units(program, groups)
     assert sorted(number for unit in order for number in unit) == list(range(len(program)))

@@ -13,11 +13,11 @@ from roperators import lstm, nasnet, plain, random_graph
 import tvm_tile
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import MOST_BODIES
-from tvm_tile.plan.execution_plan import Choice, Group, ROperator, dependences
+from tvm_tile.plan.execution_plan import Group, RKernel, ROperator, dependences
 from tvm_tile.plan.groups import MARGIN, partition
 
 H200 = tvm_tile.find_device("nvidia/h200")
-LARGE = Choice(800, 256, 100_000, 200, 14e-6, 6e-6)
+LARGE = RKernel(800, 256, 100_000, 200, 14e-6, 6e-6)
 
 
 def seconds(groups: tuple[Group, ...]) -> float:

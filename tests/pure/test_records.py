@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from tvm_tile.plan.execution_plan import (
-    Choice,
     ExecutionPlan,
     Placement,
+    RKernel,
     ROperator,
     RTasks,
     Step,
@@ -23,12 +23,12 @@ from tvm_tile.plan.records import (
     WAIT_COUNT,
     WAITS,
     Table,
-    Task,
+    TaskKind,
     make_table,
 )
 from tvm_tile.plan.waits import count_counters
 
-PLAIN = Choice(5, 128, 1000, 32, 1e-6, 1e-7)
+PLAIN = RKernel(5, 128, 1000, 32, 1e-6, 1e-7)
 OPERATORS = (
     ROperator("a", (PLAIN,), (0,), (1,), 2e-6),
     ROperator("b", (PLAIN,), (0,), (2,), 2e-6),
@@ -51,7 +51,7 @@ PLAN = ExecutionPlan(
     seconds=1e-5,
 )
 FLAGS = replace(PLAN, uses_flags=True)
-TASKS = tuple(Task(n, None, ((n, 64 * n), (5, 16))) for n in range(3))
+TASKS = tuple(TaskKind(n, None, ((n, 64 * n), (5, 16))) for n in range(3))
 
 
 def records(table: Table, veu: int) -> list[list[int]]:
@@ -111,7 +111,7 @@ def test_more_waits_than_a_record_holds_are_in_records_that_only_wait() -> None:
         residents=(False,) * len(operators),
         steps=(Step(every), last),
     )
-    tasks = [Task(n, None, ((0, 0),)) for n in range(len(operators))]
+    tasks = [TaskKind(n, None, ((0, 0),)) for n in range(len(operators))]
     *before, first, second, runs = records(make_table(operators, plan, tasks), 1)
     assert len(before) == makers
     assert [own[BODY] for own in (first, second, runs)] == [NOTHING, NOTHING, makers]
@@ -126,7 +126,7 @@ def test_more_waits_than_a_record_holds_are_in_records_that_only_wait() -> None:
 
 
 def test_what_stays_is_loaded_first_once_for_all_who_share_it() -> None:
-    held = Choice(2, 128, 100, 32, 1e-6, 1e-7, resident_bytes=300)
+    held = RKernel(2, 128, 100, 32, 1e-6, 1e-7, resident_bytes=300)
     operators = (
         OPERATORS[0],
         ROperator("b", (held,), (1,), (2,), 2e-6, weights=7),
@@ -138,7 +138,7 @@ def test_what_stays_is_loaded_first_once_for_all_who_share_it() -> None:
     )
     kept = (False, True, True)
     plan = replace(PLAN, copies=(2, 1, 1), steps=steps, residents=kept, shared_bytes=2048 + 384)
-    tasks = [TASKS[0], *(Task(n, 3, ((n, 0),), ((4, 512),)) for n in (1, 2))]
+    tasks = [TASKS[0], *(TaskKind(n, 3, ((n, 0),), ((4, 512),)) for n in (1, 2))]
     table = make_table(operators, plan, tasks)
     heads = [own[:4] for own in records(table, 2)]
     assert heads == [[3, 1, NOTHING, 2048], [1, 1, 1, 2048], [2, 1, 2, 2048]]

@@ -11,16 +11,16 @@ from tvm_tile.tile.side_by_side import (
     Cost,
     Gain,
     Members,
-    Node,
-    Step,
+    Pointwise,
+    ProgramNode,
     affected,
     align,
     choose,
     compare,
 )
 
-CAST, RELU, GELU = (Step(name) for name in ("cast", "relu", "gelu"))
-BIAS, SCALE = Step("add", -0.0), Step("multiply", 1.0)
+CAST, RELU, GELU = (Pointwise(name) for name in ("cast", "relu", "gelu"))
+BIAS, SCALE = Pointwise("add", -0.0), Pointwise("multiply", 1.0)
 
 
 class TestAlign:
@@ -62,15 +62,15 @@ class TestAlign:
 
 
 ATTENTION = (
-    Node((), False),  # 0: x
-    *(Node((0,), True) for _ in range(3)),  # 1, 2, 3: q, k, v
-    Node((1,), False),  # 4: heads of q
-    Node((4, 2), True),  # 5: scores
-    Node((5,), False),  # 6: softmax
-    Node((6, 3), True),  # 7: weights times values
-    Node((7,), False),  # 8: heads side by side
-    Node((8,), True),  # 9: what an attention ends with
-    Node((9, 0), False),  # 10: the residual sum
+    ProgramNode((), False),  # 0: x
+    *(ProgramNode((0,), True) for _ in range(3)),  # 1, 2, 3: q, k, v
+    ProgramNode((1,), False),  # 4: heads of q
+    ProgramNode((4, 2), True),  # 5: scores
+    ProgramNode((5,), False),  # 6: softmax
+    ProgramNode((6, 3), True),  # 7: weights times values
+    ProgramNode((7,), False),  # 8: heads side by side
+    ProgramNode((8,), True),  # 9: what an attention ends with
+    ProgramNode((9, 0), False),  # 10: the residual sum
 )
 
 
@@ -82,22 +82,32 @@ class TestAffected:
         assert affected(ATTENTION, (1, 2)) == (1, 2, 4, 5, 6)
 
     def test_gates_meet_in_an_element_wise_operator(self) -> None:
-        nodes = [Node((), False), Node((0,), True), Node((0,), True), Node((1, 2), False)]
-        nodes += [Node((3,), False), Node((4,), True)]
+        nodes = [
+            ProgramNode((), False),
+            ProgramNode((0,), True),
+            ProgramNode((0,), True),
+            ProgramNode((1, 2), False),
+        ]
+        nodes += [ProgramNode((3,), False), ProgramNode((4,), True)]
         assert affected(nodes, (1, 2)) == (1, 2, 3, 4)
 
     def test_products_that_never_meet(self) -> None:
-        nodes = [Node((), False), Node((0,), True), Node((0,), True)]
-        nodes += [Node((1,), True), Node((3,), True), Node((4,), True), Node((5,), False)]
+        nodes = [ProgramNode((), False), ProgramNode((0,), True), ProgramNode((0,), True)]
+        nodes += [
+            ProgramNode((1,), True),
+            ProgramNode((3,), True),
+            ProgramNode((4,), True),
+            ProgramNode((5,), False),
+        ]
         assert affected(nodes, (1, 2)) == (1, 2, 3, 4)
 
     def test_no_value_leaves_and_comes_back(self) -> None:
         random.seed(1)
         for _ in range(200):
-            nodes = [Node((), False), Node((0,), True), Node((0,), True)]
+            nodes = [ProgramNode((), False), ProgramNode((0,), True), ProgramNode((0,), True)]
             for number in range(3, 15):
                 operands = tuple(random.sample(range(number), 2))
-                nodes.append(Node(operands, random.random() < 0.4))
+                nodes.append(ProgramNode(operands, random.random() < 0.4))
             inside = affected(nodes, (1, 2))
             outside: set[int] = set()  # depends on what is inside, and is not
             for number, node in enumerate(nodes):

@@ -14,7 +14,6 @@ from tvm_tile.graph.signature import Signature
 from tvm_tile.graph.tile_graph import (
     Access,
     AffineIndex,
-    Edge,
     Operator,
     Tensor,
     TileGraph,
@@ -116,10 +115,9 @@ def test_a_tensor_read_twice_crosses_memory_once() -> None:
 def chain() -> TileGraph:
     """``t = X * s``, then ``Y[i] += t[i, k]``."""
     first, second = elementwise(6, 10), row_sum(6, 10)
-    made = first.write
     total = Operator("sum", second.axes, (access("Y", (6, 10), index(i=1), index(k=1)),),
                      access("Z", (6,), index(i=1)), 1)  # fmt: skip
-    return TileGraph("chain", (first, total), (Edge(0, 1, made.tensor),))
+    return TileGraph((first, total))
 
 
 def test_handed_over_tensors_are_no_traffic() -> None:
@@ -143,7 +141,7 @@ def test_slices_of_a_tensor_are_different_elements(first: int, second: int, elem
                  access(name, (10,), index(a=1)), 1)
         for name, start in (("Y", first), ("Z", second))
     )  # fmt: skip
-    assert TileGraph("slices", operators, ()).traffic == 4 * (elements + 20)
+    assert TileGraph(operators).traffic == 4 * (elements + 20)
 
 
 def test_overlapping_slices_are_no_more_than_the_tensor() -> None:
@@ -152,13 +150,13 @@ def test_overlapping_slices_are_no_more_than_the_tensor() -> None:
                  access(f"Y{start}", (8,), index(a=1)), 1)
         for start in range(3)
     )  # fmt: skip
-    assert TileGraph("window", operators, ()).traffic == 4 * (10 + 3 * 8)
+    assert TileGraph(operators).traffic == 4 * (10 + 3 * 8)
 
 
 @given(m=st.integers(1, 300), n=st.integers(1, 300), k=st.integers(1, 300))
 def test_a_graph_of_one_product_has_its_traffic(m: int, n: int, k: int) -> None:
     op = matmul(m, n, k)
-    graph = TileGraph("main", (op,), ())
+    graph = TileGraph((op,))
     assert graph.traffic == op.traffic
     assert graph.traffic == sum(math.prod(t.shape) * 4 for t in (*graph.inputs, *graph.outputs))
 

@@ -38,10 +38,6 @@ def exact_in_tvm(function: Any) -> Any:
 
 def module_in_tvm(mod: Any) -> Any:
     """An IRModule with each PrimFunc made :func:`exact_in_tvm`."""
-    from tvm.tirx import PrimFunc
+    from tvm_tile.graph.functions import with_prim_funcs
 
-    result = mod.clone()
-    for var, function in mod.functions_items():
-        if isinstance(function, PrimFunc):
-            result[var] = exact_in_tvm(function)
-    return result
+    return with_prim_funcs(mod, exact_in_tvm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -12,6 +13,7 @@ from tvm_tile.graph.extract import loads_in
 
 
 @tvm.transform.module_pass(opt_level=0, name="GuardLoads")
+@dataclass(frozen=True, slots=True)
 class GuardLoads:
     """Read nothing for a value that is not chosen, however deep in it the load stands.
 

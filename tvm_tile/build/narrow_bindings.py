@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvm_tile.graph.functions import with_prim_funcs
+
 _NARROW = ("bfloat16", "float8")
 
 
 @tvm.transform.module_pass(opt_level=0, name="StoreNarrowBindings")
+@dataclass(frozen=True, slots=True)
 class StoreNarrowBindings:
     """Values of narrow floats are bound by way of a number in memory, where TVM widens them.
 
@@ -26,11 +30,9 @@ class StoreNarrowBindings:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and not _is_for_cuda(func):
-                result[var] = store_narrow_bindings(func)
-        return result
+        return with_prim_funcs(
+            mod, lambda func: func if _is_for_cuda(func) else store_narrow_bindings(func)
+        )
 
 
 def store_narrow_bindings(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from tvm_tile.graph.functions import with_prim_funcs
+
 _LARGEST = 2**31  # what is not known to lie within is left alone
 
 
 @tvm.transform.module_pass(opt_level=0, name="TruncateQuotients")
+@dataclass(frozen=True, slots=True)
 class TruncateQuotients:
     """Write floor divisions of sums with offsets, or of differences, as truncating ones.
 
@@ -24,11 +28,7 @@ class TruncateQuotients:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                result[var] = func.with_body(_truncated(func.body))
-        return result
+        return with_prim_funcs(mod, lambda func: func.with_body(_truncated(func.body)))
 
 
 def _truncated(body: Any) -> Any:

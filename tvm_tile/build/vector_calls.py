@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -9,9 +10,11 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_tile.graph.extract import has_vector_form, is_choice
+from tvm_tile.graph.functions import with_prim_funcs
 
 
 @tvm.transform.module_pass(opt_level=0, name="TakeCallsApart")
+@dataclass(frozen=True, slots=True)
 class TakeCallsApart:
     """Vectors are loaded and stored whole, whatever functions are between.
 
@@ -25,12 +28,12 @@ class TakeCallsApart:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                body = tvm_ffi.structural_map(func.body, (tirx.For, _taken_apart), order="post")
-                result[var] = func.with_body(body)
-        return result
+        return with_prim_funcs(mod, _vector_by_vector)
+
+
+def _vector_by_vector(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    body = tvm_ffi.structural_map(func.body, (tirx.For, _taken_apart), order="post")
+    return func.with_body(body)
 
 
 def _taken_apart(loop: tirx.For) -> Any:

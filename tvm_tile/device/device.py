@@ -34,7 +34,7 @@ class Memory:
         scope: the storage scope TensorIR uses for it.
         capacity: bytes; per block for SHARED, per thread for REGISTER.
         bandwidth: bytes per second over the whole device.
-        transaction_size: bytes the hardware moves at once; tiles align to it.
+        transaction_size: bytes that the hardware moves at once.
     """
 
     level: MemoryLevel

@@ -68,7 +68,7 @@ _RDNA = _Family(32, 128, 1024, 98304, 256, 24, 64 * _KIB, 64 * _KIB)
 
 
 def _times(clock: float) -> KernelTimes:
-    """Of a card with so many cycles a second.
+    """Parameters of the kernels' time models on a card of ``clock`` cycles a second.
 
     Others' microbenchmarks of MI300X give latencies in seconds, and these are taken for all cards.
     """
@@ -148,7 +148,7 @@ def _rocm_device(
 def _memories(
     family: _Family, clocks: float, capacity: int, bandwidth: float
 ) -> tuple[Memory, ...]:
-    """Those of a card with so many clocks of compute units a second."""
+    """The memories of a card with so many clocks of compute units a second."""
     operands, shared = clocks * _OPERAND_BYTES_PER_CLOCK, clocks * _BYTES_PER_CLOCK_SHARED
     named, share = family.registers_per_thread * 4, family.shared_per_block
     return (

@@ -121,7 +121,7 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Contests:
-    """Which of several rules' kernels to take (``tile/rules.py``).
+    """Measured contests between rules, which tell whose kernel to take (``tile/rules.py``).
 
     Attributes:
         origin: what the numbers are from.

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm_ffi import StructuralKey
 
-from tvm_tile.frontend.rewrite import rewritten
+from tvm_tile.graph.functions import mutated
 
 # What is made of nothing or spread is kept as an operator above this, if it is larger than its
 # operands: a kernel needs not read it.
@@ -80,7 +80,7 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
 def folded(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
     """``mod`` with its Relax functions rewritten by a mutator of it, and without unused values."""
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
-    return tvm.transform.Sequential(passes)(rewritten(mod, mutator))
+    return tvm.transform.Sequential(passes)(mutated(mod, mutator))
 
 
 @relax.expr_functor.mutator

@@ -124,16 +124,6 @@ def result_types(mod: tvm.IRModule) -> tuple[Any, ...]:
     return tuple(ty.fields) if isinstance(ty, relax.TupleType) else (ty,)
 
 
-def has_static_results(mod: tvm.IRModule) -> bool:
-    """Whether no extent of what ``main`` returns is left to the data."""
-    return all(
-        isinstance(ty, relax.TensorType)
-        and isinstance(ty.shape, relax.ShapeExpr)
-        and UNKNOWN_EXTENT not in [_extent(extent) for extent in ty.shape]
-        for ty in result_types(mod)
-    )
-
-
 def _signature(name: str, ty: Any) -> Signature:
     if not isinstance(ty, relax.TensorType):
         raise ModelError(

@@ -272,16 +272,6 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             raise _Rejected(op_name, node, error) from error
 
 
-def _static_shape(value: Any) -> tuple[int, ...] | None:
-    """Of a tensor whose extents are all known."""
-    kind = getattr(value, "ty", None)
-    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(extent, tirx.IntImm) for extent in kind.shape):
-        return None
-    return tuple(int(extent) for extent in kind.shape)
-
-
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else "no message"

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from tvm import te, tirx
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx_node import (
@@ -26,6 +24,7 @@ from tvm_tile.frontend.onnx_node import (
     dtype_of,
     shape_of,
 )
+from tvm_tile.frontend.resampling import far_weight, near_weight, weighted_sums
 
 # Up to so many taps are gathers that fuse with their sum.
 _MAX_GATHERED = 4
@@ -171,8 +170,9 @@ def _is_plain(node: Node, axes: list[Axis], rank: int) -> bool:
 def _resized(node: Node, x: Value, axis: Axis, taps: Taps) -> Value:
     rank, dtype = len(x.ty.shape), dtype_of(x)
     if taps.places.shape[1] > _MAX_GATHERED:
-        tables = constant(taps.places, "int32"), constant(taps.weights, dtype)
-        return node.compute(_sums(axis), x, *tables, name="resize")
+        places = np.where(taps.weights == 0, -1, taps.places)
+        tables = constant(places, "int32"), constant(taps.weights, dtype)
+        return node.compute(weighted_sums(axis.axis), x, *tables, name="resize")
     total = None
     for places, weights in zip(taps.places.T, taps.weights.T, strict=True):
         term = op.take(x, constant(places, "int64"), axis.axis)
@@ -180,28 +180,6 @@ def _resized(node: Node, x: Value, axis: Axis, taps: Taps) -> Value:
             term = op.multiply(term, along(constant(weights, dtype), axis.axis, rank))
         total = term if total is None else op.add(total, term)
     return total
-
-
-def _sums(axis: Axis) -> Callable[..., te.Tensor]:
-    """Each element a sum of many along an axis, of those that have a share in it.
-
-    Zero times an infinite element would be NaN.
-    """
-
-    def loops(data: te.Tensor, places: te.Tensor, weights: te.Tensor) -> te.Tensor:
-        shape = [*data.shape]
-        shape[axis.axis] = places.shape[0]
-        k = te.reduce_axis((0, places.shape[1]), "k")
-
-        def element(*at: Any) -> Any:
-            own = at[axis.axis]
-            source = [*at[: axis.axis], places(own, k), *at[axis.axis + 1 :]]
-            share, none = weights(own, k), tirx.const(0, str(weights.dtype))
-            return te.sum(tirx.Select(share == none, none, data(*source) * share), axis=k)
-
-        return te.compute(shape, element, name="resize")
-
-    return loops
 
 
 def _taps(node: Node, axis: Axis) -> Taps:
@@ -275,6 +253,5 @@ def _nearest(node: Node, centers: np.ndarray) -> np.ndarray:
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    near, far = near_weight(distance, a), far_weight(distance, a)
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))

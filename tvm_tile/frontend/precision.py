@@ -16,7 +16,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tvm_tile.frontend.rewrite import rewritten
+from tvm_tile.graph.functions import mutated
 
 HALF_DTYPES = frozenset({"float16", "bfloat16"})
 
@@ -62,7 +62,7 @@ def accumulate_in_float32(mod: tvm.IRModule) -> tvm.IRModule:
     Returns:
         The rewritten module; one without float16 or bfloat16 comes back as it was.
     """
-    return rewritten(mod, _Accumulate(mod))
+    return mutated(mod, _Accumulate(mod))
 
 
 @relax.expr_functor.mutator

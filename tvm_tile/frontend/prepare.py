@@ -8,7 +8,7 @@ from tvm import relax, tirx
 from tvm_tile.frontend.fold import fold_constants
 from tvm_tile.frontend.masks import fold_masks
 from tvm_tile.frontend.precision import accumulate_in_float32
-from tvm_tile.frontend.rewrite import rewritten
+from tvm_tile.graph.functions import mutated
 
 
 def prepare(mod: tvm.IRModule) -> tvm.IRModule:
@@ -32,7 +32,7 @@ def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:
 
         take(x, 1, axis=0)   =>   squeeze(strided_slice(x, [0], [1], [2]), [0])
     """
-    return rewritten(mod, _BoundIndices(mod))
+    return mutated(mod, _BoundIndices(mod))
 
 
 @relax.expr_functor.mutator

@@ -14,7 +14,6 @@ from tvm_tile.graph.tile_graph import (
     Access,
     AffineIndex,
     Axis,
-    Edge,
     Operator,
     Tensor,
     TileGraph,
@@ -38,15 +37,7 @@ def extract(func: tirx.PrimFunc) -> TileGraph | None:
     if not operators or any(op is None for op in operators):
         return None
     found = tuple(op for op in operators if op is not None)
-    producer = {op.write.tensor: index for index, op in enumerate(found)}
-    edges = tuple(
-        Edge(producer[read.tensor], index, read.tensor)
-        for index, op in enumerate(found)
-        for read in op.reads
-        if read.tensor in producer and producer[read.tensor] < index
-    )
-    name = str(func.attrs["global_symbol"]) if "global_symbol" in (func.attrs or {}) else "main"
-    return TileGraph(name, found, edges)
+    return TileGraph(found)
 
 
 def extract_operator(block: SBlock) -> Operator | None:
@@ -196,7 +187,7 @@ def _affine(expr: Any, names: dict[Any, str]) -> dict[str, int] | None:
 
 
 def _flops(node: Any) -> int:
-    """Of one node of an expression."""
+    """Floating-point operations of one node of an expression, without its operands."""
     if isinstance(node, tvm.ir.Call):
         return _COSTLY_CALLS.get(getattr(node.op, "name", ""), 1)
     return int(isinstance(node, _BINARY) and "float" in str(getattr(node, "ty", "")))

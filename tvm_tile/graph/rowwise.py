@@ -57,7 +57,7 @@ class Rows:
 
     @property
     def elements(self) -> int:
-        """Of all rows."""
+        """Elements of all rows."""
         return self.count * self.length
 
 
@@ -86,7 +86,7 @@ class Scan:
 
     @property
     def name(self) -> str:
-        """For people, and of kernels."""
+        """Name of the operator, for people and for its kernels."""
         return f"scan_{self.combine.value}"
 
     @property
@@ -125,7 +125,7 @@ class Sort:
 
     @property
     def name(self) -> str:
-        """For people, and of kernels."""
+        """Name of the operator, for people and for its kernels."""
         return "sort" if self.kept == self.rows.length else "topk"
 
     @property

@@ -173,21 +173,10 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """A tensor handed from operator ``producer`` to operator ``consumer`` (by index)."""
-
-    producer: int
-    consumer: int
-    tensor: Tensor
-
-
-@dataclass(frozen=True, slots=True)
 class TileGraph:
-    """Operators in topological order and the tensors they hand over (Welder, section 3)."""
+    """Operators in topological order; they hand tensors over to each other (Welder, section 3)."""
 
-    name: str
     operators: tuple[Operator, ...]
-    edges: tuple[Edge, ...]
 
     @property
     def reductions(self) -> tuple[Operator, ...]:

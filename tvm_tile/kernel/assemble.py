@@ -65,8 +65,8 @@ __forceinline__ __device__ void tile_meet(int which, int threads) {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A body of the kernel.
+class CopiedBody:
+    """A body of the kernel, and how many of its blocks a vEU runs side by side.
 
     Attributes:
         body: its statements.
@@ -94,7 +94,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What else the kernel's text depends on.
+    """The numbers that the kernel's text depends on, besides its bodies.
 
     Attributes:
         num_veus: blocks of the grid.
@@ -119,7 +119,7 @@ class Layout:
     shared_bytes: int
 
 
-def assemble(name: str, parts: Sequence[Part], layout: Layout) -> tirx.PrimFunc:
+def assemble(name: str, parts: Sequence[CopiedBody], layout: Layout) -> tirx.PrimFunc:
     """The persistent kernel.
 
     Its parameters: ``inputs``, ``records`` (int32, one record behind the other), ``queues``
@@ -142,7 +142,7 @@ def assemble(name: str, parts: Sequence[Part], layout: Layout) -> tirx.PrimFunc:
         # So many blocks a multiprocessor: the compiler spills registers rather than take more.
         resident = ib.attr(0, "tirx.launch_bounds_min_blocks_per_sm", layout.veus_per_processor)
         with resident:
-            kernel = _Kernel(layout, veu, thread, records, queues, counters)
+            kernel = _PersistentKernel(layout, veu, thread, records, queues, counters)
             _write(kernel, inputs + outputs, parts)
     return builder.get()
 
@@ -153,7 +153,7 @@ def _declare(parameter: Parameter) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
+class _PersistentKernel:
     layout: Layout
     veu: Any
     thread: Any
@@ -162,7 +162,7 @@ class _Kernel:
     counters: Any
 
 
-def _write(kernel: _Kernel, tensors: Sequence[Any], parts: Sequence[Part]) -> None:
+def _write(kernel: _PersistentKernel, tensors: Sequence[Any], parts: Sequence[CopiedBody]) -> None:
     layout, thread = kernel.layout, kernel.thread
     words = layout.record_words
     kept = ib.alloc_buffer((2 * words,), "int32", scope="shared")
@@ -225,7 +225,7 @@ class _Record:
         return self.words[self.first + which]
 
     def pointer(self, position: int, kind: Any) -> Any:
-        """To an argument: its tensor's distance from the workspace, plus its place there."""
+        """A pointer to an argument: its tensor's distance from the workspace, and its place."""
         which, place = (self.word(ARGUMENTS + 2 * position + n) for n in range(2))
         offset = self.places[which] + tirx.Cast("int64", place)
         return _offset(kind, self.base, offset)
@@ -240,7 +240,7 @@ def _offset(kind: Any, pointer: Any, count: Any) -> Any:
     return tirx.call_intrin(kind, "tirx.handle_add_byte_offset", pointer, count)
 
 
-def _dispatch(record: _Record, parts: Sequence[Part]) -> None:
+def _dispatch(record: _Record, parts: Sequence[CopiedBody]) -> None:
     """Run the body that the record names."""
     body = ib.Bind(record.word(BODY))
     for number, part in enumerate(parts):
@@ -248,8 +248,8 @@ def _dispatch(record: _Record, parts: Sequence[Part]) -> None:
             _run(record, part)
 
 
-def _run(record: _Record, part: Part) -> None:
-    """A body, for the blocks that the record names, each on whole warps; others do nothing.
+def _run(record: _Record, part: CopiedBody) -> None:
+    """Run a body for the blocks that the record names, each on whole warps; others do nothing.
 
     Where threads wait for one another, all of a warp must: the lanes beyond a block's last thread
     do what that one does, once more. They then store the same values at the same places.
@@ -277,7 +277,7 @@ def _run(record: _Record, part: Part) -> None:
 
 
 def _numbers(body: Body, block: Any, thread: Any) -> Mapping[str, Any]:
-    """Block and thread along each axis, of which x is the fastest."""
+    """The number of block and thread along each axis, of which x is the fastest."""
     numbers = {}
     for kind, rest in (("blockIdx", block), ("threadIdx", thread)):
         tags = [tag for tag in (f"{kind}.{a}" for a in "xyz") if tag in body.indices]
@@ -289,8 +289,8 @@ def _numbers(body: Body, block: Any, thread: Any) -> Mapping[str, Any]:
     return numbers
 
 
-def _places(record: _Record, part: Part, own: Any) -> Mapping[Any, Any]:
-    """Pointers to a body's shared memory."""
+def _places(record: _Record, part: CopiedBody, own: Any) -> Mapping[Any, Any]:
+    """The pointers to a body's shared memory."""
     first = own * part.body.scratch_bytes
     places = {b: record.shared(b, first + place) for b, place in part.body.scratch}
     if part.body.resident is not None:
@@ -299,8 +299,8 @@ def _places(record: _Record, part: Part, own: Any) -> Mapping[Any, Any]:
     return places
 
 
-def _meeting(part: Part, own: Any) -> Any:
-    """The threads of a block wait for one another: with a barrier of their own, in whole warps."""
+def _meeting(part: CopiedBody, own: Any) -> Any:
+    """A barrier of a block's own, in whole warps: its threads wait for one another."""
     warps = -(-part.body.threads // _WARP)
     if warps == 1:
         return tirx.Evaluate(T.cuda.warp_sync())

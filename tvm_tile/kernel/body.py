@@ -27,7 +27,7 @@ _AXES = ("x", "y", "z")
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A kernel behind TVM's lowering, which is done with once however often it is run.
+    """A kernel behind TVM's lowering, which is done once however often the kernel is run.
 
     Attributes:
         stmt: statements of one thread.
@@ -46,12 +46,12 @@ class Body:
 
     @property
     def blocks(self) -> int:
-        """Of the kernel's grid."""
+        """Blocks of the kernel's grid."""
         return self._extents("blockIdx")
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return self._extents("threadIdx")
 
     @property
@@ -66,7 +66,7 @@ class Body:
 
     @property
     def scratch_bytes(self) -> int:
-        """Of a block."""
+        """Bytes of shared memory that a block needs while it runs, without the resident part."""
         return sum(aligned(_bytes(buffer)) for buffer, _ in self.scratch)
 
     @property
@@ -76,7 +76,7 @@ class Body:
 
     @property
     def resident_bytes(self) -> int:
-        """Of a block."""
+        """Bytes of shared memory that a block's resident part takes; 0 where there is none."""
         return 0 if self.resident is None else aligned(_bytes(self.resident))
 
     def _extents(self, kind: str) -> int:
@@ -220,7 +220,7 @@ def with_numbers(
 
 
 def _bound(body: Body) -> list[Any]:
-    """Variables that a body binds, its parameters among them."""
+    """The variables that a body binds, its parameters among them."""
     found: list[Any] = list(body.params.values())
     visits = [
         (tirx.For, lambda loop: found.append(loop.loop_var)),

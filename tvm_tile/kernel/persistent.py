@@ -9,17 +9,17 @@ from tvm import tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
-from tvm_tile.kernel.assemble import Layout, Parameter, Part, assemble
+from tvm_tile.kernel.assemble import CopiedBody, Layout, Parameter, assemble
 from tvm_tile.kernel.body import Body, lower_body
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
-from tvm_tile.plan.records import Table, Task, make_table
+from tvm_tile.plan.records import Table, TaskKind, make_table
 
 _LEAST_SHARED = 16  # bytes: a pool is never empty
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """A way to run a rOperator.
+class TaskBodies:
+    """What the rTasks of a rOperator run, as statements.
 
     Attributes:
         body: what a rTask does.
@@ -34,7 +34,7 @@ class Kernel:
     load_arguments: tuple[int, ...] = ()
 
 
-class Way:
+class Lowering:
     """A way to run a function's kernel, lowered when it is asked for.
 
     Args:
@@ -58,10 +58,10 @@ class Way:
         self._load = load
         self._given = given
         self.kept = kept
-        self._kernel: Kernel | None = None
+        self._kernel: TaskBodies | None = None
 
-    def lowered(self) -> Kernel:
-        """Itself, as statements.
+    def lowered(self) -> TaskBodies:
+        """The kernel's bodies as statements.
 
         Raises:
             BuildError: it cannot be part of a persistent kernel.
@@ -69,7 +69,7 @@ class Way:
         if self._kernel is None:
             load = None if self._load is None else lower_body(self._load, self._device)
             body = lower_body(self._run, self._device)
-            self._kernel = Kernel(body, self._given, load, self.kept)
+            self._kernel = TaskBodies(body, self._given, load, self.kept)
         return self._kernel
 
 
@@ -82,13 +82,13 @@ class Bound:
         arguments: each as (tensor of the persistent kernel, bytes from its start).
     """
 
-    ways: tuple[Way, ...]
+    ways: tuple[Lowering, ...]
     arguments: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Those of all persistent kernels lie in one tensor.
+    """This kernel's counters among those of all persistent kernels, which lie in one tensor.
 
     Attributes:
         first: of this kernel's.
@@ -132,7 +132,7 @@ def make_persistent(
         outputs: tensors that it writes, the workspace last.
         counters: that it uses.
     """
-    parts: list[Part] = []
+    parts: list[CopiedBody] = []
     numbers: dict[tuple[int, int, int, bool], int] = {}
 
     def number(operator: int, *, loads: bool) -> int:
@@ -144,7 +144,7 @@ def make_persistent(
             assert body is not None
             _check_shared(body, operators[operator], choice)
             numbers[key] = len(parts)
-            parts.append(Part(body, copies))
+            parts.append(CopiedBody(body, copies))
         return numbers[key]
 
     tasks = []
@@ -152,7 +152,7 @@ def make_persistent(
         kernel = own.ways[plan.chosen[operator]].lowered()
         stays = plan.residents[operator]
         tasks.append(
-            Task(
+            TaskKind(
                 number(operator, loads=False),
                 number(operator, loads=True) if stays else None,
                 tuple(own.arguments[n] for n in kernel.run_arguments),
@@ -175,7 +175,7 @@ def make_persistent(
 
 
 def _check_shared(body: Body, operator: ROperator, choice: int) -> None:
-    """A body must not need more shared memory than was planned for it.
+    """Check that a body needs no more shared memory than was planned for it.
 
     Raises:
         BuildError: it does.

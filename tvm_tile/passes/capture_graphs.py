@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -17,8 +18,9 @@ WITH_CONTEXT = ir.Op.get("relax.call_builtin_with_ctx")
 
 
 @tvm.transform.module_pass(opt_level=0, name="CaptureGraphs")
+@dataclass(frozen=True, slots=True)
 class CaptureGraphs:
-    """RewriteCUDAGraph, and then each function's memory and graphs are its own.
+    """Capture CUDA graphs, such that each function's memory and graphs are its own.
 
     before: ``get_cached_alloc(f, 0)`` in ``main`` and in what it calls
     after:  ``get_cached_alloc(f, 0)`` in ``main``, ``get_cached_alloc(f, 1)`` in what it calls
@@ -49,7 +51,7 @@ def _recursive(mod: tvm.IRModule) -> list[Any]:
 
 
 def _reached(var: Any, calls: dict[Any, set[Any]]) -> set[Any]:
-    """What a function calls, and what that calls."""
+    """The functions that a function calls, and those that these call."""
     reached: set[Any] = set()
     waiting = list(calls[var])
     while waiting:
@@ -70,7 +72,7 @@ def _global_vars(func: relax.Function) -> list[Any]:
 
 @mutator
 class _OwnPlaces(ModuleRewriter):
-    """Each function's cached memory at a place of its own."""
+    """Gives each function's cached memory a place of its own."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)

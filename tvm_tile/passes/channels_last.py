@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -21,6 +22,7 @@ _TRANSPARENT = frozenset({"relax.astype", "relax.clip", "relax.round"})
 
 
 @tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
+@dataclass(frozen=True, slots=True)
 class ChannelsLast:
     """Give convolutions of ``matrix_dtypes`` channels-last operands.
 
@@ -34,8 +36,7 @@ class ChannelsLast:
     the operators between.
     """
 
-    def __init__(self, matrix_dtypes: frozenset[str]) -> None:
-        self.matrix_dtypes = matrix_dtypes
+    matrix_dtypes: frozenset[str]
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
@@ -72,7 +73,7 @@ class ChannelsLast:
         return channels[0] < least and channels[1] % least == 0
 
     def _channels(self, call: relax.Call) -> tuple[int, int] | None:
-        """Of the image and of the result; ``None`` for all but NCHW convolutions to change."""
+        """Channels of image and result; ``None`` for all but NCHW convolutions to change."""
         if call.op != tvm.ir.Op.get("relax.nn.conv2d") or call.attrs.data_layout != "NCHW":
             return None
         weight = call.args[1].ty
@@ -104,7 +105,7 @@ def _calls(mod: tvm.IRModule) -> list[relax.Call]:
 
 @mutator
 class _Widen(ModuleRewriter):
-    """Thin convolutions with eight channels, and the image's border there in memory."""
+    """Gives thin convolutions eight channels, and the image its border there in memory."""
 
     def __init__(self, mod: tvm.IRModule, is_thin: Callable[[relax.Call], bool]) -> None:
         super().__init__(mod)
@@ -129,7 +130,7 @@ class _Widen(ModuleRewriter):
 
 @mutator
 class _Unstack(ModuleRewriter):
-    """``stack(x, y)`` as a concatenation: ConvertLayout fails on the former."""
+    """Writes ``stack(x, y)`` as a concatenation: ConvertLayout fails on the former."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -146,7 +147,7 @@ class _Unstack(ModuleRewriter):
 
 @mutator
 class _MergePermutations(ModuleRewriter):
-    """``permute(permute(x))`` is one permutation, or none; ``clip(permute(x))`` permutes last."""
+    """Makes one permutation of two, or none, and lets ``clip(permute(x))`` permute last."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -164,7 +165,7 @@ class _MergePermutations(ModuleRewriter):
         return source if axes == sorted(axes) else relax.op.permute_dims(source, axes)
 
     def _permutation(self, value: Any) -> tuple[relax.Expr, list[int]] | None:
-        """What is permuted, and which of its axes each axis of the result is."""
+        """The value that is permuted, and for each axis of the result the axis of that value."""
         value = self.lookup_binding(value) if isinstance(value, relax.Var) else value
         if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.permute_dims"):
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -17,6 +18,7 @@ _RESHAPE = tvm.ir.Op.get("relax.reshape")
 
 
 @tvm.transform.module_pass(opt_level=0, name="CopyEnds")
+@dataclass(frozen=True, slots=True)
 class CopyEnds:
     """Inputs and outputs that many kernels touch are touched by one: a copy.
 
@@ -28,8 +30,7 @@ class CopyEnds:
     place or hands to functions that are no kernels is left alone; so is a ``main`` of branches.
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    device: Device
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""

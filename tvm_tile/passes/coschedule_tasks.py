@@ -14,13 +14,13 @@ from tvm import relax
 from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
-from tvm_tile.kernel.persistent import Counters, Way
+from tvm_tile.kernel.persistent import Counters, Lowering
 from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.schedule_tiles import PREDICTED
-from tvm_tile.passes.task_graph import Node, TaskGraph, identity, read_block
+from tvm_tile.passes.task_graph import TaskGraph, TaskNode, identity, read_block
 from tvm_tile.plan.choices import Launch, make_choice, with_weights_in_place
-from tvm_tile.plan.execution_plan import Choice, ExecutionPlan, Group, ROperator, aligned
+from tvm_tile.plan.execution_plan import ExecutionPlan, Group, RKernel, ROperator, aligned
 from tvm_tile.plan.groups import partition
 from tvm_tile.plan.waits import count_counters
 from tvm_tile.plan.warm import warm_seconds
@@ -51,7 +51,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about a function.
+    """What co-scheduling needs to know about a function.
 
     Attributes:
         variants: ranked; the first is the one that is launched where it stays apart. None, where
@@ -73,7 +73,7 @@ FactsOf = Callable[[str], Facts | None]
 
 @dataclass(frozen=True, slots=True)
 class Coscheduled:
-    """What became one kernel.
+    """A group of kernels that became one.
 
     Attributes:
         name: of the function.
@@ -108,6 +108,7 @@ def is_known_inside(scheduled: Scheduled) -> bool:
 
 
 @tvm.transform.module_pass(opt_level=0, name="CoscheduleTasks")
+@dataclass(frozen=True, slots=True)
 class CoscheduleTasks:
     """Many kernels become the rTasks of a persistent one, where the model predicts less time.
 
@@ -128,27 +129,19 @@ class CoscheduleTasks:
         left: is given each call that stays apart.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        facts: FactsOf | None = None,
-        record: Callable[[Coscheduled], None] | None = None,
-        refused: Mapping[str, str] | None = None,
-        left: Callable[[Apart], None] | None = None,
-    ) -> None:
-        self._device = device
-        self._facts = facts
-        self._record = record or (lambda _: None)
-        self._refused = refused or {}
-        self._left = left or (lambda _: None)
+    device: Device
+    facts: FactsOf | None = None
+    record: Callable[[Coscheduled], None] | None = None
+    refused: Mapping[str, str] | None = None
+    left: Callable[[Apart], None] | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        if not self._device.supports_grid_barrier:
+        if not self.device.supports_grid_barrier:
             return mod
         result = mod.clone()
-        facts = self._facts or (lambda name: _predicted(mod[name], self._device))
-        functions = _Functions(facts, self._device)
+        facts = self.facts or (lambda name: _predicted(mod[name], self.device))
+        functions = _Functions(facts, self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
                 blocks = [
@@ -171,11 +164,12 @@ class CoscheduleTasks:
         graph = read_block(block, functions.slices)
         operators = tuple(functions.operator(node, graph) for node in graph.nodes)
         allowed = tuple(bool(operator.choices) for operator in operators)
+        refused = self.refused or {}
         taken = []
-        for group in partition(operators, self._device, allowed):
+        for group in partition(operators, self.device, allowed):
             name = f"coscheduled_{_digest(place, graph, group)}"
-            if group.plan is None or name in self._refused:
-                self._leave(group, graph, self._refused.get(name, group.reason))
+            if group.plan is None or name in refused:
+                self._leave(group, graph, refused.get(name, group.reason))
             else:
                 own = tuple(operators[n] for n in group.operators)
                 taken.append((group, Coscheduled(name, own, group.plan, group.apart_seconds)))
@@ -188,7 +182,8 @@ class CoscheduleTasks:
             counters = Counters(first, sum(counts))
             try:
                 merged.append(merge(made.name, graph, group, operators, functions.ways, counters))
-                self._record(made)
+                if self.record:
+                    self.record(made)
             except _UNFIT as error:
                 self._leave(group, graph, f"its persistent kernel cannot be written: {error}")
         return reordered(block, graph, merged, sum(counts), result) if merged else block
@@ -196,12 +191,12 @@ class CoscheduleTasks:
     def _leave(self, group: Group, graph: TaskGraph, reason: str) -> None:
         """Tell of the calls of a group; what else it has is no kernel."""
         for number in group.operators:
-            if function := graph.nodes[number].function:
-                self._left(Apart(function, reason))
+            if self.left and (function := graph.nodes[number].function):
+                self.left(Apart(function, reason))
 
 
 def _predicted(func: Any, device: Device) -> Facts | None:
-    """What ScheduleTiles has left with a function, if it was scheduled by a rule of ours."""
+    """The facts that ScheduleTiles has left with a function, if a rule of ours scheduled it."""
     found = (func.attrs or {}).get(PREDICTED)
     rule = None if found is None else rule_named(str(found["rule"]))
     if found is None or rule is None:
@@ -214,21 +209,21 @@ def _predicted(func: Any, device: Device) -> Facts | None:
 
 
 class _Functions:
-    """What there is to know about each PrimFunc of a module, found out once."""
+    """Knows each PrimFunc of a module; what it is asked for is found out once."""
 
     def __init__(self, facts: FactsOf, device: Device) -> None:
         self._device = device
         self._facts = facts
-        self._known: dict[str, tuple[tuple[Way, ...], tuple[Choice, ...], float]] = {}
+        self._known: dict[str, tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]] = {}
         self._numbers: dict[Any, int] = {}  # of bodies and of weights
 
     def slices(self, name: str) -> tuple[tuple[int, int] | None, ...]:
-        """Of each output of a function, which contiguous part of an argument it is."""
+        """For each output of a function, the contiguous part of an argument that it is, if any."""
         facts = self._facts(name)
         return () if facts is None else facts.slices
 
-    def operator(self, node: Node, graph: TaskGraph) -> ROperator:
-        """A node as it is planned; without choices, if it must stay apart."""
+    def operator(self, node: TaskNode, graph: TaskGraph) -> ROperator:
+        """A node as a rOperator; without choices, if it must stay apart."""
         name = node.function or str(node.binding.var.name)
         if node.function and node.function not in self._known:
             self._known[node.function] = self._find(node.function)
@@ -241,11 +236,11 @@ class _Functions:
             weights = self._numbers.setdefault(key, len(self._numbers))
         return ROperator(name, choices, node.reads, node.outputs, seconds, weights, body)
 
-    def ways(self, name: str) -> tuple[Way, ...]:
-        """Those of a function, one a choice."""
+    def ways(self, name: str) -> tuple[Lowering, ...]:
+        """How to lower each of a function's choices."""
         return self._known[name][0]
 
-    def _find(self, name: str) -> tuple[tuple[Way, ...], tuple[Choice, ...], float]:
+    def _find(self, name: str) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
         facts = self._facts(name)
         if facts is None or not facts.variants or not is_known_inside(facts.variants[0].scheduled):
             return (), (), 0.0
@@ -254,10 +249,10 @@ class _Functions:
         return ways, choices, facts.variants[0].seconds
 
 
-def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Choice]]:
+def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Lowering, RKernel]]:
     """A schedule as something that a vEU can run, without and with its weights in place."""
     scheduled = variant.scheduled
-    way = Way(device, scheduled.func, tuple(range(len(scheduled.func.params))))
+    way = Lowering(device, scheduled.func, tuple(range(len(scheduled.func.params))))
     if variant is facts.variants[0]:
         # The one that is there anyhow is looked at; rules that write others predict them well.
         try:
@@ -286,7 +281,7 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Way, Cho
         tuple(names.index(str(p.name)) for p in f.params) for f in (resident.run, resident.load)
     )
     held = with_weights_in_place(plain, resident.bytes, facts.flops, device)
-    return [(way, plain), (Way(device, resident.run, run, resident.load, kept), held)]
+    return [(way, plain), (Lowering(device, resident.run, run, resident.load, kept), held)]
 
 
 def _digest(place: str, graph: TaskGraph, group: Group) -> str:

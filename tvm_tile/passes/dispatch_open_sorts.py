@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -10,6 +11,7 @@ from tvm import relax
 from tvm.relax.backend.dispatch_sort_scan import SortScanDispatcher
 from tvm.relax.expr_functor import mutator
 
+from tvm_tile.graph.functions import mutated
 from tvm_tile.loops.legalizations import has_open_extents
 
 _OURS = frozenset(f"relax.{name}" for name in ("sort", "argsort", "topk", "cumsum", "cumprod"))
@@ -18,6 +20,7 @@ _BUCKETS, _DRAW = "relax.bucketize", "relax.multinomial_from_uniform"
 
 
 @tvm.transform.module_pass(opt_level=0, name="DispatchOpenSorts")
+@dataclass(frozen=True, slots=True)
 class DispatchOpenSorts:
     """TVM's DispatchSortScan and DispatchSampling, of what has no loops of ours.
 
@@ -35,9 +38,7 @@ class DispatchOpenSorts:
         if not _calls(mod, _is_dispatched):
             return mod
         dispatcher = _Dispatcher(mod)
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                dispatcher.builder_.update_func(var, dispatcher.visit_expr(func))
+        mutated(mod, dispatcher)
         dispatcher.apply_dlight_gpu_fallback()
         return dispatcher.builder_.get()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import mutator
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.runtime.arrays import numpy_dtype
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptyResults")
+@dataclass(frozen=True, slots=True)
 class EmptyResults:
     """What a function makes that has no elements becomes a constant without any.
 
@@ -31,6 +34,7 @@ class EmptyResults:
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptySums")
+@dataclass(frozen=True, slots=True)
 class EmptySums:
     """A reduction over no elements becomes what it starts from.
 
@@ -43,14 +47,11 @@ class EmptySums:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                result[var] = _without_empty_sums(func)
-        return result
+        return with_prim_funcs(mod, _without_empty_sums)
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptyConstants")
+@dataclass(frozen=True, slots=True)
 class EmptyConstants:
     """A constant without elements becomes a tensor that nothing is written to.
 

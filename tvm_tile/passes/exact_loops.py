@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 from tvm import tirx
 
@@ -9,11 +11,13 @@ from tvm_tile import compat
 from tvm_tile.build.exact_floats import hide_arithmetic
 from tvm_tile.build.exact_in_tvm import module_in_tvm
 from tvm_tile.build.tir_passes import open_blocks
+from tvm_tile.graph.functions import with_prim_funcs
 
 _FOR_TVM = "tvm_tile.for_tvm"
 
 
 @tvm.transform.module_pass(opt_level=0, name="ExactLoops")
+@dataclass(frozen=True, slots=True)
 class ExactLoops:
     """Scheduled blocks as loops that TVM's own pipeline lowers rightly.
 
@@ -26,15 +30,8 @@ class ExactLoops:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                result[var] = hide_arithmetic(func)
-        exact = module_in_tvm(open_blocks(result))
-        for var, func in exact.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                exact[var] = func.with_attr(_FOR_TVM, True)
-        return exact
+        exact = module_in_tvm(open_blocks(with_prim_funcs(mod, hide_arithmetic)))
+        return with_prim_funcs(exact, lambda func: func.with_attr(_FOR_TVM, True))
 
 
 def has_exact_loops(func: tirx.PrimFunc) -> bool:

@@ -22,7 +22,7 @@ Rules = tuple[Rule, ...] | None
 
 
 def content_of(func: tirx.PrimFunc) -> Any:
-    """What a function is known by, whatever its name: equal for equal functions, and hashable."""
+    """A key of a function, whatever its name: equal for equal functions, and hashable."""
     return StructuralKey(func.without_attr("global_symbol"))
 
 
@@ -58,7 +58,7 @@ class FirstChoices:
 
     @property
     def device(self) -> Device:
-        """What it chooses for."""
+        """The device that it chooses for."""
         return self._device
 
     def _scheduled(self, func: tirx.PrimFunc, rules: Rules) -> Scheduled | None:
@@ -68,7 +68,7 @@ class FirstChoices:
 
 
 def predicted_cost(mod: tvm.IRModule, first: FirstChoices) -> Cost | None:
-    """Of one run of a fused module's ``main``, each kernel launched by itself, amid a model.
+    """The cost of a run of a fused module's ``main``, each kernel launched by itself, amid a model.
 
     Returns:
         ``None`` where no rule takes one of its functions.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 from tvm import relax, tirx
 
@@ -9,6 +11,7 @@ from tvm_tile.build.exact_in_tvm import module_in_tvm
 
 
 @tvm.transform.module_pass(opt_level=0, name="FoldConstants")
+@dataclass(frozen=True, slots=True)
 class FoldConstants:
     """Calls of functions on constants become constants, NaN and infinities as they are written.
 

@@ -29,6 +29,7 @@ Record = Callable[[Decision], None]
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseTiles")
+@dataclass(frozen=True, slots=True)
 class FuseTiles:
     """Join what stock fusion leaves apart: products behind products (Welder, section 4).
 
@@ -49,31 +50,26 @@ class FuseTiles:
             :func:`~tvm_tile.passes.first_choices.content_of` them.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        record: Record | None = None,
-        predict: Predict | None = None,
-        refused: Mapping[Any, str] | None = None,
-    ) -> None:
-        self.device = device
-        self._record = record or (lambda _: None)
-        self._predict = predict or FirstChoices(device)
-        self._refused = refused or {}
+    device: Device
+    record: Record | None = None
+    predict: Predict | None = None
+    refused: Mapping[Any, str] | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
+        predict = self.predict or FirstChoices(self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod, decisions = _joined(mod, var, func, self._predict, self._refused)
-                for decision in decisions:
-                    self._record(decision)
+                mod, decisions = _joined(mod, var, func, predict, self.refused or {})
+                if self.record:
+                    for decision in decisions:
+                        self.record(decision)
         return mod
 
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A ``call_tir`` of a function's dataflow.
+    """A ``call_tir`` in a function's dataflow.
 
     Attributes:
         var: the value it makes.
@@ -127,7 +123,7 @@ def _reckoned(
     predict: Predict,
     refused: Mapping[Any, str],
 ) -> Decision:
-    """Functions alone and as one, compared; with the reason, if they cannot become one."""
+    """The decision on functions alone and as one; with the reason, if they cannot become one."""
     names = tuple(str(site.func.name_hint) for site in members)
     alone = [predict(mod[site.func], None) for site in members]
     if None in alone:
@@ -157,7 +153,7 @@ def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:
 
 
 def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:
-    """What the functions of a group hand to each other."""
+    """The values that functions of a group hand to each other."""
     return tuple(
         Edge(maker, taker, size_of(made.kind), views[maker])
         for maker, made in enumerate(members)
@@ -224,7 +220,7 @@ def _moves(operator: Operator) -> bool:
 
 
 def _outer(members: Sequence[_Site]) -> list[Any]:
-    """What a group is given: arguments that it does not make, each once."""
+    """The values that a group is given: arguments that it does not make, each once."""
     own = [site.var for site in members]
     found: list[Any] = []
     for argument in (argument for site in members for argument in site.args):

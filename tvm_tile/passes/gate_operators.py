@@ -42,7 +42,7 @@ class Statement:
     readers: dict[Any, list[int]]
 
     def reads(self, number: int) -> Sequence[Any]:
-        """Tensors, or the tuple, that one of the bindings is of."""
+        """The tensors, or the tuple, that one of the bindings reads."""
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return [value.tuple_value]
@@ -51,7 +51,7 @@ class Statement:
                 and isinstance(o, relax.Var | tvm.ir.Constant)]  # fmt: skip
 
     def described(self, number: int) -> Any:
-        """What one of the bindings does: equal for equal operators."""
+        """A key of what one of the bindings does: equal for equal operators."""
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return int(value.index)
@@ -60,7 +60,7 @@ class Statement:
         return str(value.op.name), attrs, tuple(StructuralKey(o) for o in rest)
 
     def again(self, number: int, operands: Sequence[Any]) -> relax.Expr:
-        """The same of other operands."""
+        """The statement's expression, of other operands."""
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return relax.TupleGetItem(operands[0], int(value.index))
@@ -92,7 +92,7 @@ def read_statements(block: relax.DataflowBlock) -> list[Statement]:
 
 
 def _role(value: Any) -> Role:
-    """Of what stands on the right of a binding."""
+    """The role of what stands on the right of a binding."""
     name = getattr(value.op, "name", "") if isinstance(value, relax.Call) else ""
     if name == "relax.matmul":
         return Role.PRODUCT if _is_of_few_rows(value) else Role.OTHER
@@ -103,7 +103,7 @@ def _role(value: Any) -> Role:
 
 
 def _extents(ty: Any) -> tuple[int, ...]:
-    """Of a matrix of known shape; none of any other value."""
+    """Extents of a matrix of known shape; none of any other value."""
     if not isinstance(ty, relax.TensorType) or ty.shape is None or ty.ndim != _MATRIX:
         return ()
     if not all(isinstance(extent, tirx.IntImm) for extent in ty.shape):

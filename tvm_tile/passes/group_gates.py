@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from tvm_tile.passes.fuse_tiles import Predict
 from tvm_tile.passes.gate_operators import Statement, read_statements
 from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.read_transposed import product_of
-from tvm_tile.tile.gate_groups import Node, Role, group_gates, order_units
+from tvm_tile.passes.rewriter import with_dataflow_blocks
+from tvm_tile.tile.gate_groups import GateNode, Role, group_gates, order_units
 from tvm_tile.tile.rules import GATES
 
 
 @tvm.transform.module_pass(opt_level=0, name="GroupGates")
+@dataclass(frozen=True, slots=True)
 class GroupGates:
     """Join products of few rows with the element-wise operators and splits behind them.
 
@@ -38,24 +41,36 @@ class GroupGates:
             :func:`~tvm_tile.passes.first_choices.content_of` them.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        predict: Predict | None = None,
-        refused: Mapping[Any, str] | None = None,
-    ) -> None:
-        self.device = device
-        self._predict = predict or FirstChoices(device)
-        self._refused = refused or {}
+    device: Device
+    predict: Predict | None = None
+    refused: Mapping[Any, str] | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
+        predict, refused = self.predict or FirstChoices(self.device), self.refused or {}
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod = _Grouping(mod, self).rewritten(mod, var)
+                mod = _Grouping(mod, self.device, predict, refused).rewritten(mod, var)
         return mod
 
-    def takes(self, func: tirx.PrimFunc, statements: Sequence[Statement]) -> bool:
+
+class _Grouping:
+    """Groups the gates of one function of a module, and keeps the functions made of the groups."""
+
+    def __init__(
+        self, mod: tvm.IRModule, device: Device, predict: Predict, refused: Mapping[Any, str]
+    ) -> None:
+        self._builder = relax.BlockBuilder(mod)
+        self._device, self._predict, self._refused = device, predict, refused
+        self._known: dict[Any, Any] = {}  # a group's wiring -> its function, if it has one
+        self._turned: dict[Any, Any] = {}  # weights -> the same, transposed
+
+    def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
+        """``mod`` with the groups of the function at ``var`` joined."""
+        changed = with_dataflow_blocks(self._builder, var, self._joined)
+        return mod if changed is None else changed
+
+    def _takes(self, func: tirx.PrimFunc, statements: Sequence[Statement]) -> bool:
         """Whether one kernel is faster than the products alone, and than what splits their sums."""
         together = self._predict(func, (GATES,))
         if together is None or content_of(func) in self._refused:
@@ -66,35 +81,11 @@ class GroupGates:
                 alone = self._predict(_alone(statement), None)
                 apart += alone.seconds if alone is not None else together.seconds
         parts = any(statement.role is Role.PART for statement in statements)
-        return together.seconds < apart + parts * self.device.launch_latency
-
-
-class _Grouping:
-    """One function of a module, and the functions made of its groups."""
-
-    def __init__(self, mod: tvm.IRModule, options: GroupGates) -> None:
-        self._builder = relax.BlockBuilder(mod)
-        self._options = options
-        self._known: dict[Any, Any] = {}  # a group's wiring -> its function, if it has one
-        self._turned: dict[Any, Any] = {}  # weights -> the same, transposed
-
-    def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
-        """``mod`` with the groups of the function at ``var`` joined."""
-        func = mod[var]
-        blocks = [
-            self._joined(block) if isinstance(block, relax.DataflowBlock) else block
-            for block in func.body.blocks
-        ]
-        if all(new.same_as(old) for new, old in zip(blocks, func.body.blocks, strict=True)):
-            return mod
-        body = self._builder.normalize(relax.SeqExpr(blocks, func.body.body))
-        new = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-        self._builder.update_func(var, new)
-        return self._builder.get()
+        return together.seconds < apart + parts * self._device.launch_latency
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         statements = read_statements(block)
-        nodes = [Node(statement.role, statement.operands) for statement in statements]
+        nodes = [GateNode(statement.role, statement.operands) for statement in statements]
         calls: dict[tuple[int, ...], list[relax.Binding]] = {}
         for group in group_gates(nodes):
             bindings = self._call([statements[n] for n in group], group, statements)
@@ -127,7 +118,7 @@ class _Grouping:
         wired = _Wired(members, outputs, self._turned)
         if wired.key not in self._known:
             func = wired.function()
-            taken = func is not None and self._options.takes(func, members)
+            taken = func is not None and self._takes(func, members)
             name = joined_name(["gates"])
             self._known[wired.key] = self._builder.add_func(func, name) if taken else None
         var = self._known[wired.key]
@@ -173,7 +164,7 @@ class _Wired:
         self.key = tuple(described), kinds, tuple(self._places[output] for output in outputs)
 
     def _operand(self, value: Any, of_product: bool) -> tuple[str, Any]:
-        """Which value it is: of those made, or of those given; or the scalar itself."""
+        """Which value an operand is, of those made or of those given; or the scalar itself."""
         if isinstance(value, tvm.ir.Constant) and value.ty.ndim == 0:
             return str(value.ty.dtype), value.value.numpy().item()
         key = (value, True) if of_product and isinstance(value, tvm.ir.Constant) else value

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.registered import register_extrema
 
 _STARTS = {tirx.Max: (tirx.min_value, -math.inf), tirx.Min: (tirx.max_value, math.inf)}
 
 
 @tvm.transform.module_pass(opt_level=0, name="InfiniteExtrema")
+@dataclass(frozen=True, slots=True)
 class InfiniteExtrema:
     """Start maxima and minima of floating-point numbers at infinities, as frameworks do.
 
@@ -27,13 +30,11 @@ class InfiniteExtrema:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         register_extrema()
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                started = tvm_ffi.structural_map(func, (SBlock, _restarted), order="post")
-                if not started.same_as(func):
-                    result[var] = started
-        return result
+        return with_prim_funcs(mod, _started)
+
+
+def _started(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return tvm_ffi.structural_map(func, (SBlock, _restarted), order="post")
 
 
 def _restarted(block: SBlock) -> SBlock:

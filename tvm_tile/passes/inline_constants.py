@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -19,6 +20,7 @@ from tvm_tile.tile.band import Banded, find_banded
 
 
 @tvm.transform.module_pass(opt_level=0, name="InlineConstants")
+@dataclass(frozen=True, slots=True)
 class InlineConstants:
     """Compute constants of two values, divided by diagonals, and write out those of one element.
 
@@ -60,7 +62,7 @@ class _Rewriter(ModuleRewriter):
         return relax.call_tir(var, kept, call.ty_args[0])
 
     def _value(self, arg: relax.Expr) -> Banded | float | None:
-        """A constant's, of one element or of a band; ``None`` of anything else."""
+        """The value of a constant of one element or of a band; ``None`` of anything else."""
         if not isinstance(arg, tvm.ir.Constant):
             return None
         if arg not in self._banded:

@@ -14,13 +14,14 @@ from tvm import relax
 from tvm_ffi import StructuralKey
 
 from tvm_tile.passes.fuse_tiles import Record
-from tvm_tile.passes.parallel_products import Product, is_static, parallel_products
+from tvm_tile.passes.parallel_products import ConstantProduct, is_static, parallel_products
+from tvm_tile.passes.rewriter import with_dataflow_blocks
 from tvm_tile.tile.connect import Decision, decide
 from tvm_tile.tile.side_by_side import (
     Cost,
     Joint,
     Members,
-    Node,
+    ProgramNode,
     affected,
     align,
     choose,
@@ -35,6 +36,7 @@ _PRODUCTS = frozenset({"relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "re
 
 
 @tvm.transform.module_pass(opt_level=0, name="JoinProducts")
+@dataclass(frozen=True, slots=True)
 class JoinProducts:
     """Join products of one left operand, their constant weights side by side.
 
@@ -54,20 +56,19 @@ class JoinProducts:
         record: is given what became of products of the same value, for ``explain()``.
     """
 
-    def __init__(self, cost: Predict, record: Record | None = None) -> None:
-        self._cost = cost
-        self._record = record or (lambda _: None)
+    cost: Predict
+    record: Record | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod = _Joining(mod, self._cost, self._record).rewritten(mod, var)
+                mod = _Joining(mod, self.cost, self.record or (lambda _: None)).rewritten(mod, var)
         return mod
 
 
 class _Joining:
-    """One function of a module."""
+    """Joins products of one function of a module."""
 
     def __init__(self, mod: tvm.IRModule, cost: Predict, record: Record) -> None:
         self._builder = relax.BlockBuilder(mod)
@@ -81,17 +82,8 @@ class _Joining:
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
         """``mod`` with products of the function at ``var`` joined."""
-        func = mod[var]
-        blocks = [
-            self._joined(block) if isinstance(block, relax.DataflowBlock) else block
-            for block in func.body.blocks
-        ]
-        if all(new.same_as(old) for new, old in zip(blocks, func.body.blocks, strict=True)):
-            return mod
-        body = self._builder.normalize(relax.SeqExpr(blocks, func.body.body))
-        new = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-        self._builder.update_func(var, new)
-        return self._builder.get()
+        changed = with_dataflow_blocks(self._builder, var, self._joined)
+        return mod if changed is None else changed
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         bindings, graph = list(block.bindings), _Graph(block)
@@ -115,7 +107,7 @@ class _Joining:
         return asked[members].gain
 
     def _compared(self, part: _Part, members: Members) -> Decision:
-        """Products alone and as one, with what reads the values of all."""
+        """The decision on products alone and as one, with what reads the values of all."""
         products = [part.products[n] for n in members]
         names = tuple(f"matmul_{product.columns}" for product in products)
         if not all(is_static(binding.var.ty) for binding in part.bindings):
@@ -142,7 +134,9 @@ class _Joining:
             waiting += found.values()
         return tvm.IRModule(functions)
 
-    def _side_by_side(self, bindings: Sequence[Any], products: Sequence[Product]) -> list[Any]:
+    def _side_by_side(
+        self, bindings: Sequence[Any], products: Sequence[ConstantProduct]
+    ) -> list[Any]:
         """``bindings`` with some of their products as one, each result a slice of it."""
         joints = align([[o.step for o in product.operations] for product in products])
         made = self._whole(products, joints)
@@ -166,7 +160,7 @@ class _Joining:
             start = end
         return [new for old in bindings for new in replaced.get(old.var, [old])]
 
-    def _whole(self, products: Sequence[Product], joints: Sequence[Joint]) -> list[Any]:
+    def _whole(self, products: Sequence[ConstantProduct], joints: Sequence[Joint]) -> list[Any]:
         """The joined product, and the operators behind it."""
         call = products[0].binding.value
         value = relax.Call(call.op, [call.args[0], self._joined_weights(products)], call.attrs)
@@ -185,8 +179,8 @@ class _Joining:
             )
         return made
 
-    def _joined_weights(self, products: Sequence[Product]) -> Any:
-        """Constant, of depth by all columns; the same one for the same parts."""
+    def _joined_weights(self, products: Sequence[ConstantProduct]) -> Any:
+        """The weights side by side, of depth by all columns; one constant for the same parts."""
         key = tuple((product.weights, product.is_turned) for product in products)
         if key not in self._weights:
             array = np.concatenate([product.matrix for product in products], axis=1)
@@ -198,7 +192,9 @@ class _Joining:
         return relax.VarBinding(relax.DataflowVar("y", value.ty) if var is None else var, value)
 
 
-def _columns(products: Sequence[Product], steps: Sequence[Any], neutral: Any, dtype: str) -> Any:
+def _columns(
+    products: Sequence[ConstantProduct], steps: Sequence[Any], neutral: Any, dtype: str
+) -> Any:
     """The constants of a step of each product, side by side."""
     arrays = [
         np.full(product.columns, neutral) if step is None else step.columns(product.columns)
@@ -209,7 +205,7 @@ def _columns(products: Sequence[Product], steps: Sequence[Any], neutral: Any, dt
 
 
 class _Graph:
-    """A dataflow block, of which parts are asked for."""
+    """A dataflow block, whose parts are asked for."""
 
     def __init__(self, block: relax.DataflowBlock) -> None:
         self._bindings = list(block.bindings)
@@ -223,7 +219,7 @@ class _Graph:
             for read in reads:
                 self._readers[read].add(number)
         self._nodes = [
-            Node(reads, getattr(getattr(b.value, "op", None), "name", "") in _PRODUCTS)
+            ProgramNode(reads, getattr(getattr(b.value, "op", None), "name", "") in _PRODUCTS)
             for b, reads in zip(self._bindings, self._reads, strict=True)
         ]
 
@@ -251,7 +247,7 @@ class _Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What changes as products of one value become fewer.
+    """The part of a block that changes as products of one value become fewer.
 
     Attributes:
         products: of a value.
@@ -260,14 +256,14 @@ class _Part:
         key: equal for parts that compute the same of other constants.
     """
 
-    products: Sequence[Product]
+    products: Sequence[ConstantProduct]
     bindings: Sequence[Any]
     outputs: Sequence[Any]
     key: Any
 
     @classmethod
-    def of(cls, products: Sequence[Product], graph: _Graph) -> _Part:
-        """That of all products of a value, whichever of them are joined: so times compare."""
+    def of(cls, products: Sequence[ConstantProduct], graph: _Graph) -> _Part:
+        """The part that all products of a value are in, joined or not: so times compare."""
         own = [product.binding for product in products]
         bindings, outputs = graph.part(own)
         places = tuple(n for n, b in enumerate(bindings) if any(b.same_as(o) for o in own))

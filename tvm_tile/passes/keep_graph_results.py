@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -12,6 +13,7 @@ from tvm_tile.passes.rewriter import ModuleRewriter
 
 
 @tvm.transform.module_pass(opt_level=0, name="KeepGraphResults")
+@dataclass(frozen=True, slots=True)
 class KeepGraphResults:
     """What a CUDA graph returns has a place in the caller, even where it is an empty tuple.
 

@@ -52,7 +52,7 @@ class KernelFacts:
         self._known: dict[str, Facts | None] = {}
 
     def __call__(self, name: str) -> Facts | None:
-        """Its type is :data:`~tvm_tile.passes.coschedule_tasks.FactsOf`."""
+        """Facts about a function, by its name; ``None`` where its loops cannot be read."""
         if name not in self._known:
             self._known[name] = self._find(name)
         return self._known[name]

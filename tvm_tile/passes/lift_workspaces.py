@@ -18,6 +18,7 @@ from tvm_tile.schedule.steps import replace_parts
 
 
 @tvm.transform.module_pass(opt_level=0, name="LiftWorkspaces")
+@dataclass(frozen=True, slots=True)
 class LiftWorkspaces:
     """What one kernel of a function leaves for the next becomes an output of the function.
 
@@ -81,7 +82,7 @@ class _Rewriter(ModuleRewriter):
 
 @visitor
 class _Uses(PyExprVisitor):
-    """Which functions ``call_tir`` calls, and which are used in other ways."""
+    """Finds the functions that ``call_tir`` calls, and those that are used in other ways."""
 
     def __init__(self) -> None:
         self.called: set[str] = set()

@@ -25,13 +25,13 @@ _LARGEST_SHARED = 200  # of what several functions take, each of which would com
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of the expression that computes an element from memory: operations, and how they nest."""
+    """How many operations the expression of an element from memory has, and how deep they nest."""
 
     operations: int = 0
     depth: int = 0
 
     def __add__(self, inner: Size) -> Size:
-        """That of one which takes ``inner`` for an operand."""
+        """The size of an expression which takes ``inner`` for an operand."""
         return Size(self.operations + inner.operations, self.depth + inner.depth)
 
     @property
@@ -41,6 +41,7 @@ class Size:
 
 
 @tvm.transform.module_pass(opt_level=0, name="LimitFusion")
+@dataclass(frozen=True, slots=True)
 class LimitFusion:
     """Tell FuseOps where a long chain of element-wise functions is to be cut.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -13,6 +14,7 @@ from tvm_tile.passes.op_pattern import OpPattern, pattern_of, with_pattern
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkPads")
+@dataclass(frozen=True, slots=True)
 class MarkPads:
     """Tell FuseOps that a function whose output is longer than an input is no element-wise one.
 
@@ -54,5 +56,5 @@ def _is_guarded(func: tirx.PrimFunc) -> bool:
 
 
 def _known(extent: Any) -> int:
-    """An extent; 0 of one that is not known."""
+    """The extent as a number; 0 where it is not known."""
     return int(extent) if isinstance(extent, tirx.IntImm) else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 from tvm import tirx
 
@@ -12,6 +14,7 @@ from tvm_tile.tile.classify import is_contraction
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkReductions")
+@dataclass(frozen=True, slots=True)
 class MarkReductions:
     """Tell FuseOps which fused functions are reductions without reuse.
 
@@ -27,19 +30,19 @@ class MarkReductions:
         with_followers: mark them as convolutions.
     """
 
-    def __init__(self, *, with_followers: bool = False) -> None:
-        own = OpPattern.OUT_ELEMENT_WISE_FUSABLE if with_followers else OpPattern.COMM_REDUCE
-        self.pattern = own
+    with_followers: bool = False
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
+        convolution, reduction = OpPattern.OUT_ELEMENT_WISE_FUSABLE, OpPattern.COMM_REDUCE
+        pattern = convolution if self.with_followers else reduction
         marked = mod.clone()
         for var, func in mod.functions_items():
             # What was joined is as it is to be.
             if is_joined(str(var.name_hint)) or not isinstance(func, tirx.PrimFunc):
                 continue
             if _is_reduction(func):
-                marked[var] = with_pattern(func, self.pattern)
+                marked[var] = with_pattern(func, pattern)
         return marked
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -17,6 +18,7 @@ _SPREAD = 8  # times as large
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkSpreads")
+@dataclass(frozen=True, slots=True)
 class MarkSpreads:
     """Tell FuseOps not to fuse a product with what is much larger than the product.
 
@@ -74,7 +76,7 @@ def _sums_products(func: tirx.PrimFunc) -> bool:
 
 
 def _pattern(mod: tvm.IRModule, value: Any) -> OpPattern | None:
-    """Of the function that ``call_tir`` calls."""
+    """The pattern of the function that ``call_tir`` calls; ``None`` of any other expression."""
     return pattern_of(mod[value.args[0]]) if is_call_tir(value) else None
 
 

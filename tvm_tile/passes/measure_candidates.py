@@ -14,7 +14,7 @@ from tvm_tile.build import Builder
 from tvm_tile.build.program import Program
 from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceAbsentError, DeviceError
-from tvm_tile.passes.plan_function import Choice, Request
+from tvm_tile.passes.plan_function import Request, Selection
 from tvm_tile.plan.trial import fastest, tolerance_for
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.launch import find_runtime_device
@@ -32,7 +32,7 @@ def candidate_name(name: str, rank: int) -> str:
 
 
 def given_name(candidate: str, rank: int) -> str:
-    """The name that :func:`candidate_name` was given."""
+    """The function's name that :func:`candidate_name` was given."""
     return candidate.removesuffix(f"_rank{rank}") if rank else candidate
 
 
@@ -63,13 +63,13 @@ class MeasureCandidates:
         self.seconds = 0.0
         self.notes: list[str] = []
 
-    def __call__(self, request: Request, found: tuple[Scheduled, ...]) -> Choice | None:
-        """Its type is :data:`Choose`."""
+    def __call__(self, request: Request, found: tuple[Scheduled, ...]) -> Selection | None:
+        """The fastest of ``found`` that agrees with the first; ``None`` where none builds."""
         # Different tiles can be written alike.
         ranks = {StructuralKey(item.func): rank for rank, item in reversed([*enumerate(found)])}
         arguments = arguments_of(request.func)
         if len(ranks) < 2 or arguments is None or not can_be_drawn(arguments):
-            return Choice(found[0])
+            return Selection(found[0])
         self._require_device()
         built = self._build(request.name, {rank: found[rank] for rank in sorted(ranks.values())})
         if not built:
@@ -81,9 +81,9 @@ class MeasureCandidates:
         if not trials.ran:
             self.notes.append(f"not measured: {request.name}: no candidate ran: {trials.error}")
             first = built[0][0]
-            return Choice(found[first], first, lasting=False)
+            return Selection(found[first], first, lasting=False)
         best = fastest(trials.ran, tolerance_for([argument.dtype for argument in arguments]))
-        return Choice(found[best.rank], best.rank, len(trials.ran), best.seconds)
+        return Selection(found[best.rank], best.rank, len(trials.ran), best.seconds)
 
     def _build(self, name: str, candidates: dict[int, Scheduled]) -> list[tuple[int, str, Program]]:
         """Rank, symbol and program of those that build, best first."""

@@ -11,9 +11,9 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from tvm_tile.kernel.assemble import Parameter
-from tvm_tile.kernel.persistent import Bound, Counters, Way, make_persistent
+from tvm_tile.kernel.persistent import Bound, Counters, Lowering, make_persistent
 from tvm_tile.passes.rewriter import size_of
-from tvm_tile.passes.task_graph import Node, Place, TaskGraph, identity
+from tvm_tile.passes.task_graph import Location, TaskGraph, TaskNode, identity
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
 from tvm_tile.plan.workspace import allocate, lifetimes
 
@@ -22,8 +22,8 @@ _CONSTANTS = "constants"  # the tensor of all of them
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """A group as one call.
+class MergedCalls:
+    """A group of calls as one call.
 
     Attributes:
         name: of the function.
@@ -49,9 +49,9 @@ def merge(
     graph: TaskGraph,
     group: Group,
     operators: tuple[ROperator, ...],
-    ways: Callable[[str], tuple[Way, ...]],
+    ways: Callable[[str], tuple[Lowering, ...]],
     counters: Counters,
-) -> Merged:
+) -> MergedCalls:
     """The persistent kernel of a group that has a plan.
 
     Args:
@@ -90,7 +90,7 @@ def merge(
     table = kernel.table
     constants = [] if packed is None else [packed]
     constants += [table.words.reshape(-1), table.queues]
-    return Merged(
+    return MergedCalls(
         name,
         kernel.func,
         frozenset(group.operators),
@@ -101,18 +101,18 @@ def merge(
     )
 
 
-def _arguments(node: Node) -> tuple[Place | GenericConst, ...]:
-    """Those of the node's function: what it is given, then what it writes."""
-    return (*node.arguments, *(Place(value, 0) for value in node.outputs))
+def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
+    """The arguments of the node's function: what it is given, then what it writes."""
+    return (*node.arguments, *(Location(value, 0) for value in node.outputs))
 
 
 def _bind(
-    argument: Place | GenericConst,
+    argument: Location | GenericConst,
     places: Mapping[int | str, tuple[int, int]],
     offsets: Mapping[Any, int],
 ) -> tuple[int, int]:
     """The tensor of the persistent kernel in which an argument lies, and bytes from its start."""
-    if isinstance(argument, Place):
+    if isinstance(argument, Location):
         tensor, start = places[argument.value]
         return tensor, start + argument.offset
     return places[_CONSTANTS][0], offsets[identity(argument)]
@@ -140,7 +140,7 @@ def _pack(arguments: Any) -> tuple[Any, dict[Any, int]]:
     arrays: list[Any] = []
     end = 0
     for argument in arguments:
-        if isinstance(argument, Place) or identity(argument) in offsets:
+        if isinstance(argument, Location) or identity(argument) in offsets:
             continue
         data = np.ascontiguousarray(argument.value.numpy()).reshape(-1).view(np.uint8)
         offsets[identity(argument)] = end
@@ -156,7 +156,7 @@ def _workspace(
     plan: ExecutionPlan,
     sizes: Sequence[int],
 ) -> tuple[Sequence[int], int]:
-    """Where values lie that only the group uses, and bytes in all."""
+    """The places of values that only the group uses, and the bytes of all."""
     lives = {life.value: life for life in lifetimes(operators, plan)}
     born = [lives[value].born for value in inner]
     dies = [lives[value].dies for value in inner]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_tile.graph.functions import with_prim_funcs
+
 
 @tvm.transform.module_pass(opt_level=0, name="MultiplyPowers")
+@dataclass(frozen=True, slots=True)
 class MultiplyPowers:
     """Write squares of floating-point numbers as products, which round better, too.
 
@@ -19,13 +23,11 @@ class MultiplyPowers:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                multiplied = tvm_ffi.structural_map(func, (ir.Call, _square), order="post")
-                if not multiplied.same_as(func):
-                    result[var] = multiplied
-        return result
+        return with_prim_funcs(mod, _multiplied)
+
+
+def _multiplied(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return tvm_ffi.structural_map(func, (ir.Call, _square), order="post")
 
 
 def _square(call: ir.Call) -> Any:

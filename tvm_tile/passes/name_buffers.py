@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import tvm
-from tvm import tirx
+from dataclasses import dataclass
 
+import tvm
+
+from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.graph.own_names import has_own_names, with_own_names
 
 
 @tvm.transform.module_pass(opt_level=0, name="NameBuffers")
+@dataclass(frozen=True, slots=True)
 class NameBuffers:
     """No two buffers of a TensorIR function keep one name.
 
@@ -18,8 +21,6 @@ class NameBuffers:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc) and not has_own_names(func):
-                result[var] = with_own_names(func)
-        return result
+        return with_prim_funcs(
+            mod, lambda func: func if has_own_names(func) else with_own_names(func)
+        )

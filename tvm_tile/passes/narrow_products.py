@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ _MATRIX = 2  # dimensions
 
 
 @tvm.transform.module_pass(opt_level=0, name="NarrowProducts")
+@dataclass(frozen=True, slots=True)
 class NarrowProducts:
     """Quantized products as ONNX states them, with their zero points out of the sum.
 
@@ -53,7 +55,7 @@ class _Rewriter(ModuleRewriter):
         return relax.op.subtract(self.builder_.emit(product), shift)
 
     def _made(self, value: relax.Expr) -> Any:
-        """What a variable stands for."""
+        """The expression that a variable is bound to."""
         found = self.lookup_binding(value) if isinstance(value, relax.Var) else value
         return value if found is None else found
 
@@ -88,7 +90,7 @@ class _Rewriter(ModuleRewriter):
 
 
 def _elements(value: relax.Expr) -> int | None:
-    """How many a tensor has; ``None`` where that is not known."""
+    """How many elements a tensor has; ``None`` where that is not known."""
     if value.ty.shape is None:
         return None
     extents = list(value.ty.shape)
@@ -98,7 +100,7 @@ def _elements(value: relax.Expr) -> int | None:
 
 
 def _narrow(values: Any) -> relax.Expr | None:
-    """The same integers as a constant of one byte each, if they fit."""
+    """A constant of these integers in one byte each; ``None`` where they do not fit."""
     for dtype in _BYTES:
         limits = np.iinfo(dtype)
         if values.size and limits.min <= values.min() and values.max() <= limits.max:

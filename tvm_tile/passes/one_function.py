@@ -32,7 +32,7 @@ def one_function(mod: tvm.IRModule, name: str) -> tirx.PrimFunc:
 
 
 def joined_name(names: list[str]) -> str:
-    """What several functions are called that became one."""
+    """The name of the function that several functions became."""
     return _PREFIX + "_".join(name.removeprefix("fused_") for name in names)
 
 

@@ -9,7 +9,7 @@ from tvm import tirx
 
 
 class OpPattern(IntEnum):
-    """By TVM's numbers; what is below another is fused more freely."""
+    """Kinds of functions, by TVM's numbers; a lower one is fused more freely."""
 
     ELEMENT_WISE = 0
     BROADCAST = 1
@@ -21,7 +21,7 @@ class OpPattern(IntEnum):
 
 
 def pattern_of(func: Any) -> OpPattern | None:
-    """A function's, as TVM annotated it; ``None`` of any other."""
+    """The pattern of a function, as TVM annotated it; ``None`` of any other."""
     if not isinstance(func, tirx.PrimFunc) or "op_pattern" not in (func.attrs or {}):
         return None
     return OpPattern(int(func.attrs["op_pattern"]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
@@ -10,6 +12,7 @@ from tvm_tile.passes.rewriter import ModuleRewriter
 
 
 @tvm.transform.module_pass(opt_level=0, name="OutlineBranches")
+@dataclass(frozen=True, slots=True)
 class OutlineBranches:
     """Each branch of an If that computes something becomes a private function.
 

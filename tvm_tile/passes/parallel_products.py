@@ -12,7 +12,7 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import StructuralKey
 
-from tvm_tile.tile.side_by_side import Step
+from tvm_tile.tile.side_by_side import Pointwise
 
 _MATRIX = 2  # dimensions
 _EACH = frozenset(
@@ -40,7 +40,7 @@ class Operation:
     """
 
     binding: Any
-    step: Step
+    step: Pointwise
     constant: Any
     is_moved: bool
 
@@ -50,7 +50,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ConstantProduct:
     """A product of a value with constant weights.
 
     Attributes:
@@ -77,22 +77,22 @@ class Product:
         return array.T if self.is_turned else array
 
 
-def parallel_products(block: relax.DataflowBlock) -> list[list[Product]]:
-    """Two and more products of the same value, added up alike, in the order of the program.
+def parallel_products(block: relax.DataflowBlock) -> list[list[ConstantProduct]]:
+    """Groups of products of the same value, added up alike, in the order of the program.
 
     Left alone are products whose shape is not known, of vectors, with constants that are no
     matrices, and with constants of another type than the value's.
     """
     makers = {binding.var: binding.value for binding in block.bindings}
     readers = _readers(block.bindings)
-    groups: dict[Any, list[Product]] = {}
+    groups: dict[Any, list[ConstantProduct]] = {}
     for binding in block.bindings:
         found = _weights(binding.value, makers)
         if found is None:
             continue
         weights, is_turned = found
         operations = _operations(binding, int(binding.var.ty.shape[-1]), readers)
-        product = Product(binding, weights, is_turned, tuple(operations))
+        product = ConstantProduct(binding, weights, is_turned, tuple(operations))
         groups.setdefault(_kind(binding.value), []).append(product)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -107,7 +107,7 @@ def _readers(bindings: Sequence[Any]) -> dict[Any, list[Any]]:
 
 
 def _kind(call: relax.Call) -> Any:
-    """Equal for products that can become one."""
+    """A key of a product: equal for products that can become one."""
     return call.args[0], str(call.ty.dtype), StructuralKey(call.attrs)
 
 
@@ -128,7 +128,7 @@ def _weights(value: Any, makers: Mapping[Any, Any]) -> tuple[Any, bool] | None:
 
 
 def _operations(product: Any, columns: int, readers: dict[Any, list[Any]]) -> list[Operation]:
-    """What follows, one behind the other, as far as each value is read by the next one only."""
+    """The operators behind a product, as far as each value is read by the next one only."""
     operations = []
     last, is_moved = product, False
     while isinstance(last.var, relax.DataflowVar) and len(readers[last.var]) == 1:
@@ -147,12 +147,12 @@ def _operations(product: Any, columns: int, readers: dict[Any, list[Any]]) -> li
     return operations
 
 
-def _step(call: Any, value: Any, columns: int) -> tuple[Step, Any] | None:
-    """What a call does to each element of ``value``, and the constant that it does it with."""
+def _step(call: Any, value: Any, columns: int) -> tuple[Pointwise, Any] | None:
+    """The operation of a call on each element of ``value``, and the constant it takes."""
     name = getattr(call.op, "name", "") if isinstance(call, relax.Call) else ""
     attributes = None if name not in _EACH or call.attrs is None else StructuralKey(call.attrs)
     if name in _EACH and len(call.args) == 1:
-        return Step((name, attributes)), None
+        return Pointwise((name, attributes)), None
     if name not in _NEUTRAL:
         return None
     first, second = call.args
@@ -160,7 +160,7 @@ def _step(call: Any, value: Any, columns: int) -> tuple[Step, Any] | None:
         first, second = second, first
     if not value.same_as(first) or not _is_of_columns(second, value.ty.ndim, columns):
         return None
-    return Step(name, _NEUTRAL[name]), second
+    return Pointwise(name, _NEUTRAL[name]), second
 
 
 def _is_of_columns(constant: Any, most_dimensions: int, columns: int) -> bool:

@@ -66,7 +66,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Selection:
     """The candidate that was chosen.
 
     Attributes:
@@ -87,13 +87,13 @@ class Choice:
 Plan = Callable[[Request], Planned]
 """Schedules one function; always answers."""
 
-Choose = Callable[[Request, tuple[Scheduled, ...]], "Choice | None"]
+Choose = Callable[[Request, tuple[Scheduled, ...]], "Selection | None"]
 """One of a function's candidates, one or more, best first; ``None`` where none builds."""
 
 
-def take_first(_: Request, found: tuple[Scheduled, ...]) -> Choice:
+def take_first(_: Request, found: tuple[Scheduled, ...]) -> Selection:
     """The model's first choice, unmeasured."""
-    return Choice(found[0])
+    return Selection(found[0])
 
 
 class Remembered:
@@ -104,7 +104,7 @@ class Remembered:
         self._known: dict[Any, Planned] = {}
 
     def __call__(self, request: Request) -> Planned:
-        """Its type is :data:`Plan`."""
+        """The plan for a function, as it was the first time that an equal one was asked for."""
         key = StructuralKey(request.func), request.refused, request.beyond_dlight
         if key not in self._known:
             self._known[key] = self._plan(request)
@@ -112,7 +112,7 @@ class Remembered:
 
 
 class PlanFunction:
-    """Ours where a rule takes the function, else dlight's, else statement by statement.
+    """Schedules by a rule of ours where one takes the function, else by dlight, else by statements.
 
     Args:
         device: the GPU to schedule for.
@@ -134,7 +134,7 @@ class PlanFunction:
         self._first = first or FirstChoices(device)
 
     def __call__(self, request: Request) -> Planned:
-        """Its type is :data:`Plan`."""
+        """The schedule of a function, and a report; there is always one."""
         func = request.func
         obstacle = find_obstacle(func)
         graph = None if obstacle else extract(func)

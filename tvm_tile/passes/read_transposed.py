@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tvm_tile.passes.rewriter import ModuleRewriter
 
 
 @tvm.transform.module_pass(opt_level=0, name="ReadTransposed")
+@dataclass(frozen=True, slots=True)
 class ReadTransposed:
     """Products of transposed operands, as in linear layers and attention.
 
@@ -29,8 +31,7 @@ class ReadTransposed:
             contiguous.
     """
 
-    def __init__(self, dtypes_by_depth: frozenset[str] = frozenset()) -> None:
-        self.dtypes_by_depth = dtypes_by_depth
+    dtypes_by_depth: frozenset[str] = frozenset()
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""

@@ -11,8 +11,8 @@ import tvm
 from tvm import relax
 
 from tvm_tile.kernel.assemble import counters_at_zero
-from tvm_tile.passes.merge_calls import Merged
-from tvm_tile.passes.task_graph import Node, TaskGraph, View
+from tvm_tile.passes.merge_calls import MergedCalls
+from tvm_tile.passes.task_graph import TaskGraph, TaskNode, View
 
 _ZEROING = "zero_"
 
@@ -24,7 +24,7 @@ def is_zeroing(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What is written in one piece.
+    """A part of the program that is written in one piece.
 
     Attributes:
         content: a group, a node, or a view.
@@ -32,7 +32,7 @@ class _Unit:
         position: in the program, of its first binding.
     """
 
-    content: Merged | Node | View
+    content: MergedCalls | TaskNode | View
     needs: tuple[Any, ...]
     position: int
 
@@ -40,7 +40,7 @@ class _Unit:
 def reordered(
     block: relax.DataflowBlock,
     graph: TaskGraph,
-    merged: Sequence[Merged],
+    merged: Sequence[MergedCalls],
     counters: int,
     mod: tvm.IRModule,
 ) -> relax.DataflowBlock:
@@ -58,7 +58,7 @@ class _Writer:
         self,
         block: relax.DataflowBlock,
         graph: TaskGraph,
-        merged: Sequence[Merged],
+        merged: Sequence[MergedCalls],
         counters: int,
         mod: tvm.IRModule,
     ) -> None:
@@ -73,7 +73,7 @@ class _Writer:
         self._taken = {value for group in merged for value in group.given}
         # Of each value that a group takes, the variable that is it.
         self._holders: dict[int, Any] = dict(graph.given)
-        self._member_of: dict[Any, tuple[int, Merged]] = {}
+        self._member_of: dict[Any, tuple[int, MergedCalls]] = {}
         for number, group in self._group_of.items():
             self._member_of[graph.nodes[number].binding.var] = (number, group)
         for node in graph.nodes:
@@ -84,7 +84,7 @@ class _Writer:
         self._bindings: list[Any] = []
 
     def written(self) -> relax.DataflowBlock:
-        """Kahn's algorithm, the first unit of the program first."""
+        """The block, by Kahn's algorithm, the first unit of the program first."""
         units = self._units()
         makers = {var: n for n, unit in enumerate(units) for var in self._bound(unit)}
         waiting = [{makers[v] for v in unit.needs if v in makers} for unit in units]
@@ -124,20 +124,20 @@ class _Writer:
         return units
 
     def _bound(self, unit: _Unit) -> list[Any]:
-        """Variables that a unit binds."""
+        """The variables that a unit binds."""
         content = unit.content
         if isinstance(content, View):
             return [content.binding.var]
         nodes = (
             [content]
-            if isinstance(content, Node)
+            if isinstance(content, TaskNode)
             else [self._graph.nodes[n] for n in sorted(content.nodes)]
         )
         held = [self._holders[v] for node in nodes for v in node.outputs if v in self._taken]
         return [*(node.binding.var for node in nodes), *held]
 
-    def _write(self, content: Merged | Node | View) -> None:
-        if isinstance(content, Merged):
+    def _write(self, content: MergedCalls | TaskNode | View) -> None:
+        if isinstance(content, MergedCalls):
             self._write_group(content)
         elif isinstance(content, View):
             self._write_view(content)
@@ -145,7 +145,7 @@ class _Writer:
             self._bindings.append(content.binding)
             self._hold(content, content.binding.var)
 
-    def _hold(self, node: Node, var: Any) -> None:
+    def _hold(self, node: TaskNode, var: Any) -> None:
         """Bind those outputs of a tuple that a group takes."""
         if isinstance(node.binding.var.ty, relax.TupleType):
             for output, value in enumerate(node.outputs):
@@ -153,7 +153,7 @@ class _Writer:
                     self._bind(self._holders[value], relax.TupleGetItem(var, output))
 
     def _write_view(self, view: View) -> None:
-        """A view; of a group's member whose outputs are a tuple, an item of the group's."""
+        """Write a view; of a group's member whose outputs are a tuple, an item of the group's."""
         value = view.binding.value
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._member_of:
             number, group = self._member_of[value.tuple_value]
@@ -162,7 +162,7 @@ class _Writer:
         else:
             self._bindings.append(view.binding)
 
-    def _write_group(self, group: Merged) -> None:
+    def _write_group(self, group: MergedCalls) -> None:
         function = tvm.ir.GlobalVar(group.name)
         relax.expr._update_type(function, group.func.ty)
         self._mod[function] = group.func
@@ -188,7 +188,7 @@ class _Writer:
                 self._bind(node.binding.var, self._item(group, node.outputs[0]))
 
     def _zeroed(self) -> Any:
-        """The counters of all groups, set to zero ahead of the first one."""
+        """Set the counters of all groups to zero, ahead of the first one."""
         if self._counters is None:
             function = self._zeroing()
             kind = relax.TensorType((self._count,), "int32")
@@ -207,14 +207,14 @@ class _Writer:
         self._mod[function] = zeros
         return function
 
-    def _item(self, group: Merged, value: int) -> Any:
+    def _item(self, group: MergedCalls, value: int) -> Any:
         return relax.TupleGetItem(self._results[group.name], group.outputs.index(value))
 
     def _bind(self, var: Any, value: Any) -> None:
         self._bindings.append(relax.VarBinding(var, self._builder.normalize(value)))
 
 
-def _holder(node: Node, output: int, kind: Any) -> Any:
+def _holder(node: TaskNode, output: int, kind: Any) -> Any:
     """The variable that is one output of a node: its own, or one for an item of a tuple."""
     var = node.binding.var
     is_tuple = isinstance(var.ty, relax.TupleType)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
+from tvm_tile.graph.functions import mutated
 from tvm_tile.graph.tile_graph import element_size
 
 
@@ -17,10 +19,35 @@ class ModuleRewriter(PyExprMutator):
 
     def rewritten(self, mod: tvm.IRModule) -> tvm.IRModule:
         """``mod``, which it was made for, with every Relax function rewritten."""
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function):
-                self.builder_.update_func(var, self.visit_expr(func))
-        return self.builder_.get()
+        return mutated(mod, self)
+
+
+def with_dataflow_blocks(
+    builder: relax.BlockBuilder,
+    var: Any,
+    change: Callable[[relax.DataflowBlock], relax.DataflowBlock],
+) -> tvm.IRModule | None:
+    """The builder's module with each dataflow block of one function as ``change`` makes it.
+
+    Args:
+        builder: of the module; ``change`` may add functions to it.
+        var: the function's name in the module.
+        change: gives back the very block where nothing is to change.
+
+    Returns:
+        ``None`` where no block changed.
+    """
+    func = builder.get()[var]
+    blocks = [
+        change(block) if isinstance(block, relax.DataflowBlock) else block
+        for block in func.body.blocks
+    ]
+    if all(new.same_as(old) for new, old in zip(blocks, func.body.blocks, strict=True)):
+        return None
+    body = builder.normalize(relax.SeqExpr(blocks, func.body.body))
+    changed = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+    builder.update_func(var, changed)
+    return builder.get()
 
 
 def is_call_tir(value: Any) -> bool:

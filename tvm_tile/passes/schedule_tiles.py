@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import ir, relax, tirx
@@ -35,6 +35,7 @@ _NOT_OPENED = "TVM cannot lower dlight's schedule of it with its numbers as they
 
 
 @tvm.transform.module_pass(opt_level=0, name="ScheduleTiles")
+@dataclass(frozen=True, slots=True)
 class ScheduleTiles:
     """``dl.ApplyDefaultSchedule``'s place in a pipeline, with tiles chosen for one device.
 
@@ -52,18 +53,19 @@ class ScheduleTiles:
         tensor_cores: whether kernels may be for these.
     """
 
-    def __init__(self, device: Device, *, tensor_cores: bool = False) -> None:
-        self.device = device if tensor_cores else with_blocks_only(device)
+    device: Device
+    tensor_cores: bool = False
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        plan = Remembered(PlanFunction(self.device))
-        scheduled, reports = schedule_module(mod, self.device, plan=plan)
+        device = self.device if self.tensor_cores else with_blocks_only(self.device)
+        plan = Remembered(PlanFunction(device))
+        scheduled, reports = schedule_module(mod, device, plan=plan)
         names = [report.name for report in reports if report.rule == DLIGHT]
         beyond = {name: _NOT_OPENED for name in names if not has_exact_loops(scheduled[name])}
         if beyond:
             scheduled, reports = schedule_module(
-                mod, self.device, refused=beyond, beyond_dlight=beyond, plan=plan
+                mod, device, refused=beyond, beyond_dlight=beyond, plan=plan
             )
         for report in reports:
             graph = None if report.fallback else extract(mod[report.name])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import relax
 
+from tvm_tile.graph.functions import with_relax_functions
 from tvm_tile.passes.rewriter import is_in_place
 
 
 @tvm.transform.module_pass(opt_level=0, name="SeparateInPlace")
+@dataclass(frozen=True, slots=True)
 class SeparateInPlace:
     """Divide dataflow blocks at their calls of ``call_tir_inplace``.
 
@@ -26,14 +29,13 @@ class SeparateInPlace:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function) and writes_in_place(func):
-                result[var] = _separated(func)
-        return result
+        return with_relax_functions(
+            mod, lambda func: _separated(func) if writes_in_place(func) else func
+        )
 
 
 @tvm.transform.module_pass(opt_level=0, name="ShareEqualValues")
+@dataclass(frozen=True, slots=True)
 class ShareEqualValues:
     """EliminateCommonSubexpr for functions that write over nothing.
 

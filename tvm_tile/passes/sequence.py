@@ -47,7 +47,7 @@ def fusion_passes(
     fusion: Sequence[tvm.transform.Pass],
     grouping: Sequence[tvm.transform.Pass] = (),
 ) -> list[tvm.transform.Pass]:
-    """Operators to loops, these to groups; views instead of copies for plain reshapes.
+    """The passes that make loops of operators and groups of loops; plain reshapes become views.
 
     What ``grouping`` joins, while they are operators, becomes loops at once.
     """
@@ -128,15 +128,12 @@ def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.I
 
 
 def stock_fusion() -> list[tvm.transform.Pass]:
-    """What TVM fuses by itself."""
+    """The passes by which TVM fuses of itself."""
     return [
         relax.transform.AnnotateTIROpPattern(),
         MarkPads(),
         FoldConstants(),
-        LimitFusion(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        NameBuffers(),
+        *_fusion(),
     ]
 
 
@@ -146,43 +143,43 @@ def welding(
     first: FirstChoices | None = None,
     refused: Refused | None = None,
 ) -> list[tvm.transform.Pass]:
-    """Stock fusion, told more about reductions, and again; then products behind products."""
+    """The passes of stock fusion, told more about reductions, and again; then FuseTiles."""
     return [
-        relax.transform.AnnotateTIROpPattern(),
-        MarkPads(),
-        MarkSpreads(),
+        *_patterns(),
         FoldConstants(),
         InlineConstants(),
-        LimitFusion(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        NameBuffers(),
+        *_fusion(),
         # Once more, for what feeds reductions.
         MarkReductions(),
-        relax.transform.AnnotateTIROpPattern(),
-        MarkPads(),
-        MarkSpreads(),
-        LimitFusion(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        NameBuffers(),
+        *_patterns(),
+        *_fusion(),
         # And for what follows them: a mean's division, the rounding of a sum to half precision.
         MarkReductions(with_followers=True),
-        relax.transform.AnnotateTIROpPattern(),
-        MarkPads(),
-        MarkSpreads(),
+        *_patterns(),
+        *_fusion(),
+        FuseTiles(device, record, first, refused),
+    ]
+
+
+def _patterns() -> list[tvm.transform.Pass]:
+    """The passes that tell TVM's fusion about functions that are to be welded."""
+    return [relax.transform.AnnotateTIROpPattern(), MarkPads(), MarkSpreads()]
+
+
+def _fusion() -> list[tvm.transform.Pass]:
+    """The passes of TVM's fusion, of so much at once as a kernel can take."""
+    return [
         LimitFusion(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         NameBuffers(),
-        FuseTiles(device, record, first, refused),
     ]
 
 
 def lowering_passes(
     device: Device, passing: Sequence[tvm.transform.Pass] = ()
 ) -> list[tvm.transform.Pass]:
-    """Calls and memory to the virtual machine's terms.
+    """The passes that lower calls and memory to the virtual machine's terms.
 
     Behind ``passing``, if anything, ``main`` is called in another way than the model says.
     """

@@ -39,7 +39,7 @@ class StoredPlans:
         self._given = json.dumps([to_json(device), max(1, topk)]).encode()
 
     def __call__(self, request: Request) -> Planned:
-        """Its type is :data:`Plan`."""
+        """The plan for a function, from the store where it has one."""
         given = json.dumps([request.refused, request.beyond_dlight]).encode()
         func = str(tvm.ir.save_json(request.func)).encode()
         key = b"\0".join((b"plan", self._given, given, func))

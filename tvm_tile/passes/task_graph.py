@@ -22,8 +22,8 @@ _ALIGNMENT = 16  # bytes: kernels load and store vectors of so many
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a tensor is.
+class Location:
+    """Where a tensor lies: in which memory, and how far from its start.
 
     Attributes:
         value: the number of the memory that it is in.
@@ -35,7 +35,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TaskNode:
     """A binding of a dataflow block that is no view.
 
     Attributes:
@@ -48,53 +48,40 @@ class Node:
 
     binding: Any
     function: str
-    arguments: tuple[Place | GenericConst, ...]
+    arguments: tuple[Location | GenericConst, ...]
     reads: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A binding whose value lies in another's memory, or would, if those who read it knew.
-
-    Attributes:
-        binding: itself.
-        reads: the value.
-        is_free: whether the virtual machine makes it without a kernel.
-    """
+    """A binding whose value lies in another's memory, or would, if those who read it knew."""
 
     binding: Any
-    reads: tuple[int, ...]
-    is_free: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """A dataflow block.
+    """The kernels of a dataflow block, and the values between them.
 
     Attributes:
         nodes: in program order.
         views: in program order.
         given: numbers of the values from outside -> the expression.
-        makers: of each value that a node makes, the node and which of its outputs.
         kinds: the type of each value.
-        items: variables that stand for exactly a value that a node makes, each with its binding
-            (``x = tuple[i]``) or None where it is the node's own.
         used_later: values that are used behind the block.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[TaskNode, ...]
     views: tuple[View, ...]
     given: Mapping[int, Any]
-    makers: Mapping[int, tuple[int, int]]
     kinds: Mapping[int, Any]
-    items: Mapping[int, tuple[Any, ...]]
     used_later: frozenset[int]
 
 
-def identity(argument: Place | GenericConst) -> Hashable:
-    """What an argument is known by: equal for places, and for constants in the same memory."""
-    if isinstance(argument, Place):
+def identity(argument: Location | GenericConst) -> Hashable:
+    """A key of an argument: equal for places, and for constants in the same memory."""
+    if isinstance(argument, Location):
         return argument
     return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
 
@@ -112,13 +99,11 @@ def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:
 class _Reader:
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
-        self._nodes: list[Node] = []
+        self._nodes: list[TaskNode] = []
         self._views: list[View] = []
-        self._places: dict[Any, tuple[Place, ...]] = {}  # of a variable, each field's
+        self._places: dict[Any, tuple[Location, ...]] = {}  # of a variable, each field's
         self._given: dict[int, Any] = {}
-        self._makers: dict[int, tuple[int, int]] = {}
         self._kinds: dict[int, Any] = {}
-        self._items: dict[int, list[Any]] = {}
         self._later: set[int] = set()
         self._count = 0
 
@@ -131,9 +116,7 @@ class _Reader:
             tuple(self._nodes),
             tuple(self._views),
             self._given,
-            self._makers,
             self._kinds,
-            {value: tuple(bindings) for value, bindings in self._items.items()},
             frozenset(self._later),
         )
 
@@ -142,18 +125,18 @@ class _Reader:
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._places:
             place = self._places[value.tuple_value][value.index]
             self._places[binding.var] = (place,)
-            self._views.append(View(binding, (place.value,), True))
+            self._views.append(View(binding))
             return
         if _is_reshape(value):
             (place,) = self._of(value.args[0])
             self._places[binding.var] = (place,)
-            self._views.append(View(binding, (place.value,), True))
+            self._views.append(View(binding))
             return
         if _is_kernel(value):
             self._kernel(binding)
             return
         reads = self._values(relax.analysis.free_vars(value))
-        self._nodes.append(Node(binding, "", (), reads, self._make(binding.var)))
+        self._nodes.append(TaskNode(binding, "", (), reads, self._make(binding.var)))
 
     def _kernel(self, binding: Any) -> None:
         call = binding.value
@@ -164,28 +147,25 @@ class _Reader:
         moved = [None if part is None else _part(arguments[part[0]], part[1]) for part in parts]
         if moved and None not in moved:
             self._places[binding.var] = tuple(place for place in moved if place is not None)
-            reads = tuple(dict.fromkeys(place.value for place in moved if place is not None))
-            self._views.append(View(binding, reads, False))
+            self._views.append(View(binding))
             return
-        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Place)))
+        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
         made = self._make(binding.var)
-        self._nodes.append(Node(binding, name, arguments, reads, made))
+        self._nodes.append(TaskNode(binding, name, arguments, reads, made))
 
     def _make(self, var: Any) -> tuple[int, ...]:
         kinds = list(var.ty.fields) if isinstance(var.ty, relax.TupleType) else [var.ty]
         made = tuple(range(self._count, self._count + len(kinds)))
         self._count += len(kinds)
-        self._places[var] = tuple(Place(value, 0) for value in made)
-        for output, (value, kind) in enumerate(zip(made, kinds, strict=True)):
-            self._makers[value] = (len(self._nodes), output)
-            self._kinds[value] = kind
+        self._places[var] = tuple(Location(value, 0) for value in made)
+        self._kinds.update(zip(made, kinds, strict=True))
         return made
 
-    def _of(self, expr: Any) -> tuple[Place, ...]:
+    def _of(self, expr: Any) -> tuple[Location, ...]:
         if expr not in self._places:
             self._given[self._count] = expr
             self._kinds[self._count] = expr.ty
-            self._places[expr] = (Place(self._count, 0),)
+            self._places[expr] = (Location(self._count, 0),)
             self._count += 1
         return self._places[expr]
 
@@ -193,10 +173,10 @@ class _Reader:
         return tuple(dict.fromkeys(p.value for v in variables for p in self._of(v)))
 
 
-def _part(argument: Any, offset: int) -> Place | None:
-    if not isinstance(argument, Place) or (argument.offset + offset) % _ALIGNMENT:
+def _part(argument: Any, offset: int) -> Location | None:
+    if not isinstance(argument, Location) or (argument.offset + offset) % _ALIGNMENT:
         return None
-    return Place(argument.value, argument.offset + offset)
+    return Location(argument.value, argument.offset + offset)
 
 
 def _is_kernel(value: Any) -> bool:
@@ -213,7 +193,7 @@ def _is_reshape(value: Any) -> bool:
 def contiguous_parts(
     graph: TileGraph, inputs: Sequence[str], outputs: Sequence[str]
 ) -> tuple[tuple[int, int] | None, ...]:
-    """Which contiguous part of which input each output of a function is, if it only copies.
+    """For each output of a function that only copies, the contiguous part of an input that it is.
 
     Args:
         graph: of the function.
@@ -253,7 +233,7 @@ def _walks_forward(access: Access) -> bool:
 
 
 def _start(access: Access) -> int:
-    """Elements before the first that is accessed."""
+    """The number of elements before the first that is accessed."""
     start, stride = 0, 1
     for index, extent in zip(reversed(access.indices), reversed(access.tensor.shape), strict=True):
         start += index.offset * stride

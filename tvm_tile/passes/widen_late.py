@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -15,6 +16,7 @@ _MOVES = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
 
 
 @tvm.transform.module_pass(opt_level=0, name="WidenLate")
+@dataclass(frozen=True, slots=True)
 class WidenLate:
     """Take casts of floating-point numbers to wider ones behind slices, reshapes and permutations.
 
@@ -52,7 +54,7 @@ class _Rewriter(ModuleRewriter):
         return relax.op.astype(part, item.ty.dtype)
 
     def _narrow(self, move: relax.Call) -> relax.Expr | None:
-        """What is widened before it is moved."""
+        """The value before it was widened, where a move follows; ``None`` of anything else."""
         cast = self._made(move.args[0])
         if not _is_call(cast, "astype"):
             return None
@@ -62,7 +64,7 @@ class _Rewriter(ModuleRewriter):
         return cast.args[0] if element_size(narrow) < element_size(wide) else None
 
     def _made(self, value: relax.Expr) -> Any:
-        """What a variable stands for."""
+        """The expression that a variable is bound to."""
         return self.lookup_binding(value) if isinstance(value, relax.Var) else value
 
 

@@ -107,7 +107,7 @@ def _check_threads(operators: tuple[ROperator, ...], plan: ExecutionPlan, device
 
 
 def _check_residents(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
-    """Operators with the same weights find them where the first has loaded them."""
+    """Check that operators of the same weights find them where the first has loaded them."""
     homes: dict[int, tuple[int, int, tuple[tuple[int, int, int, int], ...]]] = {}
     places: list[list[tuple[int, int, int, int]]] = [[] for _ in operators]
     for step in plan.steps:

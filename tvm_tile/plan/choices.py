@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.plan.execution_plan import Choice, aligned
+from tvm_tile.plan.execution_plan import RKernel, aligned
 from tvm_tile.tile.rules import Rule
 
 _USUAL_REGISTERS = 64  # of a thread, where nothing is known
@@ -40,15 +40,15 @@ class Launch:
     traffic: float
 
 
-def make_choice(launch: Launch, device: Device, *, barriers: bool) -> Choice:
-    """A kernel as something that vEUs can run.
+def make_choice(launch: Launch, device: Device, *, barriers: bool) -> RKernel:
+    """A kernel as a choice that vEUs can run.
 
     Args:
         launch: the kernel by itself.
         device: that it is for.
         barriers: whether threads of a block wait for one another.
     """
-    return Choice(
+    return RKernel(
         launch.blocks,
         launch.threads,
         launch.shared_bytes,
@@ -61,9 +61,9 @@ def make_choice(launch: Launch, device: Device, *, barriers: bool) -> Choice:
 
 
 def with_weights_in_place(
-    choice: Choice, resident_bytes: int, flops: float, device: Device
-) -> Choice:
-    """The same where a block finds its weights in shared memory.
+    choice: RKernel, resident_bytes: int, flops: float, device: Device
+) -> RKernel:
+    """``choice``, changed to one whose blocks find their weights in shared memory.
 
     Args:
         choice: without them.
@@ -84,7 +84,7 @@ def with_weights_in_place(
 
 
 def _block_seconds(launch: Launch, device: Device) -> float:
-    """One block, from its first instruction to its last."""
+    """Seconds of one block, from its first instruction to its last."""
     warps = -(-launch.threads // device.warp_size)
     registers = launch.registers or _USUAL_REGISTERS
     fits = min(
@@ -103,7 +103,7 @@ def _block_seconds(launch: Launch, device: Device) -> float:
 
 
 def _busy_seconds(launch: Launch, device: Device) -> float:
-    """What a block takes of its multiprocessor's throughput."""
+    """Seconds of its multiprocessor's throughput that a block takes."""
     work = max(launch.flops / device.flops("float32"), launch.traffic / device.l2_bandwidth)
     share = device.multi_processor_count / launch.blocks
     return min(work * device.times.persistent.inefficiency * share, launch.seconds)

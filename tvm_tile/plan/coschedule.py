@@ -28,7 +28,7 @@ _TRIED = 32  # sets of ways, one a kind, that are tried where the code is too mu
 
 
 def kernel_seconds(device: Device) -> float:
-    """What a persistent kernel costs beside its steps: a cooperative launch, and its counters.
+    """Seconds of a persistent kernel beside its steps: a cooperative launch, and its counters.
 
     Another kernel sets these to zero before it, which takes about as long as a barrier.
 
@@ -111,7 +111,7 @@ def _plan(
 
 
 def _chosen(estimate: Estimate, steps: Ints) -> tuple[Way, ...]:
-    """How each operator is run: the best for its step, as far as the code does not grow too large.
+    """The way to run each operator: the best for its step, while the code stays small enough.
 
     Where it does, each kind has the one way that is best with those of the others, and the kernel
     holds those other ways that most operators want.
@@ -129,7 +129,7 @@ def _chosen(estimate: Estimate, steps: Ints) -> tuple[Way, ...]:
 
 
 def _one_each(estimate: Estimate, steps: Ints) -> list[int]:
-    """Of each kind one way: those that are best for the same time, whichever suits the steps."""
+    """One way for each kind of operators: those best for one time, whichever suits the steps."""
     best = np.unique(estimate.fits.best, axis=1).T
     tried: list[list[int]] = best[:: -(-len(best) // _TRIED)].tolist()
 

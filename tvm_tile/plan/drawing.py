@@ -33,7 +33,7 @@ _HEAD = """<style>
 
 
 def draw(decisions: Sequence[Decision]) -> str:
-    """A column of frames, one for each different group; dashed where its functions stayed apart.
+    """An SVG of frames, one for each different group; dashed where its functions stayed apart.
 
     Each function is a box; each arrow a value that one hands to another, with its bytes and where
     it is handed over: through global or shared memory, in registers, or in place.
@@ -77,7 +77,7 @@ def _frame(decision: Decision, count: int, top: int, width: int) -> Iterator[str
 
 
 def _arrow(decision: Decision, edge: Edge, corner: tuple[int, int], lane: int) -> Iterator[str]:
-    """From a box to a lower one, in a lane of its own; the value is named beside its maker."""
+    """An arrow from a box to a lower one, in a lane of its own, beside the value's name."""
     right, first = corner
     start, end = (
         first + number * (_BOX_HEIGHT + _GAP) + _BOX_HEIGHT // 2 + shift

@@ -65,7 +65,7 @@ def estimated(operators: tuple[ROperator, ...], steps: Ints, device: Device) -> 
 def _estimate(
     shape: Shape, possible: Sequence[_Ways], of: Ints, steps: Ints, device: Device
 ) -> Estimate:
-    """Of operators ``of`` so many kinds, all of which can run; only those that occur have rows."""
+    """The estimate for operators ``of`` so many kinds; only kinds that occur have rows."""
     used, rows = np.unique(of, return_inverse=True)
     several = tuple(possible[kind] for kind in used.tolist())
     table = fits(several, np.bincount(rows).tolist(), shape.num_veus(device))
@@ -118,7 +118,7 @@ def _holding(
 def _staying(
     kinds: Kinds, pins: dict[int, Way], num_veus: int, room: int
 ) -> dict[int, tuple[int, ...]]:
-    """By kind, the weights that stay: of each kind those that fit on vEUs that hold no others."""
+    """For each kind, the weights that stay: those that fit on vEUs which hold no others."""
     free = num_veus
     staying = {}
     for kind, way in pins.items():

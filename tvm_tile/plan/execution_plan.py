@@ -26,8 +26,8 @@ def aligned(size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One of the ways to run a rOperator.
+class RKernel:
+    """One of the ways to run a rOperator: Rammer's rKernel.
 
     One with a resident part has two bodies: the first loads a block's weights into shared memory,
     once a vEU at the start of the kernel, the second finds them there. Times, shared memory and
@@ -58,7 +58,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ROperator:
-    """One kernel of the graph.
+    """A kernel of the graph, as an operator with several rKernels: Rammer's rOperator.
 
     Attributes:
         name: for people.
@@ -72,7 +72,7 @@ class ROperator:
     """
 
     name: str
-    choices: tuple[Choice, ...]
+    choices: tuple[RKernel, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     alone_seconds: float
@@ -98,7 +98,7 @@ class Placement:
     num_veus: int
 
     def veu(self, task: int) -> int:
-        """Where rTask ``task`` runs."""
+        """The vEU that rTask ``task`` runs on."""
         return self.first_veu + (task - self.tasks.start) % self.num_veus
 
 
@@ -171,8 +171,8 @@ class ExecutionPlan:
     residents: tuple[bool, ...]
     seconds: float
 
-    def choice(self, operators: tuple[ROperator, ...], operator: int) -> Choice:
-        """How ``operator`` is run."""
+    def choice(self, operators: tuple[ROperator, ...], operator: int) -> RKernel:
+        """The rKernel that ``operator`` is run by."""
         return operators[operator].choices[self.chosen[operator]]
 
     def tasks(self, operators: tuple[ROperator, ...], operator: int) -> int:
@@ -188,7 +188,7 @@ class ExecutionPlan:
         return aligned(most)
 
     def queues(self) -> tuple[tuple[QueuedTask, ...], ...]:
-        """What each vEU runs, in order."""
+        """The queue of each vEU: what it runs, in order."""
         queues: list[list[QueuedTask]] = [[] for _ in range(self.num_veus)]
         for number, step in enumerate(self.steps):
             for placement in step.placements:
@@ -204,7 +204,7 @@ class ExecutionPlan:
         return tuple(sorted(set(triples)))
 
     def resident_parts(self, operators: tuple[ROperator, ...]) -> tuple[ResidentPart, ...]:
-        """What each vEU loads at its start, and where to; in the order of the vEUs."""
+        """The weights that each vEU loads at its start, and where to; vEU by vEU."""
         scratch = self.scratch_bytes(operators)
         ends = [scratch] * self.num_veus
         seen: set[tuple[int | None, int]] = set()

@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """What every kind of operator takes in every time of a grid.
+    """A table of what every kind of operator takes in every time of a grid.
 
     Attributes:
         grid: times in seconds, ascending, shape (points,).
@@ -47,7 +47,7 @@ class Fits:
     num_veus: int
 
     def points(self, taken: Floats) -> Ints:
-        """For vEUs taken in each time, shape (..., points), the first point where they fit."""
+        """The first point of the grid where vEUs fit that are taken in each time."""
         late = np.count_nonzero(taken > self.num_veus * (1 + _ROUNDING), axis=-1)
         return np.minimum(late, len(self.grid) - 1)
 

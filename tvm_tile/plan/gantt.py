@@ -24,7 +24,7 @@ _HEAD = """<style>
 
 
 def gantt(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> str:
-    """Each vEU is a row, each rTask a box as long as it is predicted to take.
+    """An SVG in which each vEU is a row, each rTask a box as long as its predicted time.
 
     Boxes of neighbouring vEUs that run the same operator at the same time are one; to point at it
     shows the operator's name. What the kernel does before its first step is left out.

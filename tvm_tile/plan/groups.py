@@ -83,7 +83,7 @@ def _shortest_path(
     allowed: Sequence[bool],
     order: Sequence[int],
 ) -> list[int]:
-    """Of each operator, the shape of its kernel's vEUs, by number, or that it is apart."""
+    """For each operator, the number of the shape of its kernel's vEUs, or that it is apart."""
     kinds = Kinds.count(operators)
     inside = [
         _shares(kinds, levels(before), shape, device, held=held)
@@ -149,7 +149,7 @@ def _shares(kinds: Kinds, steps: Ints, shape: Shape, device: Device, *, held: bo
 def _pieces(
     operators: tuple[ROperator, ...], before: Sequence[tuple[int, ...]], part: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """A part cut between levels, so that the code of each piece is not too much for a kernel."""
+    """The pieces of a part, cut between levels so that none has too much code for a kernel."""
     kinds = Kinds.count(tuple(operators[number] for number in part)).of
     inside = {number: position for position, number in enumerate(part)}
     edges = [tuple(inside[n] for n in before[number] if n in inside) for number in part]
@@ -168,7 +168,7 @@ def _pieces(
 
 
 def _by_kind(members: Sequence[int], kinds: Sequence[int]) -> list[int]:
-    """Equal ones together, so that a cut through a level leaves few of them on both sides."""
+    """The operators, equal ones together: a cut through a level leaves few kinds on both sides."""
     return sorted(members, key=lambda number: (kinds[number], number))
 
 
@@ -179,7 +179,7 @@ def _groups(
     numbers: tuple[int, ...],
     together: bool,
 ) -> Iterator[Group]:
-    """One group if its plan is good enough, else each operator by itself."""
+    """The operators as one group if its plan is good enough, else each by itself."""
     reason = "faster as a launch of its own"
     apart = sum(operators[number].alone_seconds for number in numbers)
     if together:
@@ -199,7 +199,7 @@ def _merged(
     device: Device,
     allowed: Sequence[bool],
 ) -> Iterator[Group]:
-    """Neighbouring groups as one, where that takes less time: what a path decides is rough.
+    """The groups, neighbours made one where that takes less time: a path decides roughly.
 
     All between two operators that no kernel can take in are tried as one first, then each with the
     one before it. A union of neighbours in an order in which groups can run is convex.
@@ -227,7 +227,7 @@ def _merged(
 def _union(
     groups: Sequence[Group], operators: tuple[ROperator, ...], device: Device
 ) -> Group | None:
-    """Several groups as one kernel, if it takes less time than they do."""
+    """The plan of several groups as one kernel, if it takes less time than they do."""
     numbers = tuple(sorted(number for group in groups for number in group.operators))
     own = tuple(operators[number] for number in numbers)
     if len(groups) < 2 or len(Kinds.count(own).samples) > MOST_BODIES:

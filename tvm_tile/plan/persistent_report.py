@@ -33,7 +33,7 @@ class PersistentReport:
 
     @property
     def resident_bytes(self) -> int:
-        """Shared memory of a vEU where weights stay."""
+        """Bytes of shared memory of a vEU where weights stay."""
         return self.plan.shared_bytes - self.plan.scratch_bytes(self.operators)
 
     def describe(self) -> str:
@@ -45,7 +45,7 @@ class PersistentReport:
 
 @dataclass(frozen=True, slots=True)
 class LeftApart:
-    """Calls that stay launches of their own.
+    """Calls that stay launches of their own, and why.
 
     Attributes:
         reason: why.

@@ -24,7 +24,7 @@ _BYTE_SECONDS = 1e-15
 
 
 def flag_seconds(device: Device) -> float:
-    """From the addition to a counter until those who spin on it have seen it and go on."""
+    """Seconds from the addition to a counter until those who spin on it have seen it and go on."""
     return device.times.persistent.flag_cycles / device.clock
 
 
@@ -105,7 +105,7 @@ def placements(operator: int, counts: Ints) -> tuple[Placement, ...]:
 def homes(
     operators: tuple[ROperator, ...], chosen: Sequence[Way], steps: Ints, num_veus: int, room: int
 ) -> dict[int, Ints] | None:
-    """Where weights stay: of each, how many rTasks' parts each vEU holds.
+    """For each of the weights that stay, how many rTasks' parts each vEU holds.
 
     Weights that are read in the same steps go to different vEUs as far as there are enough.
 
@@ -162,7 +162,7 @@ class Placer:
     flag_seconds: float
 
     def with_barriers(self, steps: Sequence[Sequence[int]], barrier_seconds: float) -> Placed:
-        """All vEUs wait for one another between two steps."""
+        """Place rTasks in steps; all vEUs wait for one another between two steps."""
         placed, total = [], barrier_seconds * (len(steps) - 1)
         for members in steps:
             free = np.zeros(self.num_veus)
@@ -176,7 +176,7 @@ class Placer:
         return Placed(tuple(placed), False, total)
 
     def with_flags(self, steps: Sequence[Sequence[int]]) -> Placed:
-        """Every rTask waits for the operators that it reads from."""
+        """Place rTasks so that each waits, by flags, for the operators that it reads from."""
         placed = []
         free = np.zeros(self.num_veus)
         visible = np.zeros(len(self.operators))

@@ -30,7 +30,7 @@ _WARP = 32  # words; a record is a multiple, so that whole warps fetch it
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TaskKind:
     """What all rTasks of an operator share.
 
     Attributes:
@@ -60,7 +60,10 @@ class Table:
 
 
 def make_table(
-    operators: tuple[ROperator, ...], plan: ExecutionPlan, tasks: Sequence[Task], counter: int = 0
+    operators: tuple[ROperator, ...],
+    plan: ExecutionPlan,
+    tasks: Sequence[TaskKind],
+    counter: int = 0,
 ) -> Table:
     """The records of a plan.
 
@@ -100,7 +103,7 @@ def make_table(
     return Table(words, np.array(queues, np.int32))
 
 
-def _load(part: ResidentPart, plan: ExecutionPlan, task: Task) -> list[int]:
+def _load(part: ResidentPart, plan: ExecutionPlan, task: TaskKind) -> list[int]:
     """The record that fills a resident part; who reads it is behind it in the same queue."""
     assert task.load is not None
     first = part.task * plan.copies[part.operator]

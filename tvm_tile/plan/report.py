@@ -17,7 +17,7 @@ from tvm_tile.tile.rules import RunnerUp
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """One kernel of a model.
+    """What is known of one kernel of a model.
 
     Attributes:
         name: its symbol.
@@ -131,7 +131,7 @@ class Report:
 
     @property
     def predicted_seconds(self) -> float:
-        """Of one run, launches included; fallbacks count as nothing, for they have no model.
+        """Seconds of a run, launches included; fallbacks count as nothing, for they have no model.
 
         A kernel's own ``seconds`` are those of a cold cache. Amid a model it finds what the one
         before has just written in the second-level cache: each counts as

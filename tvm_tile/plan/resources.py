@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Of a kernel, as its machine code says.
+    """What a kernel takes, as its machine code says.
 
     Attributes:
         registers: of 32 bits, that a thread is launched with (vector registers on AMD's GPUs, those

@@ -75,7 +75,7 @@ class _Run:
         self.counted = False  # whether a counter reached its target
 
     def advance(self, veu: int) -> str:
-        """One event; whether the vEU then "goes on", or "waits", or is at its "end"."""
+        """Take one event of a vEU; whether it then "goes on", or "waits", or is at its "end"."""
         queue, position = self._queues[veu], self._next[veu]
         if position == len(queue):
             return "end"
@@ -99,7 +99,7 @@ class _Run:
 
 
 class _Memory:
-    """Which values are there, completely, and who still has to read them."""
+    """Keeps which values are there, completely, and who still has to read them."""
 
     def __init__(
         self, operators: tuple[ROperator, ...], plan: ExecutionPlan, extents: Sequence[Extent]

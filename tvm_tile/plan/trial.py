@@ -14,7 +14,7 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate that ran.
+    """The measurement of one candidate that ran.
 
     Attributes:
         rank: its place in the model's order; 0 is the first choice.

@@ -14,7 +14,7 @@ from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ROperator, d
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """For a counter to have come to ``target``, which is the number of rTasks that add to it."""
+    """A wait for a counter to come to ``target``, the number of rTasks that add to it."""
 
     counter: int
     target: int
@@ -50,7 +50,7 @@ def waits(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> Waits:
 
 
 def _for_steps(plan: ExecutionPlan) -> Waits:
-    """Of each step, all rTasks of the last one before it that has any.
+    """For each step, waits for all rTasks of the last step before it that has any.
 
     These have themselves waited for the step before theirs, and so for all earlier ones. A vEU
     that has no rTasks takes no part.
@@ -66,7 +66,7 @@ def _for_steps(plan: ExecutionPlan) -> Waits:
 
 
 def latest(before: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Of those that each operator depends on, the ones that no other of them comes after.
+    """For each operator, those it depends on which no other that it depends on comes after.
 
     Who sees the later counter sees what was written before the earlier one.
 

@@ -18,7 +18,7 @@ _WINDOW = 48  # steps that an operator may move at once
 
 
 def levels(dependences: Sequence[tuple[int, ...]]) -> Ints:
-    """Of each operator, how many others come before it on the longest chain to it."""
+    """For each operator, how many others come before it on the longest chain to it."""
     found: list[int] = []
     for before in dependences:
         found.append(1 + max((found[number] for number in before), default=-1))
@@ -26,7 +26,7 @@ def levels(dependences: Sequence[tuple[int, ...]]) -> Ints:
 
 
 def step_points(fits: Fits, kinds: Ints, steps: Ints) -> Ints:
-    """Of each step, the point of the grid at which its operators fit."""
+    """For each step, the point of the grid at which its operators fit."""
     counts = np.zeros((int(steps.max()) + 1, len(fits.veus)))
     np.add.at(counts, (steps, kinds), 1)
     return fits.points(counts @ fits.veus)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_tile.device.device import Device
-from tvm_tile.plan.execution_plan import MOST_COPIES, Choice, ROperator, aligned
+from tvm_tile.plan.execution_plan import MOST_COPIES, RKernel, ROperator, aligned
 from tvm_tile.tile.residency import launched_registers, shared_capacity
 
 # Of a vEU, that its loop needs: two records, where tensors are.
@@ -35,7 +35,7 @@ class Shape:
     per_processor: int
 
     def num_veus(self, device: Device) -> int:
-        """Of the whole device."""
+        """vEUs of the whole device."""
         return device.multi_processor_count * self.per_processor
 
     def shared_bytes(self, device: Device) -> int:
@@ -49,7 +49,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How to run one operator.
+    """A way to run one operator: which of its choices, in rTasks of how many blocks.
 
     Attributes:
         choice: which of its choices.
@@ -87,7 +87,7 @@ class Kinds:
     @classmethod
     def count(cls, operators: tuple[ROperator, ...]) -> Kinds:
         """The kinds of ``operators``, numbered as they come."""
-        numbers: dict[tuple[int, tuple[Choice, ...]], int] = {}
+        numbers: dict[tuple[int, tuple[RKernel, ...]], int] = {}
         samples: list[ROperator] = []
         of: list[int] = []
         readers: Counter[tuple[int, int]] = Counter()
@@ -136,14 +136,14 @@ def ways(
     )
 
 
-def rtask_seconds(choice: Choice, copies: int, veus_per_processor: int, device: Device) -> float:
-    """That an rTask of so many blocks takes of its vEU."""
+def rtask_seconds(choice: RKernel, copies: int, veus_per_processor: int, device: Device) -> float:
+    """Seconds that an rTask of so many blocks takes of its vEU."""
     busy = copies * veus_per_processor * choice.busy_seconds
     return max(choice.block_seconds, busy) + device.times.persistent.rtask_cycles / device.clock
 
 
-def _copied(choice: Choice, number: int, shape: Shape, device: Device) -> Iterator[Way]:
-    """One choice with one, two, four... blocks side by side."""
+def _copied(choice: RKernel, number: int, shape: Shape, device: Device) -> Iterator[Way]:
+    """The ways to run one choice with one, two, four... blocks side by side."""
     if choice.threads > shape.block_size or choice.registers > shape.registers(device):
         return
     side_by_side = shape.block_size // _warps(choice.threads, device)

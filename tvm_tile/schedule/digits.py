@@ -31,7 +31,7 @@ _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """One output over its digits.
+    """An output whose places are told by digits, each with a loop of its own.
 
     Attributes:
         axes: (variable, extent) of each digit, the last one fastest in the output.
@@ -64,7 +64,7 @@ class Digits:
         return Names({var: str(var.name) for var, _ in self.axes}, domains)
 
     def replaced(self, place: int, count: int, axes: Sequence[tuple[Any, int]], own: Any) -> Digits:
-        """With ``axes`` for ``count`` digits from ``place`` on, whose values are ``own``."""
+        """The output with ``axes`` for ``count`` digits from ``place`` on, of values ``own``."""
         former = [var for var, _ in self.axes[place : place + count]]
         pairs = list(zip(former, own, strict=True))
         changed = (*self.axes[:place], *axes, *self.axes[place + count :])
@@ -172,7 +172,7 @@ def _split(digits: Digits) -> Digits:
 
 
 def _splits(digits: Digits) -> Iterator[tuple[int, int]]:
-    """(digit, extent of its lower part) that a division, or a test, asks for."""
+    """The divisions and tests that split a digit: its place, and the extent of its lower part."""
     names = [str(var.name) for var, _ in digits.axes]
     for expr in (digits.value, digits.place):
         for node in _nodes(expr, (tirx.FloorDiv, tirx.FloorMod)):

@@ -28,7 +28,7 @@ from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.output import read_output
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
 from tvm_tile.schedule.steps import bind_flat
 from tvm_tile.tile.plain import PlainTile, construct_plain
 from tvm_tile.tile.rules import ELEMENTWISE
@@ -44,17 +44,7 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
     if form is None or form.producers or not form.outputs:
         return ()
     choices = [_tiles(sch, name, task.device) for name in form.outputs]
-    # Outputs of one function are alike: the first choices go together, then the second ones.
-    together = list(zip(*choices, strict=False))[:count]
-    return tuple(
-        Choice(
-            ELEMENTWISE,
-            max(tiles, key=lambda tile: tile.seconds).describe(),
-            sum(tile.seconds for tile in tiles),
-            partial(_written, sch, form.outputs, tiles),
-        )
-        for tiles in together
-    )
+    return choices_of_outputs(ELEMENTWISE, choices, count, partial(_written, sch, form.outputs))
 
 
 def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:

@@ -89,7 +89,7 @@ def _written(sch: Schedule, name: str) -> str:
 
 
 def _load(sch: Schedule, readers: Sequence[str], tensor: str) -> str:
-    """Let those of the ``readers`` that read a tensor read a copy; the block that makes it."""
+    """Let ``readers`` of a tensor read a copy; gives the name of the block that makes it."""
     reading = []
     for name in readers:
         names = [str(region.source.name) for region in sch.get(sch.get_sblock(name)).reads]
@@ -299,7 +299,7 @@ class _OwnElements:
         return division.a * tirx.BufferLoad(by, [_ONE])
 
     def _place_of_sum(self, block: SBlock) -> Any:
-        """Which of its thread's elements a reduction adds."""
+        """The place among its thread's elements of the one that a reduction adds."""
         flat: Any = _ZERO
         for v in block.iter_vars:
             if v.iter_type != tirx.IterVar.DataPar:

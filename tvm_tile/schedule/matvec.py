@@ -211,7 +211,7 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """The partial sums of a thread.
+    """The blocks and loops of a thread's partial sums.
 
     Attributes:
         part: the block that adds them up.
@@ -231,7 +231,7 @@ class _Nest:
 
 
 def _load(sch: Schedule, nest: _Nest, read: Access, width: int) -> str:
-    """Load an operand to registers, so many elements at once; the name of the block that does."""
+    """Load an operand to registers; gives the name of the block that does."""
     names = [str(region.source.name) for region in sch.get(nest.part).reads]
     copy = sch.cache_read(nest.part, names.index(read.tensor.name), "local")
     sch.compute_at(copy, nest.loads, preserve_unit_loops=True)

@@ -29,13 +29,13 @@ from tvm_tile.tile.merge import Merge, Pair, find_merge, find_row_merge
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Two dimensions of a tensor became one: the first of them, and the extent of the second."""
+    """A step in which two dimensions of a tensor became one: which, and the second one's extent."""
 
     dimension: int
     extent: int
 
     def restored(self, index: Sequence[Any]) -> list[Any]:
-        """The index that callers know."""
+        """The index by which callers know an element."""
         place, value = self.dimension, index[self.dimension]
         parts = (value // self.extent, value % self.extent)
         return [*index[:place], *parts, *index[place + 1 :]]
@@ -49,7 +49,7 @@ class Divided:
     extent: int
 
     def restored(self, index: Sequence[Any]) -> list[Any]:
-        """The index that callers know."""
+        """The index by which callers know an element."""
         place = self.dimension
         value = index[place] * self.extent + index[place + 1]
         return [*index[:place], value, *index[place + 2 :]]
@@ -59,7 +59,7 @@ Step = Joined | Divided
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedShapes:
     """How the shapes of parameters differ from those that callers know.
 
     Attributes:
@@ -71,7 +71,7 @@ class Merged:
     params: tuple[Any, ...]
 
 
-def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -> Merged:
+def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -> MergedShapes:
     """Merge what can be merged of a function with one reduction.
 
     With ``keep_outputs`` a spatial output may keep its shape, if it is indexed otherwise.
@@ -80,17 +80,17 @@ def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -
     steps = []
     while (merge := _find(sch, form, keep_outputs)) is not None:
         steps.append(_apply(sch, _names(form), merge))
-    return Merged(tuple(steps), params)
+    return MergedShapes(tuple(steps), params)
 
 
-def merge_along_rows(sch: Schedule, form: NormalForm) -> Merged:
+def merge_along_rows(sch: Schedule, form: NormalForm) -> MergedShapes:
     """Merge what can be merged of the axes along rows that are summed, and then stored."""
     params = tuple(sch.mod["main"].params)
     names = (*form.producers, *form.reductions, *form.outputs)
     steps = []
     while (merge := _find_along_rows(sch, names)) is not None:
         steps.append(_apply(sch, names, merge))
-    return Merged(tuple(steps), params)
+    return MergedShapes(tuple(steps), params)
 
 
 def _find_along_rows(sch: Schedule, names: Sequence[str]) -> Merge | None:
@@ -134,7 +134,7 @@ def _apply(sch: Schedule, names: Sequence[str], merge: Merge) -> Mapping[str, St
 
 
 def _merge_loops(sch: Schedule, block: SBlockRV, pair: Pair, extent: int) -> None:
-    """One loop for a pair of axes; summed axes of one element go."""
+    """Merge the loops of a pair of axes; summed axes of one element go."""
     own = [(str(v.var.name), v.iter_type == 0, int(v.dom.extent)) for v in sch.get(block).iter_vars]
     long = any(size > 1 for _, is_spatial, size in own if not is_spatial)
 
@@ -152,7 +152,7 @@ def _merged_index(dimension: int, extent: int, *index: Any) -> list[Any]:
     return [*index[:dimension], merged, *index[dimension + 2 :]]
 
 
-def restore(func: tirx.PrimFunc, merged: Merged) -> tirx.PrimFunc:
+def restore(func: tirx.PrimFunc, merged: MergedShapes) -> tirx.PrimFunc:
     """``func`` with the parameters that callers know, its accesses divided among dimensions."""
     if not merged.steps:
         return func

@@ -18,7 +18,7 @@ _COSTLY_FLOPS = 8  # of one element, such as an exponential's
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
-    """Names of the blocks that are left.
+    """The names of the blocks that are left when spatial ones are inlined.
 
     Attributes:
         producers: spatial blocks that only feed a reduction (padding, casts, dequantization).

@@ -20,7 +20,7 @@ from tvm_tile.tile.transpose import Copy, Source, TransposeTile, construct_flat
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output.
+    """What a block stores in its output.
 
     Attributes:
         digits: what is stored, over the digits of its axes.

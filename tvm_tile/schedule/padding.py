@@ -92,7 +92,7 @@ class Padding:
 
 
 def padding_of(block: SBlock) -> Padding | None:
-    """``None`` if a block does anything else."""
+    """What a block pads, and how; ``None`` if it does anything else."""
     value = block.body.value
     if not is_choice(value):
         return None

@@ -37,7 +37,7 @@ from tvm_tile.tile.rtile import RProgram
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A sum in parts.
+    """A schedule whose longest sum is split in parts, and its blocks.
 
     Attributes:
         sch: where it is split, and what adds the parts is written already.

@@ -58,7 +58,7 @@ from tvm_tile.tile.rules import (
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """How to ask a rule for tiles.
+    """A rule, and how it is asked for tiles.
 
     Attributes:
         rule: what is known of it, and of the others that ``find`` may name in its place.
@@ -246,7 +246,7 @@ def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Sc
 
 
 def _attempt(call: Callable[[], T]) -> T | None:
-    """What a call answers; ``None`` where TVM fails in it."""
+    """The answer of a call; ``None`` where TVM fails in it."""
     try:
         return call()
     except compat.TVM_ERRORS:

@@ -29,7 +29,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Axis, Operator
-from tvm_tile.schedule.merge import Divided, Merged, merge_along_rows
+from tvm_tile.schedule.merge import Divided, MergedShapes, merge_along_rows
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.tile.common_axes import common_extents, find_divisions, in_order
@@ -38,8 +38,8 @@ Parts = Sequence[Sequence[int]]
 """Of each axis, or dimension, the extents that it is made of."""
 
 
-def view_rows(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged]:
-    """A schedule whose stages have the same axes, as few along a row as they can; and its views.
+def view_rows(sch: Schedule, form: NormalForm) -> tuple[Schedule, MergedShapes]:
+    """A schedule whose stages have the same few axes along rows, and how it views its tensors.
 
     ``sch`` itself where TVM cannot analyse what that takes.
     """
@@ -47,8 +47,8 @@ def view_rows(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged]:
         finer, divided = _with_common_axes(sch.copy(), form)
         merged = merge_along_rows(finer, form)
     except ScheduleError:
-        return sch, Merged((), tuple(sch.mod["main"].params))
-    return finer, Merged((*divided.steps, *merged.steps), divided.params)
+        return sch, MergedShapes((), tuple(sch.mod["main"].params))
+    return finer, MergedShapes((*divided.steps, *merged.steps), divided.params)
 
 
 def stay_in_order(func: tirx.PrimFunc) -> bool:
@@ -64,7 +64,7 @@ def stay_in_order(func: tirx.PrimFunc) -> bool:
     return len(extents) == 1 and None not in orders and orders[-1] == _long_axes(stages[-1])
 
 
-def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged]:
+def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, MergedShapes]:
     """A schedule whose stages have the same axes; ``sch`` itself where that changes nothing.
 
     Every stage must go through its largest tensor in the order of its elements.
@@ -72,7 +72,7 @@ def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged
     (output,) = form.outputs
     names = (*form.producers, *form.reductions, output)
     stages = _operators(sch, names)
-    as_given = sch, Merged((), tuple(sch.mod["main"].params))
+    as_given = sch, MergedShapes((), tuple(sch.mod["main"].params))
     # Where the output reads is divided, maybe; it writes in the order of its axes.
     orders = [*map(in_order, stages[:-1]), *map(_long_axes, stages[-1:])]
     known = [order for order in orders if order is not None]
@@ -94,7 +94,7 @@ def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged
 
 
 def _operators(sch: Schedule, names: Sequence[str]) -> list[Operator]:
-    """Of blocks; none where some are not affine."""
+    """The operators of these blocks; none where some are not affine."""
     found = [extract_operator(sch.get(sch.get_sblock(name))) for name in names]
     known = [op for op in found if op is not None]
     return known if len(known) == len(found) else []
@@ -133,7 +133,7 @@ def _digits(parts: Parts, *index: Any) -> list[Any]:
 
 def _divided(
     sch: Schedule, names: Sequence[str], divisions: Mapping[str, Parts], params: tuple[Any, ...]
-) -> Merged:
+) -> MergedShapes:
     """Split dimensions of tensors that are several axes each."""
     done: set[str] = set()
     steps: list[Mapping[str, Divided]] = []
@@ -148,11 +148,11 @@ def _divided(
                 parts = divisions[tensor]
                 sch.transform_layout(block, (kind, place), partial(_digits, parts))
                 steps += [{tensor: step} for step in _steps(parts)]
-    return Merged(tuple(steps), params)
+    return MergedShapes(tuple(steps), params)
 
 
 def _steps(parts: Parts) -> list[Divided]:
-    """One after the other, the last dimension first."""
+    """The divisions one after the other, the last dimension first."""
     return [
         Divided(dimension + place, math.prod(own[place + 1 :]))
         for dimension, own in reversed(list(enumerate(parts)))
@@ -161,7 +161,7 @@ def _steps(parts: Parts) -> list[Divided]:
 
 
 def _simplified(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Indices without quotients that are always nought: bounds of what is read would keep them."""
+    """The indices without quotients that are always 0: bounds of what is read would keep them."""
 
     def block(node: SBlock) -> SBlock:
         if not isinstance(node.body, tirx.BufferStore):

@@ -28,7 +28,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.held_rows import write_held
-from tvm_tile.schedule.merge import Merged, restore
+from tvm_tile.schedule.merge import MergedShapes, restore
 from tvm_tile.schedule.normalize import NormalForm, inline_cheap, inline_spatial
 from tvm_tile.schedule.row_axes import view_rows
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
@@ -94,7 +94,7 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
 def _written_held(
     sch: Schedule,
     form: NormalForm,
-    merged: Merged,
+    merged: MergedShapes,
     is_row: list[bool],
     held: HeldRows,
     tile: HeldTile,
@@ -110,7 +110,7 @@ def _written_held(
 
 
 def _written(
-    sch: Schedule, form: NormalForm, merged: Merged, is_row: list[bool], tile: RowTile
+    sch: Schedule, form: NormalForm, merged: MergedShapes, is_row: list[bool], tile: RowTile
 ) -> Scheduled | None:
     attempt = sch.copy()
     try:

@@ -16,7 +16,7 @@ Rowwise = Scan | Sort
 
 
 def find_rowwise(func: tirx.PrimFunc) -> Rowwise | None:
-    """What ``func`` defines; ``None`` of functions that :mod:`tvm_tile.loops` has not written."""
+    """The operator that ``func`` defines; ``None`` if :mod:`tvm_tile.loops` did not write it."""
     return find_scan(func) or find_sort(func)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from tvm import tirx
 
@@ -33,7 +35,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """One function as kernels.
+    """A function that was scheduled, as kernels.
 
     Attributes:
         func: TensorIR with its loops bound to blocks and threads.
@@ -69,35 +71,39 @@ class Task:
     device: Device
 
 
-class WrittenTile(Protocol):
+class RankedTile(Protocol):
+    """A tile with its predicted time."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds, its launch included."""
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+
+
+class WrittenTile(RankedTile, Protocol):
     """A tile of a kernel that is written instruction by instruction."""
 
     @property
     def grid(self) -> int:
-        """Blocks."""
+        """Blocks of the kernel."""
 
     @property
     def block_size(self) -> int:
         """Threads of a block."""
 
     @property
-    def seconds(self) -> float:
-        """Predicted time."""
-
-    @property
     def shared_bytes(self) -> int:
-        """Of a block."""
+        """Bytes of shared memory that a block takes."""
 
     @property
     def registers(self) -> int:
-        """Of a thread."""
-
-    def describe(self) -> str:
-        """One line for people."""
+        """Registers of a thread, as predicted."""
 
 
 def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
-    """``func``, which a rule wrote as a tile says."""
+    """The scheduled function ``func``, which a rule wrote as a tile says."""
     return Scheduled(
         func,
         rule,
@@ -108,17 +114,6 @@ def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
         tile.shared_bytes,
         tile.registers,
     )
-
-
-class RankedTile(Protocol):
-    """A tile with its predicted time."""
-
-    @property
-    def seconds(self) -> float:
-        """Predicted time."""
-
-    def describe(self) -> str:
-        """One line for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +138,49 @@ class Choice:
         return cls(rule, tile.describe(), tile.seconds, write)
 
     def __call__(self) -> Scheduled | None:
-        """What ``write`` answers."""
+        """Write the kernel; ``None`` where TVM cannot."""
         return self.write()
+
+
+Tile = TypeVar("Tile", bound=WrittenTile)
+Ranked = TypeVar("Ranked", bound=RankedTile)
+
+
+def choices_of(
+    rule: Rule, tiles: Iterable[Tile], write: Callable[[Tile], tirx.PrimFunc]
+) -> tuple[Choice, ...]:
+    """A rule's choices where tiles say all that is to be known of what ``write`` makes of them."""
+    return tuple(Choice.of(rule, tile, partial(_written, rule, write, tile)) for tile in tiles)
+
+
+def _written(rule: Rule, write: Callable[[Tile], tirx.PrimFunc], tile: Tile) -> Scheduled:
+    return as_written(write(tile), rule, tile)
+
+
+def choices_of_outputs(
+    rule: Rule,
+    tiles: Iterable[Sequence[Ranked]],
+    count: int,
+    write: Callable[[tuple[Ranked, ...]], Scheduled],
+) -> tuple[Choice, ...]:
+    """A rule's choices for a function of several outputs, each with a kernel of its own.
+
+    Args:
+        rule: that names them.
+        tiles: of each output, best first. Outputs of one function are alike: the first ones go
+            together, then the second ones.
+        count: of the choices, at most.
+        write: writes the function, given a tile for each output.
+    """
+    return tuple(
+        Choice(
+            rule,
+            max(own, key=lambda tile: tile.seconds).describe(),
+            sum(tile.seconds for tile in own),
+            partial(write, own),
+        )
+        for own in itertools.islice(zip(*tiles, strict=False), count)
+    )
 
 
 FindChoices = Callable[[Task, int], Sequence[Choice]]

@@ -43,7 +43,7 @@ from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.ends import Staged, fill_ends
 from tvm_tile.schedule.guards import copy_guard, drop_guards
-from tvm_tile.schedule.merge import Merged, merge_axes, restore
+from tvm_tile.schedule.merge import MergedShapes, merge_axes, restore
 from tvm_tile.schedule.normalize import NormalForm, gather_strided, inline_spatial
 from tvm_tile.schedule.padding import clamp_padding, free_copies
 from tvm_tile.schedule.parts import split_sum
@@ -81,7 +81,7 @@ class Draft:
 
     sch: Schedule
     form: NormalForm
-    merged: Merged
+    merged: MergedShapes
     operator: Operator
     device: Device
 
@@ -101,7 +101,7 @@ class Draft:
         )
 
     def choices(self, plans: Iterable[TilePlan], rule: Rule) -> tuple[Choice, ...]:
-        """``plans`` in the name of ``rule``."""
+        """The choices of ``plans``, in the name of ``rule``."""
         return tuple(
             Choice(
                 rule,
@@ -147,7 +147,7 @@ def _read_operator(sch: Schedule, form: NormalForm) -> Operator | None:
 
 
 def _shared_bytes(plan: TilePlan, device: Device) -> int:
-    """What a block takes: operands, then groups' sums in place of the larger one.
+    """Bytes of a block: operands, then groups' sums in place of the larger one.
 
     Their total goes where the smaller one was.
     """
@@ -173,7 +173,7 @@ class _Nest:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A staging copy.
+    """One of the copies that stage an operand in shared memory.
 
     Attributes:
         staged: its block, and what it copies.
@@ -187,7 +187,7 @@ class _Copy:
 
     @property
     def name(self) -> str:
-        """Of its block."""
+        """Name of the block that stages it."""
         return self.staged.name
 
 
@@ -258,7 +258,7 @@ def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:
 def _plain_nest(
     sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], program: RProgram
 ) -> _Nest:
-    """blockIdx, vthread, threadIdx, step, chunk, run; the epilogue follows in each thread."""
+    """Loops blockIdx, vthread, threadIdx, step, chunk, run; the epilogue follows in each thread."""
     axes = len(program.spatial)
     loops = list(sch.get_loops(main))
     part = [loops.pop(axes + program.group_axis)] if program.parts > 1 else []

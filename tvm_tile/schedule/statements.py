@@ -42,7 +42,7 @@ def schedule_statements(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def find_obstacle(func: tirx.PrimFunc) -> str:
-    """Why neither rules nor dlight may schedule ``func``; empty where they may."""
+    """The reason why neither rules nor dlight may schedule ``func``; empty where they may."""
     if _any(func.body, tirx.For, lambda loop: _is_zero(loop.extent)):
         return "it has loops over nothing"
     # dlight inlines what no block declares to read.

@@ -73,7 +73,7 @@ def permuted(order: Sequence[int], *index: Any) -> list[Any]:
 
 
 def fuse(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
-    """One loop from many; one loop as it is; a unit loop is never needed by callers."""
+    """The loops as one; a single loop as it is."""
     return loops[0] if len(loops) == 1 else sch.fuse(*loops)
 
 

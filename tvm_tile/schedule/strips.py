@@ -28,8 +28,8 @@ Loops = list[tuple[Any, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a thread has of an access that slides.
+class HeldStrip:
+    """The registers in which a thread holds a row of what slides.
 
     Attributes:
         line: the row.
@@ -44,12 +44,12 @@ class Held:
 
 
 def write_strips(blocks: Blocks, tile: WindowTile) -> tirx.PrimFunc:
-    """``blocks.func`` as a kernel with that tile."""
+    """``blocks.func`` as a kernel that sums strips as the tile says."""
     return blocks.func.with_body(_Writer(blocks, tile).write())
 
 
 class _Writer:
-    """Writes one tile."""
+    """Writes the kernel of one tile."""
 
     def __init__(self, blocks: Blocks, tile: WindowTile) -> None:
         self.blocks, self.tile = blocks, tile
@@ -68,16 +68,16 @@ class _Writer:
         after = self.blocks.after
         return self.summed if after is None else after.body.buffer
 
-    def held(self, line: Line, name: str) -> Held:
-        """Registers for the rows of an access."""
+    def held(self, line: Line, name: str) -> HeldStrip:
+        """The registers for the rows of an access."""
         buffer = _registers(name, line.extents, self.line_type(line))
         if self.tile.vectors.count == 1:
-            return Held(line, buffer, None)
+            return HeldStrip(line, buffer, None)
         extents = list(line.extents)
         extents[line.lane] = self.tile.vectors.count
         producer = self.blocks.producer_of(line.read.tensor.name)
         source = loads_in(producer.body.value)[0] if producer else self.load_of(line)
-        return Held(line, buffer, _registers(f"{name}_vectors", extents, str(source.ty.dtype)))
+        return HeldStrip(line, buffer, _registers(f"{name}_vectors", extents, str(source.ty.dtype)))
 
     def line_type(self, line: Line) -> str:
         """What registers hold: the element as the sum takes it, widened once for all outputs."""
@@ -113,7 +113,7 @@ class _Writer:
         return SBlockRealize([], True, SBlock([], [], [], "root", body, None, registers))
 
     def origin(self, flat: Any) -> tuple[dict[str, Any], Any]:
-        """The first output of a thread; and whether it has one, if not all have.
+        """The first output of a thread; and the test of whether it has one, if not all have.
 
         Threads run through all strips regardless of rows, so that warps are full.
         """
@@ -126,12 +126,12 @@ class _Writer:
         return origin, None if count % self.tile.threads == 0 else flat < count
 
     def start(self) -> Any:
-        """Nothing is summed yet."""
+        """A nest that sets all sums to what they start from."""
         places, loops = self.own_places()
         return self.nest(loops, tirx.BufferStore(self.sums, self.blocks.main.init.value, places))
 
     def work(self, origin: Values) -> Iterator[Any]:
-        """Row after row: read it, add it to the outputs that it belongs to, store the finished."""
+        """A nest that reads row after row, adds each to outputs, and stores the finished ones."""
         tile = self.tile
         for row in range(tile.rows):
             taps = tile.taps(row)
@@ -146,8 +146,8 @@ class _Writer:
             for finished in range(tile.strip):
                 yield from self.store(origin, finished)
 
-    def read(self, held: Held, origin: Values, row: int) -> Iterator[Any]:
-        """One row of what slides, into registers."""
+    def read(self, held: HeldStrip, origin: Values, row: int) -> Iterator[Any]:
+        """A nest that reads one row of what slides into registers."""
         loops = self.loops_over(held.line.extents)
         at = [var for var, _ in loops]
         if held.vectors is None:
@@ -165,7 +165,7 @@ class _Writer:
         yield self.nest(loops, tirx.BufferStore(held.buffer, value, at))
 
     def element(self, line: Line, at: Sequence[Any], origin: Values, row: int) -> Any:
-        """One element of a row, or of its padding."""
+        """The value of one element of a row, or of its padding."""
         places, guards = self.places_of(line, at, origin, row)
         load = self.load_of(line)
         value: Any = tirx.BufferLoad(load.source, places)
@@ -176,8 +176,8 @@ class _Writer:
             value = tirx.if_then_else(guard, value, tirx.const(0, load.ty.dtype))
         return value
 
-    def read_vectors(self, held: Held, origin: Values, row: int) -> Any:
-        """A row, or as many as a vector holds from ``row`` on, a vector at a time.
+    def read_vectors(self, held: HeldStrip, origin: Values, row: int) -> Any:
+        """A nest that reads a row, or all that a vector holds from ``row`` on, a vector at a time.
 
         A vector lies within the tensor or without as a whole: its first element tells.
         """
@@ -208,7 +208,7 @@ class _Writer:
     def places_of(
         self, line: Line, at: Sequence[Any], origin: Values, row: int
     ) -> tuple[list[Any], list[Any]]:
-        """Where the tensor has an element of a row, and what must hold for it to be there."""
+        """The place of a row's element in its tensor, and the conditions for it to be there."""
         load, start = self.load_of(line), self.values(origin)
         producer = self.blocks.producer_of(line.read.tensor.name)
         places, guards = [], []
@@ -253,7 +253,7 @@ class _Writer:
         return self.nest([*loops, *own_loops], tirx.BufferStore(self.sums, value, places))
 
     def within(self, line: Line, local: Values) -> list[Any]:
-        """Where in the registers of a row the element is that an output takes."""
+        """The place in a row's registers of the element that an output takes."""
         places = []
         for dimension, index in enumerate(line.read.indices):
             place: Any = self.number(0)
@@ -333,12 +333,12 @@ class _Writer:
         return places, loops
 
     def values(self, values: Values) -> list[tuple[Any, Any]]:
-        """Variables of the summing block, and ``values`` for them; zero where none is given."""
+        """The variables of the summing block with ``values`` for them; zero where none is given."""
         axes = zip(self.blocks.main.iter_vars, self.blocks.operator.axes, strict=True)
         return [(v.var, values.get(axis.name, self.number(0))) for v, axis in axes]
 
     def pairs(self, block: SBlock, places: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """The variables of a block, and where it is."""
+        """The variables of a block with the values that they have."""
         return [(v.var, place) for v, place in zip(block.iter_vars, places, strict=True)]
 
     def loops_over(self, extents: Sequence[Any]) -> Loops:

@@ -32,7 +32,7 @@ from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.schedule.guards import conjunction, substituted
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.output import Output, plain_tile, read_output
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
 from tvm_tile.tile.rules import TRANSPOSE
 from tvm_tile.tile.transpose import TransposeTile, construct_transpose
 
@@ -52,16 +52,8 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
     choices = [construct_transpose(output.copy, task.device) for output in outputs]
     if sum(tiles[0].seconds for tiles in choices) > _WORTHWHILE * plain:
         return ()
-    # Outputs of one function are alike: the first choices go together, then the second ones.
-    together = list(zip(*choices, strict=False))[:count]
-    return tuple(
-        Choice(
-            TRANSPOSE,
-            max(tiles, key=lambda tile: tile.seconds).describe(),
-            sum(tile.seconds for tile in tiles),
-            partial(write_transpose, task.func, outputs, tiles),
-        )
-        for tiles in together
+    return choices_of_outputs(
+        TRANSPOSE, choices, count, partial(write_transpose, task.func, outputs)
     )
 
 
@@ -119,7 +111,7 @@ class _Writer:
         self.origin = self.origins()
 
     def write(self) -> Any:
-        """The kernel: loops over blocks and threads, and what is in them."""
+        """Write the kernel: loops over blocks and threads, and what is in them."""
         tile = self.tile
         stored: dict[str, Any] = {}
         body: list[Any] = []
@@ -137,7 +129,7 @@ class _Writer:
         return self.with_shapes(whole)
 
     def origins(self) -> dict[str, Any]:
-        """Where a block's box begins."""
+        """The places at which a block's box begins, by the names of the axes."""
         if not self.tile.extents:
             return {axis.name: self.number(0) for axis in self.copy.axes}
         counts = [(axis.name, -(-axis.extent // self.own[axis.name])) for axis in self.copy.axes]
@@ -174,7 +166,7 @@ class _Writer:
         return _Rounds(var, count, lane, vector, first, each, conjunction(tests) if tests else None)
 
     def stage(self, place: int, part: Any) -> tuple[list[Any], Any]:
-        """A part from global to shared memory; also what reads it back, given places in the box."""
+        """Copy a part to shared memory; gives also what reads it back, at places in the box."""
         order = self.copy.sources[place].order(self.copy.axes)
         rounds = self.rounds(order, self.tile.loads[place])
         strides, size = self.pitches(order[-1].name, part)
@@ -213,7 +205,7 @@ class _Writer:
         return strides, stride
 
     def store(self, staged: Mapping[str, Any]) -> Any:
-        """The outputs of a thread: its reads of global memory, the expression, its stores."""
+        """Store the outputs of a thread: its reads of global memory, the expression, its stores."""
         rounds = self.rounds(self.copy.axes, self.tile.vector)
         lane, vector = rounds.lane, rounds.vector
         statements, values = [], []
@@ -242,7 +234,7 @@ class _Writer:
         return self.loop(rounds.var, rounds.count, tirx.ForKind.UNROLLED, guarded)
 
     def wide(self, part: Any, rounds: _Rounds) -> Any:
-        """A part whose loads go on by a lane each from the first, and whose tests do not."""
+        """A part with loads that go on by a lane each from the first, and tests that do not."""
 
         def load(node: ir.TensorLoad) -> Any:
             tensor, first = self.shaped(node.source, node.indices[0])
@@ -290,7 +282,7 @@ class _Writer:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block, once it is written."""
+        """Bytes of shared memory that a block takes, once it is written."""
         shared = (buffer for buffer in self.buffers if buffer.scope() == "shared")
         return sum(int(own.ty.shape[0]) * element_size(str(own.ty.dtype)) for own in shared)
 

@@ -17,19 +17,20 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tvm_tile.device.core_times import CoreAttentionTimes
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.chain import Chain
 from tvm_tile.tile.cost import SCHEDULERS
-from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
+from tvm_tile.tile.key_walk import fill_cycles, one_round, waiting_cycles, walk_seconds
+from tvm_tile.tile.residency import nameable_registers
 from tvm_tile.tile.rounds import Rounds
 
 VECTOR = 4  # float32 numbers that a thread loads at once
 _FLOAT = 4  # bytes
 _ROWS_OF_THREAD, _KEYS_OF_THREAD = (1, 2, 4, 8), (1, 2, 4, 8)
 _ACROSS, _THREADS = (4, 8, 16, 32), (64, 128, 256)
-_FARTHEST = 1 << 31  # elements that an address reaches
 _FIXED_REGISTERS = 40  # of a thread, for addresses and loops
 _DTYPES = ("float32", "float16", "bfloat16")
 
@@ -69,7 +70,7 @@ class CoreTile:
 
     @property
     def block_size(self) -> int:
-        """Threads."""
+        """Threads of a block."""
         return self.down * self.across
 
     @property
@@ -94,7 +95,7 @@ class CoreTile:
 
     @property
     def depth_pitch(self) -> int:
-        """Numbers from one query, or key, to the next: vectors of neighbours on different banks."""
+        """Numbers from one query, or key, to the next, such that neighbours' banks differ."""
         return self.depth + VECTOR
 
     @property
@@ -103,7 +104,7 @@ class CoreTile:
         return self.keys + VECTOR
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         threads = f"{self.down} by {self.across} threads"
         return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step, {threads}"
 
@@ -118,9 +119,7 @@ def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[
     multiplied = {i.in_dtype for i in device.matrix_instructions} - {"float32"}
     if len(dtypes) > 1 or not dtypes <= set(_DTYPES) or dtypes & multiplied:
         return ()
-    if any(o.size // o.tensor.element_size >= _FARTHEST for o in chain.operands):
-        return ()
-    if len(chain.second.right.free) != 1:
+    if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
         return ()
     tiles = sorted(_tiles(chain, device), key=lambda tile: tile.seconds)
     return tuple(tiles[:count])
@@ -146,8 +145,6 @@ def _tile(
     (rows, keys), (down, across) = size, threads
     depth = -(-chain.first.depth.extent // VECTOR) * VECTOR
     columns = -(-chain.second.right.extent // across) * across
-    lengths = chain.band.kept_tiles((chain.first.left.extent, chain.keys.extent), size)
-    batches = chain.first.batches
     tile = CoreTile(
         rows=rows,
         keys=keys,
@@ -155,7 +152,7 @@ def _tile(
         across=across,
         depth=depth,
         columns=columns,
-        rounds=Rounds(lengths, batches, len(lengths) * batches),
+        rounds=one_round(chain, size),
         shared_bytes=0,
         registers=0,
         seconds=0.0,
@@ -181,41 +178,20 @@ def _registers(tile: CoreTile) -> int:
 
 
 def _seconds(chain: Chain, device: Device, tile: CoreTile) -> float:
-    """Rounds of blocks, each as long as its multiprocessors' blocks take together; the memory.
-
-    Returns:
-        Infinity where no block fits.
-    """
-    given = given_registers(device, tile.registers)
-    most = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
-    if not most:
-        return math.inf
-    units, times = device.multi_processor_count, device.times.attention
-    full, rest = divmod(tile.grid, units * most)
-    steps = sum(tile.rounds.lengths) / len(tile.rounds.lengths)
-    cycles = times.start_cycles
-    for turns, resident in ((full, most), (rest > 0, -(-rest // units))):
-        cycles += turns * (times.block_cycles + steps * _step_cycles(chain, device, tile, resident))
-    stream = chain.traffic / (device.read_bandwidth * times.memory_share)
-    return device.launch_latency + max(cycles / device.clock, stream)
+    """Seconds of the kernel; infinity where no block fits."""
+    step = partial(_step_cycles, chain, device, tile)
+    return walk_seconds(chain, device, tile, device.times.attention, step)
 
 
 def _step_cycles(chain: Chain, device: Device, tile: CoreTile, resident: int) -> float:
-    """Of a step of all blocks that share a multiprocessor."""
+    """Cycles of a step of all ``resident`` blocks that share a multiprocessor."""
     times, warps = device.times.attention, -(-tile.block_size // device.warp_size)
     slots, wavefronts = _slots(tile, times)
     issued = -(-resident * warps // SCHEDULERS) * slots * SCHEDULERS * device.warp_size
     together = issued / (device.lanes_per_multi_processor * times.issue_share)
     copied = tile.keys * (tile.depth + tile.columns) * chain.first.left.tensor.element_size
     fill = resident * fill_cycles(device, copied)
-    waiting = times.step_cycles / max(1, resident) ** times.hiding_power
-    return max(together, resident * warps * wavefronts, fill) + waiting
-
-
-def fill_cycles(device: Device, size: int) -> float:
-    """Until so many bytes have come to a multiprocessor from the second-level cache."""
-    rate = device.l2_bandwidth * device.times.attention.cache_share / device.multi_processor_count
-    return size / rate * device.clock
+    return max(together, resident * warps * wavefronts, fill) + waiting_cycles(times, resident)
 
 
 def _slots(tile: CoreTile, times: CoreAttentionTimes) -> tuple[float, float]:

@@ -292,7 +292,7 @@ def _store_wavefronts(
     order: Sequence[int],
     device: Device,
 ) -> int:
-    """Of staging: neighbouring threads store neighbouring elements, or vectors of them."""
+    """Wavefronts of shared memory with which a block stages a tile."""
     size = read.tensor.element_size
     count = math.prod(region)
     vector = math.gcd(VECTOR_BYTES // size, region[-1])

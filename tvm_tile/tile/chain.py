@@ -28,8 +28,10 @@ _KEY_STEP = 16  # the depth of an instruction
 _MOST_KEYS = 192
 _CONSUMERS = (1, 2, 3)
 _MOST_STAGES = 4
-# Registers of a thread, by consumers: what a multiprocessor's 65536 leave them.
-_REGISTERS = {1: 232, 2: 232, 3: 160}
+# Registers of a producer's and of a consumer's thread, by the number of consumers: how a
+# multiprocessor's 65536 are shared out. One consumer has enough of those it is launched with.
+_DIVISIONS = {2: (40, 232), 3: (32, 160)}
+_MOST_REGISTERS = 232
 _OTHER_REGISTERS = 36  # addresses, barriers, a row's maximum and sum
 _CORNER_BYTES = 4 * CORNER_ROWS * CORNER_PITCH * 4  # of a warpgroup
 _WIDEST = 256  # columns of the second product, and depth of the first one
@@ -71,7 +73,7 @@ class Chain:
 
     @property
     def flops(self) -> int:
-        """Of both products."""
+        """Floating-point operations of both products."""
         return self.first.flops + self.second.flops
 
     @property
@@ -94,7 +96,8 @@ class ChainTile:
         stages: tiles of keys that the ring holds, and of values.
         grid: blocks, each of which takes items until none is left.
         rounds: which tile of rows, of which batch, a block takes when.
-        shared_bytes: of a block.
+        ring_bytes: of shared memory, for the queries and the stages of a block.
+        shared_bytes: of a block in all.
         registers: of a consumer thread, as the model reckons.
         seconds: predicted time.
     """
@@ -107,6 +110,7 @@ class ChainTile:
     stages: int
     grid: int
     rounds: Rounds
+    ring_bytes: int
     shared_bytes: int
     registers: int
     seconds: float
@@ -116,8 +120,13 @@ class ChainTile:
         """Threads: the consumers' and the producer's warpgroup."""
         return WARPGROUP * (self.consumers + 1)
 
+    @property
+    def division(self) -> tuple[int, int] | None:
+        """Registers of a producer's and a consumer's thread; ``None`` for those of the launch."""
+        return _DIVISIONS.get(self.consumers)
+
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         ring = f"{self.keys} keys a step, {self.stages} stages"
         return f"block {self.rows} rows by {self.columns}, {ring}, {self.consumers} warpgroups"
 
@@ -261,7 +270,8 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile]:
         if keys % step and not chain.is_whole:
             continue  # zero times whatever lies behind may be no number
         registers = step // 2 + step // 4 + columns // 2 + _OTHER_REGISTERS
-        if registers > _REGISTERS[consumers]:
+        _, given = _DIVISIONS.get(consumers, (0, _MOST_REGISTERS))
+        if registers > given:
             continue
         tile = _tile(chain, device, (consumers, step, depth, columns, registers))
         if tile is not None:
@@ -274,9 +284,9 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
     rows = ROWS * consumers
     lines = -(-columns // (LINE // element)) * LINE
     stage = step * (depth * element + lines)
-    fixed = rows * depth * element + _CORNER_BYTES * consumers + BARRIER_BYTES
+    left, beside = rows * depth * element, _CORNER_BYTES * consumers + BARRIER_BYTES
     capacity = device.memory(MemoryLevel.SHARED).capacity
-    stages = min(_MOST_STAGES, (capacity - fixed) // stage)
+    stages = min(_MOST_STAGES, (capacity - left - beside) // stage)
     if stages < 2:
         return None
     rounds = _rounds(chain, device, rows, step)
@@ -289,7 +299,8 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
         stages=stages,
         grid=rounds.grid,
         rounds=rounds,
-        shared_bytes=fixed + stages * stage,
+        ring_bytes=left + stages * stage,
+        shared_bytes=left + stages * stage + beside,
         registers=registers,
         seconds=0.0,
     )

@@ -22,7 +22,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One kernel of a model as it stands.
+    """A kernel of a model as it stands.
 
     Attributes:
         output: the value it makes.

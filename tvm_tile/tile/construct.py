@@ -106,7 +106,7 @@ def contraction_predictor(
 
 
 def transfer_seconds(plan: TilePlan, device: Device) -> float:
-    """What all blocks move, to shared memory and from there to registers, at full bandwidth.
+    """Seconds in which all blocks' data come to shared memory, and from there to registers.
 
     Parts of a sum are moved as well, to global memory and back.
     """
@@ -134,7 +134,7 @@ def _shared_reads(
 
 
 def _candidates(operator: Operator, device: Device) -> Candidates:
-    """Every block tile on the way up, with every depth of a step and every split among groups."""
+    """All block tiles on the way up, with each depth of a step and each split among groups."""
     spatial = [axis.name for axis in operator.spatial_axes]
     pairs = {
         (tuple(register[name] for name in spatial), tuple(block[name] for name in spatial))
@@ -262,7 +262,7 @@ def aligned_steps(extent: int) -> tuple[int, ...]:
 
 
 def _overhang(extent: int, step: int) -> float:
-    """By how much tiles of ``step`` overhang an axis, as a share of its ``extent``."""
+    """How far tiles of ``step`` overhang an axis, as a share of its ``extent``."""
     return -(-extent // step) * step / extent - 1
 
 

@@ -24,8 +24,8 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """One operator.
+class GateNode:
+    """An operator of a dataflow block, as far as gates are concerned.
 
     Attributes:
         role: what it is.
@@ -36,7 +36,7 @@ class Node:
     operands: tuple[int, ...]
 
 
-def group_gates(nodes: Sequence[Node]) -> tuple[Group, ...]:
+def group_gates(nodes: Sequence[GateNode]) -> tuple[Group, ...]:
     """Groups of operators, each operator in at most one.
 
     From each product a group grows by the operators that take its values, and where one takes those
@@ -59,13 +59,13 @@ def group_gates(nodes: Sequence[Node]) -> tuple[Group, ...]:
     return tuple(tuple(sorted(g)) for g in grouping.groups if _gains(nodes, g))
 
 
-def _gains(nodes: Sequence[Node], group: Collection[int]) -> bool:
+def _gains(nodes: Sequence[GateNode], group: Collection[int]) -> bool:
     products = sum(nodes[number].role is Role.PRODUCT for number in group)
     return products > 1 or any(nodes[number].role is Role.PART for number in group)
 
 
-def order_units(nodes: Sequence[Node], groups: Sequence[Group]) -> tuple[Group, ...]:
-    """All operators, those of a group at once, each behind what it takes.
+def order_units(nodes: Sequence[GateNode], groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The order of all operators, those of a group together, each behind what it takes.
 
     Otherwise in the order of the program, by the first of each group.
     """
@@ -91,7 +91,7 @@ def order_units(nodes: Sequence[Node], groups: Sequence[Group]) -> tuple[Group, 
 class _Grouping:
     """Groups as they grow."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[GateNode]) -> None:
         self._nodes = nodes
         self._group_of: dict[int, set[int]] = {}
         self._users: list[list[int]] = [[] for _ in nodes]
@@ -101,7 +101,7 @@ class _Grouping:
 
     @property
     def groups(self) -> list[set[int]]:
-        """All, each once."""
+        """All groups, each once."""
         return list({id(group): group for group in self._group_of.values()}.values())
 
     def make(self, group: set[int]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
@@ -26,7 +27,7 @@ _REGISTER_LIMIT = 128
 
 @dataclass(frozen=True, slots=True)
 class GateProduct:
-    """One of the products.
+    """One of the products that a recurrent cell sums up.
 
     Attributes:
         gates: sums that a unit needs of it: rows of its weights.
@@ -46,7 +47,7 @@ class GateProduct:
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What there is to compute.
+    """A recurrent cell, or another function of several sums for each unit.
 
     Attributes:
         products: at least one.
@@ -92,7 +93,7 @@ class ProductTile:
 
     @property
     def threads(self) -> int:
-        """Of the block, that work on it."""
+        """Threads of the block that work on this product."""
         return self.warps * self.warp
 
 
@@ -121,7 +122,7 @@ class GatesTile:
     seconds: float = math.inf
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         each = ", ".join(
             f"{p.warps} warps with {p.lanes} lanes a sum, {p.rows} rows and {p.loads} loads each"
             for p in self.products
@@ -143,12 +144,12 @@ def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile
 
 
 def _tiles(gates: Gates, device: Device) -> Iterator[GatesTile]:
-    """By units, of which so many make another number of blocks than one less, and by warps."""
+    """All tiles that fit: by units of a block, as far as these change the grid, and by warps."""
     most = device.max_threads_per_block
     units = dict.fromkeys(
         -(-gates.units // -(-gates.units // n)) for n in range(1, min(gates.units, most) + 1)
     )
-    for own, warps in itertools.product(units, _powers(_MOST_WARPS)):
+    for own, warps in itertools.product(units, powers_of_two(1, _MOST_WARPS)):
         threads = warps * device.warp_size
         if own * gates.vectors > threads or warps < len(gates.products):
             continue
@@ -170,21 +171,16 @@ def _shares(weights: list[int], warps: int) -> list[int]:
 def _product_tile(
     product: GateProduct, vectors: int, units: int, warps: int, device: Device
 ) -> ProductTile:
-    """Whole warps along the sum where it is long enough; as many loads at once as there are."""
+    """The tile of a product: whole warps along a long sum, loads as many as there are."""
     pieces = -(-product.depth // product.vector)
     lanes = min(device.warp_size, 1 << (pieces - 1).bit_length())
     groups = warps * device.warp_size // lanes
     each = -(-units * product.gates // groups)
-    rows = max(n for n in _powers(min(_MOST_LOADS, _MOST_SUMS // vectors)) if n < 2 * each)
+    rows = max(n for n in powers_of_two(1, min(_MOST_LOADS, _MOST_SUMS // vectors)) if n < 2 * each)
     pieces = -(-pieces // lanes)
-    loads = max(n for n in _powers(max(1, _MOST_LOADS // rows)) if n < 2 * pieces)
+    loads = max(n for n in powers_of_two(1, max(1, _MOST_LOADS // rows)) if n < 2 * pieces)
     turns = -(-units * product.gates // (groups * rows))
     return ProductTile(device.warp_size, warps, lanes, rows, loads, -(-pieces // loads), turns)
-
-
-def _powers(most: int) -> tuple[int, ...]:
-    """Powers of two up to ``most``."""
-    return tuple(1 << n for n in range(most.bit_length()))
 
 
 def resident_offsets(gates: Gates, units: int) -> tuple[int, ...]:

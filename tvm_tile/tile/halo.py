@@ -86,12 +86,12 @@ class Halo:
 
     @property
     def taps(self) -> int:
-        """Of a window."""
+        """Elements of a window."""
         return math.prod(row.taps for row in self.rows)
 
     @property
     def columns(self) -> int:
-        """Of the second product."""
+        """Columns of the second product; 0 without one."""
         return self.second.right.extent if self.second else 0
 
     @property
@@ -102,7 +102,7 @@ class Halo:
 
 @dataclass(frozen=True, slots=True)
 class HaloTile:
-    """One tile.
+    """How products with windows between them are computed.
 
     Attributes:
         box: windows along each of the places' dimensions.
@@ -136,7 +136,7 @@ class HaloTile:
 
     @property
     def block_size(self) -> int:
-        """Threads."""
+        """Threads of a block."""
         return WARP * WARPS
 
     @property
@@ -159,12 +159,12 @@ class HaloTile:
 
     @property
     def kept_pitch(self) -> int:
-        """The same of the values that are handed to the windows."""
+        """Elements from one row to the next, of the values that are handed to the windows."""
         return self.kept + UNIT
 
     @property
     def chunk_pitch(self) -> int:
-        """The same of the second product's operands."""
+        """Elements from one row to the next, of the second product's operands."""
         return self.chunk + UNIT
 
     @property
@@ -174,7 +174,7 @@ class HaloTile:
 
     @property
     def fragments(self) -> int:
-        """Of 16 windows, that a warp sums."""
+        """Fragments of 16 windows that a warp sums."""
         return -(-self.windows // FRAGMENT // (WARPS // self.channel_warps))
 
     @property
@@ -215,11 +215,11 @@ class HaloTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block."""
+        """Bytes of shared memory that a block takes."""
         return max(sum(self.sizes) * ELEMENT, math.prod(self.corners) * 4 if self.width else 0)
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         box = "x".join(map(str, self.box))
         return f"box {box}, {self.chunk} channels at a time, {self.turns} times"
 
@@ -295,7 +295,7 @@ def _tile(halo: Halo, box: tuple[int, ...], chunk: int, turns: int) -> HaloTile 
 
 
 def _registers(halo: Halo, tile: HaloTile) -> int:
-    """Of a thread: the second product's sums, and what the busier of the other phases holds."""
+    """Registers of a thread: the second product's sums, and what its busier phase before holds."""
     sums = tile.windows // tile.warps[0] * tile.width // tile.warps[1] // WARP
     window = 0
     if tile.taps:

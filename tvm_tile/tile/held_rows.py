@@ -15,6 +15,7 @@ from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks
+from tvm_tile.tile.rows import SharedRows
 from tvm_tile.tile.walk import Walk, common_vector
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
@@ -56,7 +57,7 @@ class HeldRows:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTile:
+class HeldTile(SharedRows):
     """Launch shape: ``threads_per_row`` take turns with vectors of ``vector`` elements.
 
     With ``are_neighbours`` neighbouring threads work on neighbouring rows.
@@ -64,31 +65,16 @@ class HeldTile:
     ``registers`` are a thread's, as predicted.
     """
 
-    rows: int
-    rows_per_block: int
-    threads_per_row: int
     vector: int
     elements: int
     registers: int
     seconds: float
     are_neighbours: bool = False
 
-    @property
-    def grid(self) -> int:
-        """Blocks of the kernel."""
-        return -(-self.rows // self.rows_per_block)
-
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-        return self.rows_per_block * self.threads_per_row
-
     def describe(self) -> str:
-        """One line for people."""
-        return (
-            f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row, each "
-            f"holds {self.elements} elements in vectors of {self.vector}"
-        )
+        """The tile in one line, for people."""
+        own = f"each holds {self.elements} elements in vectors of {self.vector}"
+        return f"{SharedRows.describe(self)}, {own}"
 
 
 def find_held_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def norm(power: float, *values: float) -> float:
-    """More than the largest of some times, less than their sum, as of work that overlaps in part.
+    """The time of work that overlaps in part: above the largest of some times, below their sum.
 
     The higher the power, the less the smaller ones count.
     """

@@ -38,7 +38,6 @@ _LINES = (LEAST_LINE, 2 * LEAST_LINE)
 _STAGES = (2, 1)
 _PARTS = (2, 4, 8, 16)
 ADDING_THREADS = 64  # of a block that adds parts, four sums each: many blocks, one wave or two
-_FARTHEST = 1 << 31  # elements that an address reaches
 
 
 MatrixTile = WarpTile[WaveUnit]
@@ -50,7 +49,7 @@ def construct_matrix_cores(product: Product, device: Device, count: int) -> tupl
     dtype = product.left.tensor.dtype
     if product.right.tensor.dtype != dtype or dtype not in matrix_core_dtypes(device):
         return ()
-    if any(operand.size // operand.tensor.element_size >= _FARTHEST for operand in operands):
+    if any(not operand.is_within_reach for operand in operands):
         return ()
     tiles = sorted(_tiles(product, device), key=lambda tile: tile.seconds)
     return tuple(tiles[:count])

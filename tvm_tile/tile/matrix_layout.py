@@ -60,7 +60,7 @@ class MatrixLayout:
 
     @property
     def instructions(self) -> int:
-        """That take what is loaded at once."""
+        """Instructions that take what is loaded at once."""
         return self.units * UNIT_BYTES // (self.held * self.element)
 
     @property
@@ -104,7 +104,7 @@ class MatrixLayout:
 
 
 def layout_of(instruction: MatrixInstruction, wave: int) -> MatrixLayout | None:
-    """That of an instruction of AMD's; ``None`` of any other."""
+    """The layout of one of AMD's instructions; ``None`` of any other."""
     kind = _KINDS.get(instruction.intrinsic)
     rows, _, depth = instruction.shape
     size = element_size(instruction.in_dtype)

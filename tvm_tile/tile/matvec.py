@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
 from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots
+from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
@@ -95,7 +96,7 @@ class MatvecTile:
         return self.unroll * self.run if self.form == "row" else self.unroll
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         rows = f"{self.run} rows a thread, {self.loads} loads of {self.vector}"
         if self.form == "row":
             return f"{self.lanes} lanes a row, {self.groups} groups, {rows}"
@@ -187,7 +188,9 @@ def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[
     rows = _extent(operator, product.rows + product.batch)
     vectors = _extent(operator, product.vectors)
     vector = vector_along(product.streamed, operator.axes[product.summed], operator)
-    shapes = itertools.product(_powers(4, 256), _powers(1, 8), _powers(1, 8), _powers(64, 256))
+    shapes = itertools.product(
+        powers_of_two(4, 256), powers_of_two(1, 8), powers_of_two(1, 8), powers_of_two(64, 256)
+    )
     for lanes, run, unroll, threads in shapes:
         chunk = lanes * vector * unroll
         if chunk >= 2 * depth or lanes > threads or operator.axes[place].extent % run:
@@ -208,7 +211,9 @@ def _column_tiles(
     others = _extent(operator, product.rows + product.batch) // length
     vectors = _extent(operator, product.vectors)
     widest = vector_along(product.streamed, operator.axes[place], operator)
-    shapes = itertools.product(_powers(1, widest), _powers(1, 32), _powers(1, 8), _powers(2, 128))
+    shapes = itertools.product(
+        powers_of_two(1, widest), powers_of_two(1, 32), powers_of_two(1, 8), powers_of_two(2, 128)
+    )
     for vector, lanes, unroll, groups in shapes:
         chunk, width = groups * unroll, lanes * vector
         if chunk >= 2 * depth or width > length or vector * vectors > _MOST_SUMS:
@@ -223,14 +228,9 @@ def _column_tiles(
         )
 
 
-def _powers(least: int, most: int) -> tuple[int, ...]:
-    """Powers of two from ``least``, which is one, to ``most``."""
-    return tuple(1 << n for n in range(least.bit_length() - 1, most.bit_length()))
-
-
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What one thread does in a step, and what it needs for that.
+    """What one thread does in a step, and what it takes for that.
 
     Attributes:
         streamed: bytes of the long operand.
@@ -317,7 +317,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
 
 
 def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:
-    """From a thread's own sums to the block's."""
+    """Cycles from a thread's own sums to those of the block."""
     times = device.times.matvec
     sums = _extent(operator, product.vectors) * tile.run
     if tile.form == "column":

@@ -58,7 +58,7 @@ def find_row_merge(stages: Sequence[Operator]) -> Merge | None:
 def _merges(
     operators: Sequence[Operator], main: int, apart: tuple[Container[int], Container[int]]
 ) -> Iterator[Merge]:
-    """Of the neighbouring dimensions that ``operators[main]`` writes, the innermost first."""
+    """Merges of neighbouring dimensions that ``operators[main]`` writes, the innermost first."""
     write = operators[main].write
     for dimension in reversed(range(len(write.indices) - 1)):
         merge = _spread(operators, write.tensor.name, dimension, apart)

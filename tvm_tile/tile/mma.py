@@ -33,7 +33,6 @@ _LARGEST_SIDE = 256
 _DEPTHS = (LEAST_LINE // ELEMENT, 2 * LEAST_LINE // ELEMENT)  # elements of a chunk
 _STAGES = (2, 3, 4, 5)
 _DTYPES = frozenset({"float16", "bfloat16"})
-_FARTHEST = 1 << 31  # elements that an address reaches
 
 
 MmaTile = WarpTile[MmaUnit]
@@ -49,7 +48,7 @@ def construct_mma(
     operands = (product.left, product.right)
     if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):
         return ()
-    if any(operand.size // ELEMENT >= _FARTHEST for operand in operands):
+    if any(not operand.is_within_reach for operand in operands):
         return ()
     tiles = sorted(_tiles(product, device, work), key=lambda tile: tile.seconds)
     return tuple(tiles[:count])

@@ -27,7 +27,7 @@ WORD = 4  # bytes, the least that is stored at once
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One operand's chunk in a stage.
+    """How one operand's chunk lies in a stage, for AMD's matrix cores.
 
     Attributes:
         rows: of the block's tile; of the right operand, columns.
@@ -57,17 +57,17 @@ class Panel:
 
     @property
     def units(self) -> int:
-        """Of a line."""
+        """Units of 16 bytes in a line."""
         return self.depth // self.unit
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the panel."""
         return self.rows * self.depth * self.element
 
     @property
     def line_bytes(self) -> int:
-        """Of a line."""
+        """Bytes of a line."""
         return self.units * UNIT_BYTES
 
     @property
@@ -76,7 +76,7 @@ class Panel:
         return self.start * UNIT_BYTES
 
     def starting_at(self, byte: int) -> Panel:
-        """The same so many bytes into the stage, a multiple of a unit's."""
+        """This panel, so many bytes into the stage: a multiple of a unit's."""
         return replace(self, start=byte // UNIT_BYTES)
 
     @property
@@ -86,7 +86,7 @@ class Panel:
 
     @property
     def patches(self) -> int:
-        """That threads load one at a time."""
+        """Patches of the panel, each of which a thread loads at a time."""
         return self.size // UNIT_BYTES // self.runs
 
     @property
@@ -95,7 +95,7 @@ class Panel:
         return min(WORD, self.width * self.element)
 
     def registers(self, threads: int) -> int:
-        """Of a thread, one of so many that have the chunk on its way, with addresses."""
+        """Registers of one of ``threads`` that have the panel on its way, with addresses."""
         turns = -(-self.patches // threads) * self.runs
         rows = self.unit if self.is_turned else 0  # where each row's part goes
         return turns * (UNIT_BYTES // self.number + _OF_AN_ADDRESS) + rows
@@ -135,7 +135,7 @@ class Panel:
 
     @property
     def _spread_units(self) -> int:
-        """Of a line, that change places with each other."""
+        """Units of a line that change places with each other."""
         return min(self.units, _BANKS)
 
     def position(self, patch: Any) -> tuple[Any, Any]:
@@ -153,7 +153,7 @@ class Panel:
 
 
 def panel_of(product: Product, operand: Operand, rows: int, depth: int, threads: int) -> Panel:
-    """That of an operand's tile; patches as deep as leave one to every thread."""
+    """The panel of an operand's tile; patches are as deep as leaves one to every thread."""
     element = operand.tensor.element_size
     unit = UNIT_BYTES // element
     runs = 1

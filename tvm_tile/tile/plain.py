@@ -7,6 +7,7 @@ threads as fill the device.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
@@ -36,7 +37,7 @@ class PlainTile:
 
     @property
     def registers(self) -> int:
-        """Of a thread: its elements, and where they are."""
+        """Registers of a thread, as predicted: its elements, and where they are."""
         return _REGISTERS_BESIDES + -(-self.vector * self.element_bytes // 4)
 
     @property
@@ -45,7 +46,7 @@ class PlainTile:
         return -(-self.points // (self.threads * self.vector))
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         return f"block {self.threads * self.vector}, thread {self.vector}"
 
     @classmethod
@@ -97,11 +98,11 @@ def vector_elements(operator: Operator) -> int:
             not read.is_exact or read.contiguous_axis != last.name or read.is_computed
         ):
             return 1
-    return math.gcd(last.extent, _widest(operator))
+    return math.gcd(last.extent, widest_vector((*operator.reads, operator.write)))
 
 
 def flat_vector_elements(operator: Operator) -> int:
-    """The same where threads run through all outputs regardless of rows.
+    """Neighbouring outputs of a vector, where threads run through all outputs regardless of rows.
 
     The innermost axes count together, as far as every access has all of them, whole and in that
     order, or none: planes of 165 x 165 are then one run of all elements, while a row of 165 alone
@@ -119,11 +120,12 @@ def flat_vector_elements(operator: Operator) -> int:
         ):
             break
         run *= inner[0][1]
-    return max(vector_elements(operator), math.gcd(run, _widest(operator)))
+    widest = widest_vector((*operator.reads, operator.write))
+    return max(vector_elements(operator), math.gcd(run, widest))
 
 
-def _widest(operator: Operator) -> int:
-    accesses = (*operator.reads, operator.write)
+def widest_vector(accesses: Sequence[Access]) -> int:
+    """Elements that one load or store can move of every access: what the largest type allows."""
     if any(access.tensor.dtype == "bool" for access in accesses):
         return 1  # TVM writes a vector of four one-byte booleans as an eight-byte one
     return max(1, VECTOR_BYTES // max(access.tensor.element_size for access in accesses))

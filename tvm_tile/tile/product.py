@@ -14,6 +14,8 @@ from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tenso
 
 _Dimension = tuple[int, AffineIndex, int]  # extent, index, stride in bytes
 
+_FARTHEST = 1 << 31  # elements that an address reaches
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -43,6 +45,11 @@ class Operand:
         return math.prod(axis.extent for axis in self.free)
 
     @property
+    def is_within_reach(self) -> bool:
+        """Whether a signed number of 32 bits tells its elements apart."""
+        return self.size // self.tensor.element_size < _FARTHEST
+
+    @property
     def dimensions(self) -> list[_Dimension]:
         """Extent, index and stride of each."""
         return list(zip(self.tensor.shape, self.indices, self.strides, strict=True))
@@ -70,7 +77,7 @@ class Product:
 
     @property
     def batches(self) -> int:
-        """Independent products."""
+        """Products that are independent of each other."""
         return math.prod(axis.extent for axis in self.batch)
 
     @property
@@ -120,7 +127,7 @@ def find_product(operator: Operator) -> Product | None:
 
 
 def fold_window(product: Product, line: int) -> Product:
-    """One longer depth where the depth is short and a row of a window lies beside it in memory.
+    """The product with a longer depth, where its depth is short and a window's row lies beside it.
 
     An image of 8 channels under a window 7 wide: ``x[n, 2 * i + a, 2 * j + b, c]`` is
     ``x'[n, 2 * i + a, j, d]`` with ``d = 8 * b + c``, of which there are 56, where ``x'`` is ``x``
@@ -194,7 +201,7 @@ def _spread(operand: Operand, longest: int) -> Operand:
 
 
 def _seen_as(operand: Operand, dimensions: Sequence[_Dimension]) -> Operand:
-    """The same memory with other dimensions."""
+    """The operand, its memory seen as a tensor of other dimensions."""
     extents, indices, strides = zip(*dimensions, strict=True)
     tensor = Tensor(operand.tensor.name, extents, operand.tensor.dtype)
     return replace(operand, tensor=tensor, indices=indices, strides=strides)
@@ -240,7 +247,7 @@ def _is_alone(indices: tuple[AffineIndex, ...], axis: Axis) -> bool:
 def _operand(
     read: Access, free: list[Axis], depth: Axis, extents: dict[str, int]
 ) -> Operand | None:
-    """One operand, its dimensions of one element left out; ``None`` if it cannot be boxed."""
+    """An operand, its dimensions of one element left out; ``None`` if it cannot be boxed."""
     kept = [d for d, extent in enumerate(read.tensor.shape) if extent > 1]
     # What is read elsewhere in a left-out dimension lies outside, and is zero.
     left_out = (index for d, index in enumerate(read.indices) if d not in kept)

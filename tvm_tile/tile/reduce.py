@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.walk import vector_of_sum
 
@@ -60,14 +61,14 @@ class ReduceTile:
         return sums * self.threads_per_output
 
     def registers_on(self, device: Device) -> int:
-        """Of a thread, predicted: its sums or its vector, and as much of what it reads next."""
+        """Registers of a thread, as predicted: its sums or its vector, and what it reads ahead."""
         own = 2 * min(self.vector, VECTOR_BYTES // 4)
         if self.form == "window":
             own = _OF_A_SUM * self.outputs_per_thread
         return max(register_use(device).least, _REGISTERS_BESIDES + own)
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         parts = f", {self.parts} parts" if self.parts > 1 else ""
         vector = f", {self.vector} points a load" if self.vector > 1 else ""
         return (
@@ -222,8 +223,3 @@ def _around(best: int, least: int, most: int) -> list[int]:
     """``best`` and its multiples by powers of two, the nearest first."""
     factors = (1, 2, 0.5, 4, 0.25, 8, 0.125)
     return [int(best * f) for f in factors if least <= best * f <= most and best * f >= 1]
-
-
-def power_of_two(value: int) -> int:
-    """The largest power of two that is not above ``value``."""
-    return 1 << (max(1, value).bit_length() - 1)

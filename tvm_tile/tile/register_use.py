@@ -70,5 +70,5 @@ USES = {("rocm", 64): _CDNA, ("rocm", 32): _RDNA}
 
 
 def register_use(device: Device) -> RegisterUse:
-    """That of the compiler for a device."""
+    """How many registers the compiler for a device takes."""
     return USES.get((device.kernel_language, device.warp_size), _NVCC)

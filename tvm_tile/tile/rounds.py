@@ -32,7 +32,7 @@ class Rounds:
 
     @property
     def items(self) -> int:
-        """Of all batches."""
+        """Items of all batches."""
         return len(self.lengths) * self.batches
 
     @property
@@ -80,12 +80,12 @@ class Rounds:
         return self.lengths[-1] > self.lengths[0]
 
     def _position(self, turn: Any, block: Any) -> Any:
-        """Of a block in a turn."""
+        """A block's position among those of a turn."""
         return block if self.is_level else block + turn % 2 * (self.grid - 1 - 2 * block)
 
 
 def balanced(rounds: Rounds, size: int, capacity: int) -> Rounds:
-    """With so many batches together, of those that fit into a cache, that no block has too much.
+    """``rounds`` with as many batches together as leave the busiest block the least to do.
 
     Args:
         rounds: of one batch after the other.

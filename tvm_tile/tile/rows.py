@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.reduce import power_of_two
+from tvm_tile.tile.powers import power_of_two
 
 
 @dataclass(frozen=True, slots=True)
-class RowTile:
-    """Launch shape: rows of a block and threads of a row.
+class SharedRows:
+    """Rows that threads share.
 
-    With ``are_neighbours`` the threads of a warp are on different rows, whose elements lie side by
-    side in memory, and so they are where a thread has a row of its own; else on one row.
+    Attributes:
+        rows: how many there are.
+        rows_per_block: rows that the threads of a block share out.
+        threads_per_row: threads of a block that share a row.
     """
 
     rows: int
     rows_per_block: int
     threads_per_row: int
-    seconds: float
-    are_neighbours: bool = False
 
     @property
     def grid(self) -> int:
@@ -35,8 +35,20 @@ class RowTile:
         return self.rows_per_block * self.threads_per_row
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         return f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
+
+
+@dataclass(frozen=True, slots=True)
+class RowTile(SharedRows):
+    """Launch shape: rows of a block and threads of a row.
+
+    With ``are_neighbours`` the threads of a warp are on different rows, whose elements lie side by
+    side in memory, and so they are where a thread has a row of its own; else on one row.
+    """
+
+    seconds: float
+    are_neighbours: bool = False
 
 
 def construct_rows(

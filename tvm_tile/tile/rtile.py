@@ -86,7 +86,7 @@ class RProgram:
 
     @property
     def spatial(self) -> tuple[tuple[int, int], ...]:
-        """(block extent, thread extent) of each spatial axis."""
+        """Block extent and thread extent of each spatial axis."""
         pairs = zip(self.operator.axes, self.shared.shape, self.register.shape, strict=True)
         return tuple((block, thread) for axis, block, thread in pairs if not axis.is_reduce)
 
@@ -106,7 +106,7 @@ class RProgram:
 
     @property
     def thread_step(self) -> dict[str, int]:
-        """What one thread works through between two barriers: its outputs, its group's chunk."""
+        """Extents of what a thread works through between two barriers."""
         axes = (axis.name for axis in self.operator.reduce_axes)
         return self.register.extents(self.operator) | dict(zip(axes, self.chunk, strict=True))
 
@@ -148,7 +148,7 @@ class RProgram:
         return math.prod(-(-extent // staged[name]) for name, extent in summed.items())
 
     def describe(self) -> str:
-        """One line for people: ``block 1x64x7x7, thread 1x4x1x1, chunk 8x3x3, groups 4``."""
+        """The tile in one line: ``block 1x64x7x7, thread 1x4x1x1, chunk 8x3x3, groups 4``."""
         block = "x".join(str(b) for b, _ in self.spatial)
         thread = "x".join(str(t) for _, t in self.spatial)
         chunk = "x".join(str(c) for c in self.chunk)

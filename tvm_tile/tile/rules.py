@@ -23,7 +23,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is known of a rule.
+    """What is known of a rule, whatever function it takes.
 
     Attributes:
         name: for people, in reports and in plans that are kept.
@@ -110,7 +110,7 @@ def ratio(contests: Contests, earlier: Rule, later: Rule) -> float:
 
 
 def margin(contests: Contests, earlier: Rule, later: Rule) -> float:
-    """The same for ``later`` to take ``earlier``'s place, so that doubt is on the latter's side."""
+    """The factor of ``later``'s time beside ``earlier``'s: :func:`ratio`, and its doubt."""
     contest = _between(contests, earlier, later)
     return math.inf if contest is None else contest.ratio * math.exp(_CAUTION * contest.spread)
 
@@ -121,7 +121,7 @@ def _between(contests: Contests, earlier: Rule, later: Rule) -> Contest | None:
 
 
 def preferred(contests: Contests, firsts: Sequence[tuple[Rule, float]]) -> int:
-    """Which of several rules' kernels for one function to take.
+    """The number of the rule, of several that take a function, whose kernel is to be taken.
 
     Args:
         contests: what is known of the rules' models on the device.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.rowwise import Scan
 from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.tile.rows import SharedRows
 
 _ELEMENTS = 16  # of a thread, at most, in registers
 _MOST_TURNS = 4  # more of one element each are slow to compile for the emulated device
@@ -27,25 +28,19 @@ _MOST_PARTS_OF_COLUMN = 256  # each thread adds up all before its own
 
 
 @dataclass(frozen=True, slots=True)
-class RowScanTile:
-    """Threads that share rows whose elements are neighbours.
+class RowScanTile(SharedRows):
+    """Threads that share rows whose elements are neighbours, a power of two of them each row.
 
     Attributes:
-        rows: how many there are.
         vector: neighbouring elements that a thread loads at once.
         turns: vectors of a thread in one chunk of a row.
-        threads_per_row: a power of two.
-        rows_per_block: as many share a block.
         parts: blocks that share a row.
         chunks: of each part, one after another.
         seconds: predicted time.
     """
 
-    rows: int
     vector: int
     turns: int
-    threads_per_row: int
-    rows_per_block: int
     parts: int
     chunks: int
     seconds: float
@@ -60,14 +55,9 @@ class RowScanTile:
         """Blocks of the kernel that writes the result."""
         return -(-self.rows // self.rows_per_block) * self.parts
 
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-        return self.rows_per_block * self.threads_per_row
-
     def describe(self) -> str:
-        """One line for people."""
-        whole = f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
+        """The tile in one line, for people."""
+        whole = SharedRows.describe(self)
         return f"{whole}, thread {self.turns} x {self.vector}, {self.parts} parts"
 
 
@@ -102,7 +92,7 @@ class ColumnScanTile:
         return self.threads
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         return f"a thread a row, {self.threads} a block, {self.unroll} loads, {self.parts} parts"
 
 
@@ -135,7 +125,7 @@ def _rows(scan: Scan, device: Device) -> RowScanTile:
         chunks = -(-chunks // parts)
         parts = -(-count // (turns * threads * chunks))
     seconds = _seconds(scan, device, parts)
-    return RowScanTile(scan.rows.count, vector, turns, threads, per_block, parts, chunks, seconds)
+    return RowScanTile(scan.rows.count, per_block, threads, vector, turns, parts, chunks, seconds)
 
 
 def _columns(scan: Scan, device: Device) -> ColumnScanTile:

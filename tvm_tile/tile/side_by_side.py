@@ -25,7 +25,7 @@ _MOST_BEHIND = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Pointwise:
     """An operator behind a product that makes each element of the one in its place.
 
     Attributes:
@@ -43,7 +43,7 @@ Joint = tuple[int | None, ...]
 gets the neutral constant."""
 
 
-def align(branches: Sequence[Sequence[Step]]) -> tuple[Joint, ...]:
+def align(branches: Sequence[Sequence[Pointwise]]) -> tuple[Joint, ...]:
     """Steps behind several products as steps behind the one that they become.
 
     Every product's steps stay in their order. It ends where a product has a step, or has none, that
@@ -70,8 +70,8 @@ def align(branches: Sequence[Sequence[Step]]) -> tuple[Joint, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """One operator of a program.
+class ProgramNode:
+    """An operator of a program, as far as it matters to products side by side.
 
     Attributes:
         operands: numbers of the operators above it whose values it takes.
@@ -82,7 +82,7 @@ class Node:
     is_product: bool
 
 
-def affected(nodes: Sequence[Node], products: Sequence[int]) -> tuple[int, ...]:
+def affected(nodes: Sequence[ProgramNode], products: Sequence[int]) -> tuple[int, ...]:
     """What changes as products become one: these, and what reads their values.
 
     It goes on until the values of all have met, and for two more products behind one at most:
@@ -122,7 +122,7 @@ def _has_met(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of kernels that run one behind the other.
+    """The predicted cost of kernels that run one behind the other.
 
     Attributes:
         seconds: predicted.
@@ -152,7 +152,8 @@ def compare(names: tuple[str, ...], apart: Cost | None, together: Cost | None) -
 
 
 def choose(count: int, gain: Gain) -> tuple[Members, ...]:
-    """Which of ``count`` products of one left operand become one; each is in one group at most.
+    """Which of ``count`` products of one left operand are to become one; each is in one group at
+    most.
 
     Groups grow in the order of the program, from the first product that is left, by each that saves
     more; or all are one, where that saves most. Of more than eight, only that is asked.

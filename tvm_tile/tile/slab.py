@@ -26,7 +26,7 @@ _NARROWEST_ASYNC = 2  # elements: 4 bytes
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """One operand's chunk in a stage.
+    """How one operand's chunk lies in a stage, for NVIDIA's tensor cores.
 
     Attributes:
         rows: of the block's tile; of the right operand, columns.
@@ -44,22 +44,22 @@ class Slab:
 
     @property
     def lines(self) -> int:
-        """Of a chunk."""
+        """Lines of a chunk."""
         return self.depth if self.is_transposed else self.rows
 
     @property
     def units(self) -> int:
-        """Of a line."""
+        """Units of 16 bytes in a line."""
         return (self.rows if self.is_transposed else self.depth) // UNIT
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the slab."""
         return self.rows * self.depth * ELEMENT
 
     @property
     def line_bytes(self) -> int:
-        """Of a line."""
+        """Bytes of a line."""
         return self.units * UNIT_BYTES
 
     @property
@@ -68,7 +68,7 @@ class Slab:
         return self.start
 
     def starting_at(self, byte: int) -> Slab:
-        """The same so many bytes into the stage."""
+        """This slab, so many bytes into the stage."""
         return replace(self, start=byte)
 
     @property

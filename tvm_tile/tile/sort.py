@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.rowwise import Sort
+from tvm_tile.tile.rows import SharedRows
 
 _LONGEST_CHUNK = 4096
 _THREADS = 128  # of a block, where rows are short
@@ -29,37 +30,33 @@ class Runs:
     last: int
 
     def merged(self, kept: int) -> Runs:
-        """After pairs have become one; of each only the first ``kept`` elements are wanted."""
+        """The runs after each pair has become one, of which only the first ``kept`` are wanted."""
         size = min(2 * self.size, kept)
         last = self.last if self.count % 2 else min(self.size + self.last, kept)
         return Runs(-(-self.count // 2), size, last)
 
 
 @dataclass(frozen=True, slots=True)
-class SortTile:
+class SortTile(SharedRows):
     """Launch shape of the kernel that sorts chunks, and the merges behind it.
 
+    A power of two of threads share a row.
+
     Attributes:
-        rows: how many there are.
         chunk: elements of a row that a block sorts at once: a power of two.
-        chunks: of a row.
-        threads_per_row: a power of two.
-        rows_per_block: as many share a block.
+        chunks: blocks that share a row, a chunk each.
         merges: the runs that each further kernel merges.
         seconds: predicted time.
     """
 
-    rows: int
     chunk: int
     chunks: int
-    threads_per_row: int
-    rows_per_block: int
     merges: tuple[Runs, ...]
     seconds: float
 
     @property
     def elements(self) -> int:
-        """Of a thread."""
+        """Elements of a chunk that a thread holds."""
         return self.chunk // self.threads_per_row
 
     @property
@@ -67,14 +64,9 @@ class SortTile:
         """Blocks of the first kernel."""
         return -(-self.rows // self.rows_per_block) * self.chunks
 
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-        return self.rows_per_block * self.threads_per_row
-
     def describe(self) -> str:
-        """One line for people."""
-        own = f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
+        """The tile in one line, for people."""
+        own = SharedRows.describe(self)
         return f"{own}, chunks of {self.chunk}, {len(self.merges)} merges"
 
 
@@ -98,4 +90,4 @@ def construct_sort(sort: Sort, device: Device) -> SortTile:
     steps = waves * chunk.bit_length() * (times.step_cycles / device.clock)
     seconds = max(moved, steps) + len(merges) * (times.merge_cycles / device.clock)
     launches = (1 + len(merges)) * device.launch_latency
-    return SortTile(count, chunk, chunks, threads, per_block, tuple(merges), seconds + launches)
+    return SortTile(count, per_block, threads, chunk, chunks, tuple(merges), seconds + launches)

@@ -9,7 +9,7 @@ _MORE_ROUNDS = 1.25
 
 
 def share_copy(extents: tuple[int, ...], threads: int) -> tuple[int, int]:
-    """Which part of a region the threads of a block copy in one round.
+    """The part of a region that the threads of a block copy in one round.
 
     A thread's place in a round is the same in every round, but for a constant: so it needs its
     divisions, by the extents, only once.

@@ -9,7 +9,7 @@ from tvm_tile.device.device import Device
 
 @dataclass(frozen=True, slots=True)
 class StoreWork:
-    """What is done for each sum before it is stored.
+    """What a kernel does for each sum before it is stored.
 
     Attributes:
         operations: arithmetic in floating point; a function counts as several.

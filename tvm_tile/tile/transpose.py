@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tvm_tile.device.core_times import TransposeTimes
-from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis
+from tvm_tile.tile.plain import widest_vector
 from tvm_tile.tile.register_use import register_use
 
 Ints = npt.NDArray[np.int64]
@@ -107,7 +108,7 @@ class TransposeTile:
     registers: int
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         loads = "x".join(map(str, self.loads))
         if not self.extents:
             return f"block {self.threads * self.vector}, store {self.vector}, load {loads}"
@@ -144,9 +145,7 @@ def _divisors(most: int) -> list[int]:
 
 def _widest(copy: Copy) -> int:
     accesses = [copy.write, *(read for source in copy.sources for read in source.reads)]
-    if any(access.tensor.dtype == "bool" for access in accesses):
-        return 1  # TVM writes a vector of four one-byte booleans as an eight-byte one
-    return max(1, VECTOR_BYTES // max(a.tensor.element_size for a in accesses))
+    return widest_vector(accesses)
 
 
 def neighbours(

@@ -26,7 +26,7 @@ class MmaUnit:
 
     @property
     def warp(self) -> int:
-        """Threads."""
+        """Threads of a warp, or of a wave."""
         return MMA_SUMS.warp
 
     @property
@@ -41,12 +41,12 @@ class MmaUnit:
 
     @property
     def acc_dtype(self) -> str:
-        """Of sums."""
+        """Element type of the sums."""
         return "float32"
 
     @property
     def rows(self) -> int:
-        """Of a fragment of the left operand, and columns of the right one's."""
+        """Rows of a fragment of the left operand, and columns of one of the right operand."""
         return FRAGMENT
 
     @property
@@ -112,12 +112,12 @@ class WaveUnit:
 
     @property
     def acc_dtype(self) -> str:
-        """Of sums."""
+        """Element type of the sums."""
         return self.instruction.acc_dtype
 
     @property
     def rows(self) -> int:
-        """Of a fragment of the left operand, and columns of the right one's."""
+        """Rows of a fragment of the left operand, and columns of one of the right operand."""
         return self.layout.size
 
     @property
@@ -160,7 +160,7 @@ Chunk = Slab | Panel
 
 
 def units_of(device: Device, dtype: str) -> tuple[Unit, ...]:
-    """All that multiply operands of a type on a device, a warp at a time."""
+    """All units of a device that multiply operands of a type, a warp at a time."""
     own = [i for i in device.matrix_instructions if i.in_dtype == dtype]
     waves = [
         WaveUnit(i, device.warp_size) for i in own if layout_of(i, device.warp_size) is not None

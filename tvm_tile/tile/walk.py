@@ -31,7 +31,7 @@ class Walk:
 
     @classmethod
     def of(cls, access: Access, op: Operator, axes: Sequence[Axis]) -> Walk:
-        """That of an access of ``op`` along ``axes``."""
+        """How an access of ``op`` walks along ``axes``."""
         strides = access.strides
         steps = tuple(strides.get(axis.name, 0) for axis in axes)
         own = {axis.name for axis in axes}

@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.matrix_times import WarpAttentionTimes
 from tvm_tile.device.times import needed
-from tvm_tile.tile.attention import fill_cycles
 from tvm_tile.tile.chain import Chain
+from tvm_tile.tile.key_walk import fill_cycles, one_round, waiting_cycles, walk_seconds
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.mma import matrix_rate
 from tvm_tile.tile.panel import Panel
-from tvm_tile.tile.residency import fitting_blocks, given_registers
 from tvm_tile.tile.rounds import Rounds
 from tvm_tile.tile.slab import UNIT_BYTES
 from tvm_tile.tile.unit import Chunk, MmaUnit, Unit, WaveUnit, one_behind_the_other, units_of
@@ -31,7 +30,6 @@ _WARPS, _KEYS = (2, 4, 8), (16, 32, 64, 128)
 _FRAGMENTS = (1, 2)  # of a warp's rows, where an instruction leaves a lane few sums
 _HALF = 2  # bytes of an operand's element
 _WIDEST = 256  # depth of the first product, and columns of the second one
-_FARTHEST = 1 << 31  # elements that an address reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class WarpAttentionTile:
 
     @property
     def rows(self) -> int:
-        """Of a block."""
+        """Rows of a block, one a query."""
         return self.warp_rows * self.warps
 
     @property
@@ -76,7 +74,7 @@ class WarpAttentionTile:
 
     @property
     def block_size(self) -> int:
-        """Threads."""
+        """Threads of a block."""
         return self.unit.warp * self.warps
 
     @property
@@ -91,7 +89,7 @@ class WarpAttentionTile:
         return math.prod(self.store_shape) * 4 > self.chunks[-1].first_byte
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step, {self.unit}"
 
 
@@ -102,9 +100,7 @@ def construct_warp_attention(
     dtypes = {operand.tensor.dtype for operand in chain.operands}
     if len(dtypes) > 1 or any(o.tensor.element_size != _HALF for o in chain.operands):
         return ()
-    if any(o.size // _HALF >= _FARTHEST for o in chain.operands):
-        return ()
-    if len(chain.second.right.free) != 1:
+    if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
         return ()
     if max(chain.first.depth.extent, chain.second.right.extent) > _WIDEST:
         return ()
@@ -136,7 +132,7 @@ def _tiles(chain: Chain, device: Device) -> Iterator[WarpAttentionTile]:
 
 
 def _tile(chain: Chain, unit: Unit, shape: tuple[int, int, int]) -> WarpAttentionTile:
-    """Without its time.
+    """A tile with all but its predicted time.
 
     Args:
         chain: what is computed.
@@ -147,8 +143,6 @@ def _tile(chain: Chain, unit: Unit, shape: tuple[int, int, int]) -> WarpAttentio
     depth = -(-chain.first.depth.extent // unit.depth) * unit.depth
     columns = -(-chain.second.right.extent // unit.rows) * unit.rows
     rows = warp_rows * warps
-    lengths = chain.band.kept_tiles((chain.first.left.extent, chain.keys.extent), (rows, keys))
-    batches = chain.first.batches
     tile = WarpAttentionTile(
         unit=unit,
         warp_rows=warp_rows,
@@ -156,7 +150,7 @@ def _tile(chain: Chain, unit: Unit, shape: tuple[int, int, int]) -> WarpAttentio
         keys=keys,
         depth=depth,
         columns=columns,
-        rounds=Rounds(lengths, batches, len(lengths) * batches),
+        rounds=one_round(chain, (rows, keys)),
         chunks=(),
         shared_bytes=0,
         registers=0,
@@ -206,29 +200,17 @@ _FIXED_OF_WAVES, _MOST_OF_WAVES = 50, 246
 
 
 def _seconds(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
-    """Rounds of blocks, each as long as its multiprocessors' blocks take together; the memory.
+    """Seconds of the kernel; infinity where no block fits."""
+    times, busy = _times(device), _busy_cycles(chain, device, tile)
 
-    Returns:
-        Infinity where no block fits.
-    """
-    given = given_registers(device, tile.registers)
-    most = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
-    if not most:
-        return math.inf
-    units, times = device.multi_processor_count, _times(device)
-    full, rest = divmod(tile.grid, units * most)
-    steps = sum(tile.rounds.lengths) / len(tile.rounds.lengths)
-    busy = _busy_cycles(chain, device, tile)
-    cycles = times.start_cycles
-    for turns, resident in ((full, most), (rest > 0, -(-rest // units))):
-        step = resident * busy + times.step_cycles / max(1, resident) ** times.hiding_power
-        cycles += turns * (times.block_cycles + steps * step)
-    stream = chain.traffic / (device.read_bandwidth * times.memory_share)
-    return device.launch_latency + max(cycles / device.clock, stream)
+    def step_cycles(resident: int) -> float:
+        return resident * busy + waiting_cycles(times, resident)
+
+    return walk_seconds(chain, device, tile, times, step_cycles)
 
 
 def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
-    """What a step of one block takes of a multiprocessor."""
+    """Cycles of a multiprocessor that a step of one block keeps busy."""
     times, cycle = _times(device), device.clock * device.multi_processor_count
     rate = matrix_rate(device, chain.first.left.tensor.dtype) * times.rate_share
     products = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / (rate / cycle)

@@ -19,7 +19,7 @@ _Unit = TypeVar("_Unit", MmaUnit, WaveUnit)
 
 @dataclass(frozen=True, slots=True)
 class WarpTile(Generic[_Unit]):
-    """One tile of a product.
+    """How warps compute the tile of a product.
 
     Attributes:
         unit: that multiplies.
@@ -51,27 +51,27 @@ class WarpTile(Generic[_Unit]):
 
     @property
     def rows(self) -> int:
-        """Of a block."""
+        """Rows of a block."""
         return self.warps[0] * self.warp_rows
 
     @property
     def columns(self) -> int:
-        """Of a block."""
+        """Columns of a block."""
         return self.warps[1] * self.warp_columns
 
     @property
     def block_size(self) -> int:
-        """Threads."""
+        """Threads of a block."""
         return self.unit.warp * math.prod(self.warps)
 
     @property
     def sums(self) -> int:
-        """Of a thread."""
+        """Sums that a thread holds."""
         return self.warp_rows * self.warp_columns // self.unit.warp
 
     @property
     def stage_bytes(self) -> int:
-        """Of a chunk of both operands."""
+        """Bytes of a stage: a chunk of either operand."""
         return (self.rows + self.columns) * self.depth * self.unit.element
 
     @property
@@ -93,7 +93,7 @@ class WarpTile(Generic[_Unit]):
         return left, right.starting_at(left.size)
 
     def filled(self, product: Product) -> WarpTile[_Unit]:
-        """With its blocks, and with the shared memory that its stages and its sums take."""
+        """This tile, with its number of blocks and the shared memory of its stages and its sums."""
         rows = math.prod(tile_counts(product.left, self.rows))
         columns = math.prod(tile_counts(product.right, self.columns))
         stored = math.prod(self.store_shape) * _SUM_BYTES
@@ -105,7 +105,7 @@ class WarpTile(Generic[_Unit]):
         )
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         stages = f"depth {self.depth}, {self.stages} stage{'s' if self.stages > 1 else ''}"
         warps = f"{self.warps[0]} by {self.warps[1]} {self.unit.warps}"
         parts = f", parts {self.parts}" if self.parts > 1 else ""

@@ -28,6 +28,7 @@ from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.warp_tile import chunk_counts
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WarpgroupTile
 
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
@@ -97,7 +98,7 @@ def warpgroup_dtypes(device: Device) -> frozenset[str]:
 
 
 def dtypes_by_depth(device: Device) -> frozenset[str]:
-    """Of :func:`warpgroup_dtypes` those whose summed axis must be contiguous."""
+    """Those of :func:`warpgroup_dtypes` whose summed axis must be contiguous."""
     known = warpgroup_dtypes(device)
     return frozenset(dtype for dtype in known if element_size(dtype) != TRANSPOSABLE)
 
@@ -263,21 +264,20 @@ def _can_split(product: Product, device: Device, tiles: int, splits: int) -> boo
 
     A cluster lives in one group of multiprocessors. Larger ones do not fill every group.
     """
-    last = math.prod(chunk_counts(product)) - (splits - 1) * chunks_each(product, splits)
+    last = math.prod(line_chunks(product)) - (splits - 1) * chunks_each(product, splits)
     share = 1 if splits <= _PAIR else wgmma_times(device).cluster_share
     usable = device.multi_processor_count * share
     return tiles * splits <= usable and last >= _LEAST_CHUNKS
 
 
-def chunk_counts(product: Product) -> list[int]:
-    """Chunks of a tile's whole sum along the steps and the depth, in this order."""
-    depth = LINE // product.left.tensor.element_size
-    return counts((*product.steps, product.depth), [*(1 for _ in product.steps), depth])
+def line_chunks(product: Product) -> list[int]:
+    """Chunks, a line deep, of a tile's whole sum along the steps and the depth, in this order."""
+    return chunk_counts(product, LINE // product.left.tensor.element_size)
 
 
 def chunks_each(product: Product, splits: int) -> int:
-    """Of every block but the last that share a tile's sum."""
-    return -(-math.prod(chunk_counts(product)) // splits)
+    """Chunks of every block but the last, where ``splits`` blocks share a tile's sum."""
+    return -(-math.prod(line_chunks(product)) // splits)
 
 
 _NEAR_TIE = 1.01

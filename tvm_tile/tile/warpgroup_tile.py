@@ -19,7 +19,7 @@ PARTIAL_PADDING = 8
 
 @dataclass(frozen=True, slots=True)
 class WarpgroupTile:
-    """One tile of a product.
+    """How warpgroups compute the tile of a product.
 
     Attributes:
         rows: extent of each of the left operand's free axes in a block's tile.
@@ -74,7 +74,7 @@ class WarpgroupTile:
 
     @property
     def stage_bytes(self) -> int:
-        """Of a chunk of both operands."""
+        """Bytes of a stage: a chunk of either operand."""
         return (self.block_rows + self.width) * LINE
 
     @property
@@ -93,7 +93,7 @@ class WarpgroupTile:
         return WARPGROUP * (self.consumers + 1)
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         rows, columns = ("x".join(map(str, box)) for box in (self.rows, self.columns))
         ring = f"depth {self.depth}, {self.stages} stages"
         split = f", {self.splits} blocks a sum" if self.splits > 1 else ""

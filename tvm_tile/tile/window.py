@@ -61,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class WindowTile:
-    """Which outputs a thread has, and how many threads a block.
+    """A tile of a sliding window: the outputs of a thread, and the threads of a block.
 
     Attributes:
         operator: the sum.
@@ -150,13 +150,13 @@ class WindowTile:
         return self.vectors.axis == self.window.axis
 
     def place_in_vector(self, row: int) -> int:
-        """Which element a row is of the vector that holds it."""
+        """The place of a row within the vector that holds it."""
         if not self.are_rows_neighbours:
             return 0
         return (row + self.vectors.lead) % self.vectors.count
 
     def describe(self) -> str:
-        """One line for people."""
+        """The tile in one line, for people."""
         strip = f"strip {self.strip} x {self.columns}"
         return strip if self.vectors.count == 1 else f"{strip}, vectors of {self.vectors.count}"
 

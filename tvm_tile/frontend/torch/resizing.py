@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from tvm import relax, te, tirx
 
+from tvm_tile.frontend.resampling import weighted_sums
 from tvm_tile.frontend.torch.convert import Converter, Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
 from tvm_tile.frontend.torch.taps import (
@@ -138,24 +139,8 @@ def _summed(emit: Emit, x: relax.Expr, by_axis: dict[int, Taps]) -> relax.Expr:
     ((axis, found),) = by_axis.items()
     dtype = dtype_of(x)
     wide = "float64" if dtype == torch.float64 else "float32"
-    shape = list(shape_of(x))
-    shape[axis] = len(found.places)
-
-    def loops(data: te.Tensor, places: te.Tensor, weights: te.Tensor) -> te.Tensor:
-        k = te.reduce_axis((0, found.count), "k")
-
-        def body(*at: Any) -> Any:
-            place = places(at[axis], k.var)
-            value = data(*at[:axis], tirx.max(place, 0), *at[axis + 1 :]).astype(wide)
-            value = value * weights(at[axis], k.var)
-            return te.sum(tirx.Select(place >= 0, value, tirx.const(0, wide)), axis=k)
-
-        total = te.compute(shape, body, name="resize")
-        if wide == str(data.dtype):
-            return total
-        return te.compute(shape, lambda *at: total(*at).astype(data.dtype), name="narrowed")
-
-    return emit.te(loops, x, _table(found.places), _table(found.weights, wide), name="resize")
+    tables = _table(found.places), _table(found.weights, wide)
+    return emit.te(weighted_sums(axis), x, *tables, name="resize")
 
 
 def _table(values: np.ndarray, dtype: str = "int32") -> relax.Expr:

@@ -13,11 +13,11 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, dtype_of, shape_of
+from tvm_tile.frontend.torch.taps import cubic_weights
 
 # PyTorch's numbers of the modes.
 _LINEAR, _NEAREST, _CUBIC = range(3)
 _ZEROS, _BORDER, _REFLECTION = range(3)
-_CUBIC_COEFFICIENT = -0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +96,10 @@ def _linear_parts(axis: Axis, place: Any) -> _Parts:
 def _cubic_parts(axis: Axis, place: Any) -> _Parts:
     below = tirx.floor(place)
     rest = place - below
-    weights = (_far(rest + 1.0), _near(rest), _near(1.0 - rest), _far(2.0 - rest))
     return [
         (axis.padded(below + float(offset)), weight)
-        for offset, weight in zip(range(-1, 3), weights, strict=True)
+        for offset, weight in zip(range(-1, 3), cubic_weights(rest), strict=True)
     ]
-
-
-def _near(distance: Any) -> Any:
-    """The cubic weight of an element at most 1 away."""
-    a = _CUBIC_COEFFICIENT
-    return ((a + 2) * distance - (a + 3)) * distance * distance + 1.0
-
-
-def _far(distance: Any) -> Any:
-    """The cubic weight of an element 1 to 2 away."""
-    a = _CUBIC_COEFFICIENT
-    return ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
 
 
 _PARTS: dict[int, Callable[[Axis, Any], _Parts]] = {

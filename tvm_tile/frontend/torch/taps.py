@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from tvm_tile.frontend.resampling import far_weight, near_weight
+
 _ATEN = torch.ops.aten
 _CHUNK = 1 << 22  # elements of the matrix of which the taps are read, at once
-_A = -0.75  # of PyTorch's cubic weights
+_CUBIC = -0.75  # Keys's coefficient
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,12 @@ def taps(
     return result
 
 
+def cubic_weights(distance: Any) -> list[Any]:
+    """PyTorch's weights of four neighbours, of which the second is ``distance`` below the place."""
+    near, far = partial(near_weight, a=_CUBIC), partial(far_weight, a=_CUBIC)
+    return [far(distance + 1.0), near(distance), near(1.0 - distance), far(2.0 - distance)]
+
+
 def _cubic_taps(old: int, new: int, corners: bool, scale: float | None, dtype: torch.dtype) -> Taps:
     """Four taps an element, also where several are the one at the border.
 
@@ -124,17 +132,9 @@ def _cubic_taps(old: int, new: int, corners: bool, scale: float | None, dtype: t
         center = step * (at + number(0.5)) - number(0.5)
     first = np.floor(center)
     t = (center - first).astype(np.float64)
-    weights = [_far(t + 1), _near(t), _near(1 - t), _far(2 - t)]
+    weights = cubic_weights(t)
     places = first.astype(np.int64)[:, None] + np.arange(-1, 3)
     return Taps(np.clip(places, 0, old - 1).astype(np.int32), np.stack(weights, 1))
-
-
-def _near(distance: np.ndarray) -> np.ndarray:
-    return ((_A + 2) * distance - (_A + 3)) * distance * distance + 1
-
-
-def _far(distance: np.ndarray) -> np.ndarray:
-    return ((_A * distance - 5 * _A) * distance + 8 * _A) * distance - 4 * _A
 
 
 def _are_same(apart: Taps, merged: Taps, extent: int) -> bool:

@@ -32,11 +32,11 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis
-from tvm_tile.schedule.attention.find import Found
-from tvm_tile.schedule.attention.kernel import Threads, write_attention
+from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, Threads, write_attention
 from tvm_tile.schedule.steps import shared_scope
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
-from tvm_tile.schedule.tensor_cores.store import Guard, Store, when
+from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
 from tvm_tile.tile.attention import VECTOR, CoreTile, vector_elements
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.slab import vector_width
@@ -45,7 +45,7 @@ _TOGETHER = 8  # vectors that a thread has on their way from global memory at a 
 _COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}
 
 
-def write_on_cores(found: Found, tile: CoreTile, device: Device) -> tirx.PrimFunc:
+def write_on_cores(device: Device, found: AttentionMatch, tile: CoreTile) -> tirx.PrimFunc:
     """The function of a chain of two products, for CUDA cores."""
     # Devices without matrix units stand for what takes nothing but blocks, too: OpenCL, TVM's own
     # build.
@@ -65,11 +65,11 @@ class _Shared:
     start: int
 
     def at(self, row: Any, column: Any) -> list[Any]:
-        """Where a number is."""
+        """The index of a number, given its row and its column."""
         return [self.start + row * self.pitch + column]
 
     def load(self, row: Any, column: Any) -> Any:
-        """A number."""
+        """The number in a row and a column."""
         return self.data[self.start + row * self.pitch + column]
 
 
@@ -89,7 +89,7 @@ class _Threads(Threads):
         ]
 
     def wait(self) -> None:
-        """All threads of the block have come here, and see what was written."""
+        """Wait until all threads of the block have come here and see what was written."""
         ib.evaluate(T.cuda.cta_sync())
 
 
@@ -125,12 +125,12 @@ class _Blocks:
         ]
 
     def wait(self) -> None:
-        """All threads of the block have come here, and see what was written."""
+        """Wait until all threads of the block have come here and see what was written."""
         ib.evaluate(ib.tvm_storage_sync(self._scope))
 
 
 class _HeldByCores:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.Held` says."""
+    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says."""
 
     def __init__(
         self, tile: CoreTile, dialect: _Threads | _Blocks, known: _Shared, down: Any, across: Any
@@ -148,7 +148,7 @@ class _HeldByCores:
         return number * self._tile.down + self._down
 
     def key(self, number: Any) -> Any:
-        """One of the thread's keys in the tile."""
+        """The place in the tile of one of the thread's keys."""
         return number * self._tile.across + self._across
 
     def elements(self) -> Iterator[tuple[Any, int, Any]]:
@@ -191,7 +191,7 @@ class _Cores:
 
     def __init__(
         self,
-        found: Found,
+        found: AttentionMatch,
         tile: CoreTile,
         dialect: _Threads | _Blocks,
         _: Any,
@@ -222,32 +222,24 @@ class _Cores:
         )
         self.held = _HeldByCores(tile, dialect, known, self._down, self._across)
 
-    def load_queries(self) -> None:
-        """As ``Unit`` says."""
-        first = self._found.chain.first
-        (axis,) = first.left.free
-        rows = (axis, self._tile.rows)
-        self._copy(first.left, self._queries, rows, (first.depth, self._tile.depth), self._origin)
+    def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
+        """As ``Unit`` says: queries are copied at once, others when they are waited for."""
+        if which == QUERIES:
+            first, tile = self._found.chain.first, self._tile
+            (axis,) = first.left.free
+            rows, depth = (axis, tile.rows), (first.depth, tile.depth)
+            self._copy(first.left, self._queries, rows, depth, place)
 
-    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
-        """Nothing is asked for ahead."""
-
-    def wait_for_keys(self, place: Place) -> None:
+    def wait(self, which: int, place: Place) -> None:
         """As ``Unit`` says."""
         chain, tile = self._found.chain, self._tile
-        depth = (chain.first.depth, tile.depth)
-        self._copy(chain.first.right, self._keys, (chain.keys, tile.keys), depth, place)
-        self._dialect.wait()
-
-    def ask_for_values(self, place: Place) -> None:
-        """Nothing is asked for ahead."""
-
-    def wait_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        chain, tile = self._found.chain, self._tile
-        (axis,) = chain.second.right.free
-        columns = (axis, tile.columns)
-        self._copy(chain.second.right, self._values, (chain.keys, tile.keys), columns, place)
+        keys = (chain.keys, tile.keys)
+        if which == KEYS:
+            depth = (chain.first.depth, tile.depth)
+            self._copy(chain.first.right, self._keys, keys, depth, place)
+        else:
+            (axis,) = chain.second.right.free
+            self._copy(chain.second.right, self._values, keys, (axis, tile.columns), place)
         self._dialect.wait()
 
     def score(self) -> None:
@@ -297,7 +289,7 @@ class _Cores:
         (column,) = second.right.free
         rows = Boxed(second.left, (tile.rows,), tile.rows)
         columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
-        store = Store(rows, columns, epilogue, self._buffers, held.sums)
+        store = SumStore(rows, columns, epilogue, self._buffers, held.sums)
         vector = tile.column_vector
         for row in range(held.rows):
             own, fits = rows.at(held.row(row), self._origin)
@@ -310,12 +302,12 @@ class _Cores:
                 store.neighbours(vector, total, column, place, guard)
 
     def _column(self, part: Any, v: Any) -> Any:
-        """One of the thread's columns, of the vector with number ``part``."""
+        """The number of one of the thread's columns, in its vector ``part``."""
         vector = self._tile.column_vector
         return (part * self._tile.across + self._across) * vector + v
 
     def _load_rows(self, into: Any, source: _Shared, step: Any) -> None:
-        """Four numbers of each of the thread's rows."""
+        """Load four numbers of each of the thread's rows."""
         with ib.unroll(self.held.rows) as i, ib.vectorized(VECTOR) as v:
             value = source.load(self.held.row(i), step * VECTOR + v)
             ib.buffer_store(into, value, [i * VECTOR + v])
@@ -328,7 +320,7 @@ class _Cores:
         columns: tuple[Axis, int],
         place: Place,
     ) -> None:
-        """A tile of an operand to shared memory, zeros where it ends.
+        """Copy a tile of an operand to shared memory, with zeros where the operand ends.
 
         Args:
             operand: in global memory.

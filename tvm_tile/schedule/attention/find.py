@@ -34,7 +34,7 @@ _SOFTMAX, _SAFE_SOFTMAX = 4, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AttentionMatch:
     """A function that computes a chain of two products with a softmax in between.
 
     Attributes:
@@ -50,7 +50,7 @@ class Found:
     params: Sequence[Any]
 
 
-def find_chain(task: Task) -> Found | None:
+def find_chain(task: Task) -> AttentionMatch | None:
     """The chain that a function computes; ``None`` if it computes anything else."""
     if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
         return None
@@ -60,7 +60,7 @@ def find_chain(task: Task) -> Found | None:
         return None
     store_by_sums(sch, form)
     found = _read(sch, form)
-    return None if found is None else Found(*found, list(sch.mod["main"].params))
+    return None if found is None else AttentionMatch(*found, list(sch.mod["main"].params))
 
 
 def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | None:
@@ -90,7 +90,7 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
 
 
 def _bytes(names: Container[str], params: Sequence[Any]) -> int:
-    """Of the parameters with these names."""
+    """Bytes of the parameters with these names."""
     types = [param.ty for param in params if str(param.name) in names]
     return sum(
         math.prod(int(extent) for extent in own.shape) * element_size(str(own.dtype))
@@ -106,7 +106,7 @@ def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> b
 
 
 def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
-    """Of a sum of products: the factor made of scores, and the load of the other one."""
+    """The two factors of a sum of products: the one made of scores, and the load of the other."""
     body, init = block.body, block.init
     if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add):
         return None

@@ -33,35 +33,30 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.find import Found
-from tvm_tile.schedule.attention.rows import Held, Rows
+from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.rows import HeldScores, RunningSoftmax
+from tvm_tile.schedule.rule import WrittenTile
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.tile.rounds import Rounds
 
+QUERIES, KEYS, VALUES = range(3)  # the operands
 
-class Tile(Protocol):
+
+class Tile(WrittenTile, Protocol):
     """How a block walks through its rows and keys."""
 
     @property
-    def grid(self) -> int:
-        """Blocks."""
-
-    @property
-    def block_size(self) -> int:
-        """Threads."""
-
-    @property
     def rows(self) -> int:
-        """Of a block."""
+        """Rows of a block, one a query."""
 
     @property
     def keys(self) -> int:
-        """Of a step."""
+        """Keys of a step."""
 
     @property
     def rounds(self) -> Rounds:
-        """Which tile of rows, of which batch, a block takes."""
+        """The order in which blocks take tiles of rows, batch by batch."""
 
 
 class Dialect(Protocol):
@@ -94,31 +89,22 @@ class Unit(Protocol):
     """What multiplies, while the code of one thread is written."""
 
     @property
-    def held(self) -> Held:
+    def held(self) -> HeldScores:
         """The scores and the sums of the thread."""
 
     @property
     def has_small_scores(self) -> bool:
         """Whether scores stay finite when a constant of half precision multiplies them."""
 
-    def load_queries(self) -> None:
-        """Have the block's queries where the first product finds them, behind the next wait."""
+    def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
+        """Begin to bring an operand's tile, if all conditions hold: if there is one.
+
+        Queries are there behind the next wait, whatever that is for.
+        """
         ...
 
-    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
-        """Begin to bring a tile of keys, if all conditions hold: if there is one."""
-        ...
-
-    def wait_for_keys(self, place: Place) -> None:
-        """Until all threads may read the tile of keys."""
-        ...
-
-    def ask_for_values(self, place: Place) -> None:
-        """Begin to bring a tile of values."""
-        ...
-
-    def wait_for_values(self, place: Place) -> None:
-        """Until all threads may read the tile of values, and weights that were handed over."""
+    def wait(self, which: int, place: Place) -> None:
+        """Wait until all threads may read an operand's tile, and weights that were handed over."""
         ...
 
     def score(self) -> None:
@@ -143,7 +129,7 @@ Begin = Callable[[Any, Any, Place, Mapping[str, Any]], Unit]
 
 
 def write_attention(
-    found: Found,
+    found: AttentionMatch,
     tile: Tile,
     dialect: Dialect,
     begin: Begin,
@@ -167,7 +153,7 @@ def write_attention(
     return builder.get().without_attr("global_symbol")
 
 
-def _origin(found: Found, tile: Tile, block: Any) -> Place:
+def _origin(found: AttentionMatch, tile: Tile, block: Any) -> Place:
     """Values of all axes at a block's first row, but of those that are summed."""
     first, values = found.chain.first, found.chain.second.right
     (rows,) = first.left.free
@@ -179,7 +165,9 @@ def _origin(found: Found, tile: Tile, block: Any) -> Place:
     return origin | {axis.name: tirx.const(0) for axis in values.free}
 
 
-def _walk(found: Found, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[str, Any]) -> None:
+def _walk(
+    found: AttentionMatch, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[str, Any]
+) -> None:
     """The loop over tiles of keys, and what is around it."""
     chain = found.chain
     (axis,) = chain.first.left.free
@@ -187,7 +175,7 @@ def _walk(found: Found, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[
     begin, end = chain.band.tiles(origin[axis.name], *size, ib.min, ib.max)
     first = begin if isinstance(begin, int) else ib.Bind(begin)
     slope = found.weights.slope if unit.has_small_scores else None
-    rows = Rows(chain, unit.held, found.weights, buffers, slope)
+    rows = RunningSoftmax(chain, unit.held, found.weights, buffers, slope)
 
     def keys(number: Any) -> Place:
         return {**origin, chain.keys.name: number * tile.keys}
@@ -195,19 +183,19 @@ def _walk(found: Found, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[
     with ib.unroll(int(unit.held.sums.ty.shape[0])) as i:
         ib.buffer_store(unit.held.sums, tirx.const(0.0, "float32"), [i])
     rows.start()
-    unit.load_queries()
-    unit.ask_for_keys(keys(tirx.const(0) + first), [])
+    unit.ask(QUERIES, origin)
+    unit.ask(KEYS, keys(tirx.const(0) + first))
     with ib.serial(end - first) as step:
         tile_number = ib.Bind(step + first)
         here = keys(tile_number)
-        unit.wait_for_keys(here)
-        unit.ask_for_values(here)
+        unit.wait(KEYS, here)
+        unit.ask(VALUES, here)
         unit.score()
         rows.weigh(origin, here[chain.keys.name])
         unit.hand_over()
         rows.scale()
-        unit.wait_for_values(here)
-        unit.ask_for_keys(keys(tile_number + 1), [tile_number + 1 < end])
+        unit.wait(VALUES, here)
+        unit.ask(KEYS, keys(tile_number + 1), [tile_number + 1 < end])
         unit.add()
     rows.finish()
     unit.store()

@@ -14,10 +14,10 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.find import Found
-from tvm_tile.schedule.attention.kernel import Threads, write_attention
+from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, VALUES, Threads, write_attention
 from tvm_tile.schedule.attention.warp_rows import WarpRows
-from tvm_tile.schedule.attention.warps import KEYS, QUERIES, VALUES, Warps
+from tvm_tile.schedule.attention.warps import Warps
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.units.asynchronous_copies import begin_copies
 from tvm_tile.schedule.units.mma import Loaded, begin_fragments, multiply
@@ -27,7 +27,7 @@ from tvm_tile.tile.warp_attention import WarpAttentionTile
 _REGISTERS = 4  # of a fragment
 
 
-def write_with_mma(found: Found, tile: WarpAttentionTile) -> tirx.PrimFunc:
+def write_with_mma(found: AttentionMatch, tile: WarpAttentionTile) -> tirx.PrimFunc:
     """The function of a chain of two products, for tensor cores' warp instructions."""
     return write_attention(found, tile, Threads(), partial(_MmaWarps, found, tile))
 
@@ -51,7 +51,7 @@ class _MmaWarps(Warps):
 
     def __init__(
         self,
-        found: Found,
+        found: AttentionMatch,
         tile: WarpAttentionTile,
         block: Any,
         thread: Any,
@@ -84,7 +84,7 @@ class _MmaWarps(Warps):
         }
         self._pack = held.pack
 
-    def ask(self, which: int, place: Place) -> None:
+    def bring(self, which: int, place: Place) -> None:
         """As ``Warps`` says; what is too narrow for cp.async is copied at once."""
         chunks, threads = self.chunks(which, place), (self.thread, self.tile.block_size)
         name = chunks.product.depth.name
@@ -92,8 +92,8 @@ class _MmaWarps(Warps):
         copies.fetch(lambda at: self.memory.ptr_to([at]), {name: place.get(name, tirx.const(0))})
         copies.settle(self._words, tirx.const(0))
 
-    def wait(self, which: int) -> None:
-        """As ``Warps`` says."""
+    def wait(self, which: int, place: Place) -> None:
+        """As ``Unit`` says."""
         ib.evaluate(T.ptx["cp.async.wait_all"]())
         ib.evaluate(T.cuda.cta_sync())
 

@@ -17,7 +17,7 @@ from tvm_tile.tile.chain import Chain
 _LOG2_E = 1 / math.log(2)
 
 
-class Held(Protocol):
+class HeldScores(Protocol):
     """What one thread holds of a block's scores, and of the second product's sums.
 
     A thread has elements of some rows, which it counts; threads that share a row exchange what
@@ -42,7 +42,7 @@ class Held(Protocol):
     block_rows: int
 
     def row(self, number: int) -> Any:
-        """One of the thread's rows in the block."""
+        """The place in the block of one of the thread's rows."""
         ...
 
     def elements(self) -> Iterator[tuple[Any, int, Any]]:
@@ -70,7 +70,7 @@ class Held(Protocol):
         ...
 
 
-class Rows:
+class RunningSoftmax:
     """The scores of one thread, while its code is written.
 
     A softmax keeps the maximum so far and the sum of what is weighed by it. When the maximum grows,
@@ -89,7 +89,7 @@ class Rows:
     def __init__(
         self,
         chain: Chain,
-        held: Held,
+        held: HeldScores,
         weights: Weights,
         buffers: Mapping[str, Any],
         slope: float | None,
@@ -101,7 +101,7 @@ class Rows:
         self._slope = slope
 
     def start(self) -> None:
-        """No keys so far."""
+        """Begin with no keys: the lowest maximum, and sums of zero."""
         # The first tile may have no key for a row: its maximum, times the slope, is a number yet.
         lowest = self._weights.lowest / max(1.0, _LOG2_E * (self._slope or 0.0))
         for row in range(self._held.rows):
@@ -109,7 +109,7 @@ class Rows:
             ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
 
     def weigh(self, origin: Place, first: Any) -> None:
-        """Scores to weights, of the tile that begins with key ``first``."""
+        """Make weights of the scores of the tile that begins with key ``first``."""
         held, scores = self._held, self._held.scores
         self._evaluate(origin, first)
         slope = tirx.const(_LOG2_E * (self._slope or 1.0), "float32")
@@ -129,7 +129,7 @@ class Rows:
             ib.buffer_store(self._total, self._total[row] + scores[i], [row])
 
     def _evaluate(self, origin: Place, first: Any) -> None:
-        """Elements in place of scores, and the largest of each row, with what was before."""
+        """Put elements in place of scores, and find the largest of each row so far."""
         held, scores = self._held, self._held.scores
         if self._slope is None:
             for i, row, key in held.elements():
@@ -143,7 +143,7 @@ class Rows:
             ib.buffer_store(self._next, ib.max(self._next[row], scores[i]), [row])
 
     def _hide(self, origin: Place, first: Any) -> None:
-        """No weight for keys behind the last one, and outside of the band.
+        """Give no weight to keys behind the last one, and outside of the band.
 
         Most tiles have no such key for any of the rows that take this choice together.
         """
@@ -166,13 +166,13 @@ class Rows:
                 ib.buffer_store(held.scores, value, [i])
 
     def _place(self, origin: Place, row: int, key: Any) -> Place:
-        """Where a ragged tile ends, the last place that it may load from."""
+        """The place to load from: where a ragged tile ends, the last one there is."""
         (rows,), keys = self._chain.first.left.free, self._chain.keys
         own = _within(origin[rows.name] + self._held.row(row), rows.extent, self._held.block_rows)
         return {**origin, rows.name: own, keys.name: _within(key, keys.extent, self._held.keys)}
 
     def scale(self) -> None:
-        """What was added up so far, as if weighed by the new maximum."""
+        """Scale what was added up so far, as if it were weighed by the new maximum."""
         sums = self._held.sums
         for i, row in self._held.totals():
             ib.buffer_store(sums, sums[i] * self._scale[row], [i])

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm_tile.device.device import Device
+from tvm import tirx
+
 from tvm_tile.schedule.attention.cores import write_on_cores
-from tvm_tile.schedule.attention.find import Found, find_chain
+from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.attention.mma_warps import write_with_mma
 from tvm_tile.schedule.attention.waves import write_with_waves
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.tile.attention import CoreTile, construct_core_attention
+from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.tile.attention import construct_core_attention
 from tvm_tile.tile.rules import ATTENTION, WARP_ATTENTION
 from tvm_tile.tile.unit import WaveUnit
 from tvm_tile.tile.warp_attention import WarpAttentionTile, construct_warp_attention
@@ -29,20 +30,12 @@ def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
         return ()
     warps = construct_warp_attention(found.chain, task.device, count)
     if warps:
-        return tuple(
-            Choice.of(WARP_ATTENTION, tile, partial(_with_warps, found, tile)) for tile in warps
-        )
+        return choices_of(WARP_ATTENTION, warps, partial(_with_warps, found))
     tiles = construct_core_attention(found.chain, task.device, count)
-    return tuple(
-        Choice.of(ATTENTION, tile, partial(_on_cores, found, task.device, tile)) for tile in tiles
-    )
+    return choices_of(ATTENTION, tiles, partial(write_on_cores, task.device, found))
 
 
-def _with_warps(found: Found, tile: WarpAttentionTile) -> Scheduled:
+def _with_warps(found: AttentionMatch, tile: WarpAttentionTile) -> tirx.PrimFunc:
     if isinstance(tile.unit, WaveUnit):
-        return as_written(write_with_waves(found, tile, tile.unit), WARP_ATTENTION, tile)
-    return as_written(write_with_mma(found, tile), WARP_ATTENTION, tile)
-
-
-def _on_cores(found: Found, device: Device, tile: CoreTile) -> Scheduled:
-    return as_written(write_on_cores(found, tile, device), ATTENTION, tile)
+        return write_with_waves(found, tile, tile.unit)
+    return write_with_mma(found, tile)

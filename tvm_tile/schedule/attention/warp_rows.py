@@ -20,7 +20,7 @@ _PACKED = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
 class WarpRows:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.Held` says.
+    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says.
 
     Args:
         thread: its number among those that multiply.
@@ -72,7 +72,7 @@ class WarpRows:
         ib.evaluate(T.ptx["ex2.approx.ftz.f32"](into[place], power))
 
     def pack(self, dtype: str) -> None:
-        """Weights as the second product's left operand, pairs of half precision."""
+        """Pack the weights as the second product's left operand, pairs of half precision."""
         with ib.unroll(self.keys // 4) as pair:
             low, high = self.scores[pair * 2], self.scores[pair * 2 + 1]
             ib.evaluate(T.ptx[f"cvt.rn.{_PACKED[dtype]}.f32"](self.packed[pair], high, low))

@@ -22,19 +22,18 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.find import Found
-from tvm_tile.schedule.attention.rows import Held
+from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, VALUES
+from tvm_tile.schedule.attention.rows import HeldScores
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
-from tvm_tile.schedule.tensor_cores.store import Store, when
+from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.warp_attention import WarpAttentionTile
 
-QUERIES, KEYS, VALUES = range(3)  # the operands, and their chunks in shared memory
-
 
 class Warps(ABC):
-    """What is left of :class:`~tvm_tile.schedule.attention.kernel.Unit` is for its kinds to say.
+    """What units of warps share; the rest of ``kernel.Unit`` is for NVIDIA's and AMD's to say.
 
     Attributes:
         found: what is computed.
@@ -53,12 +52,12 @@ class Warps(ABC):
     scope: str
     memory: Any
     row: Any
-    held: Held
+    held: HeldScores
     fragments: Sequence[Any]
 
     def __init__(
         self,
-        found: Found,
+        found: AttentionMatch,
         tile: WarpAttentionTile,
         _: Any,
         thread: Any,
@@ -69,12 +68,12 @@ class Warps(ABC):
         self.thread, self.origin = thread, origin
 
     @abstractmethod
-    def ask(self, which: int, place: Place) -> None:
+    def bring(self, which: int, place: Place) -> None:
         """Begin to bring a tile of an operand: its values of all axes but the first's depth."""
 
     @abstractmethod
-    def wait(self, which: int) -> None:
-        """Until all threads may read the operand's tile that was asked for."""
+    def wait(self, which: int, place: Place) -> None:
+        """As ``Unit`` says."""
 
     @abstractmethod
     def multiply(self, sums: Any, which: int, step: int) -> None:
@@ -86,29 +85,13 @@ class Warps(ABC):
             step: whose fragments were loaded.
         """
 
-    def load_queries(self) -> None:
-        """As ``Unit`` says."""
-        self.ask(QUERIES, self.origin)
-
-    def ask_for_keys(self, place: Place, conditions: Sequence[Any]) -> None:
+    def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
         """As ``Unit`` says."""
         with when(conditions):
-            self.ask(KEYS, place)
-
-    def wait_for_keys(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self.wait(KEYS)
-
-    def ask_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self.ask(VALUES, place)
-
-    def wait_for_values(self, place: Place) -> None:
-        """As ``Unit`` says."""
-        self.wait(VALUES)
+            self.bring(which, place)
 
     def chunks(self, which: int, place: Place) -> Chunks:
-        """Where an operand's chunks are.
+        """The chunks of an operand's tile, with where they are in global memory.
 
         Args:
             which: operand.
@@ -150,7 +133,7 @@ class Warps(ABC):
         (column,) = second.right.free
         rows = Boxed(second.left, (tile.rows,), tile.rows)
         columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
-        store = Store(rows, columns, self.found.epilogue, self.buffers, memory, layout)
+        store = SumStore(rows, columns, self.found.epilogue, self.buffers, memory, layout)
         for strip in range(tile.warp_rows // layout.rows):
             held = strip * layout.rows * tile.columns // tile.unit.warp
             row = ib.Bind(self.row + strip * layout.rows) if strip else self.row

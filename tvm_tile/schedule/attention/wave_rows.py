@@ -23,7 +23,7 @@ _ALL_LANES = 0xFFFFFFFF
 
 
 class WaveRows:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.Held` says.
+    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says.
 
     Args:
         unit: that multiplies.
@@ -87,7 +87,7 @@ class WaveRows:
         ib.buffer_store(into, T.call_extern("float32", "fast_exp2", power), [place])
 
     def pack(self) -> None:
-        """Weights as the second product's left operand, in halves."""
+        """Pack the weights as the second product's left operand, in half precision."""
         copies, dtype = self._layout.copies, str(self._packed.ty.dtype)
         for unit in range(self.rows * self._scores // UNIT):
             first = unit * copies * UNIT

@@ -14,9 +14,9 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.find import Found
-from tvm_tile.schedule.attention.kernel import Threads, write_attention
-from tvm_tile.schedule.attention.warps import KEYS, QUERIES, VALUES, Warps
+from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, VALUES, Threads, write_attention
+from tvm_tile.schedule.attention.warps import Warps
 from tvm_tile.schedule.attention.wave_rows import WaveRows
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.units.matrix_cores import Loaded, begin_fragments, multiply
@@ -26,7 +26,9 @@ from tvm_tile.tile.unit import WaveUnit
 from tvm_tile.tile.warp_attention import WarpAttentionTile
 
 
-def write_with_waves(found: Found, tile: WarpAttentionTile, unit: WaveUnit) -> tirx.PrimFunc:
+def write_with_waves(
+    found: AttentionMatch, tile: WarpAttentionTile, unit: WaveUnit
+) -> tirx.PrimFunc:
     """The function of a chain of two products, for AMD's matrix cores."""
     return write_attention(found, tile, Threads(), partial(_Waves, unit, found, tile))
 
@@ -39,7 +41,7 @@ class _Waves(Warps):
     def __init__(
         self,
         unit: WaveUnit,
-        found: Found,
+        found: AttentionMatch,
         tile: WarpAttentionTile,
         block: Any,
         thread: Any,
@@ -73,7 +75,7 @@ class _Waves(Warps):
         self._left: dict[int, Loaded] = {KEYS: self.fragments[QUERIES], VALUES: held}
         self._pack = held.pack
 
-    def ask(self, which: int, place: Place) -> None:
+    def bring(self, which: int, place: Place) -> None:
         """As ``Warps`` says; queries, which nothing reads yet, are stored at once."""
         chain = self.found.chain
         moved = {chain.first.depth.name: tirx.const(0)}
@@ -83,8 +85,8 @@ class _Waves(Warps):
         else:
             self._copies[which].fetch({**moved, chain.keys.name: place[chain.keys.name]})
 
-    def wait(self, which: int) -> None:
-        """As ``Warps`` says."""
+    def wait(self, which: int, place: Place) -> None:
+        """As ``Unit`` says."""
         self._copies[which].settle(self.memory, tirx.const(0))
         ib.evaluate(T.cuda.cta_sync())
 

@@ -22,7 +22,7 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Before the second product, and behind it.
+    """What becomes of scores: before the second product, and behind it.
 
     Attributes:
         value: of an element: its score, scaled and masked.
@@ -171,7 +171,7 @@ def _flagged(block: SBlock) -> Any | None:
 
 
 def without_casts(expr: Any) -> Any:
-    """What is cast from float to float, perhaps several times."""
+    """``expr`` without the casts from float to float around it."""
     while isinstance(expr, tirx.Cast) and _is_float(expr) and _is_float(expr.value):
         expr = expr.value
     return expr

@@ -39,35 +39,34 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
-from tvm_tile.schedule.attention.rows import Rows
+from tvm_tile.schedule.attention.find import AttentionMatch
+from tvm_tile.schedule.attention.rows import RunningSoftmax
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.attention.weights import Weights
-from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
-from tvm_tile.schedule.tensor_cores.store import Store
-from tvm_tile.schedule.wgmma.operand import Chunks
+from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.wgmma.operand import TmaChunks
 from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.tile.chain import Chain, ChainTile
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
 
-_REGISTERS = {2: (40, 232), 3: (32, 160)}  # consumers -> the producer's, the consumers'
 _DEPTH = 16  # of an instruction
 _LINE_STEPS = 4  # instructions along a line
 _LEFT, _KEYS, _VALUES = range(3)  # the rings
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
-    """What both roles need."""
+class _ChainKernel:
+    """What the producer and the consumers of a chain need, while their code is written."""
 
     chain: Chain
     tile: ChainTile
-    left: Chunks
-    keys: Chunks
-    values: Chunks
+    left: TmaChunks
+    keys: TmaChunks
+    values: TmaChunks
     data: Any
     rings: Sequence[Ring]  # of the left operand, the keys, the values
     block: Any
@@ -80,16 +79,16 @@ class _Kernel:
 
     @property
     def stage_bytes(self) -> int:
-        """Of a tile of keys, and of values."""
+        """Bytes of a stage: a tile of keys and one of values."""
         return self.keys_bytes + self.values.size
 
     @property
     def keys_bytes(self) -> int:
-        """Of a tile of keys, all lines."""
+        """Bytes of a tile of keys, all lines."""
         return self.lines * self.tile.keys * LINE
 
     def first_byte(self, which: int) -> int:
-        """Where a ring begins in shared memory: tiles of keys and of values take turns."""
+        """The byte of shared memory at which a ring begins: stages have keys first, then values."""
         keys = self.lines * self.tile.rows * LINE
         return (0, keys, keys + self.keys_bytes)[which]
 
@@ -119,62 +118,51 @@ class _Kernel:
 
 
 def bound(value: Any) -> Any:
-    """A name for an expression; a number as it is."""
+    """The variable that an expression is bound to; a number as it is."""
     return value if isinstance(value, int) else ib.Bind(value)
 
 
-def write_chain(
-    chain: Chain, tile: ChainTile, params: Sequence[Any], weights: Weights, epilogue: Epilogue
-) -> tirx.PrimFunc:
-    """The function of a chain.
-
-    Args:
-        chain: names its operands' tensors as ``params`` do.
-        tile: how to compute it.
-        params: the parameters that callers pass.
-        weights: what becomes of a score.
-        epilogue: what becomes of a sum.
-    """
+def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
+    """The function of a chain of two products with a softmax in between."""
+    chain = found.chain
     first, second = chain.first, chain.second
     line = LINE // first.left.tensor.element_size
     width = -(-tile.columns // line) * line
-    left = Chunks(first.left, (tile.rows,), 0, first.depth, line)
-    keys = Chunks(first.right, (tile.keys,), 0, first.depth, line)
-    values = Chunks(second.right, (width,), 0, chain.keys, tile.keys)
+    left = TmaChunks(first.left, (tile.rows,), 0, first.depth, line)
+    keys = TmaChunks(first.right, (tile.keys,), 0, first.depth, line)
+    values = TmaChunks(second.right, (width,), 0, chain.keys, tile.keys)
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
-        buffers = declare(params)
+        buffers = declare(found.params)
         maps = [side.tensor_map(buffers) for side in (left, keys, values)]
         ib.device_entry()
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
-        size = tile.rows * tile.depth * 2 + tile.stages * (tile.keys * tile.depth * 2 + values.size)
         # Launches ask for more than the static limit only where this buffer exceeds it alone.
-        size = max(size, STATIC_SHARED_LIMIT + 1)
+        size = max(tile.ring_bytes, STATIC_SHARED_LIMIT + 1)
         data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
         stages = (1, tile.stages, tile.stages)
         rings = [make_ring(count, tile.consumers, thread) for count in stages]
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _Kernel(chain, tile, left, keys, values, data, rings, block, thread)
+        kernel = _ChainKernel(chain, tile, left, keys, values, data, rings, block, thread)
         corners = (4 * tile.consumers, CORNER_ROWS, CORNER_PITCH)
         memory = ib.alloc_buffer(corners, "float32", scope="shared")
         rows = Boxed(second.left, (tile.rows,), tile.rows)
         (column,) = second.right.free
         columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
-        store = Store(rows, columns, epilogue, buffers, memory)
+        store = SumStore(rows, columns, found.epilogue, buffers, memory)
         with ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
             with ib.Else():
-                _consume(kernel, weights, store, buffers)
+                _consume(kernel, found.weights, store, buffers)
     return builder.get()
 
 
-def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
-    if kernel.tile.consumers > 1:
-        registers, _ = _REGISTERS[kernel.tile.consumers]
-        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](registers))
+def _produce(kernel: _ChainKernel, maps: Sequence[Any]) -> None:
+    if kernel.tile.division is not None:
+        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](kernel.tile.division[0]))
     with ib.If(kernel.thread == 0), ib.Then():
         producer = _Producer(kernel, maps)
         kernel.for_items(producer.item)
@@ -183,12 +171,12 @@ def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
 class _Producer:
     """The thread that asks for copies, while its code is written."""
 
-    def __init__(self, kernel: _Kernel, maps: Sequence[Any]) -> None:
+    def __init__(self, kernel: _ChainKernel, maps: Sequence[Any]) -> None:
         self._kernel, self._maps = kernel, maps
         self._turns = [Turn(1), Turn(kernel.tile.stages), Turn(kernel.tile.stages)]
 
     def item(self, origin: Place) -> None:
-        """Everything that an item needs."""
+        """Copy everything that an item needs."""
         kernel = self._kernel
         self._fill_lines(_LEFT, kernel.left, kernel.tile.rows, origin)
         first, count = kernel.tiles_of(origin)
@@ -199,8 +187,8 @@ class _Producer:
             kernel.values.copy(self._maps[_VALUES], self._stage(_VALUES, 0), full, place)
             self._turns[_VALUES].advance()
 
-    def _fill_lines(self, which: int, side: Chunks, rows: int, place: Place) -> None:
-        """The chunks of the first product's whole depth."""
+    def _fill_lines(self, which: int, side: TmaChunks, rows: int, place: Place) -> None:
+        """Copy the chunks of the first product's whole depth."""
         full = self._begin(which, self._kernel.lines * side.size)
         for line in range(self._kernel.lines):
             at = {**place, self._kernel.chain.first.depth.name: tirx.const(line * side.chunk)}
@@ -208,7 +196,7 @@ class _Producer:
         self._turns[which].advance()
 
     def _begin(self, which: int, size: int) -> Any:
-        """Wait for an empty stage; the barrier that will count its bytes."""
+        """Wait for an empty stage; gives the barrier that will count its bytes."""
         ring, turn = self._kernel.rings[which], self._turns[which]
         full, empty = ring.full.ptr_to([turn.stage]), ring.empty.ptr_to([turn.stage])
         ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
@@ -226,13 +214,13 @@ class _Producer:
 class _Consumer:
     """One thread of a consumer warpgroup, while its code is written."""
 
-    def __init__(self, kernel: _Kernel, weights: Weights, buffers: Mapping[str, Any]) -> None:
+    def __init__(self, kernel: _ChainKernel, weights: Weights, buffers: Mapping[str, Any]) -> None:
         tile = kernel.tile
         self.kernel, self.tile = kernel, tile
         self.thread = ib.Bind(kernel.thread - WARPGROUP)
         self.held = WarpRows(self.thread, tile.rows, tile.keys, tile.columns)
         # With scores of half precision the exponent is one multiplication and one addition.
-        self.rows = Rows(kernel.chain, self.held, weights, buffers, weights.slope)
+        self.rows = RunningSoftmax(kernel.chain, self.held, weights, buffers, weights.slope)
         self.turns = [Turn(1), Turn(tile.stages), Turn(tile.stages)]
         start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
         own = self.thread // WARPGROUP * 64
@@ -244,7 +232,7 @@ class _Consumer:
         self.values = kernel.values.descriptor(values, tirx.const(0))
 
     def wait(self, which: int) -> None:
-        """Until what a ring's turn brings is there."""
+        """Wait until what a ring's turn brings is there."""
         turn = self.turns[which]
         full = self.kernel.rings[which].full.ptr_to([turn.stage])
         ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
@@ -258,7 +246,7 @@ class _Consumer:
         turn.advance()
 
     def score(self) -> None:
-        """Scores of the tile of keys whose turn it is, a group of instructions of their own."""
+        """Begin the scores of the tile of keys whose turn it is, as a group."""
         kernel, tile = self.kernel, self.tile
         dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
         name = f"wgmma.mma_async.sync.aligned.m64n{tile.keys}k{_DEPTH}.f32.{dtype}.{dtype}"
@@ -278,7 +266,7 @@ class _Consumer:
         ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
 
     def add(self, is_first: Any) -> None:
-        """Weights times values of the tile whose turn it is, a group of their own."""
+        """Begin to add weights times values of the tile whose turn it is, as a group."""
         kernel, tile = self.kernel, self.tile
         dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
         name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{_DEPTH}.f32.{dtype}.{dtype}"
@@ -295,7 +283,7 @@ class _Consumer:
         ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
 
     def wait_for_products(self, running: int) -> None:
-        """Until at most so many groups run."""
+        """Wait until at most so many groups of instructions run."""
         ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(running))
 
     def _moved(self, which: int) -> Any:
@@ -317,10 +305,12 @@ __forceinline__ __device__ void {name}({kind}& value) {{
         ib.evaluate(T.cuda.func_call(name, registers[i], source_code=source))
 
 
-def _consume(kernel: _Kernel, weights: Weights, store: Store, buffers: Mapping[str, Any]) -> None:
+def _consume(
+    kernel: _ChainKernel, weights: Weights, store: SumStore, buffers: Mapping[str, Any]
+) -> None:
     tile = kernel.tile
-    if tile.consumers > 1:
-        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](_REGISTERS[tile.consumers][1]))
+    if tile.division is not None:
+        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
     own = _Consumer(kernel, weights, buffers)
     rows = own.rows
 

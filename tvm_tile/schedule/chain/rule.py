@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm_tile.schedule.attention.find import Found, find_chain
+from tvm_tile.schedule.attention.find import find_chain
 from tvm_tile.schedule.chain.kernel import write_chain
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.tile.chain import ChainTile, construct_chain
+from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.tile.chain import construct_chain
 from tvm_tile.tile.rules import CHAIN
 
 
@@ -22,9 +22,4 @@ def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     tiles = construct_chain(found.chain, task.device, count)
-    return tuple(Choice.of(CHAIN, tile, partial(_written, found, tile)) for tile in tiles)
-
-
-def _written(found: Found, tile: ChainTile) -> Scheduled:
-    func = write_chain(found.chain, tile, found.params, found.weights, found.epilogue)
-    return as_written(func, CHAIN, tile)
+    return choices_of(CHAIN, tiles, partial(write_chain, found))

@@ -16,7 +16,7 @@ from tvm_tile.graph.extract import is_choice, loads_in
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One of a unit's sums.
+    """A sum that the cell's arithmetic takes: of a product, so many columns from its unit's.
 
     Attributes:
         product: number of the product.

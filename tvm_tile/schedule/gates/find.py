@@ -30,7 +30,7 @@ _MATRIX = 2  # dimensions
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Of a product: names of parameters.
+    """The parameters that are the factors of a product.
 
     Attributes:
         short: (rows, depth).
@@ -46,7 +46,7 @@ class Factors:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class GatesMatch:
     """A function of products and what becomes of their sums.
 
     Attributes:
@@ -67,7 +67,7 @@ class Found:
         return frozenset(factors.weights for factors in self.products)
 
 
-def find_gates(task: Task) -> Found | None:
+def find_gates(task: Task) -> GatesMatch | None:
     """The parts of a function that is what this file's head says; ``None`` of any other."""
     if not task.graph.reductions:
         return None
@@ -92,14 +92,14 @@ def find_gates(task: Task) -> Found | None:
     cell = read_cell(spatial, places, params, shape)
     if cell is None or {own.product for own in cell.sums} != set(places.values()):
         return None
-    found = Found(_gates(known, cell, shape, task.graph.traffic), known, cell, params)
+    found = GatesMatch(_gates(known, cell, shape, task.graph.traffic), known, cell, params)
     written = {name for name, _ in cell.outputs}
     read = {own.short for own in known} | found.weights | {load.source for load in cell.loads}
     return None if written & read else found
 
 
 def _factors(block: SBlock, params: Sequence[Any]) -> Factors | None:
-    """Of a product with few rows, whose operands are parameters and lie depth by depth."""
+    """The factors of a product of few rows, if they are parameters and lie depth by depth."""
     operator = extract_operator(block)
     if operator is None or not is_sum_of_products(block) or len(operator.reads) != _MATRIX:
         return None

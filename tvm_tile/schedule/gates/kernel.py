@@ -27,8 +27,8 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.gates.find import Found
-from tvm_tile.schedule.gates.sums import Rows, Summing
+from tvm_tile.schedule.gates.find import GatesMatch
+from tvm_tile.schedule.gates.sums import Summing, WeightRows
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.gates import GatesTile, resident_offsets
@@ -36,7 +36,7 @@ from tvm_tile.tile.gates import GatesTile, resident_offsets
 _RESIDENT = "resident"
 
 
-def write_gates(found: Found, tile: GatesTile, *, resident: bool = False) -> tirx.PrimFunc:
+def write_gates(found: GatesMatch, tile: GatesTile, *, resident: bool = False) -> tirx.PrimFunc:
     """The function of what was found, as ``tile`` says.
 
     With ``resident``, it has no parameters for the weights, but finds them in shared memory.
@@ -65,8 +65,8 @@ def write_gates(found: Found, tile: GatesTile, *, resident: bool = False) -> tir
     return builder.get()
 
 
-def write_load(found: Found, tile: GatesTile) -> tirx.PrimFunc:
-    """A block's weights to shared memory."""
+def write_load(found: GatesMatch, tile: GatesTile) -> tirx.PrimFunc:
+    """Write the copy of a block's weights to shared memory."""
     params = [param for param in found.params if str(param.name) in found.weights]
     with IRBuilder() as builder, _kernel(tile):
         buffers = declare(params)
@@ -101,7 +101,7 @@ def _kernel(tile: GatesTile) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """One thread's view.
+    """What one thread of a block knows, while its code is written.
 
     Attributes:
         found: what is computed.
@@ -112,18 +112,20 @@ class _Block:
         starts: first element of each product's weights where they are resident.
     """
 
-    found: Found
+    found: GatesMatch
     tile: GatesTile
     buffers: Mapping[str, Any]
     thread: Any
     first: Any
     starts: tuple[int, ...]
 
-    def rows(self, number: int) -> Rows:
-        """Those of a product's weights."""
+    def rows(self, number: int) -> WeightRows:
+        """The rows of a product's weights that the block sums up."""
         gates = self.found.gates
         offsets = tuple(own.offset for own in self.found.cell.sums if own.product == number)
-        return Rows(gates.products[number], offsets, self.tile.units, gates.units - 1, self.first)
+        return WeightRows(
+            gates.products[number], offsets, self.tile.units, gates.units - 1, self.first
+        )
 
     def place(self, number: int) -> Any:
         """Row's number in the block -> its first element in a product's weights."""
@@ -137,7 +139,7 @@ class _Block:
         return ib.decl_buffer((size,), str(buffer.ty.dtype), data=buffer.data)
 
 
-def _begin(found: Found, tile: GatesTile, buffers: Mapping[str, Any]) -> _Block:
+def _begin(found: GatesMatch, tile: GatesTile, buffers: Mapping[str, Any]) -> _Block:
     ib.device_entry()
     number = ib.cta_id([tile.grid])
     thread = ib.thread_id([tile.block_size])
@@ -201,7 +203,7 @@ def _read(block: _Block, unit: Any, row: Any) -> dict[Any, Any]:
 
 
 def _store(block: _Block, known: dict[Any, Any], sums: Any, unit: Any, row: Any) -> None:
-    """The outputs of one unit in one row."""
+    """Store the outputs of one unit in one row."""
     cell, units, vectors = block.found.cell, block.tile.units, block.found.gates.vectors
     for number, own in enumerate(cell.sums):
         known[own.value] = ib.Bind(sums[(number * units + unit) * vectors + row])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.schedule.gates.find import Found, find_gates
+from tvm_tile.schedule.gates.find import GatesMatch, find_gates
 from tvm_tile.schedule.gates.kernel import write_gates, write_load
 from tvm_tile.schedule.rule import Choice, Resident, Scheduled, Task, as_written
 from tvm_tile.tile.gates import GatesTile, construct_gates
@@ -29,7 +29,7 @@ def schedule_gates(task: Task, count: int) -> Sequence[Choice]:
     )
 
 
-def _written(found: Found, tile: GatesTile, device: Device) -> Scheduled:
+def _written(found: GatesMatch, tile: GatesTile, device: Device) -> Scheduled:
     done = as_written(write_gates(found, tile), GATES, tile)
     if tile.shared_bytes + tile.resident_bytes > device.memory(MemoryLevel.SHARED).capacity:
         return done

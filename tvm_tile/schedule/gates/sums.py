@@ -33,7 +33,7 @@ _ALL_LANES = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class WeightRows:
     """The rows of the weights that a block sums up.
 
     Attributes:
@@ -52,11 +52,11 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """Of a block, units behind the last one included."""
+        """Rows that a block sums up, units behind the last one included."""
         return self.units * self.product.gates
 
     def row(self, number: Any) -> Any:
-        """Row of the weights; for units behind the last one, that of the last one."""
+        """The row of the weights of a sum; for units behind the last one, that of the last one."""
         gate = number // self.units
         offset: Any = tirx.const(self.offsets[0], "int32")
         for later, own in enumerate(self.offsets[1:], start=1):
@@ -66,7 +66,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Summing:
-    """What is read and written.
+    """Sums up a product's rows for a block, while the code of one thread is written.
 
     Attributes:
         rows: to sum up.
@@ -80,7 +80,7 @@ class Summing:
         start: the product's first sum there; they lie row by row, vectors fastest.
     """
 
-    rows: Rows
+    rows: WeightRows
     tile: ProductTile
     vectors: int
     dtype: str
@@ -91,7 +91,7 @@ class Summing:
     start: int
 
     def write(self, thread: Any) -> None:
-        """All sums, by so many threads, of which ``thread`` is one's number."""
+        """Write all sums, shared out among so many threads, of which ``thread`` is one's number."""
         tile = self.tile
         lane = ib.Bind(thread % tile.lanes)
         group = ib.Bind(thread // tile.lanes)
@@ -115,7 +115,7 @@ class Summing:
                     ib.buffer_store(self.sums, held[i], [self.start + at])
 
     def _add(self, held: Any, places: list[Any], step: Any, lane: Any) -> None:
-        """One step along the depth: all weights are asked for before any is used."""
+        """Add one step along the depth; all weights are asked for before any is used."""
         tile, product = self.tile, self.rows.product
         vector, depth = product.vector, product.depth
         own = ib.alloc_buffer((tile.loads * tile.rows * vector,), self.dtype, scope="local")
@@ -163,6 +163,6 @@ class Summing:
         return count, ib.Bind(number), copies
 
     def _from_lane(self, value: Any, distance: int) -> Any:
-        """What the lane so far away has."""
+        """The value that the lane so far away has."""
         warp = self.tile.warp
         return T.tvm_warp_shuffle_xor(T.uint32(_ALL_LANES), value, distance, warp, warp)

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.halo.find import Found
+from tvm_tile.schedule.halo.find import HaloMatch
 from tvm_tile.schedule.tensor_cores.place import Place, split
 from tvm_tile.tile.halo import WARP, HaloTile
 
@@ -19,7 +19,7 @@ VALUES, SUMS, FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS = range(1, 6)  # parts of shar
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One thread's view.
+    """What one thread of a block knows, while its code is written.
 
     Attributes:
         found: what is computed.
@@ -33,7 +33,7 @@ class Block:
         origin: the tile's first window along each of the places' dimensions.
     """
 
-    found: Found
+    found: HaloMatch
     tile: HaloTile
     buffers: Mapping[str, Any]
     memory: Any
@@ -45,29 +45,29 @@ class Block:
 
     @property
     def warp(self) -> Any:
-        """Its number."""
+        """The warp's number in the block."""
         return self.thread // WARP
 
     @property
     def lane(self) -> Any:
-        """Its number in the warp."""
+        """The thread's number in its warp."""
         return self.thread % WARP
 
     @property
     def dtype(self) -> str:
-        """Of the products' operands."""
+        """Element type of the products' operands."""
         return self.found.halo.first.left.tensor.dtype
 
     def pointer(self, element: Any) -> Any:
-        """To an element of shared memory."""
+        """A pointer to an element of shared memory."""
         return self.memory.ptr_to([element * 2])
 
     def channel(self, turn: Any) -> Any:
-        """The first of a turn's."""
+        """The first channel of a turn."""
         return (self.group * self.tile.turns + turn) * self.tile.chunk
 
     def reached(self, position: Any) -> list[Any]:
-        """Place of one of the halo's positions, in what windows are summed of.
+        """The place of one of the halo's positions, in what windows are summed of.
 
         Positions behind the halo's last, and places behind the last that there is, are those.
         """
@@ -85,7 +85,7 @@ class Block:
         return found
 
     def source(self, position: Any) -> tuple[Place, list[Any]]:
-        """The first product's row for a position, and what must hold for it to be one."""
+        """The first product's row for a position, and the conditions for it to be one."""
         tile, found = self.tile, self.found
         place: dict[str, Any] = {}
         holds = []
@@ -111,7 +111,7 @@ class Block:
         return place, holds
 
     def window(self, digits: Sequence[Any], *, clamp: bool = False) -> tuple[list[Any], list[Any]]:
-        """Place of one of the box's windows, and what must hold for it to be one.
+        """The place of one of the box's windows, and the conditions for it to be one.
 
         With ``clamp``, places behind the last one are that.
         """
@@ -137,7 +137,7 @@ def join(digits: Sequence[Any], extents: Sequence[int]) -> Any:
 
 
 def behind(first: Any, number: Any) -> list[Any]:
-    """Index of a neighbour in a buffer of one dimension."""
+    """The index of a neighbour in a buffer of one dimension."""
     return [first + number]
 
 

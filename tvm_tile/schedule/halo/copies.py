@@ -20,14 +20,14 @@ _UNROLLED = 16  # rounds of loads
 
 
 def copy_places(block: Block) -> None:
-    """The first product's left operand, of all places that the tile's windows reach."""
+    """Copy the first product's left operand, of all places that the tile's windows reach."""
     first, tile = block.found.halo.first, block.tile
     lines = (tile.places, tile.depth, tile.depth_pitch)
     _copy(block, first.left, first.depth, 0, lines, block.source)
 
 
 def copy_weights(block: Block, turn: Any) -> None:
-    """Both products' weights of a turn."""
+    """Copy both products' weights of a turn."""
     found, tile = block.found, block.tile
     stage = ib.Bind(turn % tile.stages)
     channel = ib.Bind(block.channel(turn))
@@ -53,7 +53,7 @@ def copy_weights(block: Block, turn: Any) -> None:
 
 
 def copy_taps(block: Block) -> None:
-    """The windows' weights, of all turns, taps first.
+    """Copy the windows' weights, of all turns, taps first.
 
     Each is a 32-bit number, of whose halves odd columns have the upper one: where the diagonal of
     a product's right operand has it.
@@ -85,7 +85,7 @@ def copy_taps(block: Block) -> None:
 
 
 def _of_parts(block: Block, column: Any, channel: Any) -> Any:
-    """Channel of the first product for one of a turn's columns: those of one part, then others."""
+    """The first product's channel for one of a turn's columns, part after part."""
     chunk = block.tile.chunk
     first, *others = block.found.halo.parts
     offset: Any = tirx.const(first, "int32")

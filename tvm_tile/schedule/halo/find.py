@@ -24,7 +24,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.schedule.halo.step import Step, read_step
+from tvm_tile.schedule.halo.step import SpatialStage, read_step
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
@@ -35,8 +35,8 @@ from tvm_tile.tile.product import Operand, Product, find_product
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The windows' sums.
+class WindowSums:
+    """What sums up the windows: its weights and its axes.
 
     Attributes:
         weights: their tensor, a parameter.
@@ -52,8 +52,8 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A function of products and windows.
+class HaloMatch:
+    """A function of one or two products with windows between them, or without.
 
     Attributes:
         halo: what there is to compute.
@@ -68,15 +68,15 @@ class Found:
 
     halo: Halo
     sources: tuple[str | None, ...]
-    inner: Step
-    window: Window | None
-    outer: Step | None
+    inner: SpatialStage
+    window: WindowSums | None
+    outer: SpatialStage | None
     places: tuple[str | None, ...]
     epilogue: Epilogue | None
     params: tuple[Any, ...]
 
 
-def find_halo(task: Task) -> Found | None:
+def find_halo(task: Task) -> HaloMatch | None:
     """The parts of a function that is what this file's head says; ``None`` of any other."""
     sums = task.graph.reductions
     if len(sums) not in (2, 3) or not is_contraction(sums[0]):
@@ -94,7 +94,7 @@ def find_halo(task: Task) -> Found | None:
 
 @dataclass(frozen=True, slots=True)
 class _Finder:
-    """A function in its normal form."""
+    """Finds the parts of a function in its normal form."""
 
     task: Task
     reductions: Sequence[SBlock]
@@ -102,8 +102,8 @@ class _Finder:
     has_output: bool
     params: tuple[Any, ...]
 
-    def found(self) -> Found | None:
-        """All of it; ``None`` where something is else."""
+    def found(self) -> HaloMatch | None:
+        """The whole match; ``None`` where something is else."""
         known = [extract_operator(block) for block in self.reductions]
         operators = [operator for operator in known if operator is not None]
         if len(operators) < len(known) or not all(map(is_sum_of_products, self.reductions)):
@@ -126,7 +126,7 @@ class _Finder:
         last = operators[-1] if with_second else None
         return self._ended(first, sources, inner, window, outer, last)
 
-    def _step(self, number: int) -> Step | None:
+    def _step(self, number: int) -> SpatialStage | None:
         """What a block does with the sums of reduction ``number``."""
         made = self.reductions[number]
         readers = [block for block in self.spatial if _reads(block, made.body.buffer)]
@@ -149,12 +149,12 @@ class _Finder:
         self,
         first: Product,
         sources: tuple[str | None, ...],
-        inner: Step,
-        window: Window | None,
-        outer: Step | None,
+        inner: SpatialStage,
+        window: WindowSums | None,
+        outer: SpatialStage | None,
         last: Operator | None,
-    ) -> Found | None:
-        """With the second product, if there is a ``last`` operator."""
+    ) -> HaloMatch | None:
+        """The match, with the second product if there is a ``last`` operator."""
         end = outer or inner
         second = None if last is None else find_product(last)
         places: tuple[str | None, ...] | None = ()
@@ -183,7 +183,7 @@ class _Finder:
             outer_operations=outer.operations if outer else 0,
             traffic=self.task.graph.traffic,
         )
-        return Found(halo, sources, inner, window, outer, places, epilogue, self.params)
+        return HaloMatch(halo, sources, inner, window, outer, places, epilogue, self.params)
 
     def _epilogue(self, last: Operator) -> Epilogue | None:
         """What becomes of the last product's sums."""
@@ -197,7 +197,9 @@ def _reads(block: SBlock, buffer: Any) -> bool:
     return any(load.source.same_as(buffer) for load in loads_in(block.body.value))
 
 
-def _sources(operator: Operator, product: Product, inner: Step) -> tuple[str | None, ...] | None:
+def _sources(
+    operator: Operator, product: Product, inner: SpatialStage
+) -> tuple[str | None, ...] | None:
     """The first product's axis of each of the places' dimensions; its columns are the last."""
     long = {axis.name for axis in operator.spatial_axes if axis.extent > 1}
     names: list[str | None] = []
@@ -211,7 +213,7 @@ def _sources(operator: Operator, product: Product, inner: Step) -> tuple[str | N
     return tuple(names[:-1]) if is_last and len(names) == len(inner.shifts) + 1 else None
 
 
-def _window(operator: Operator, inner: Step) -> Window | None:
+def _window(operator: Operator, inner: SpatialStage) -> WindowSums | None:
     """The windows' sums of a depthwise convolution of what ``inner`` makes."""
     made = str(inner.epilogue.buffer.name)
     values = [read for read in operator.reads if read.tensor.name == made]
@@ -248,10 +250,10 @@ def _window(operator: Operator, inner: Step) -> Window | None:
         for index in weights[0].indices
     )
     own_weights = replace(weights[0], indices=indices)
-    return Window(own_weights, tuple(taps[:-1]), last[0], tuple(rows[:-1]))
+    return WindowSums(own_weights, tuple(taps[:-1]), last[0], tuple(rows[:-1]))
 
 
-def _places(product: Product, made: Step) -> tuple[str | None, ...] | None:
+def _places(product: Product, made: SpatialStage) -> tuple[str | None, ...] | None:
     """The second product's axis of each of the places' dimensions of what it reads."""
     left = product.left
     if left.tensor.name != str(made.epilogue.buffer.name):

@@ -33,17 +33,17 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.halo.block import Block
 from tvm_tile.schedule.halo.copies import copy_places, copy_taps, copy_weights
-from tvm_tile.schedule.halo.find import Found
+from tvm_tile.schedule.halo.find import HaloMatch
 from tvm_tile.schedule.halo.multiply import Sums, add_products, make_values, second_part
 from tvm_tile.schedule.halo.windows import Windows, store_windows
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, split
-from tvm_tile.schedule.tensor_cores.store import Store, when
+from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.tile.halo import WARP, HaloTile
 from tvm_tile.tile.slab import FRAGMENT
 
 
-def write_halo(found: Found, tile: HaloTile) -> tirx.PrimFunc:
+def write_halo(found: HaloMatch, tile: HaloTile) -> tirx.PrimFunc:
     """The function of what was found, as ``tile`` says."""
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
@@ -102,7 +102,7 @@ def _compute(block: Block) -> None:
 
 
 def _store(block: Block, totals: Sums) -> None:
-    """What becomes of the second product's sums, to the output."""
+    """Store what becomes of the second product's sums in the output."""
     found, tile = block.found, block.tile
     second, epilogue = found.halo.second, found.epilogue
     assert second is not None, "there are totals"
@@ -120,7 +120,7 @@ def _store(block: Block, totals: Sums) -> None:
         Boxed(second.right, (column.extent,), tile.width),
     )
     memory = ib.decl_buffer(tile.corners, "float32", data=block.memory.data, scope="shared.dyn")
-    store = Store(*sides, epilogue, block.buffers, memory)
+    store = SumStore(*sides, epilogue, block.buffers, memory)
     first, start = second_part(block)
     rows, columns = (n // w for n, w in zip((tile.windows, tile.width), tile.warps, strict=True))
     each = FRAGMENT * columns // WARP

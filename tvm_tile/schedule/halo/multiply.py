@@ -40,7 +40,7 @@ class Sums:
         self._right = ib.alloc_buffer((columns * _REGISTERS,), "uint32", scope="local")
 
     def clear(self) -> None:
-        """Begin."""
+        """Begin with sums of zero."""
         with ib.unroll(self.count) as i:
             ib.buffer_store(self.registers, T.float32(0), [i])
 
@@ -78,7 +78,7 @@ class Sums:
 
 
 def make_values(block: Block, sums: Sums, turn: Any) -> None:
-    """The first product of a turn's channels, and what becomes of its values, to shared memory."""
+    """Store in shared memory what becomes of the first product of a turn's channels."""
     tile = block.tile
     tiles = tile.places // FRAGMENT
     channel = ib.Bind(block.channel(turn))
@@ -123,7 +123,7 @@ def _keep(
 
 
 def add_products(block: Block, sums: Sums, turn: Any) -> None:
-    """The second product's sums of a turn's channels."""
+    """Add the products of a turn's channels to the second product's sums."""
     tile = block.tile
     rows, columns = second_part(block)
     stage = tile.start(SECOND_WEIGHTS) + turn % tile.stages * (tile.width * tile.chunk_pitch)
@@ -133,7 +133,7 @@ def add_products(block: Block, sums: Sums, turn: Any) -> None:
 
 
 def second_part(block: Block) -> tuple[Any, Any]:
-    """A warp's first row and column of the second product."""
+    """The first row and the first column that a warp has of the second product."""
     tile = block.tile
     along_rows, along_columns = tile.warps
     row = block.warp // along_columns * (tile.windows // along_rows)

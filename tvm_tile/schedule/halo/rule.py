@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm_tile.schedule.halo.find import Found, find_halo
+from tvm_tile.schedule.halo.find import find_halo
 from tvm_tile.schedule.halo.kernel import write_halo
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.tile.halo import HaloTile, construct_halo
+from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.tile.halo import construct_halo
 from tvm_tile.tile.rules import HALO
 
 
@@ -18,8 +18,4 @@ def schedule_halo(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     tiles = construct_halo(found.halo, task.device, count)
-    return tuple(Choice.of(HALO, tile, partial(_written, found, tile)) for tile in tiles)
-
-
-def _written(found: Found, tile: HaloTile) -> Scheduled:
-    return as_written(write_halo(found, tile), HALO, tile)
+    return choices_of(HALO, tiles, partial(write_halo, found))

@@ -16,7 +16,7 @@ from tvm_tile.schedule.tensor_cores.work import operations
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SpatialStage:
     """A spatial block that writes each value in order; channels are the last dimension.
 
     Attributes:
@@ -35,11 +35,11 @@ class Step:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what it writes."""
+        """Extents of what it writes."""
         return tuple(int(extent) for extent in self.epilogue.buffer.ty.shape)
 
     def at(self, place: Sequence[Any], totals: Sequence[Any], buffers: Mapping[str, Any]) -> Any:
-        """The value at a place.
+        """The value that it stores at a place.
 
         Args:
             place: in what it writes.
@@ -65,13 +65,13 @@ class Step:
         return tvm_ffi.structural_map(value, [(tirx.Var, variable)], order="post")
 
     def _part(self, load: Any) -> int:
-        """First channel of what a load of the sums is of."""
+        """The first channel of the part of the sums that a load is of."""
         shift = _shift(load.indices[-1], self.variables[-1], sym.Analyzer())
         assert shift is not None, "read_step has seen it"
         return shift
 
 
-def read_step(block: SBlock, made: SBlock) -> Step | None:
+def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
     """What ``block`` does with the sums of ``made``; ``None`` where it moves them around."""
     sums, store = made.body.buffer, block.body
     variables = tuple(v.var for v in block.iter_vars)
@@ -92,7 +92,7 @@ def read_step(block: SBlock, made: SBlock) -> Step | None:
         return None
     parts = tuple(sorted({own[-1] for own in known}))
     epilogue = Epilogue(store.buffer, tuple(store.indices), store.value, sums, {})
-    return Step(epilogue, variables, tuple(known[0][:-1]), parts, operations(store.value))
+    return SpatialStage(epilogue, variables, tuple(known[0][:-1]), parts, operations(store.value))
 
 
 def _are_in_order(store: Any, variables: Sequence[Any]) -> bool:
@@ -102,6 +102,6 @@ def _are_in_order(store: Any, variables: Sequence[Any]) -> bool:
 
 
 def _shift(index: Any, var: Any, ranges: Any) -> int | None:
-    """What an index is more than a variable; ``None`` where that is no number."""
+    """By how much an index is more than a variable; ``None`` where that is no number."""
     difference = ranges.simplify(index - var)
     return int(difference) if isinstance(difference, tirx.IntImm) else None

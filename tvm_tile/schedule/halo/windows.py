@@ -19,7 +19,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.halo.block import SUMS, TAPS, VALUES, Block, behind, join, put
-from tvm_tile.schedule.halo.step import Step
+from tvm_tile.schedule.halo.step import SpatialStage
 from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
 from tvm_tile.schedule.tensor_cores.place import split
 from tvm_tile.schedule.tensor_cores.store import when
@@ -34,7 +34,7 @@ _PAIR = 2  # neighbours among them
 class Windows:
     """A warp's windows: sixteen channels of some fragments of places."""
 
-    def __init__(self, block: Block, outer: Step) -> None:
+    def __init__(self, block: Block, outer: SpatialStage) -> None:
         """What does not change from turn to turn."""
         tile = block.tile
         self._block, self._outer = block, outer
@@ -51,7 +51,7 @@ class Windows:
         self._diagonals = ib.alloc_buffer((self._row.taps * _OCTETS,), "uint32", scope="local")
 
     def is_busy(self) -> list[Any]:
-        """What must hold for this warp to have windows at all."""
+        """The condition for this warp to have windows at all."""
         tile = self._block.tile
         sharing = tile.block_size // WARP // tile.channel_warps
         is_idle = sharing * tile.channel_warps * WARP < tile.block_size
@@ -77,7 +77,7 @@ class Windows:
                 self._put(number, half, channel)
 
     def _start(self, number: int) -> Any:
-        """Element of the values that this thread points out for a fragment, at its first tap."""
+        """The element of the values that this thread points out at a fragment's first tap."""
         tile, rows = self._block.tile, self._block.found.halo.rows
         window = self._window(number, self._lane % FRAGMENT)
         digits = split(window, tile.box)
@@ -86,12 +86,12 @@ class Windows:
         return tile.start(VALUES) + place * tile.kept_pitch + self._channel + unit
 
     def _window(self, number: int, row: Any) -> Any:
-        """Number of the window in a row of a fragment; of those behind the last, the last."""
+        """The number of the window in a fragment's row, or that of the last window."""
         last = math.prod(self._block.tile.box) - 1
         return ib.min((self._first + number) * FRAGMENT + row, last)
 
     def _load_diagonals(self, part: int, line: Any) -> None:
-        """Weights of a line of taps; a thread has those that lie on the diagonal, and zeros."""
+        """Load the weights of a line of taps; a thread gets those on the diagonal, and zeros."""
         tile = self._block.tile
         # Of a matrix, the thread has two neighbouring rows of column lane / 4.
         is_own = ib.Bind(self._lane // UNIT == self._lane % 4)
@@ -148,8 +148,8 @@ class Windows:
                 put(block.elements, partial(behind, at), value, _PAIR, together=together)
 
 
-def store_windows(block: Block, outer: Step, turn: Any) -> None:
-    """A turn's windows' sums from shared memory to the output, by all threads."""
+def store_windows(block: Block, outer: SpatialStage, turn: Any) -> None:
+    """Have all threads store a turn's window sums, from shared memory to the output."""
     tile = block.tile
     units = tile.chunk // UNIT
     count = math.prod(tile.box) * units

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -31,41 +32,31 @@ from tvm_tile.graph.rowwise import Scan
 from tvm_tile.loops.combining import Combining
 from tvm_tile.loops.rows import index_of, number
 from tvm_tile.loops.scans import Outputs
-from tvm_tile.schedule.scan.states import States, bound, declared, when
+from tvm_tile.schedule.scan.states import States, bound, when, write_scan
 from tvm_tile.tile.scan import ColumnScanTile
 
 
 def write_columns(scan: Scan, tile: ColumnScanTile) -> tirx.PrimFunc:
-    """The kernels, one or two, with the parameters of the scan's definition."""
-    combining = Combining(scan)
-    with IRBuilder() as builder, ib.prim_func(s_tir=True):
-        ib.func_name(scan.name)
-        ib.func_attr({"tirx.noalias": True})
-        tensors = declared(scan)
-        totals = None
-        if tile.parts > 1:
-            shape = (tile.parts, tile.rows)
-            totals = States.allocated("totals", shape, combining.dtypes, "global")
-            _Kernel("total", scan, tile, combining, tensors, totals).write_totals()
-        _Kernel("own", scan, tile, combining, tensors, totals).write()
-    return builder.get().without_attr("global_symbol")
+    """The function of a scan, of one kernel or two, with the parameters of its definition."""
+    totals = (tile.parts, tile.rows) if tile.parts > 1 else ()
+    return write_scan(scan, totals, partial(_ColumnKernel, scan, tile))
 
 
 @dataclass(frozen=True)
-class _Kernel:
-    name: str
+class _ColumnKernel:
     scan: Scan
     tile: ColumnScanTile
+    name: str
     combining: Combining
     tensors: Outputs
     totals: States | None
 
     def write_totals(self) -> None:
-        """The first kernel."""
+        """Write the first kernel, which stores the total of each part."""
         self._with_threads(self._total)
 
     def write(self) -> None:
-        """The last kernel."""
+        """Write the last kernel, which stores the results."""
         self._with_threads(self._scanned)
 
     def _with_threads(self, body: Callable[[Any, Any, States], None]) -> None:

@@ -33,7 +33,7 @@ as nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -45,60 +45,47 @@ from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.loops.combining import Combining, State
 from tvm_tile.loops.rows import index_of, number
 from tvm_tile.loops.scans import Outputs
-from tvm_tile.schedule.scan.states import States, barrier, bound, declared, otherwise, when
+from tvm_tile.schedule.scan.states import (
+    Lane,
+    States,
+    barrier,
+    lanes,
+    otherwise,
+    when,
+    write_scan,
+)
 from tvm_tile.tile.scan import RowScanTile
 
 
 def write_rows(scan: Scan, tile: RowScanTile) -> tirx.PrimFunc:
-    """The kernels, one or two, with the parameters of the scan's definition."""
-    combining = Combining(scan)
-    with IRBuilder() as builder, ib.prim_func(s_tir=True):
-        ib.func_name(scan.name)
-        ib.func_attr({"tirx.noalias": True})
-        tensors = declared(scan)
-        totals = None
-        if tile.parts > 1:
-            shape = (tile.rows, tile.parts)
-            totals = States.allocated("totals", shape, combining.dtypes, "global")
-            _Kernel("total", scan, tile, combining, tensors, totals).write(only_totals=True)
-        _Kernel("own", scan, tile, combining, tensors, totals).write(only_totals=False)
-    return builder.get().without_attr("global_symbol")
+    """The function of a scan, of one kernel or two, with the parameters of its definition."""
+    totals = (tile.rows, tile.parts) if tile.parts > 1 else ()
+    return write_scan(scan, totals, partial(_RowKernel, scan, tile))
 
 
 def shared_bytes(scan: Scan, tile: RowScanTile) -> int:
-    """Of a block."""
+    """Bytes of shared memory that a block takes."""
     each = sum(map(element_size, Combining(scan).dtypes))
     return 2 * tile.block_size * tile.turns * each if tile.threads_per_row > 1 else 0
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A thread: its row, its part of it, and which of the row's threads it is."""
-
-    row: Any
-    part: Any
-    lane_row: Any
-    lane: Any
-    is_row: tuple[Any, ...]
-
-
-class _Kernel:
+class _RowKernel:
     """Writes one kernel."""
 
     def __init__(
         self,
-        name: str,
         scan: Scan,
         tile: RowScanTile,
+        name: str,
         combining: Combining,
         tensors: Outputs,
         totals: States | None,
     ) -> None:
         self.name, self.scan, self.tile, self.combining = name, scan, tile, combining
         self.tensors, self.totals = tensors, totals
-        lanes = (tile.rows_per_block, tile.turns, tile.threads_per_row)
+        shape = (tile.rows_per_block, tile.turns, tile.threads_per_row)
         self.shared = tuple(
-            States.allocated(f"{name}_shared_{half}", lanes, combining.dtypes, "shared")
+            States.allocated(f"{name}_shared_{half}", shape, combining.dtypes, "shared")
             for half in range(2 if tile.threads_per_row > 1 else 0)
         )
         self.state = States.allocated(f"{name}_state", (1,), combining.dtypes, "local")
@@ -109,25 +96,19 @@ class _Kernel:
             found.append(self._local("found", tile.vector, "int64"))
         self.out = tuple(found)
 
-    def write(self, *, only_totals: bool) -> None:
-        """Blocks, threads and chunks."""
-        tile = self.tile
-        with (
-            bound(-(-tile.rows // tile.rows_per_block), "blockIdx.x") as group,
-            bound(tile.parts, "blockIdx.y") as part,
-            bound(tile.rows_per_block, "threadIdx.y") as lane_row,
-            bound(tile.threads_per_row, "threadIdx.x") as lane,
-        ):
-            row = ib.Bind(group * number(tile.rows_per_block) + lane_row)
-            is_row = (row < number(tile.rows),) if tile.rows % tile.rows_per_block else ()
-            at = _Place(row, part, lane_row, lane, is_row)
+    def write_totals(self) -> None:
+        """Write the first kernel: blocks, threads and the total of each part."""
+        with lanes(self.tile, self.tile.parts) as at:
             self.before.store(self.combining.identity(), [0])
-            if only_totals:
-                self._add_up(at)
-                return
+            self._add_up(at)
+
+    def write(self) -> None:
+        """Write the last kernel: blocks, threads and chunks."""
+        with lanes(self.tile, self.tile.parts) as at:
+            self.before.store(self.combining.identity(), [0])
             if self.totals is not None:
                 self._find_before(at)
-            with ib.serial(number(tile.chunks)) as chunk:
+            with ib.serial(number(self.tile.chunks)) as chunk:
                 self._load(at, chunk)
                 self._scan(at, chunk)
 
@@ -135,24 +116,24 @@ class _Kernel:
         buffer = ib.sblock_alloc_buffer((number(size),), dtype, scope="local")
         return IRBuilder.name(f"{self.name}_{name}", buffer)
 
-    def _first(self, at: _Place, chunk: Any, turn: Any) -> Any:
+    def _first(self, at: Lane, chunk: Any, turn: Any) -> Any:
         """The first element, counted from the row's beginning, of a thread's vector."""
         tile = self.tile
         piece = (at.part * number(tile.chunks) + chunk) * number(tile.turns) + turn
         return (piece * number(tile.threads_per_row) + at.lane) * number(tile.vector)
 
-    def _is_inside(self, at: _Place, first: Any) -> list[Any]:
-        """Tests of whether there is such a vector."""
+    def _is_inside(self, at: Lane, first: Any) -> list[Any]:
+        """The tests of whether there is such a vector."""
         whole = self.scan.rows.length == self.tile.parts * self.tile.chunks * self.tile.chunk
         return [*at.is_row, *([] if whole else [first < number(self.scan.rows.length)])]
 
     def _in_memory(self, first: Any) -> Any:
-        """Where a vector begins in its row."""
+        """The place in its row at which a vector begins."""
         if not self.scan.is_reversed:
             return first
         return number(self.scan.rows.length - self.tile.vector) - first
 
-    def _load(self, at: _Place, chunk: Any) -> None:
+    def _load(self, at: Lane, chunk: Any) -> None:
         """Fetch a thread's vectors; zeros where a row has none."""
         vector = number(self.tile.vector)
         with ib.serial(number(self.tile.turns)) as turn:
@@ -173,7 +154,7 @@ class _Kernel:
             otherwise(self._is_inside(at, first), fetch, clear)
 
     def _element(self, turn: Any, v: int, first: Any) -> State:
-        """What is known of one of the thread's elements, the ``v``-th of a vector in its order."""
+        """The state of one of the thread's elements, the ``v``-th of a vector as scanned."""
         vector = self.tile.vector
         lane = number(vector - 1 - v if self.scan.is_reversed else v)
         value = tirx.BufferLoad(self.own, [turn * number(vector) + lane])
@@ -182,15 +163,15 @@ class _Kernel:
     def _combine(self, target: States, given: State) -> None:
         target.store(self.combining.combined(target.load([0]), given), [0])
 
-    def _add_vector(self, at: _Place, chunk: Any, turn: Any) -> None:
+    def _add_vector(self, at: Lane, chunk: Any, turn: Any) -> None:
         """Combine a vector's elements into the thread's state, where there is one."""
         first = ib.Bind(self._first(at, chunk, turn))
         with when(self._is_inside(at, first)):
             for v in range(self.tile.vector):
                 self._combine(self.state, self._element(turn, v, first))
 
-    def _add_up(self, at: _Place) -> None:
-        """The total of a part, to memory; of each thread's elements first, in all chunks."""
+    def _add_up(self, at: Lane) -> None:
+        """Store the total of a part; each thread first combines its elements of all chunks."""
         assert self.totals is not None
         tile = self.tile
         self.state.store(self.combining.identity(), [0])
@@ -203,8 +184,8 @@ class _Kernel:
         with when([*at.is_row, is_last]):
             self.totals.store(total, [at.row, at.part])
 
-    def _find_before(self, at: _Place) -> None:
-        """What all parts before this one come to: threads share them out."""
+    def _find_before(self, at: Lane) -> None:
+        """Combine the totals of all parts before this one; threads share them out."""
         assert self.totals is not None
         tile = self.tile
         self.state.store(self.combining.identity(), [0])
@@ -216,8 +197,8 @@ class _Kernel:
         if self.shared:
             barrier()
 
-    def _total_of_threads(self, at: _Place) -> State:
-        """The states of a row's threads as one, which all know then."""
+    def _total_of_threads(self, at: Lane) -> State:
+        """The states of a row's threads combined into one, which all know then."""
         if not self.shared:
             return self.state.load([0])
         first = number(0)
@@ -225,15 +206,15 @@ class _Kernel:
         self._share(at, 1)
         return self._shared_state(at, first, number(self.tile.threads_per_row - 1))
 
-    def _shared_state(self, at: _Place, turn: Any, lane: Any) -> State:
-        """After the last step: the state of all threads up to one."""
+    def _shared_state(self, at: Lane, turn: Any, lane: Any) -> State:
+        """The state of all threads up to one, after the last step."""
         return self.shared[self._steps % 2].load([at.lane_row, turn, lane])
 
     @property
     def _steps(self) -> int:
         return self.tile.threads_per_row.bit_length() - 1
 
-    def _share(self, at: _Place, turns: int) -> None:
+    def _share(self, at: Lane, turns: int) -> None:
         """Let each thread know the states of those before it; see above."""
         for step in range(self._steps):
             old, new = self.shared[step % 2], self.shared[1 - step % 2]
@@ -244,7 +225,7 @@ class _Kernel:
         barrier()
 
     def _step(self, old: States, new: States, own: list[Any], distance: Any) -> None:
-        """One thread's part in a step; its state is at ``own``."""
+        """Do one thread's part in a step; its state is at ``own``."""
         *before, lane = own
 
         def join() -> None:
@@ -253,7 +234,7 @@ class _Kernel:
 
         otherwise([lane >= distance], join, lambda: new.store(old.load(own), own))
 
-    def _scan(self, at: _Place, chunk: Any) -> None:
+    def _scan(self, at: Lane, chunk: Any) -> None:
         """Scan what the threads have loaded."""
         turns = number(self.tile.turns)
         if self.shared:
@@ -277,8 +258,8 @@ class _Kernel:
         if self.shared:
             barrier()
 
-    def _store(self, at: _Place, chunk: Any, turn: Any) -> None:
-        """The results of one vector, to memory."""
+    def _store(self, at: Lane, chunk: Any, turn: Any) -> None:
+        """Store the results of one vector."""
         vector = self.tile.vector
         first = ib.Bind(self._first(at, chunk, turn))
         with when(self._is_inside(at, first)):
@@ -295,8 +276,8 @@ class _Kernel:
                     index = index_of(self.scan.rows, at.row, begin + v)
                     ib.buffer_store(tensor, tirx.BufferLoad(own, [v]), index)
 
-    def _keep(self, at: _Place, lane: int) -> None:
-        """The results that the state means, in registers."""
+    def _keep(self, at: Lane, lane: int) -> None:
+        """Keep the results that the state means in registers."""
         results = self.tensors.results(self.state.load([0]), at.row)
         for own, value in zip(self.out, results, strict=True):
             ib.buffer_store(own, value, [lane])

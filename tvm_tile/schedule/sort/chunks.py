@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -33,19 +32,8 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.loops.rows import number
 from tvm_tile.loops.sorting import Ordering, Sorted
-from tvm_tile.schedule.scan.states import States, barrier, bound, otherwise, when
+from tvm_tile.schedule.scan.states import Lane, States, barrier, lanes, otherwise, when
 from tvm_tile.tile.sort import SortTile
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A thread: its row, its chunk, and which of the row's threads it is."""
-
-    row: Any
-    piece: Any
-    lane_row: Any
-    lane: Any
-    is_row: tuple[Any, ...]
 
 
 class ChunkKernel:
@@ -64,28 +52,19 @@ class ChunkKernel:
         self.rank = IRBuilder.name("rank", rank)
 
     def write(self) -> None:
-        """Blocks and threads, and what they do."""
-        tile = self.tile
-        with (
-            bound(-(-tile.rows // tile.rows_per_block), "blockIdx.x") as group,
-            bound(tile.chunks, "blockIdx.y") as piece,
-            bound(tile.rows_per_block, "threadIdx.y") as lane_row,
-            bound(tile.threads_per_row, "threadIdx.x") as lane,
-        ):
-            row = ib.Bind(group * number(tile.rows_per_block) + lane_row)
-            is_row = (row < number(tile.rows),) if tile.rows % tile.rows_per_block else ()
-            at = _Place(row, piece, lane_row, lane, is_row)
+        """Write blocks and threads, and what they do."""
+        with lanes(self.tile, self.tile.chunks) as at:
             self._load(at)
-            with ib.serial(number(tile.chunk.bit_length() - 1)) as turn:
+            with ib.serial(number(self.tile.chunk.bit_length() - 1)) as turn:
                 self._merge(at, turn)
             barrier()
             self._store(at)
 
-    def _load(self, at: _Place) -> None:
+    def _load(self, at: Lane) -> None:
         tile, length = self.tile, self.ordering.sort.rows.length
         with ib.serial(number(tile.elements)) as turn:
             slot = ib.Bind(turn * number(tile.threads_per_row) + at.lane)
-            place = ib.Bind(at.piece * number(tile.chunk) + slot)
+            place = ib.Bind(at.part * number(tile.chunk) + slot)
             is_whole = length == tile.chunk * tile.chunks
             tests = [*at.is_row, *([] if is_whole else [place < number(length)])]
 
@@ -98,8 +77,8 @@ class ChunkKernel:
 
             otherwise(tests, fetch, fill)
 
-    def _merge(self, at: _Place, turn: Any) -> None:
-        """Runs of ``2**turn`` elements, of which so many as are wanted take part, in pairs."""
+    def _merge(self, at: Lane, turn: Any) -> None:
+        """Merge pairs of runs of ``2**turn`` elements, of which so many as are wanted take part."""
         most = number(self.wanted_bits)
         bits, after = ib.Bind(tirx.min(turn, most)), ib.Bind(tirx.min(turn + number(1), most))
         wanted = ib.Bind(number(1) << bits)
@@ -125,7 +104,7 @@ class ChunkKernel:
                 self.shared.store(self.own.load([e]), [at.lane_row, begin + rank])
 
     @contextmanager
-    def _elements(self, at: _Place, active: Any) -> Iterator[tuple[Any, Any]]:
+    def _elements(self, at: Lane, active: Any) -> Iterator[tuple[Any, Any]]:
         """A loop over a thread's elements: the number among its own, and among all."""
         tile = self.tile
         with ib.serial(number(tile.elements)) as e:
@@ -133,7 +112,7 @@ class ChunkKernel:
             with when([element < active]):
                 yield e, element
 
-    def _store(self, at: _Place) -> None:
+    def _store(self, at: Lane) -> None:
         threads = self.tile.threads_per_row
         with ib.serial(number(-(-self.kept // threads))) as turn:
             rank = ib.Bind(turn * number(threads) + at.lane)
@@ -143,4 +122,4 @@ class ChunkKernel:
                 if self.runs is None:
                     self.tensors.store(at.row, rank, self.ordering.place_in(state))
                 else:
-                    self.runs.store(state, [at.row, at.piece * number(self.kept) + rank])
+                    self.runs.store(state, [at.row, at.part * number(self.kept) + rank])

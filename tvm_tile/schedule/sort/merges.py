@@ -72,7 +72,7 @@ def write_merge(
 
 
 def _length(runs: Runs, run: Any) -> Any:
-    """Elements of a run; none of one behind the last."""
+    """Elements of a run; none of a run behind the last one."""
     last = number(runs.count - 1)
     is_last = tirx.Select(run == last, number(runs.last), number(0))
     return tirx.Select(run < last, number(runs.size), is_last)

@@ -20,7 +20,7 @@ def count_before(
     length: Any,
     found: Any,
 ) -> None:
-    """Store the number in ``found``, a buffer of one int64.
+    """Count the elements of a sorted run before another one, and store the number in ``found``.
 
     Args:
         ordering: which of two comes first.

@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Those of one operand's tile.
+    """The chunks of one operand's tile, along the steps and the depth.
 
     Attributes:
         product: whose operand it is.
@@ -53,7 +53,7 @@ class Chunks:
     depth: int
 
     def run(self, position: Any, depth: Any) -> Run:
-        """The neighbours that begin at a place of every chunk."""
+        """The neighbours that a thread copies, from a place of every chunk on."""
         place = {
             **self.origin,
             **self.side.at(position, self.origin)[0],
@@ -68,7 +68,7 @@ class Chunks:
         return Run(position, depth, indices)
 
     def moved(self, place: Place) -> tuple[list[Any], Any]:
-        """What a chunk adds to all indices, and to the elements before them.
+        """By how much a chunk moves all indices, and the elements before them.
 
         Args:
             place: the chunk's first values of the axes that change from chunk to chunk: the summed
@@ -79,7 +79,7 @@ class Chunks:
         return moved, ib.Bind(linear(self.operand, moved))
 
     def is_inside(self, run: Run, element: Any, place: Place, moved: Sequence[Any]) -> list[Any]:
-        """What must hold for an element of a run, and its load's others, to be in the tensor.
+        """The conditions for all elements that one load brings to be in the tensor.
 
         Args:
             run: the element's.

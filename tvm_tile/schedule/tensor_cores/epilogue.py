@@ -45,7 +45,7 @@ class Epilogue:
 
     @property
     def read_bytes(self) -> int:
-        """Of the parameters that it reads: what there is of each, but no more than one a sum."""
+        """Bytes of the parameters that it reads: of each at most one element a sum."""
         buffers = {str(load.source.name): load.source for load in self._loads}
         sums = math.prod(int(extent) for extent in self.sums.ty.shape)
         return sum(
@@ -68,7 +68,7 @@ class Epilogue:
 
     @property
     def _loads(self) -> list[Any]:
-        """Of parameters."""
+        """The loads of parameters, in the value and in where it goes."""
         found = (load for expr in (self.value, *self.indices) for load in loads_in(expr))
         return [load for load in found if not load.source.same_as(self.sums)]
 
@@ -93,7 +93,7 @@ class Epilogue:
     def at(
         self, place: Mapping[str, Any], total: Any, buffers: Mapping[str, Any]
     ) -> tuple[Any, list[Any]]:
-        """The value to store and its indices.
+        """The value to store at a place, and its indices.
 
         Args:
             place: value of every axis.
@@ -121,7 +121,7 @@ class Epilogue:
 
 
 def plain_epilogue(reduction: SBlock, operator: Operator) -> Epilogue:
-    """The sum itself is the output, in the output's dtype."""
+    """The epilogue that stores the sum itself, in the output's dtype."""
     store = reduction.body
     pairs = zip(reduction.iter_vars, operator.axes, strict=True)
     axes = {v.var: AffineIndex(((axis.name, 1),)) for v, axis in pairs if axis.extent > 1}
@@ -168,7 +168,7 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
 
 
 def _whole(terms: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> int | None:
-    """How many values an index has, if it has each below that once: digits of a number."""
+    """How many values an index has, if its terms are digits of a number; ``None`` if not."""
     count = 1
     for name, coefficient in sorted(terms, key=lambda term: term[1]):
         if coefficient != count:

@@ -24,8 +24,8 @@ from tvm_tile.tile.product import Product, find_product
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A function that computes one product.
+class ProductMatch:
+    """A function that computes one product, and its parts.
 
     Attributes:
         product: its operands are parameters.
@@ -40,7 +40,7 @@ class Found:
     shapes: dict[str, tuple[int, ...]]
 
 
-def find_in(task: Task, dtypes: Container[str]) -> Found | None:
+def find_in(task: Task, dtypes: Container[str]) -> ProductMatch | None:
     """The product of a function, if that is all it reduces and an operand is of ``dtypes``."""
     if len(task.graph.reductions) != 1:
         return None
@@ -52,7 +52,7 @@ def find_in(task: Task, dtypes: Container[str]) -> Found | None:
 
 # The rules of all matrix units ask for the same function, one behind the other.
 @functools.lru_cache(maxsize=1)
-def _find(func: tirx.PrimFunc) -> Found | None:
+def _find(func: tirx.PrimFunc) -> ProductMatch | None:
     sch = start_schedule(func)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
@@ -68,7 +68,7 @@ def _find(func: tirx.PrimFunc) -> Found | None:
         str(param.name): tuple(int(extent) for extent in param.ty.shape)
         for param in sch.mod["main"].params
     }
-    return Found(*found, merged.params, shapes)
+    return ProductMatch(*found, merged.params, shapes)
 
 
 def _read(sch: Schedule, form: NormalForm) -> tuple[Product, Epilogue] | None:

@@ -14,11 +14,11 @@ PTX_NAMES = {
 
 
 def load_matrices(*, turned: bool = False) -> str:
-    """Of what loads four matrices of eight by eight 16-bit elements, transposed if ``turned``."""
+    """PTX that loads four matrices of eight by eight 16-bit elements, transposed if ``turned``."""
     return f"ldmatrix.sync.aligned.m8n8.x4{'.trans' if turned else ''}.shared.b16"
 
 
 def multiply_add(dtype: str, depth: int) -> str:
-    """Of a warp's product of 16 rows by 8 columns by a depth, added to float32 sums."""
+    """PTX of a warp's product of 16 rows by 8 columns by a depth, added to float32 sums."""
     name = PTX_NAMES[dtype]
     return f"mma.sync.aligned.m16n8k{depth}.row.col.f32.{name}.{name}.f32"

@@ -13,28 +13,28 @@ from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.warp_tile import tile_counts
 
 
-class WarpTile(Protocol):
+class TileOfWarps(Protocol):
     """A tile whose warps have rows and columns of their own."""
 
     @property
     def rows(self) -> int:
-        """Of a block."""
+        """Rows of a block."""
 
     @property
     def columns(self) -> int:
-        """Of a block."""
+        """Columns of a block."""
 
     @property
     def warp_rows(self) -> int:
-        """Of a warp."""
+        """Rows of a warp."""
 
     @property
     def warp_columns(self) -> int:
-        """Of a warp."""
+        """Columns of a warp."""
 
     @property
     def warps(self) -> tuple[int, int]:
-        """Along the rows and along the columns."""
+        """Warps of a block along its rows and along its columns."""
 
     @property
     def raster(self) -> int:
@@ -42,8 +42,8 @@ class WarpTile(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Where a thread's part of the product is.
+class ThreadPart:
+    """Where the part of the product is that a thread helps to compute.
 
     Attributes:
         origin: first values of the axes of the block's tile.
@@ -62,8 +62,10 @@ class Part:
     columns: Any
 
 
-def find_part(product: Product, tile: WarpTile, warp_size: int, block: Any, thread: Any) -> Part:
-    """That of thread ``thread`` of block ``block``, one block a tile."""
+def find_part(
+    product: Product, tile: TileOfWarps, warp_size: int, block: Any, thread: Any
+) -> ThreadPart:
+    """The part of thread ``thread`` of block ``block``, where each block has one tile."""
     rows = tile_counts(product.left, tile.rows)
     columns = tile_counts(product.right, tile.columns)
     row, column, batch = raster_place(block, math.prod(rows), math.prod(columns), tile.raster)
@@ -73,7 +75,7 @@ def find_part(product: Product, tile: WarpTile, warp_size: int, block: Any, thre
     warp, lane = ib.Bind(thread // warp_size), ib.Bind(thread % warp_size)
     first_row = ib.Bind(warp // tile.warps[1] * tile.warp_rows)
     first_column = ib.Bind(warp % tile.warps[1] * tile.warp_columns)
-    return Part(origin, (left, right), thread, lane, first_row, first_column)
+    return ThreadPart(origin, (left, right), thread, lane, first_row, first_column)
 
 
 def _side(

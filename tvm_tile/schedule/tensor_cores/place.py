@@ -21,7 +21,7 @@ class Side(Protocol):
     """The rows, or the columns, of a tile."""
 
     def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
-        """Values of the side's axes at a position, and what must hold for them to be any.
+        """Values of the side's axes at a position, and the conditions for them to be any.
 
         Args:
             position: in the tile.
@@ -157,7 +157,7 @@ def linear(operand: Operand, indices: Sequence[Any]) -> Any:
 
 
 def value_of(index: AffineIndex, place: Place) -> Any:
-    """An index at a place."""
+    """The value of an index at a place."""
     total: Any = tirx.const(index.offset, "int32")
     for name, coefficient in index.terms:
         total = total + place[name] * coefficient
@@ -171,7 +171,7 @@ def place_in(
     position: Any,
     origin: Place,
 ) -> tuple[Place, list[Any]]:
-    """Values of an operand's free axes at a position of its tile, and what must hold there.
+    """Values of an operand's free axes at a position of its tile, and conditions for them.
 
     Args:
         operand: whose rows, or columns, they are.

@@ -40,7 +40,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class SumStore:
     """What a warp needs to store its sums.
 
     Attributes:
@@ -119,7 +119,7 @@ class Store:
     def _take_up(
         self, first: tuple[Any, Any], columns: int, warp: Any, lane: Any, origin: Place
     ) -> None:
-        """Quads of neighbours, as many rows at a time as a warp's threads reach."""
+        """Store quads of neighbours, as many rows at a time as a warp's threads reach."""
         threads, layout = columns // QUAD, self.layout
         per_pass = min(layout.rows, layout.warp // threads)
         with ib.unroll(layout.rows // per_pass) as turn:
@@ -172,7 +172,7 @@ class Store:
     def _store_aligned(
         self, count: int, total: Callable[[Any], Any], column: Any, place: Place, guard: Guard
     ) -> None:
-        """Wide stores; computed with wide loads, too, where TVM writes them.
+        """Store by wide stores; compute with wide loads, too, where TVM writes them.
 
         What a branch stores is computed ahead of it, from elements that are there: the compiler
         then loads, and computes, for several stores at a time.
@@ -214,7 +214,7 @@ class Store:
         return self.buffers[str(self.epilogue.buffer.name)]
 
     def _value(self, total: Any, column: Any, place: Place) -> tuple[Any, list[Any]]:
-        """What becomes of a sum, and where it goes."""
+        """The value that a sum becomes, and the indices where it goes."""
         columns, _ = self.columns.at(column, place)
         return self.epilogue.at({**place, **columns}, total, self.buffers)
 

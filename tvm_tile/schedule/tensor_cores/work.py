@@ -18,14 +18,14 @@ _SIMPLE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)
 
 
 def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
-    """What an epilogue does with a sum of a product."""
+    """The work of an epilogue for each sum of a product."""
     columns = product.right.free
     is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
     return StoreWork(operations(epilogue.value), is_wide, epilogue.read_bytes)
 
 
 def operations(value: Any) -> int:
-    """Instructions of floating-point arithmetic, about.
+    """About how many instructions of floating-point arithmetic an expression takes.
 
     Rounding is not counted, nor is what finds a place, or whether there is one.
     """

@@ -22,7 +22,7 @@ class Loaded(Protocol):
 
     @property
     def count(self) -> int:
-        """Of a step."""
+        """Fragments of a step."""
 
     def of(self, step: int, number: int, instruction: int) -> Any:
         """Pointer to what one of a step's instructions takes of a fragment."""
@@ -75,7 +75,7 @@ class Fragments:
 def begin_fragments(
     panel: Panel, layout: MatrixLayout, rows: tuple[Any, int], lane: Any
 ) -> Fragments:
-    """Those of a wave.
+    """A wave's fragments of one operand, in registers that are allocated here.
 
     Args:
         panel: where they are.
@@ -109,7 +109,7 @@ def multiply(unit: WaveUnit, sums: Any, sides: tuple[Loaded, Loaded], step: int)
 
 
 def function_of(instruction: MatrixInstruction) -> str:
-    """Its name in ``build/hip_matrix.h``."""
+    """The name of an instruction's function in ``build/hip_matrix.h``."""
     family = instruction.intrinsic.replace(".", "_")
     shape = "x".join(map(str, instruction.shape))
     return f"{family}_{instruction.acc_dtype}_{shape}_{instruction.in_dtype}"

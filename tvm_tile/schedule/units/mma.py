@@ -21,7 +21,7 @@ class Loaded(Protocol):
 
     @property
     def count(self) -> int:
-        """Of a depth of 16."""
+        """Fragments of a depth of 16."""
 
     def of(self, step: int, number: int) -> list[Any]:
         """Four registers of a fragment of the depth ``16 * step``."""
@@ -65,7 +65,7 @@ class Fragments:
 
 
 def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool) -> Fragments:
-    """Those of a warp.
+    """A warp's fragments of one operand, in registers that are allocated here.
 
     Args:
         slab: where they are.
@@ -89,7 +89,7 @@ def multiply(dtype: str, sums: Any, sides: tuple[Loaded, Loaded], step: int) -> 
 
 
 def add_fragments(dtype: str, sums: Any, left: Sequence[Any], right: Sequence[Any]) -> None:
-    """The same of operands' registers, four of each fragment of 16 rows, or of 16 columns."""
+    """Multiply registers of the operands, four of each fragment, and add to ``sums``."""
     name = multiply_add(dtype, FRAGMENT)
     octets = len(right) * FRAGMENT // _COLUMNS
     for row, fragment in enumerate(left):

@@ -59,7 +59,7 @@ class Copies:
 
     @property
     def loads(self) -> int:
-        """Of a chunk."""
+        """Loads with which a thread brings a chunk."""
         return len(self.patches) * self.panel.runs * (self.panel.unit // self.panel.width)
 
     def fetch(self, place: Place) -> None:

@@ -52,7 +52,7 @@ class Ahead(Pipeline):
         return begin_fragments(laid, rows, lane, is_right=is_right)
 
     def _first_byte(self, chunk: Any) -> Any:
-        """Of the stage of a chunk."""
+        """The first byte of a chunk's stage."""
         return ib.Bind(chunk % self.tile.stages * self.tile.stage_bytes)
 
     def _fetch(self, chunk: Any) -> None:

@@ -22,10 +22,10 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.tensor_cores.found import Found
+from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.part import find_part
-from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.warp_products.ahead import Ahead
 from tvm_tile.schedule.warp_products.parts import (
     add_parts,
@@ -44,7 +44,7 @@ AnyTile = MmaTile | MatrixTile
 _ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
 
 
-def write_kernel(found: Found, tile: AnyTile) -> tirx.PrimFunc:
+def write_kernel(found: ProductMatch, tile: AnyTile) -> tirx.PrimFunc:
     """The function of a product and what follows it: a kernel, and another to add sums in parts."""
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
@@ -59,7 +59,9 @@ def write_kernel(found: Found, tile: AnyTile) -> tirx.PrimFunc:
     return builder.get()
 
 
-def _write_tiles(found: Found, tile: AnyTile, buffers: Mapping[str, Any], partial: Any) -> None:
+def _write_tiles(
+    found: ProductMatch, tile: AnyTile, buffers: Mapping[str, Any], partial: Any
+) -> None:
     """The kernel that multiplies.
 
     Args:
@@ -88,7 +90,7 @@ def _write_tiles(found: Found, tile: AnyTile, buffers: Mapping[str, Any], partia
     ib.evaluate(T.cuda.cta_sync())
     dtype = tile.unit.acc_dtype
     memory = ib.decl_buffer(tile.store_shape, dtype, data=shared.data, scope=kind.scope)
-    store = Store(*own.sides, epilogue, seen, memory, layout)
+    store = SumStore(*own.sides, epilogue, seen, memory, layout)
     for strip in range(tile.warp_rows // layout.rows):
         held = strip * layout.rows * tile.warp_columns // tile.unit.warp
         row = ib.Bind(own.rows + strip * layout.rows)

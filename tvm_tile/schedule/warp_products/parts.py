@@ -28,10 +28,10 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.schedule.tensor_cores.found import Found
+from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.parameters import views
 from tvm_tile.schedule.tensor_cores.place import Flat
-from tvm_tile.schedule.tensor_cores.store import Store, when
+from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.tile.matrix_cores import ADDING_THREADS
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.sum_layout import QUAD
@@ -77,7 +77,9 @@ def store_of_part(
     return epilogue, {str(own.name): own}
 
 
-def add_parts(found: Found, tile: WarpTile[Any], buffers: Mapping[str, Any], partial: Any) -> None:
+def add_parts(
+    found: ProductMatch, tile: WarpTile[Any], buffers: Mapping[str, Any], partial: Any
+) -> None:
     """The kernel that adds the parts, four neighbours a thread.
 
     Args:
@@ -96,7 +98,7 @@ def add_parts(found: Found, tile: WarpTile[Any], buffers: Mapping[str, Any], par
     line, column = ib.Bind(number // quads), ib.Bind(number % quads * QUAD)
     rows = Flat((*product.batch, *product.left.free), 1, tirx.const(0))
     totals = ib.alloc_buffer((QUAD,), tile.unit.acc_dtype, scope="local")
-    store = Store(rows, Flat(product.right.free, QUAD, tirx.const(0)), epilogue, seen, totals)
+    store = SumStore(rows, Flat(product.right.free, QUAD, tirx.const(0)), epilogue, seen, totals)
     with when([number < lines * quads] if lines * quads % ADDING_THREADS else []):
         for part in range(tile.parts):
             with ib.vectorized(QUAD) as v:

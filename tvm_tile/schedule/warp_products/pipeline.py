@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
-from tvm_tile.schedule.tensor_cores.part import Part
+from tvm_tile.schedule.tensor_cores.part import ThreadPart
 from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.warp_tile import WarpTile, chunk_counts
@@ -42,7 +42,7 @@ class Pipeline(ABC):
         self,
         product: Product,
         tile: WarpTile[Any],
-        own: Part,
+        own: ThreadPart,
         buffers: Mapping[str, Any],
         memory: Any,
         chunks: tuple[Any, Any],
@@ -74,7 +74,7 @@ class Pipeline(ABC):
     def begin_fragments(
         self, laid: Any, rows: tuple[Any, int], lane: Any, *, is_right: bool
     ) -> Any:
-        """Those of a warp: its first row, or column, is given, and how many it has."""
+        """A warp's fragments of one operand: from its first row, or column, as many as it has."""
 
     @abstractmethod
     def sum_up(self) -> None:

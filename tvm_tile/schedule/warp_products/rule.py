@@ -11,14 +11,14 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.schedule.tensor_cores.found import Found, find_in
+from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.schedule.tensor_cores.work import store_work
-from tvm_tile.schedule.warp_products.kernel import AnyTile, write_kernel
+from tvm_tile.schedule.warp_products.kernel import write_kernel
 from tvm_tile.tile.matrix_cores import construct_matrix_cores, matrix_core_dtypes
 from tvm_tile.tile.mma import construct_mma, least_mma_seconds, mma_dtypes
 from tvm_tile.tile.product import fold_window
-from tvm_tile.tile.rules import MATRIX_CORES, MMA, Rule
+from tvm_tile.tile.rules import MATRIX_CORES, MMA
 from tvm_tile.tile.warp_tile import LEAST_LINE
 
 
@@ -28,7 +28,8 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     work = store_work(found.epilogue, found.product)
-    return _choices(MMA, found, construct_mma(found.product, task.device, count, work))
+    tiles = construct_mma(found.product, task.device, count, work)
+    return choices_of(MMA, tiles, partial(write_kernel, found))
 
 
 def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
@@ -37,7 +38,7 @@ def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     tiles = construct_matrix_cores(found.product, task.device, count)
-    return _choices(MATRIX_CORES, found, tiles)
+    return choices_of(MATRIX_CORES, tiles, partial(write_kernel, found))
 
 
 def least_seconds(task: Task) -> float:
@@ -51,18 +52,10 @@ def least_seconds(task: Task) -> float:
     return min(found, default=math.inf)
 
 
-def _find(task: Task, dtypes: Container[str]) -> Found | None:
+def _find(task: Task, dtypes: Container[str]) -> ProductMatch | None:
     """The product of a function, its windows folded into chunks."""
     found = find_in(task, dtypes)
     if found is None:
         return None
     element = found.product.left.tensor.element_size
     return replace(found, product=fold_window(found.product, LEAST_LINE // element))
-
-
-def _choices(rule: Rule, found: Found, tiles: Sequence[AnyTile]) -> Sequence[Choice]:
-    return tuple(Choice.of(rule, tile, partial(_written, rule, found, tile)) for tile in tiles)
-
-
-def _written(rule: Rule, found: Found, tile: AnyTile) -> Scheduled:
-    return as_written(write_kernel(found, tile), rule, tile)

@@ -46,7 +46,7 @@ class ThroughRegisters(Pipeline):
         return begin_fragments(laid, self.tile.unit.layout, rows, lane)
 
     def _first_unit(self, chunk: Any) -> Any:
-        """Of the stage of a chunk."""
+        """The first unit of 16 bytes of a chunk's stage."""
         if self.tile.stages == 1:
             return tirx.const(0)
         return ib.Bind(chunk % self.tile.stages * (self.tile.stage_bytes // UNIT_BYTES))

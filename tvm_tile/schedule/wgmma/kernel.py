@@ -27,7 +27,7 @@ it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,12 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
-from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
-from tvm_tile.schedule.tensor_cores.store import Store
-from tvm_tile.schedule.wgmma.operand import Chunks
+from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.wgmma.operand import TmaChunks
 from tvm_tile.schedule.wgmma.ring import (
     Alternation,
     Ring,
@@ -64,12 +64,12 @@ _INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
 
 
 @dataclass(frozen=True, slots=True)
-class _Kernel:
-    """What both roles need."""
+class _WarpgroupKernel:
+    """What the producer and the consumers need, while their code is written."""
 
     product: Product
     tile: WarpgroupTile
-    sides: tuple[Chunks, Chunks]
+    sides: tuple[TmaChunks, TmaChunks]
     data: Any  # the stages, in shared memory
     ring: Ring
     turns: Any  # barriers of consumers that take tiles in turns, or None
@@ -78,42 +78,29 @@ class _Kernel:
     thread: Any
 
 
-def write_kernel(
-    product: Product,
-    tile: WarpgroupTile,
-    params: Sequence[Any],
-    shapes: Mapping[str, tuple[int, ...]],
-    epilogue: Epilogue,
-) -> tirx.PrimFunc:
-    """The function of a product and what follows it.
-
-    Args:
-        product: names its operands' tensors as ``params`` do.
-        tile: how to compute it.
-        params: the parameters that callers pass.
-        shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
-        epilogue: what to store; its parameters are known by their names.
-    """
+def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
+    """The function of a product and what follows it."""
+    product, epilogue = found.product, found.epilogue
     sides = (
-        Chunks(product.left, tile.rows, 0, product.depth, tile.depth),
-        Chunks(product.right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
+        TmaChunks(product.left, tile.rows, 0, product.depth, tile.depth),
+        TmaChunks(product.right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
     )
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
-        buffers = declare(params)
+        buffers = declare(found.params)
         maps = [side.tensor_map(buffers) for side in sides]
         ib.device_entry()
         # Its use makes clusters of neighbouring blocks.
         rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
-        seen = views(epilogue.tensors, shapes, buffers)
+        seen = views(epilogue.tensors, found.shapes, buffers)
         data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
         turns = make_alternation_barriers(thread) if tile.alternates else None
         ring = make_ring(tile.stages, tile.sharers, thread)
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _Kernel(product, tile, sides, data, ring, turns, block, rank, thread)
+        kernel = _WarpgroupKernel(product, tile, sides, data, ring, turns, block, rank, thread)
         memory = ib.decl_buffer(
             tile.store_shape,
             tile.sum_dtype,
@@ -123,7 +110,7 @@ def write_kernel(
         )
         rows = Boxed(product.left, tile.rows, tile.block_rows)
         columns = Boxed(product.right, tile.columns, tile.width)
-        store = Store(rows, columns, epilogue, seen, memory)
+        store = SumStore(rows, columns, epilogue, seen, memory)
         with ib.attr({_LEAST_BLOCKS: tile.blocks}), ib.If(thread < WARPGROUP):
             with ib.Then():
                 _produce(kernel, maps)
@@ -143,7 +130,7 @@ def _dynamic_bytes(tile: WarpgroupTile) -> int:
     return STATIC_SHARED_LIMIT + 1 if is_near else size
 
 
-def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
+def _produce(kernel: _WarpgroupKernel, maps: Sequence[Any]) -> None:
     product, tile, ring = kernel.product, kernel.tile, kernel.ring
     arriving = T.uint32(sum(side.size for side in kernel.sides))
     if tile.division is not None:
@@ -172,7 +159,7 @@ def _produce(kernel: _Kernel, maps: Sequence[Any]) -> None:
         wait_for_cluster()
 
 
-def _consume(kernel: _Kernel, store: Store) -> None:
+def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
     product, tile, ring = kernel.product, kernel.tile, kernel.ring
     if tile.division is not None:
         ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
@@ -230,7 +217,7 @@ def _consume(kernel: _Kernel, store: Store) -> None:
 
 
 def _multiply(
-    kernel: _Kernel, registers: Any, descriptors: tuple[Any, Any], stage: Any, chunk: Any
+    kernel: _WarpgroupKernel, registers: Any, descriptors: tuple[Any, Any], stage: Any, chunk: Any
 ) -> None:
     """The instructions of one chunk."""
     tile, (left, right) = kernel.tile, kernel.sides
@@ -254,7 +241,7 @@ def _multiply(
             ib.evaluate(T.ptx[name](*own, *operands, adds, *modifiers))
 
 
-def _modifiers(tile: WarpgroupTile, sides: tuple[Chunks, Chunks]) -> list[int]:
+def _modifiers(tile: WarpgroupTile, sides: tuple[TmaChunks, TmaChunks]) -> list[int]:
     """Whether operands are negated, and transposed, where the instruction can."""
     if tile.sum_dtype == "int32":
         return []

@@ -24,7 +24,7 @@ _STEP_BYTES = 32  # of depth, in one instruction
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks:
+class TmaChunks:
     """One operand's chunks: boxes of its tensor, lines of 128 swizzled bytes in a stage.
 
     With the depth contiguous a line is one row, 128 bytes deep, and one copy brings all rows.
@@ -122,7 +122,7 @@ class Chunks:
             ib.evaluate(T.ptx[tma](into, T.address_of(tensor_map), *reversed(at), barrier))
 
     def descriptor(self, start: Any, row: Any) -> Any:
-        """Of these chunks in stage 0, for wgmma, from a row on (PTX ISA, matrix descriptor).
+        """The matrix descriptor, for wgmma, of these chunks in stage 0 from a row on (PTX ISA).
 
         In units of 16 bytes: the address in bits 0-13, the leading offset in 16-29, the stride
         offset in 32-45; 1 in bits 62-63 says lines of 128 swizzled bytes. The stride offset leads
@@ -145,7 +145,7 @@ class Chunks:
         return tuple(index.span(sizes) for index in self._boxed(sizes))
 
     def _steps(self) -> tuple[int, ...]:
-        """From one copied element to the next along each dimension."""
+        """Elements from one copied element to the next, along each dimension."""
         names = {self.depth.name, *(axis.name for axis in self.operand.free)}
         return tuple(max((c for _, c in i.terms), default=1) for i in self._boxed(names))
 

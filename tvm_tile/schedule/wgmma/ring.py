@@ -40,7 +40,7 @@ def make_ring(stages: int, consumers: int, thread: Any) -> Ring:
 
 
 class Alternation:
-    """Two warpgroups that multiply by turns: which of them may, by a barrier of each.
+    """Lets two warpgroups multiply by turns, by a barrier of each.
 
     A group waits at its own barrier before it multiplies, and its warps arrive at the other's when
     they have seen all chunks of its tile. Two facts keep parities unambiguous: a barrier's phase
@@ -58,7 +58,7 @@ class Alternation:
         self._round = Turn(1)
 
     def wait(self) -> None:
-        """Until it is this group's turn: at once for the first one's first."""
+        """Wait until it is this group's turn: at once for the first one's first."""
         own = self._barriers.ptr_to([self._group])
         ib.evaluate(T.cuda.mbarrier_wait(own, self._round.parity ^ 1 ^ self._group))
         self._round.advance()
@@ -100,17 +100,17 @@ class Turn:
 
     @property
     def parity(self) -> Any:
-        """Of the round, 0 in the first."""
+        """Parity of the round, 0 in the first."""
         return self._state[1]
 
     def skip(self, count: int) -> None:
-        """On by so many stages."""
+        """Go on by so many stages."""
         passed = ib.Bind(self.stage + count)
         ib.buffer_store(self._state, passed % self._stages, [0])
         ib.buffer_store(self._state, self.parity ^ (passed // self._stages % 2), [1])
 
     def advance(self) -> None:
-        """On to the next stage."""
+        """Go on to the next stage."""
         ib.buffer_store(self._state, self.stage + 1, [0])
         with ib.If(self.stage == self._stages), ib.Then():
             ib.buffer_store(self._state, 0, [0])

@@ -13,15 +13,15 @@ from dataclasses import replace
 from functools import partial
 
 from tvm_tile.device.device import Device
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.schedule.tensor_cores.found import Found, find_in
+from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.schedule.tensor_cores.found import find_in
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.product import Product, fold_window, spread_steps
 from tvm_tile.tile.rules import WGMMA
 from tvm_tile.tile.warpgroup import LONGEST_STEP, construct_warpgroup, warpgroup_dtypes
-from tvm_tile.tile.warpgroup_tile import LINE, WarpgroupTile
+from tvm_tile.tile.warpgroup_tile import LINE
 
 
 def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
@@ -35,10 +35,8 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
     product = spread_steps(folded, LONGEST_STEP)
     work = store_work(found.epilogue, product)
     own = replace(found, product=product)
-    return tuple(
-        Choice.of(WGMMA, tile, partial(_written, own, tile))
-        for tile in construct_warpgroup(product, task.device, count, work)
-    )
+    tiles = construct_warpgroup(product, task.device, count, work)
+    return choices_of(WGMMA, tiles, partial(write_kernel, own))
 
 
 def _has_short_lines(product: Product, device: Device) -> bool:
@@ -50,8 +48,3 @@ def _has_short_lines(product: Product, device: Device) -> bool:
     tensor = product.left.tensor
     is_short = product.depth.extent * tensor.element_size <= LINE // 2
     return is_short and tensor.dtype in mma_dtypes(device)
-
-
-def _written(found: Found, tile: WarpgroupTile) -> Scheduled:
-    func = write_kernel(found.product, tile, found.params, found.shapes, found.epilogue)
-    return as_written(func, WGMMA, tile)

@@ -27,19 +27,19 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.place import Place
-from tvm_tile.schedule.tensor_cores.store import Store, when
+from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.wgmma.sums import first_row
 from tvm_tile.tile.sum_layout import QUAD
 from tvm_tile.tile.warpgroup_tile import WARPGROUP, WarpgroupTile
 
 
 def wait_for_cluster() -> None:
-    """All threads of all blocks of the cluster; each warp's together again."""
+    """Wait for all threads of all blocks of the cluster; each warp's come together again."""
     ib.evaluate(T.cuda.warp_sync())
     ib.evaluate(T.cuda.cluster_sync())
 
 
-def keep_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any) -> None:
+def keep_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any) -> None:
     """Put the sums of one consumer thread into the block's part, which is the store's memory."""
     warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
     for instruction in range(tile.instructions):
@@ -51,7 +51,9 @@ def keep_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any) -> None
         store.lay_down(sums, instruction * tile.width // 2, tile.width, lane, at)
 
 
-def store_totals(store: Store, tile: WarpgroupTile, rank: Any, thread: Any, origin: Place) -> None:
+def store_totals(
+    store: SumStore, tile: WarpgroupTile, rank: Any, thread: Any, origin: Place
+) -> None:
     """Add the parts of this block's rows, those of its number in the cluster, and store them.
 
     Args:
@@ -81,7 +83,7 @@ def store_totals(store: Store, tile: WarpgroupTile, rank: Any, thread: Any, orig
             store.quad(lambda v: totals[v], column, {**origin, **place})
 
 
-def _part_of(store: Store, tile: WarpgroupTile, block: int) -> Any:
+def _part_of(store: SumStore, tile: WarpgroupTile, block: int) -> Any:
     """The part of another block of the cluster, as this one can read it."""
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
     ib.evaluate(T.ptx.mapa.u64(mapped[0], store.memory.ptr_to([0, 0]), T.uint32(block)))

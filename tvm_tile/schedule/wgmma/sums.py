@@ -7,12 +7,12 @@ from typing import Any
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.place import Place
-from tvm_tile.schedule.tensor_cores.store import Store
+from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.tile.sum_layout import CORNER_ROWS
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 
-def store_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any, origin: Place) -> None:
+def store_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any, origin: Place) -> None:
     """Store the sums of one consumer thread.
 
     Args:
@@ -29,6 +29,6 @@ def store_sums(store: Store, tile: WarpgroupTile, sums: Any, thread: Any, origin
 
 
 def first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
-    """Of the 16 that a warp holds of an instruction's 64, in the tile."""
+    """The first, in the tile, of the 16 rows that a warp holds of an instruction's 64."""
     group = 0 if tile.alternates else warp // 4
     return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS

@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import chunk_counts, chunks_each, counts
+from tvm_tile.tile.warpgroup import chunks_each, counts, line_chunks
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 
@@ -62,7 +62,7 @@ def own_chunks(product: Product, tile: WarpgroupTile, rank: Any) -> tuple[Any, A
 
     ``rank`` is the block's number among those that share the tile.
     """
-    total = math.prod(chunk_counts(product))
+    total = math.prod(line_chunks(product))
     if tile.splits == 1:
         return 0, total
     each = chunks_each(product, tile.splits)
@@ -73,6 +73,6 @@ def own_chunks(product: Product, tile: WarpgroupTile, rank: Any) -> tuple[Any, A
 def chunk_place(product: Product, tile: WarpgroupTile, chunk: Any) -> Place:
     """Value of every summed axis in a chunk; of the depth, the first."""
     axes = (*product.steps, product.depth)
-    place = dict(digits(chunk, axes, chunk_counts(product)))
+    place = dict(digits(chunk, axes, line_chunks(product)))
     place[product.depth.name] = place[product.depth.name] * tile.depth
     return place

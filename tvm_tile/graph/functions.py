@@ -1,0 +1,43 @@
+"""A module's functions, each as something makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+
+def with_prim_funcs(
+    mod: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]
+) -> tvm.IRModule:
+    """A copy of ``mod`` with every PrimFunc as ``change`` gives it back."""
+    return _changed(mod, tirx.PrimFunc, change)
+
+
+def with_relax_functions(
+    mod: tvm.IRModule, change: Callable[[relax.Function], relax.Function]
+) -> tvm.IRModule:
+    """A copy of ``mod`` with every Relax function as ``change`` gives it back."""
+    return _changed(mod, relax.Function, change)
+
+
+def mutated(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
+    """``mod`` with every Relax function rewritten by a mutator that was made for this module.
+
+    TVM's mutators rewrite one expression.
+    """
+    for var, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            mutator.builder_.update_func(var, mutator.visit_expr(func))
+    return mutator.builder_.get()
+
+
+def _changed(mod: tvm.IRModule, kind: type, change: Callable[[Any], Any]) -> tvm.IRModule:
+    result = mod.clone()
+    for var, func in mod.functions_items():
+        changed = change(func) if isinstance(func, kind) else func
+        if not changed.same_as(func):
+            result[var] = changed
+    return result
