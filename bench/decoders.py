@@ -14,6 +14,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 
 import tvm_tile
+from bench.__main__ import commit
 from tvm_tile.errors import TileError
 from tvm_tile.runtime import CompiledModel
 
@@ -176,9 +178,10 @@ def main() -> None:
     lines = [
         "# Language models, step by step",
         "",
-        f"Written by `python -m bench.decoders`: {PROMPT} tokens of prompt, then greedy steps up "
-        f"to a cache of {CACHE}, two layers, random weights, {arguments.device}. *In place*: "
-        "tensors of the state of which a step writes only the new rows.",
+        f"Written by `python -m bench.decoders` at {commit()}, with transformers "
+        f"{version('transformers')} and torch {version('torch')}: {PROMPT} tokens of prompt, then "
+        f"greedy steps up to a cache of {CACHE}, two layers, random weights, {arguments.device}. "
+        "*In place*: tensors of the state of which a step writes only the new rows.",
         "",
         "| architecture | tokens | largest error | in place | launches a step | fell back |",
         "| --- | --- | ---: | ---: | ---: | ---: |",

@@ -295,6 +295,12 @@ def test_state_is_read_written_and_reset() -> None:
         ours.state["cache"] = np.zeros(3, "float32")
     with pytest.raises(InputError, match="keeps its state"):
         del ours.state["cache"]
+    kept = ours.state["cache"].numpy()
+    part = torch.from_dlpack(ours.state["cache"])[:, :, :1]
+    with pytest.raises(InputError, match="model's state"):
+        ours(part, np.array([4]))
+    np.testing.assert_array_equal(ours.state["cache"].numpy(), kept)
+    ours(part.clone(), np.array([4]))
     assert list(ours.state) == ["cache"]
 
 

@@ -99,8 +99,9 @@ class CompiledModel:
         with self._running():
             loaded = self._load()
             with loaded.guard():
-                tensors = _on_device(kinds, values, loaded)
-                results = loaded.main(*loaded.arguments(tensors), *self._keep(loaded).tensors)
+                tensors, kept = _on_device(kinds, values, loaded), self._keep(loaded)
+                kept.check_apart(zip(kinds, values, strict=True))
+                results = loaded.main(*loaded.arguments(tensors), *kept.tensors)
             with loaded.guard():
                 fields = [results] if hasattr(results, "shape") else list(results)
                 outputs = self._outputs(fields, kinds, values)
@@ -171,6 +172,7 @@ class CompiledModel:
                 for position in self.effects.written_inputs:
                     tensors[position] = clone(tensors[position])
                 kept = self._keep(loaded)
+                kept.check_apart(zip(kinds, values, strict=True))
                 before = kept.snapshot()
                 timing = loaded.time(tensors, repeats, kept.tensors)
                 kept.restore(before)

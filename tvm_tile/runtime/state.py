@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,21 @@ class Kept:
         self.loaded = loaded
         self.state = tuple(state)
         self.tensors = tuple(_on_device(one, loaded) for one in state)
+        self._places = frozenset(filter(None, (tensor.data_ptr() for tensor in self.tensors)))
+
+    def check_apart(self, inputs: Iterable[tuple[ArrayKind, Any]]) -> None:
+        """Make sure that no input of a call is a tensor of the state, which the call writes to.
+
+        Raises:
+            InputError: one is.
+        """
+        for kind, value in inputs if self._places else ():
+            if kind.memory(value)[0] in self._places:
+                raise InputError(
+                    "inputs must have memory of their own",
+                    "one is the model's state, which the call changes",
+                    "pass a copy of it",
+                )
 
     def snapshot(self) -> tuple[State, ...]:
         """Copies of all values as they are now, in the host's memory."""
@@ -150,4 +165,4 @@ def _array(state: State) -> np.ndarray:
 
 def _bytes(array: np.ndarray) -> bytes:
     raw = array.tobytes()
-    return raw if any(raw) else b""
+    return raw if np.frombuffer(raw, np.uint8).any() else b""
