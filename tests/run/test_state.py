@@ -15,6 +15,7 @@ import tvm
 from torch import nn
 
 import tvm_tile
+from bench.random_state import differences
 from tvm_tile.errors import InputError, TileError
 from tvm_tile.runtime import CompiledModel
 
@@ -370,6 +371,11 @@ def test_a_cache_that_an_object_holds_besides() -> None:
         with torch.no_grad():
             torch.testing.assert_close(ours(x, at), theirs(x, at))
     assert set(ours.state) == {"cache", "count"}
+
+
+@pytest.mark.parametrize("seed", range(1000, 1004))
+def test_random_programs_of_buffers(seed: int) -> None:
+    assert list(differences(seed)) == []
 
 
 def test_half_precision() -> None:
