@@ -373,6 +373,31 @@ def test_a_cache_that_an_object_holds_besides() -> None:
     assert set(ours.state) == {"cache", "count"}
 
 
+def test_state_beside_weights_and_written_inputs(tmp_path: Path) -> None:
+    def product(kept: Any, x: Any, at: Any, weight: Any) -> Any:
+        kept.cache[0, 0, at] = x @ weight
+        kept.mean.add_(x[0])
+        x.mul_(2)
+        return kept.cache.sum(2) + kept.mean
+
+    def draw() -> list[Any]:
+        return [torch.randn(2, WIDTH), torch.randperm(ROWS)[:2], torch.randn(WIDTH, WIDTH)]
+
+    theirs = Kept(product).eval()
+    program = torch.export.export(copy.deepcopy(theirs), tuple(draw()))
+    options = tvm_tile.Options(cache=False)
+    tvm_tile.compile(program, "emulated", weights=1, options=options).save(tmp_path / "m.tvmtile")
+    ours = tvm_tile.load(tmp_path / "m.tvmtile")
+    for _ in range(3):
+        inputs = draw()
+        given = [tensor.clone() for tensor in inputs]
+        with torch.no_grad():
+            torch.testing.assert_close(ours(*given), theirs(*inputs))
+        torch.testing.assert_close(given, inputs)
+        for name, buffer in (("cache", theirs.cache), ("mean", theirs.mean)):
+            torch.testing.assert_close(torch.from_dlpack(ours.state[name]), buffer)
+
+
 @pytest.mark.parametrize("seed", range(1000, 1004))
 def test_random_programs_of_buffers(seed: int) -> None:
     assert list(differences(seed)) == []
