@@ -3,8 +3,8 @@
 Each architecture of transformers is made small, with random weights, and exported twice with a
 static cache: for a prompt of 16 tokens and for one token. Both are compiled, for the emulated
 device if nothing else is said, the second one continues with the state of the first, and 48 greedy
-steps are compared with PyTorch's, token for token and logit for logit. The table is written to
-``bench/results/decoders.md``.
+steps are compared with PyTorch's, token for token and logit for logit. Decoders behind an encoder
+are compared from their first token. The table is written to ``bench/results/decoders.md``.
 """
 
 from __future__ import annotations
@@ -53,6 +53,33 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "GPT-2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}),
     "Qwen3-MoE": ("Qwen3MoeConfig", {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 64}),
     "GPT-OSS": ("GptOssConfig", {**_EXPERTS, "num_local_experts": 4, "sliding_window": 32}),
+}
+
+
+# Those that read an encoder's states besides: names of configurations and models, and sizes.
+ENCODED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "T5": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4},
+    ),
+    "Whisper": (
+        "WhisperConfig",
+        "WhisperForConditionalGeneration",
+        {
+            "d_model": 64,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 128,
+            "decoder_ffn_dim": 128,
+            "max_target_positions": 128,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+    ),
 }
 
 
@@ -134,25 +161,76 @@ def steps(prefill: Any, step: Any, between: Any = lambda: None) -> Iterator[Any]
     yield logits.clone()
 
 
+def encoded_decoder(name: str) -> Any:
+    """A small one with random weights, as a module of a token, the encoder's states, a position."""
+    import transformers
+    from transformers.integrations import executorch
+
+    torch.manual_seed(0)
+    config, kind, sizes = ENCODED[name]
+    own = getattr(transformers, config)(vocab_size=256, decoder_start_token_id=0, **sizes)
+    model = getattr(transformers, kind)(own).eval()
+    model.generation_config.update(
+        use_cache=True,
+        cache_implementation="static",
+        cache_config={"batch_size": 1, "max_cache_len": CACHE},
+    )
+    if not hasattr(model, "lm_head"):  # by which the module below knows it
+        model.lm_head = model.proj_out
+    return executorch.Seq2SeqLMDecoderExportableModuleWithStaticCache(
+        model=model, max_static_cache_length=CACHE, batch_size=1
+    ).eval()
+
+
 def row(name: str, device: str) -> Row:
     """Compile one architecture and compare it."""
-    module = decoder(name)
     try:
-        prefill, step = (compiled(module, length, device) for length in (PROMPT, 1))
+        return encoded_row(name, device) if name in ENCODED else decoder_row(name, device)
     except TileError as error:
         return Row(name, f"refused: {error.current[:80]}")
+
+
+def decoder_row(name: str, device: str) -> Row:
+    """Compare a decoder, which reads a prompt and goes on from there."""
+    module = decoder(name)
+    prefill, step = (compiled(module, length, device) for length in (PROMPT, 1))
 
     def hand_over() -> None:
         for kept in prefill.state:
             step.state[kept] = prefill.state[kept]
 
     ours = list(steps(prefill, step, hand_over))
+
+    def eager(tokens: Any, positions: Any) -> Any:
+        return module(input_ids=tokens, cache_position=positions)
+
     with torch.no_grad():
-
-        def eager(tokens: Any, positions: Any) -> Any:
-            return module(input_ids=tokens, cache_position=positions)
-
         theirs = list(steps(eager, eager))
+    return compared(name, ours, theirs, step)
+
+
+def encoded_row(name: str, device: str) -> Row:
+    """Compare a decoder behind an encoder, from its first token."""
+    states = torch.randn(1, 12, 64, generator=torch.Generator().manual_seed(2))
+    start, first = torch.tensor([[3]]), torch.tensor([0])
+    with torch.no_grad():
+        program = torch.export.export(encoded_decoder(name), (start, states, first))
+    step = tvm_tile.compile(program, device)
+    eager = encoded_decoder(name)  # anew: an export leaves traces of itself in the other
+
+    def all_steps(run: Any) -> Iterator[Any]:
+        token = start
+        for position in range(CACHE):
+            logits = torch.as_tensor(run(token, states, torch.tensor([position])))[:, -1]
+            yield logits.clone()
+            token = logits.argmax(-1, keepdim=True)
+
+    with torch.no_grad():
+        return compared(name, list(all_steps(step)), list(all_steps(eager)), step)
+
+
+def compared(name: str, ours: list[Any], theirs: list[Any], step: CompiledModel) -> Row:
+    """The row of an architecture whose logits are these."""
     same = [int(a.argmax()) == int(b.argmax()) for a, b in zip(ours, theirs, strict=True)]
     error = max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))
     state = step.effects.state
@@ -170,7 +248,7 @@ def row(name: str, device: str) -> Row:
 def main() -> None:
     """Compare all architectures, or those that are named, and write the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.decoders", description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(DECODERS))
+    parser.add_argument("names", nargs="*", default=[*DECODERS, *ENCODED])
     parser.add_argument("--device", default="emulated")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -189,7 +267,7 @@ def main() -> None:
     for name in arguments.names:
         lines.append(row(name, arguments.device).render())
         print(lines[-1], flush=True)
-    if arguments.names == list(DECODERS):
+    if arguments.names == [*DECODERS, *ENCODED]:
         RESULTS.write_text("\n".join(lines) + "\n")
 
 
