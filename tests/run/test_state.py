@@ -1,10 +1,8 @@
-"""Models that keep state, and that write to their inputs: calls and what is left behind equal
-PyTorch's, one call after the other."""
+"""Models that keep state: calls and what is left behind equal PyTorch's, one after the other."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,62 +10,11 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from torch import nn
+from kept_models import ROWS, WIDTH, Kept, check, compiled, places, values
 
 import tvm_tile
 from bench.random_state import differences
 from tvm_tile.errors import InputError, TileError
-from tvm_tile.runtime import CompiledModel
-
-ROWS, WIDTH = 8, 4
-
-
-class Kept(nn.Module):
-    """Buffers, and a function of them and of a call's inputs."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-        self.register_buffer("cache", torch.randn(2, 3, ROWS, WIDTH))
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("mean", torch.ones(WIDTH), persistent=False)
-        self.register_buffer("other", torch.randn(WIDTH))
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(self, *inputs)
-
-
-def compiled(model: nn.Module, *inputs: Any) -> CompiledModel:
-    options = tvm_tile.Options(cache=False)
-    return tvm_tile.compile(model, "emulated", example_inputs=inputs, options=options)
-
-
-def check(function: Callable[..., Any], *draws: Callable[[], Any], calls: int = 3) -> CompiledModel:
-    """Every call's outputs, inputs and buffers are PyTorch's."""
-    theirs = Kept(function).eval()
-    ours = compiled(copy.deepcopy(theirs), *(draw() for draw in draws))
-    for _ in range(calls):
-        inputs = [draw() for draw in draws]
-        given = [tensor.clone() for tensor in inputs]
-        with torch.no_grad():
-            expected = theirs(*inputs)
-        found = ours(*given)
-        expected = expected if isinstance(expected, tuple) else (expected,)
-        found = found if isinstance(found, tuple) else (found,)
-        for own, wanted in zip((*found, *given), (*expected, *inputs), strict=True):
-            torch.testing.assert_close(own, wanted)
-        buffers = dict(theirs.named_buffers())
-        for name, tensor in ours.state.items():
-            torch.testing.assert_close(torch.from_dlpack(tensor), buffers[name])
-    return ours
-
-
-def values(*shape: int) -> Callable[[], Any]:
-    return lambda: torch.randn(shape)
-
-
-def places(*shape: int, lowest: int = 0) -> Callable[[], Any]:
-    return lambda: torch.randint(lowest, ROWS, shape)
 
 
 def count(kept: Any, x: Any) -> Any:
@@ -224,60 +171,6 @@ def test_places_out_of_bounds_are_left_out(at: list[int]) -> None:
     np.testing.assert_array_equal(ours.state["cache"].numpy(), cache)
 
 
-def grow(_: Any, x: Any, at: Any) -> Any:
-    x.add_(1)
-    return x * at.sum()
-
-
-def put_into_input(_: Any, x: Any, at: Any) -> Any:
-    x[at] = 3.0
-    return x.sum()
-
-
-def return_input(_: Any, x: Any, at: Any) -> Any:
-    old = x.clone()
-    x.mul_(2)
-    return old, x, at
-
-
-@pytest.mark.parametrize("function", [grow, put_into_input, return_input])
-@pytest.mark.parametrize("strided", [False, True])
-def test_inputs_that_are_written_to(function: Any, strided: bool) -> None:
-    def draw() -> Any:
-        return torch.randn(WIDTH, ROWS).t() if strided else torch.randn(ROWS, WIDTH)
-
-    ours = check(function, draw, places(2))
-    assert ours.effects.written_inputs == (0,)
-    array, at = np.ones((ROWS, WIDTH), "float32"), np.array([1, 2])
-    tensor = torch.ones(ROWS, WIDTH)
-    function(None, tensor, torch.from_numpy(at))
-    ours(array, at)
-    np.testing.assert_allclose(array, tensor.numpy())
-
-
-def test_who_may_not_be_written_to_is_refused_before_anything_runs() -> None:
-    def add(kept: Any, x: Any, y: Any) -> Any:
-        x += y
-        kept.count += 1
-        return x * 2
-
-    ours = compiled(Kept(add).eval(), torch.zeros(4), torch.zeros(4))
-    fixed = np.zeros(4, "float32")
-    fixed.setflags(write=False)
-    whole = np.zeros(6, "float32")
-    for x, y in (
-        (fixed, whole[:4].copy()),
-        (torch.zeros(1).expand(4), torch.zeros(4)),
-        (whole[:4], whole[2:]),  # overlap
-        (torch.ones(4, requires_grad=True), torch.zeros(4)),
-    ):
-        with pytest.raises(InputError, match="writes to its input"):
-            ours(x, y)
-    assert int(ours.state["count"].numpy()) == 0
-    ours(whole[:3].repeat(2)[:4].copy(), whole[:4])
-    assert int(ours.state["count"].numpy()) == 1
-
-
 def test_state_is_read_written_and_reset() -> None:
     ours = compiled(Kept(one_row).eval(), torch.zeros(2, 3, 1, WIDTH), torch.tensor([0]))
     first = ours.state["cache"].numpy()
@@ -371,31 +264,6 @@ def test_a_cache_that_an_object_holds_besides() -> None:
         with torch.no_grad():
             torch.testing.assert_close(ours(x, at), theirs(x, at))
     assert set(ours.state) == {"cache", "count"}
-
-
-def test_state_beside_weights_and_written_inputs(tmp_path: Path) -> None:
-    def product(kept: Any, x: Any, at: Any, weight: Any) -> Any:
-        kept.cache[0, 0, at] = x @ weight
-        kept.mean.add_(x[0])
-        x.mul_(2)
-        return kept.cache.sum(2) + kept.mean
-
-    def draw() -> list[Any]:
-        return [torch.randn(2, WIDTH), torch.randperm(ROWS)[:2], torch.randn(WIDTH, WIDTH)]
-
-    theirs = Kept(product).eval()
-    program = torch.export.export(copy.deepcopy(theirs), tuple(draw()))
-    options = tvm_tile.Options(cache=False)
-    tvm_tile.compile(program, "emulated", weights=1, options=options).save(tmp_path / "m.tvmtile")
-    ours = tvm_tile.load(tmp_path / "m.tvmtile")
-    for _ in range(3):
-        inputs = draw()
-        given = [tensor.clone() for tensor in inputs]
-        with torch.no_grad():
-            torch.testing.assert_close(ours(*given), theirs(*inputs))
-        torch.testing.assert_close(given, inputs)
-        for name, buffer in (("cache", theirs.cache), ("mean", theirs.mean)):
-            torch.testing.assert_close(torch.from_dlpack(ours.state[name]), buffer)
 
 
 @pytest.mark.parametrize("seed", range(1000, 1004))
