@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ _ALLOWED = {"float32": 2e-5, "tf32": 1e-2, "float16": 1e-2, "bfloat16": 6e-2}
 # rounds to zero is false, and 1.999 is cut off to 1. Of halves, one more may.
 _JUMPS_AMONG = 500
 _SPECIAL = (float("nan"), float("inf"), float("-inf"), -0.0)
+_ROOT = Path(__file__).parents[2]
 _SEEDS = (2, 3)  # of the numbers that a model is called with
 STATUSES = ("right", "compiled", "refused", "wrong", "error", "crash", "invalid")
 
@@ -142,7 +144,7 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
         status = "error" if "report it" in error.remedy else "refused"
         return Verdict(status, _refusal(error), str(error)[:2000])
     except Exception as error:
-        return Verdict("error", _place(error), "".join(traceback.format_exception(error))[-3000:])
+        return Verdict("error", _place(error), _trace(error))
     if not settings.run:
         return Verdict("compiled")
     try:
@@ -150,7 +152,7 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
     except TileError as error:
         return Verdict("error", f"call: {_refusal(error)}", str(error)[:2000])
     except Exception as error:
-        return Verdict("error", _place(error), "".join(traceback.format_exception(error))[-3000:])
+        return Verdict("error", _place(error), _trace(error))
     if not wrong:
         return Verdict("right")
     rules = " ".join(sorted({f"{k.rule}" for k in model.report.kernels}))
@@ -364,10 +366,20 @@ def _refusal(error: Any) -> str:
     return f"{type(error).__name__}: {error.requirement}: {current[0][:160]}"
 
 
+def _trace(error: BaseException) -> str:
+    """The end of an error's traceback, with this project's files as they are called within it."""
+    return _from_root("".join(traceback.format_exception(error)))[-3000:]
+
+
+def _from_root(text: str) -> str:
+    return text.replace(f"{_ROOT}/", "")
+
+
 def _place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "tvm_tile/" in f.filename] or list(frames)
-    where = f"{own[-1].filename.rpartition('tvm_tile/')[2]}:{own[-1].name}" if own else "?"
+    named = _from_root(own[-1].filename.rpartition("tvm_tile/")[2]) if own else "?"
+    where = f"{named}:{own[-1].name}" if own else named
     return f"{type(error).__name__} in {where}: {_first_line(error)}"
 
 
