@@ -38,19 +38,22 @@ _SIZES = {
     "max_position_embeddings": 128,
     "head_dim": 16,
 }
-_EXPERTS = {"num_experts_per_tok": 2}
-# Names of transformers' configurations, and what is not as in _SIZES.
+_EXPERTS = {**_SIZES, "num_experts_per_tok": 2}
+# Names of transformers' configurations, and their sizes.
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Llama": ("LlamaConfig", {}),
-    "Mistral": ("MistralConfig", {"sliding_window": None}),
-    "Qwen2": ("Qwen2Config", {}),
-    "Qwen3": ("Qwen3Config", {}),
-    "Gemma": ("GemmaConfig", {}),
-    "Gemma 2": ("Gemma2Config", {"sliding_window": 32, "query_pre_attn_scalar": 16}),
-    "Gemma 3": ("Gemma3TextConfig", {"sliding_window": 32, "query_pre_attn_scalar": 16}),
-    "Phi-3": ("Phi3Config", {"pad_token_id": 0}),
-    "OLMo 2": ("Olmo2Config", {"head_dim": None}),
-    "GPT-2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}),
+    "Llama": ("LlamaConfig", _SIZES),
+    "Mistral": ("MistralConfig", {**_SIZES, "sliding_window": None}),
+    "Qwen2": ("Qwen2Config", _SIZES),
+    "Qwen3": ("Qwen3Config", _SIZES),
+    "Gemma": ("GemmaConfig", _SIZES),
+    "Gemma 2": ("Gemma2Config", {**_SIZES, "sliding_window": 32, "query_pre_attn_scalar": 16}),
+    "Gemma 3": ("Gemma3TextConfig", {**_SIZES, "sliding_window": 32, "query_pre_attn_scalar": 16}),
+    "Phi-3": ("Phi3Config", {**_SIZES, "pad_token_id": 0}),
+    "OLMo 2": ("Olmo2Config", {name: n for name, n in _SIZES.items() if name != "head_dim"}),
+    "GPT-2": (
+        "GPT2Config",
+        {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128},
+    ),
     "Qwen3-MoE": ("Qwen3MoeConfig", {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 64}),
     "GPT-OSS": ("GptOssConfig", {**_EXPERTS, "num_local_experts": 4, "sliding_window": 32}),
 }
@@ -123,14 +126,10 @@ def decoder(name: str) -> Any:
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
     torch.manual_seed(0)
-    kind, own = DECODERS[name]
-    sizes = {key: value for key, value in {**_SIZES, **own}.items() if value is not None}
-    if kind == "GPT2Config":
-        sizes = {"vocab_size": 256, **own}
-    if kind == "MistralConfig":
-        sizes["sliding_window"] = None
+    kind, sizes = DECODERS[name]
     config = getattr(transformers, kind)(**sizes)
-    extra = {"experts_implementation": "batched_mm"} if _EXPERTS.keys() <= own.keys() else {}
+    has_experts = "num_experts_per_tok" in sizes
+    extra = {"experts_implementation": "batched_mm"} if has_experts else {}
     model = transformers.AutoModelForCausalLM.from_config(config, **extra).eval()
     model.generation_config = transformers.GenerationConfig(
         use_cache=True,

@@ -124,9 +124,7 @@ def written_errors(func: tirx.PrimFunc, written: list[Any], device: Device) -> l
         f"kernel_{rank}": item.func.with_attr("tirx.is_scheduled", True)
         for rank, item in enumerate(written)
     }
-    loaded = load_program(
-        build_program(_with_main(tvm.IRModule(scheduled)), device), device.name, ()
-    )
+    loaded = load_program(build_program(_with_main(tvm.IRModule(scheduled)), device), device.name)
     host = loaded.machine.module.imports[0]
     gpu = tvm.cpu() if device.kernel_language == "opencl" else tvm.cuda(0)
     reference = Reference.of(func)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 _NAMED = 4  # tensors that a line names
 
 
@@ -42,6 +44,12 @@ class State:
     signature: Signature
     initial: bytes = b""
     is_in_place: bool = False
+
+
+def dense_bytes(array: np.ndarray) -> bytes:
+    """An array's elements as :attr:`State.initial` has them."""
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return raw.tobytes() if raw.any() else b""
 
 
 @dataclass(frozen=True, slots=True)

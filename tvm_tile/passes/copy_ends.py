@@ -58,7 +58,7 @@ class _Touched:
     def __init__(self, main: relax.Function) -> None:
         bindings = main.body.blocks[0].bindings
         made = {binding.var: binding.value for binding in bindings}
-        self.results = _results(main)
+        self.results = _results(main.body.body, made)
         count = int((main.attrs or {}).get(NUM_INPUT, len(main.params)))
         makers = {v: _maker(v, made) for v in self.results if isinstance(v, relax.Var)}
         outputs = [var for var, maker in makers.items() if maker is not None]
@@ -90,11 +90,9 @@ class _Touched:
         return self._roots.get(value, set()) if isinstance(value, relax.Var) else set()
 
 
-def _results(main: relax.Function) -> list[Any]:
-    """What a function returns."""
-    returned = main.body.body
-    values = {binding.var: binding.value for binding in main.body.blocks[0].bindings}
-    result = values.get(returned, returned) if isinstance(returned, relax.Var) else returned
+def _results(returned: Any, made: dict[Any, Any]) -> list[Any]:
+    """What a function returns, given what its variables are bound to."""
+    result = made.get(returned, returned) if isinstance(returned, relax.Var) else returned
     return list(result.fields) if isinstance(result, relax.Tuple) else [returned]
 
 

@@ -106,7 +106,7 @@ class CompiledModel:
                 fields = [results] if hasattr(results, "shape") else list(results)
                 outputs = self._outputs(fields, kinds, values)
                 if self.effects:
-                    self._write(fields, kinds, values)
+                    self._write(kept.tensors, fields, kinds, values)
                 return outputs
 
     def call_torch(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
@@ -299,10 +299,15 @@ class CompiledModel:
             self._kept = Kept(loaded, self.effects.state)
         return self._kept
 
-    def _write(self, fields: list[Any], kinds: list[ArrayKind], values: tuple[Any, ...]) -> None:
+    def _write(
+        self,
+        kept: Sequence[Any],
+        fields: list[Any],
+        kinds: list[ArrayKind],
+        values: tuple[Any, ...],
+    ) -> None:
         """Put new values where they belong, unless they are there already."""
         written = self.effects.written_inputs
-        kept = self._keep(self._load()).tensors
         homes = [kinds[i].memory(values[i])[0] for i in written]
         homes += [tensor.data_ptr() for tensor in kept]
         waiting = []

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tvm_tile.errors import InputError
-from tvm_tile.graph.signature import Signature, State
+from tvm_tile.graph.signature import Signature, State, dense_bytes
 from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input, numpy_dtype
 from tvm_tile.runtime.launch import Loaded
 
@@ -47,7 +47,7 @@ class Kept:
         """Copies of all values as they are now, in the host's memory."""
         self.loaded.device.sync()
         pairs = zip(self.state, self.tensors, strict=True)
-        return tuple(replace(state, initial=_bytes(tensor.numpy())) for state, tensor in pairs)
+        return tuple(replace(state, initial=dense_bytes(tensor.numpy())) for state, tensor in pairs)
 
     def restore(self, values: Sequence[State]) -> None:
         """Give all tensors the values of a snapshot, or of the start."""
@@ -161,8 +161,3 @@ def _array(state: State) -> np.ndarray:
     if not state.initial:
         return np.zeros(state.signature.shape, dtype)
     return np.frombuffer(state.initial, dtype).reshape(state.signature.shape)
-
-
-def _bytes(array: np.ndarray) -> bytes:
-    raw = array.tobytes()
-    return raw if np.frombuffer(raw, np.uint8).any() else b""

@@ -22,6 +22,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 
 from tvm_tile.frontend.torch.converters import CONVERTERS
+from tvm_tile.frontend.torch.exported import with_graph
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
@@ -316,17 +317,7 @@ def _replaced(
     graph.eliminate_dead_code()
     signature = copy.deepcopy(program.graph_signature)
     _rename(signature.output_specs, graph.output_node().args[0])
-    return ExportedProgram(
-        program.graph_module,
-        graph,
-        signature,
-        program.state_dict,
-        program.range_constraints,
-        program.module_call_graph,
-        program.example_inputs,
-        program.constants,
-        verifiers=program.verifiers,
-    )
+    return with_graph(program, graph, signature)
 
 
 def _rename(specs: Iterable[Any], outputs: Iterable[Any]) -> None:

@@ -11,8 +11,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_arg
 
 from tvm_tile.frontend.torch.emit import dtype_name
+from tvm_tile.frontend.torch.exported import weight_of
 from tvm_tile.frontend.torch.rows_in_place import WRITERS
-from tvm_tile.graph.signature import Signature, State
+from tvm_tile.graph.signature import Signature, State, dense_bytes
 
 _OF_INPUTS = OutputKind.USER_INPUT_MUTATION
 _OF_STATE = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
@@ -20,21 +21,39 @@ MUTATIONS = _OF_STATE | {_OF_INPUTS}
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Placeholders of tensors that a call changes, each with the node of its new value.
+class Change:
+    """A tensor that a call gives a new value.
 
     Attributes:
-        inputs: of the caller's tensors, in the order of the program's inputs.
-        state: of buffers and parameters, likewise.
-        names: of the latter, in the module.
+        name: of the input, or of the buffer or parameter in the module.
+        place: the placeholder of the tensor.
+        value: the node of its new value.
+    """
+
+    name: str
+    place: fx.Node
+    value: fx.Node
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The tensors that a call changes.
+
+    Attributes:
+        inputs: the caller's, in the order of the program's inputs.
+        state: buffers and parameters, likewise.
         in_place: nodes that may write to their first operand: it is such a tensor, or what another
             of these nodes has made of it, and nobody else reads what it was before.
     """
 
-    inputs: tuple[tuple[fx.Node, fx.Node], ...]
-    state: tuple[tuple[fx.Node, fx.Node], ...]
-    names: tuple[str, ...]
+    inputs: tuple[Change, ...]
+    state: tuple[Change, ...]
     in_place: frozenset[fx.Node]
+
+    @property
+    def values(self) -> list[fx.Node]:
+        """The nodes of the new values, of the inputs first."""
+        return [change.value for change in (*self.inputs, *self.state)]
 
 
 def changes_of(program: ExportedProgram) -> Changes:
@@ -51,27 +70,24 @@ def changes_of(program: ExportedProgram) -> Changes:
         if spec.kind in MUTATIONS
     }
     placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
-    inputs, state, names = [], [], []
+    inputs: list[Change] = []
+    state: list[Change] = []
     for spec in signature.input_specs:
-        place = placeholders[spec.arg.name]
         is_input = spec.kind == InputKind.USER_INPUT
-        value = new.get((is_input, spec.arg.name if is_input else spec.target))
-        if value is None:
-            continue
-        if is_input:
-            inputs.append((place, value))
-        else:
-            state.append((place, value))
-            names.append(str(spec.target))
-    writes = frozenset(node for pair in (*inputs, *state) for node in _in_place(*pair))
-    return Changes(tuple(inputs), tuple(state), tuple(names), writes)
+        name = str(spec.arg.name if is_input else spec.target)
+        value = new.get((is_input, name))
+        if value is not None:
+            change = Change(name, placeholders[spec.arg.name], value)
+            (inputs if is_input else state).append(change)
+    writes = frozenset(node for change in (*inputs, *state) for node in _in_place(change))
+    return Changes(tuple(inputs), tuple(state), writes)
 
 
-def _in_place(place: fx.Node, value: fx.Node) -> tuple[fx.Node, ...]:
+def _in_place(change: Change) -> tuple[fx.Node, ...]:
     """The nodes from a tensor to its new value, where all of them may write to it; else none."""
     chain = []
-    node = value
-    while node is not place:
+    node = change.value
+    while node is not change.place:
         if node.target not in WRITERS:
             return ()
         chain.append(node)
@@ -91,22 +107,13 @@ def states_of(program: ExportedProgram, changes: Changes) -> tuple[State, ...]:
         Refusal: an element type that TVM lacks.
     """
     states = []
-    for name, (_, value) in zip(changes.names, changes.state, strict=True):
-        tensor = _tensor(program, name)
-        signature = Signature(name, tuple(tensor.shape), dtype_name(tensor.dtype))
-        states.append(State(signature, _bytes(tensor), value in changes.in_place))
+    for change in changes.state:
+        tensor = weight_of(program, change.name)
+        signature = Signature(change.name, tuple(tensor.shape), dtype_name(tensor.dtype))
+        states.append(State(signature, _bytes(tensor), change.value in changes.in_place))
     return tuple(states)
 
 
-def _tensor(program: ExportedProgram, name: str) -> torch.Tensor:
-    held = program.state_dict.get(name)
-    found = program.constants[name] if held is None else held
-    assert isinstance(found, torch.Tensor)
-    return found
-
-
 def _bytes(tensor: torch.Tensor) -> bytes:
-    """Its elements as they lie in memory, in row-major order; empty where all bytes are zero."""
     dense = tensor.detach().cpu().resolve_neg().contiguous().reshape(-1)
-    raw = dense.view(torch.uint8)
-    return raw.numpy().tobytes() if bool(raw.any()) else b""
+    return dense_bytes(dense.view(torch.uint8).numpy())

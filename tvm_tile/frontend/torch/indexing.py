@@ -76,6 +76,15 @@ def broadcast_index(shape: Sequence[Any], at: Sequence[Any]) -> list[Any]:
     return [0 if int(extent) == 1 else i for extent, i in zip(shape, own, strict=True)]
 
 
+def unflattened(flat: Any, shape: Sequence[int]) -> list[Any]:
+    """In loops: the position, in an array of some shape, of the element of a number."""
+    position: list[Any] = []
+    for extent in reversed(shape):
+        position.insert(0, tirx.floormod(flat, extent))
+        flat = tirx.floordiv(flat, extent)
+    return position
+
+
 def _index(emit: Emit, x: relax.Expr, indices: Sequence[relax.Expr | None]) -> relax.Expr:
     """``x[indices]``; the indexed dimensions stay in place if they are neighbours, else go first.
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 
-_WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
+from tvm_tile.frontend.torch.exported import WEIGHTS, weight_of, with_graph
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def with_one_of_each(program: ExportedProgram) -> ExportedProgram:
@@ -35,15 +36,11 @@ def with_one_of_each(program: ExportedProgram) -> ExportedProgram:
 
 def _tensor(program: ExportedProgram, spec: Any) -> torch.Tensor | None:
     """The weight of an input, if it is one that lies in plain memory."""
-    if spec.kind not in _WEIGHTS:
+    if spec.kind not in WEIGHTS:
         return None
-    held = program.state_dict.get(spec.target)
-    tensor = program.constants.get(spec.target) if held is None else held
-    is_plain = isinstance(tensor, torch.Tensor) and type(tensor) in _PLAIN
-    return tensor if is_plain and tensor.layout == torch.strided and not tensor.is_meta else None
-
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    tensor = weight_of(program, spec.target)
+    is_plain = type(tensor) in _PLAIN and tensor.layout == torch.strided and not tensor.is_meta
+    return tensor if is_plain else None
 
 
 def _memory(tensor: torch.Tensor) -> Any:
@@ -52,24 +49,13 @@ def _memory(tensor: torch.Tensor) -> Any:
 
 
 def _merged(program: ExportedProgram, twins: dict[str, str]) -> ExportedProgram:
-    module = copy.copy(program.graph_module)
-    module.graph = copy.deepcopy(program.graph)
-    for node, before in zip(module.graph.nodes, program.graph.nodes, strict=True):
+    graph = copy.deepcopy(program.graph)
+    for node, before in zip(graph.nodes, program.graph.nodes, strict=True):
         node.name = before.name  # also one that Python has taken, such as "input"
-    places = {node.name: node for node in module.graph.find_nodes(op="placeholder")}
+    places = {node.name: node for node in graph.find_nodes(op="placeholder")}
     for name, first in twins.items():
         places[name].replace_all_uses_with(places[first])
-        module.graph.erase_node(places[name])
+        graph.erase_node(places[name])
     signature = copy.deepcopy(program.graph_signature)
     signature.input_specs = [s for s in signature.input_specs if s.arg.name not in twins]
-    return ExportedProgram(
-        module,
-        module.graph,
-        signature,
-        program.state_dict,
-        program.range_constraints,
-        program.module_call_graph,
-        program.example_inputs,
-        program.constants,
-        verifiers=program.verifiers,
-    )
+    return with_graph(program, graph, signature)

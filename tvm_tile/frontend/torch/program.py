@@ -22,9 +22,9 @@ from tvm_tile.frontend.torch.convert import Converter, Values, convert, examples
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
+from tvm_tile.frontend.torch.exported import WEIGHTS, weight_of
 from tvm_tile.graph.signature import Effects
 
-_WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
 _IGNORED = frozenset({OutputKind.TOKEN})
@@ -54,11 +54,11 @@ def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]
     changes = changes_of(program)
     outputs = _outputs(program, changes)
     writer = _Writer(relax.BlockBuilder(), changes.in_place)
-    names, state = writer.bind_inputs(program, {place for place, _ in changes.state})
+    names, state = writer.bind_inputs(program, {change.place for change in changes.state})
     parameters = [*(writer.values[node] for node in writer.inputs), *state]
     writer.write_function("main", parameters, program.graph_module, program.graph, outputs)
     writer.require_supported()
-    written = tuple(writer.inputs.index(place) for place, _ in changes.inputs)
+    written = tuple(writer.inputs.index(change.place) for change in changes.inputs)
     return writer.builder.get(), names, Effects(written, states_of(program, changes))
 
 
@@ -92,7 +92,7 @@ class _Writer:
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
         for spec in program.graph_signature.input_specs:
             node = placeholders[spec.arg.name]
-            if spec.kind in _WEIGHTS:
+            if spec.kind in WEIGHTS:
                 tensor = _tensor(program, spec.target)
                 if node in changed:
                     dtype = dtype_name(tensor.dtype)
@@ -256,7 +256,7 @@ def _input(node: fx.Node) -> relax.Var:
 
 def _tensor(program: ExportedProgram, name: str) -> torch.Tensor:
     """A weight that TVM can hold."""
-    tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
+    tensor = weight_of(program, name)
     if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.is_quantized:
         raise _unsupported(f"weight {name!r} is a {type(tensor).__name__} without plain data")
     if tensor.layout != torch.strided:
@@ -299,7 +299,7 @@ def _outputs(program: ExportedProgram, changes: Changes) -> list[fx.Node]:
             raise _not_tensors(f"it returns {output!r}, too")
     if not nodes:
         raise _not_tensors("it returns none")
-    return [*nodes, *(new for _, new in (*changes.inputs, *changes.state))]
+    return [*nodes, *changes.values]
 
 
 def shortened(error: Exception) -> str:

@@ -24,14 +24,13 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.frontend.torch.emit import Emit, shape_of
-from tvm_tile.frontend.torch.indexing import at_broadcast, broadcast_index
+from tvm_tile.frontend.torch.indexing import at_broadcast, broadcast_index, unflattened
+from tvm_tile.loops.gather import clamped, counted_from_end, is_inside
 from tvm_tile.loops.rows import number
 
 _ATEN = torch.ops.aten
 WRITERS = frozenset({_ATEN.index_put.default})
 """Operators whose converters can write to their first operand."""
-
-Index = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +58,31 @@ class Updates:
         return tuple(axis for axis in range(len(self.extents)) if axis not in self.axes)
 
     @property
+    def _indexed(self) -> list[int]:
+        return [self.extents[axis] for axis in self.axes]
+
+    @property
     def start(self) -> int:
         """Where the indices' dimensions stand among those of the updates, as in NumPy."""
-        are_neighbours = self.axes[-1] - self.axes[0] == len(self.axes) - 1
-        return self.axes[0] if are_neighbours else 0
+        axes = self.axes
+        return axes[0] if axes and axes[-1] - axes[0] == len(axes) - 1 else 0
 
     def position(self, update: Any) -> list[Any]:
         """In loops: where an update is, given its number, in the indices' dimensions."""
-        found: list[Any] = []
-        for extent in reversed(self.broadcast):
-            found.insert(0, tirx.floormod(update, number(extent)))
-            update = tirx.floordiv(update, number(extent))
-        return found
+        return unflattened(update, self.broadcast)
 
     def places(self, index: Sequence[Any]) -> list[Any]:
         """In loops: the indexed axes' places, counted from the front; maybe outside."""
-        wide = [tirx.Cast("int64", i) for i in index]
-        pairs = zip(wide, self.axes, strict=True)
-        return [tirx.Select(i < 0, i + number(self.extents[axis]), i) for i, axis in pairs]
+        return [counted_from_end(i, n) for i, n in zip(index, self._indexed, strict=True)]
 
     def contain(self, places: Sequence[Any]) -> Any:
         """In loops: whether places are within the tensor."""
-        pairs = zip(places, self.axes, strict=True)
-        limits = ((p >= number(0), p < number(self.extents[axis])) for p, axis in pairs)
-        return tirx.all(*(limit for both in limits for limit in both))
+        return tirx.all(*(is_inside(p, n) for p, n in zip(places, self._indexed, strict=True)))
 
     def whole(self, places: Sequence[Any], others: Sequence[Any]) -> list[Any]:
         """In loops: an index of the tensor, within it whatever the places are."""
-        index = dict(zip(self.others, others, strict=True))
-        for place, axis in zip(places, self.axes, strict=True):
-            last = number(self.extents[axis] - 1)
-            index[axis] = tirx.max(tirx.min(place, last), number(0))
+        inside = [clamped(p, n) for p, n in zip(places, self._indexed, strict=True)]
+        index = dict(zip((*self.others, *self.axes), (*others, *inside), strict=True))
         return [index[axis] for axis in range(len(self.extents))]
 
     def region(self, others: Sequence[Any]) -> tuple[Any, ...]:
@@ -198,8 +191,8 @@ def _argument(name: str, value: relax.Expr) -> Any:
 
 def _everywhere(buffer: Any) -> Any:
     """The index of a whole buffer."""
-    return tuple(slice(0, int(extent)) for extent in buffer.shape) or ()
+    return tuple(slice(0, int(extent)) for extent in buffer.shape)
 
 
-def _load(buffer: Any, at: Index) -> Any:
+def _load(buffer: Any, at: Sequence[Any]) -> Any:
     return tirx.BufferLoad(buffer, broadcast_index(buffer.shape, at))

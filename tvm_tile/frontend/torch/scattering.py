@@ -23,7 +23,7 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
-from tvm_tile.frontend.torch.indexing import at_broadcast, from_front, require_within
+from tvm_tile.frontend.torch.indexing import at_broadcast, from_front, require_within, unflattened
 from tvm_tile.frontend.torch.rows_in_place import Updates, write_rows
 
 Operand = Any  # a Relax expression or a number
@@ -45,20 +45,19 @@ def _index_put(
     if any(dtype_of(index) in (torch.bool, torch.uint8) for index in indices if index is not None):
         return _put_by_mask(emit, x, indices, values, accumulate)
     broadcast = torch.broadcast_shapes(*(shape_of(indices[axis]) for axis in axes))
+    where = Updates(extents, tuple(axes), tuple(broadcast))
     if emit.in_place and axes and 0 not in broadcast and not accumulate:
         for axis in axes:
             require_within(indices[axis], extents[axis], lowest=-extents[axis])
-        updates = Updates(extents, tuple(axes), tuple(broadcast))
         chosen = [indices[axis] for axis in axes]
-        return write_rows(emit, x, chosen, emit.cast(values, dtype_of(x)), updates)
+        return write_rows(emit, x, chosen, emit.cast(values, dtype_of(x)), where)
     given = [from_front(emit, indices[axis], extents[axis]) for axis in axes]
-    start = axes[0] if axes and axes[-1] - axes[0] == len(axes) - 1 else 0
     if 0 in broadcast:
         return x
 
     def value_at(table: te.Tensor, at: Sequence[Any], update: Sequence[Any]) -> Any:
-        others = [i for axis, i in enumerate(at) if axis not in axes]
-        return at_broadcast(table, [*others[:start], *update, *others[start:]])
+        others = [at[axis] for axis in where.others]
+        return at_broadcast(table, [*others[: where.start], *update, *others[where.start :]])
 
     def hits(tables: Sequence[te.Tensor], places: Sequence[Any], update: Sequence[Any]) -> Any:
         return tirx.all(
@@ -72,7 +71,7 @@ def _index_put(
     def loops(data: te.Tensor, updates: te.Tensor, chosen: te.Tensor) -> te.Tensor:
         def body(*at: Any) -> Any:
             which = chosen(*(at[axis] for axis in axes))
-            update = _unflattened(tirx.max(which, 0), broadcast)
+            update = unflattened(tirx.max(which, 0), broadcast)
             return tirx.Select(which >= 0, value_at(updates, at, update), data(*at))
 
         return te.compute(extents, body, name="index_put")
@@ -178,14 +177,6 @@ def _flattened(position: Sequence[Any], shape: Sequence[int]) -> Any:
     for i, extent in zip(position, shape, strict=True):
         flat = flat * extent + i
     return flat
-
-
-def _unflattened(flat: Any, shape: Sequence[int]) -> list[Any]:
-    position: list[Any] = []
-    for extent in reversed(shape):
-        position.insert(0, tirx.floormod(flat, extent))
-        flat = tirx.floordiv(flat, extent)
-    return position
 
 
 def sum_dtype(x: relax.Expr) -> str:
