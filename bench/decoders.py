@@ -139,20 +139,18 @@ def decoder(name: str) -> Any:
     return TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=CACHE).eval()
 
 
-def compiled(module: Any, length: int, device: str) -> CompiledModel:
+def exported(module: Any, length: int) -> Any:
     """The module for so many tokens at once."""
     tokens, positions = torch.arange(3, 3 + length)[None], torch.arange(length)
     with torch.no_grad():
         example = {"input_ids": tokens, "cache_position": positions}
-        program = torch.export.export(module, (), example)
-    return tvm_tile.compile(program, device)
+        return torch.export.export(module, (), example)
 
 
-def steps(prefill: Any, step: Any, between: Any = lambda: None) -> Iterator[Any]:
+def steps(prefill: Any, step: Any) -> Iterator[Any]:
     """The logits of each position from the prompt's last to the cache's end, decoded greedily."""
     prompt = torch.randint(3, 250, (1, PROMPT), generator=torch.Generator().manual_seed(1))
     logits = torch.as_tensor(prefill(prompt, torch.arange(PROMPT)))[:, -1]
-    between()
     for position in range(PROMPT, CACHE):
         yield logits.clone()
         token = logits.argmax(-1, keepdim=True)
@@ -192,20 +190,16 @@ def row(name: str, device: str) -> Row:
 def decoder_row(name: str, device: str) -> Row:
     """Compare a decoder, which reads a prompt and goes on from there."""
     module = decoder(name)
-    prefill, step = (compiled(module, length, device) for length in (PROMPT, 1))
-
-    def hand_over() -> None:
-        for kept in prefill.state:
-            step.state[kept] = prefill.state[kept]
-
-    ours = list(steps(prefill, step, hand_over))
+    programs = {"prefill": exported(module, PROMPT), "step": exported(module, 1)}
+    entries = tvm_tile.compile(programs, device)
+    ours = list(steps(entries["prefill"], entries["step"]))
 
     def eager(tokens: Any, positions: Any) -> Any:
         return module(input_ids=tokens, cache_position=positions)
 
     with torch.no_grad():
         theirs = list(steps(eager, eager))
-    return compared(name, ours, theirs, step)
+    return compared(name, ours, theirs, entries["step"])
 
 
 def encoded_row(name: str, device: str) -> Row:

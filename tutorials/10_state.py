@@ -34,11 +34,20 @@ model.generation_config = GenerationConfig(
 )
 decoder = TorchExportableModuleWithStaticCache(model, **cache).eval()
 
-# 2. Compiled for one token at a time.
+# 2. Compiled for a prompt of four tokens and for one token at a time: two entries, which have the
+#    weights and the state in common.
 
-example = {"input_ids": torch.tensor([[1]]), "cache_position": torch.tensor([0])}
-program = torch.export.export(decoder, (), example)
-step = tvm_tile.compile(program, "emulated")
+
+def exported(length: int) -> torch.export.ExportedProgram:
+    tokens, positions = torch.arange(length)[None], torch.arange(length)
+    return torch.export.export(decoder, (), {"input_ids": tokens, "cache_position": positions})
+
+
+entries = tvm_tile.compile({"prompt": exported(4), "step": exported(1)}, "emulated")
+step = entries["step"]
+weights = {id(constant): len(constant.data) for constant in step.program.constants}
+print(f"{sum(weights.values()) / 1e3:.0f} kB of weights, one copy for both entries")
+assert weights.keys() == {id(constant) for constant in entries["prompt"].program.constants}
 
 # 3. What the model changes is its state. Keys and values are written in place: a step touches the
 #    row of its token, and no other. The count of tokens, which the attention reads before it is
@@ -48,19 +57,19 @@ print(step.explain())
 assert "state, written in place: key_cache_0, value_cache_0" in step.explain()
 assert set(step.state) == {"key_cache_0", "value_cache_0", "cumulative_length_0"}
 
-# 4. Decode greedily, and compare with PyTorch, which has a cache of its own.
+# 4. Read a prompt, decode greedily, and compare with PyTorch, which has a cache of its own.
 
-token = torch.tensor([[7]])
+tokens, positions = torch.tensor([[7, 3, 9, 4]]), torch.arange(4)
 with torch.no_grad():
-    for position in range(SLOTS):
-        logits = step(token, torch.tensor([position]))
-        expected = decoder(input_ids=token, cache_position=torch.tensor([position]))
+    while True:
+        logits = entries["prompt" if len(positions) > 1 else "step"](tokens, positions)
+        expected = decoder(input_ids=tokens, cache_position=positions)
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
-        token = logits[:, -1].argmax(-1, keepdim=True)
+        if positions[-1] == SLOTS - 1:
+            break
+        tokens, positions = logits[:, -1].argmax(-1, keepdim=True), positions[-1:] + 1
 
-# 5. The state can be looked at (its tensors speak DLPack), written to, and begun anew. Programs of
-#    other lengths, such as one for whole prompts, hand theirs over by name:
-#    `step.state[name] = prefill.state[name]`.
+# 5. The state can be looked at (its tensors speak DLPack), written to, and begun anew.
 
 keys = step.state["key_cache_0"].numpy()
 assert np.abs(keys).sum(axis=(0, 1, 3)).all(), "every slot is filled"

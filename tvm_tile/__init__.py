@@ -19,6 +19,7 @@ from tvm_tile._version import __version__
 from tvm_tile.compat import check_installation
 
 if TYPE_CHECKING:
+    from tvm_tile.compiling import compile
     from tvm_tile.device import Device, devices, find_device
     from tvm_tile.errors import (
         BuildError,
@@ -46,13 +47,13 @@ if TYPE_CHECKING:
     )
     from tvm_tile.frontend import RelayText
     from tvm_tile.options import Options
-    from tvm_tile.pipeline import compile
-    from tvm_tile.runtime import CompiledModel, load
+    from tvm_tile.runtime import CompiledEntries, CompiledModel, load
     from tvm_tile.schedule.ranking import schedule
 
 __all__ = [
     "BuildError",
     "CalibrationError",
+    "CompiledEntries",
     "CompiledModel",
     "CompilerNotFoundError",
     "Device",
@@ -87,11 +88,12 @@ __all__ = [
 
 # Where each public name lives, other than the errors.
 _HOMES = {
+    "CompiledEntries": "tvm_tile.runtime",
     "CompiledModel": "tvm_tile.runtime",
     "Device": "tvm_tile.device",
     "Options": "tvm_tile.options",
     "RelayText": "tvm_tile.frontend",
-    "compile": "tvm_tile.pipeline",
+    "compile": "tvm_tile.compiling",
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",
     "load": "tvm_tile.runtime",

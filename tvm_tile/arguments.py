@@ -93,3 +93,23 @@ def check_examples(example_inputs: Sequence[Any] | None) -> None:
             f"a {type(example_inputs).__name__}",
             "write one argument as (tensor,)",
         )
+
+
+def check_entries(models: Mapping[Any, Any], *others: Any) -> None:
+    """Refuse entries of a model that have no names, and whatever would be said of one model.
+
+    Raises:
+        ModelError: a name is no word, there are none, or one of ``others`` is given as well.
+    """
+    if not models or not all(isinstance(name, str) and name for name in models):
+        raise ModelError(
+            "entries of a model are a mapping from names to models, one or more",
+            repr(list(models))[:200],
+            'write them as {"prefill": program, "decode": other}',
+        )
+    if any(others):
+        raise ModelError(
+            "entries are models that say themselves what they take",
+            "inputs=, example_inputs=, params= or weights= beside them",
+            "export each with torch.export.export, and pass the programs",
+        )

@@ -273,7 +273,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _schedule(arguments: argparse.Namespace) -> None:
-    from tvm_tile.pipeline import schedule
+    from tvm_tile.compiling import schedule
 
     kernels = schedule(
         arguments.model,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_tile.arguments import check_count, check_flag, check_folder
-from tvm_tile.errors import OptionError
+from tvm_tile.device import Device, with_tf32
+from tvm_tile.errors import DeviceAbsentError, OptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +83,23 @@ def checked_options(options: Options | None) -> Options:
     if options is not None and not isinstance(options, Options):
         raise OptionError("options must be tvm_tile.Options", repr(options)[:200], "Options(...)")
     return options or Options()
+
+
+def with_options(device: Device, options: Options) -> Device:
+    """A device's record as the options want it seen.
+
+    Raises:
+        DeviceAbsentError: they ask for measurements that the device cannot give.
+    """
+    if options.topk > 1:
+        _check_measurable(device)
+    return with_tf32(device) if options.tf32 else device
+
+
+def _check_measurable(device: Device) -> None:
+    if device.is_emulated:
+        raise DeviceAbsentError(
+            "candidates are measured on a GPU, which must be present",
+            f"the device is {device.name}: the CPU's times say nothing about any GPU",
+            "compile with Options(topk=1), which measures nothing, or where the GPU is",
+        )

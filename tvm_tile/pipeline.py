@@ -1,25 +1,20 @@
-"""The page: every stage from a model to machine code, in order."""
+"""The stages from a model in Relax to kernels that build and calls of them, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
 
 from tvm_tile import compat
-from tvm_tile.arguments import check_examples, checked_sizes
 from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
-from tvm_tile.device import Device, with_tf32
-from tvm_tile.device.detect import resolve_device
-from tvm_tile.errors import DeviceAbsentError, TileError, VerificationError
-from tvm_tile.frontend import Imported, Params, import_model, with_weights
-from tvm_tile.guarded import Progress, one_compilation, told_apart
-from tvm_tile.opened_store import open_store
-from tvm_tile.options import Options, checked_options
+from tvm_tile.device import Device
+from tvm_tile.errors import TileError, VerificationError
+from tvm_tile.options import Options
 from tvm_tile.passes import (
     DLIGHT,
     LAST,
@@ -34,14 +29,11 @@ from tvm_tile.passes import (
     Remembered,
     StoredPlans,
     content_of,
-    foreign_calls,
     given_name,
     is_joined,
     schedule_module,
 )
 from tvm_tile.passes.copy_ends import CopyEnds
-from tvm_tile.passes.count_launches import count_launches
-from tvm_tile.passes.pass_weights import PassWeights
 from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
@@ -52,89 +44,11 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
-from tvm_tile.plan.machine_code import with_launches, with_resources
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.plan.store import Store
-from tvm_tile.runtime import CompiledModel
 from tvm_tile.tile.connect import Decision
-from tvm_tile.verify import Kernels, Verifier
-
-_UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
-_APART = "coschedule is off: each kernel is launched by itself"
-
-
-def compile(
-    model: Any,
-    device: str | Device = "auto",
-    *,
-    inputs: Mapping[str, Sequence[int]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
-    params: Params | None = None,
-    weights: int = 0,
-    options: Options | None = None,
-    progress: Progress | None = None,
-) -> CompiledModel:
-    """Compile a model for a GPU, without tuning.
-
-    Args:
-        model: path of an ONNX file, of a ``.pt2`` file or of a saved Relay program (text, JSON, or
-            an archive in the Model Library Format), ``onnx.ModelProto``,
-            ``torch.export.ExportedProgram``, ``torch.nn.Module`` (with ``example_inputs``),
-            :class:`tvm_tile.RelayText`, or a Relax ``IRModule``.
-        device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
-            the GPU that is present, else the emulated one.
-        inputs: input name -> shape, for inputs whose extents the model leaves open.
-        example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
-        params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
-            wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
-        weights: how many of its last inputs CUDA graphs read where they lie, if PyTorch's.
-        options: see :class:`Options`.
-        progress: called after every compiled kernel with (name, done, total).
-
-    Returns:
-        The compiled model; its ``explain()`` tells what fell back to TVM's own schedules.
-
-    Raises:
-        ModelError: the model cannot be read, or uses an operator that nobody can import or write.
-        UnknownDeviceError: no device record has that name.
-        DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
-        OptionError: ``options`` are none.
-        CompilerNotFoundError: no compiler for the device's kernels is installed.
-        BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
-        VerificationError: with ``verify``: no schedule of a function is right.
-    """
-    options = checked_options(options)
-    with one_compilation():
-        record = with_options(resolve_device(device), options)
-        watch = Stopwatch()
-        imported = with_weights(_import(model, inputs, example_inputs, params), weights)
-        watch.lap("import")
-        return _compiled(model, imported, record, options, told_apart(progress), watch)
-
-
-def _compiled(
-    model: Any,
-    imported: Imported,
-    record: Device,
-    options: Options,
-    progress: Progress | None,
-    watch: Stopwatch,
-) -> CompiledModel:
-    """The stages behind the import."""
-    store = open_store(options)
-    builder = Builder(record, workers=options.parallel_builds, on_kernel=progress, store=store)
-    passing = [PassWeights(len(imported.effects.state))]
-    lowered = lower(imported.mod, record, options, builder, store, watch, passing)
-    program = builder.build(lowered.mod)
-    watch.lap("schedule and lower", _within(builder, lowered.measure))
-    done = _known(lowered, record, builder, options)
-    notes = *_switched_off(options), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
-    notes = *notes, *imported.effects.describe()
-    report = done.report(record, notes, watch.stages, lowered.decisions)
-    signature = imported.inputs, imported.outputs
-    verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder))
-    return CompiledModel(program, record.name, *signature, report, verifier, imported.effects)
+from tvm_tile.verify import Kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +96,7 @@ def lower(
         VerificationError: with ``verify``: no schedule of a function is right.
     """
     decisions: list[Decision] = []
-    first, weld, graphs = FirstChoices(record), options.weld, _captures(record, options)
+    first, weld, graphs = FirstChoices(record), options.weld, captures(record, options)
 
     def fuse_without(refused: Refused) -> tvm.IRModule:
         decisions.clear()
@@ -199,73 +113,6 @@ def lower(
         done = coschedule_what_builds(*parts, record, builder)
     lowered = _lower(done.mod, record, options, passing)
     return Lowered(lowered, parts, done, tuple(decisions), measure)
-
-
-def schedule(
-    model: Any,
-    device: str | Device = "auto",
-    *,
-    inputs: Mapping[str, Sequence[int]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
-    params: Params | None = None,
-) -> dict[str, str]:
-    """The scheduled TensorIR of a model's kernels, as TVMScript by name; builds nothing.
-
-    Args and errors are those of :func:`compile`.
-    """
-    with one_compilation():
-        record = resolve_device(device)
-        imported = _import(model, inputs, example_inputs, params)
-        first = FirstChoices(record)
-        fused = fuse(imported.mod, record, first=first)
-        plan = Remembered(PlanFunction(record, first=first))
-        scheduled, kernels = schedule_module(fused, record, plan=plan)
-        return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
-
-
-def with_options(device: Device, options: Options) -> Device:
-    """A device's record as the options want it seen.
-
-    Raises:
-        DeviceAbsentError: they ask for measurements that the device cannot give.
-    """
-    if options.topk > 1:
-        _check_measurable(device)
-    return with_tf32(device) if options.tf32 else device
-
-
-def _check_measurable(device: Device) -> None:
-    if device.is_emulated:
-        raise DeviceAbsentError(
-            "candidates are measured on a GPU, which must be present",
-            f"the device is {device.name}: the CPU's times say nothing about any GPU",
-            "compile with Options(topk=1), which measures nothing, or where the GPU is",
-        )
-
-
-def _import(
-    model: Any,
-    inputs: Mapping[str, Sequence[int]] | None,
-    example_inputs: Sequence[Any] | None,
-    params: Params | None,
-) -> Imported:
-    check_examples(example_inputs)
-    sizes = checked_sizes(inputs) or None
-    return import_model(model, inputs=sizes, example_inputs=example_inputs, params=params)
-
-
-def _switched_off(options: Options) -> Iterator[str]:
-    """Notes on what compiles less well than it could, as asked."""
-    if not options.weld:
-        yield _UNWELDED
-    if not options.coschedule:
-        yield _APART
-
-
-def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
-    """Seconds of the stages that take place while kernels are scheduled and lowered."""
-    measured = {"measure": measure.seconds} if measure.seconds else {}
-    return {"machine code": builder.compiler_seconds, **measured}
 
 
 def fuse(
@@ -366,15 +213,6 @@ def _schedule_what_builds(
             fused = fuse_without(refused)
 
 
-def _known(lowered: Lowered, device: Device, builder: Builder, options: Options) -> Coscheduling:
-    """What machine code tells: what kernels take of a multiprocessor, and launches of a run."""
-    done = lowered.done
-    known = with_resources(done.kernels, builder.resources(done.mod), device)
-    counts = builder.kernel_counts(done.mod)
-    launches = count_launches(lowered.mod, counts) if _captures(device, options) else None
-    return replace(done, kernels=with_launches(known, counts), launches=launches)
-
-
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:
     """What the functions of a module are known by when it is fused again and names change."""
     return {
@@ -384,7 +222,7 @@ def _contents(mod: tvm.IRModule) -> dict[str, Any]:
     }
 
 
-def _captures(device: Device, options: Options) -> bool:
+def captures(device: Device, options: Options) -> bool:
     """Whether launches are captured as graphs."""
     return options.cuda_graph and device.supports_graphs
 
@@ -395,6 +233,6 @@ def _lower(
     options: Options,
     passing: Sequence[tvm.transform.Pass] = (),
 ) -> tvm.IRModule:
-    config = {"relax.backend.use_cuda_graph": _captures(device, options)}
+    config = {"relax.backend.use_cuda_graph": captures(device, options)}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
         return run_passes(lowering_passes(device, passing), mod)

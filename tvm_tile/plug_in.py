@@ -17,11 +17,11 @@ from tvm_tile.errors import BuildError
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.guarded import one_compilation
 from tvm_tile.opened_store import open_store
-from tvm_tile.options import Options, checked_options
+from tvm_tile.options import Options, checked_options, with_options
 from tvm_tile.passes import ExactLoops, LiftWorkspaces, ScheduleTiles, with_blocks_only
 from tvm_tile.passes.exact_loops import is_for_tvm
 from tvm_tile.passes.sequence import fusion_passes, lowering_passes, run_passes, welding
-from tvm_tile.pipeline import lower, with_options
+from tvm_tile.pipeline import lower
 from tvm_tile.registered import sealed
 
 _BUILT = "tvm_tile.built"

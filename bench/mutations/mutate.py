@@ -65,9 +65,10 @@ def forged_manifest(model: bytes, random: Random) -> bytes:
     members, _ = _unpacked(model)
     manifest = json.loads(members[_MANIFEST])
     if random.random() < 0.3:
-        report = json.loads(manifest["report"])
+        entry = random.choice(manifest["entries"])
+        report = json.loads(entry["report"])
         _change_json(report, random)
-        manifest["report"] = json.dumps(report)
+        entry["report"] = json.dumps(report)
     else:
         _change_json(manifest, random)
     return _signed_off(members, manifest)

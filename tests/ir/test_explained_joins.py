@@ -7,7 +7,8 @@ from tvm import IRModule, relax, tirx
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile.pipeline import compile, fuse
+from tvm_tile.compiling import compile
+from tvm_tile.pipeline import fuse
 from tvm_tile.tile.connect import Decision
 
 H200 = tvm_tile.find_device("nvidia/h200")

@@ -201,34 +201,46 @@ class TestForgery:
             ("language", 3),
             ("arch", "../x"),
             ("device", None),
-            ("inputs", [{"name": "x", "shape": [-1], "dtype": "float32"}]),
-            ("inputs", [{"name": "x", "shape": [1.5], "dtype": "float32"}]),
-            ("inputs", [{"name": "x", "shape": [1], "dtype": "object"}]),
-            ("inputs", {"x": 1}),
-            ("outputs", [[]]),
-            ("copied_outputs", [7]),
-            ("copied_outputs", [True]),
-            ("kernels", []),
-            ("kernels", [{"name": "a b", "arg_types": [], "launch_params": []}] * 2),
-            ("report", "{"),
-            ("report", "[]"),
-            ("report", '{"device": "x", "kernels": [3], "notes": []}'),
-            ("report", '{"device": "x", "kernels": [], "notes": [3]}'),
-            ("report", json.dumps({**REPORT, "decisions": [DECISION]})),
+            ("entry inputs", [{"name": "x", "shape": [-1], "dtype": "float32"}]),
+            ("entry inputs", [{"name": "x", "shape": [1.5], "dtype": "float32"}]),
+            ("entry inputs", [{"name": "x", "shape": [1], "dtype": "object"}]),
+            ("entry inputs", {"x": 1}),
+            ("entry outputs", [[]]),
+            ("entry copied_outputs", [7]),
+            ("entry copied_outputs", [True]),
+            ("entry kernels", []),
+            ("entry kernels", [{"name": "a b", "arg_types": [], "launch_params": []}] * 2),
+            ("entry report", "{"),
+            ("entry report", "[]"),
+            ("entry report", '{"device": "x", "kernels": [3], "notes": []}'),
+            ("entry report", '{"device": "x", "kernels": [], "notes": [3]}'),
+            ("entry report", json.dumps({**REPORT, "decisions": [DECISION]})),
+            ("entry weights", 3),
+            ("entry constants", [0]),
+            ("entry name", 7),
+            ("entries", []),
+            ("entries", {}),
+            ("constants", [{"shape": [1], "dtype": "object"}]),
             ("members", []),
-            ("members", {"vm.bin": {"size": 1}}),
+            ("members", {"0/vm.bin": {"size": 1}}),
             ("more", 1),
+            ("entry more", 1),
         ],
     )
     def test_a_manifest_that_makes_no_sense(
         self, good: Path, tmp_path: Path, key: str, value: Any
     ) -> None:
-        path = _forged(good, tmp_path / "m.tvmtile", lambda manifest: manifest.update({key: value}))
+        def change(manifest: Any) -> None:
+            (entry,) = manifest["entries"]
+            home = entry if key.startswith("entry ") else manifest
+            home[key.removeprefix("entry ")] = value
+
+        path = _forged(good, tmp_path / "m.tvmtile", change)
         with pytest.raises(SavedModelError):
             load(path)
 
     def test_code_that_does_not_load_is_a_typed_error(self, good: Path, tmp_path: Path) -> None:
-        for name in ("host.bc", "vm.bin", "kernels/0.src"):
+        for name in ("0/host.bc", "0/vm.bin", "0/kernels/0.src"):
             garbage = b"garbage " * 9
 
             def change(manifest: Any, name: str = name, garbage: bytes = garbage) -> None:
@@ -316,7 +328,7 @@ class TestDamage:
     def test_every_members_sum_is_checked(self, good: Path, tmp_path: Path) -> None:
         with zipfile.ZipFile(good) as archive:
             names = archive.namelist()
-        assert {"manifest.json", "vm.bin", "host.bc", "kernels/0.src"} <= set(names)
+        assert {"manifest.json", "0/vm.bin", "0/host.bc", "0/kernels/0.src"} <= set(names)
         for name in names:
 
             def append(members: dict[str, bytes], name: str = name) -> None:
@@ -376,6 +388,6 @@ class TestVersions:
                 load(good)
 
     def test_another_format(self, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(artifact, "FORMAT_VERSION", 4)
-        with pytest.raises(SavedModelError, match=r"format 4[\s\S]*format 3"):
+        monkeypatch.setattr(artifact, "FORMAT_VERSION", 5)
+        with pytest.raises(SavedModelError, match=r"format 5[\s\S]*format 4"):
             load(good)

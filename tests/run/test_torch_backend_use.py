@@ -23,7 +23,7 @@ from torch_backend_models import ResidualBlock, TransformerBlock
 from torch_backend_runs import EMULATED, assert_same, backend
 
 import tvm_tile
-from tvm_tile import pipeline
+from tvm_tile import compiling
 from tvm_tile.errors import BuildError, RunError
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch import EagerOperator, GraphKind, GraphReport, sizes
@@ -180,13 +180,13 @@ def test_an_operator_that_fails_is_refused_alone() -> None:
 def test_a_part_that_does_not_build_runs_in_pytorch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = pipeline.compile
+    real = compiling.compile
 
     def fail_once(*args: Any, **kwargs: Any) -> CompiledModel:
-        monkeypatch.setattr(pipeline, "compile", real)
+        monkeypatch.setattr(compiling, "compile", real)
         raise BuildError("kernels must build", "this one does not", "wait")
 
-    monkeypatch.setattr(pipeline, "compile", fail_once)
+    monkeypatch.setattr(compiling, "compile", fail_once)
     reports: list[GraphReport] = []
     x = drawn(4, 6)
     with caplog.at_level(logging.WARNING, "tvm_tile.torch"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+
+from tvm_tile.errors import ModelError
 
 WEIGHTS = "tvm_tile.weights"
 """Attribute of a model's ``main`` while it is built: as :attr:`Program.weights`."""
@@ -28,6 +31,38 @@ class Kernel:
     binary: bytes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A tensor that a program takes besides its inputs, such as the weights of a layer.
+
+    Attributes:
+        shape: its extents.
+        dtype: TVM's name of its element type.
+        data: its elements, dense in row-major order. It may be the memory of the model that was
+            compiled, which is not copied.
+        checksum: CRC-32 of ``data`` when it was compiled, or read.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    data: memoryview
+    checksum: int
+
+    def checked(self) -> memoryview:
+        """``data``, once it is known to be what was compiled.
+
+        Raises:
+            ModelError: it has been written to since, and the program is made for what it was.
+        """
+        if zlib.crc32(self.data) != self.checksum:
+            raise ModelError(
+                "a model's weights must stay as they are until it has been loaded or saved",
+                f"one of shape {self.shape} has been written to since the model was compiled",
+                "compile the model again",
+            )
+        return self.data
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A compiled model, or functions that belong to none.
@@ -35,13 +70,14 @@ class Program:
     Attributes:
         language: what the kernels are written in: ``"cuda"`` or ``"opencl"`` (emulated).
         arch: the GPU architecture of their machine code, such as ``"sm_90a"``; may be empty.
-        vm: bytes of TVM's VMExecutable, with the model's constants; empty without a model.
+        vm: bytes of TVM's VMExecutable, with the model's small constants; empty without a model.
         host: LLVM bitcode of the functions that launch the kernels; may be empty.
         kernels: every kernel, by name.
         copied_outputs: positions of outputs that may share memory with a constant or an
             input, so that they are copied before a caller gets to write into them.
         weights: how many of the model's inputs, its last, ``main`` takes as one tuple, behind which
             it takes the number of the place where they lie.
+        constants: what this tuple holds behind the weights; without both there is none.
     """
 
     language: str
@@ -51,3 +87,4 @@ class Program:
     kernels: tuple[Kernel, ...]
     copied_outputs: tuple[int, ...]
     weights: int = 0
+    constants: tuple[Constant, ...] = ()

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from tvm_tile.errors import DynamicShapeError, ModelError
+from tvm_tile.graph.functions import is_called
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
 
 UNKNOWN_EXTENT = -1
@@ -104,18 +105,10 @@ def with_weights(imported: Imported, weights: int) -> Imported:
         )
     mod = imported.mod.clone()
     main = mod["main"].with_attr(NUM_INPUT, others) if weights else mod["main"]
-    mod[mod.get_global_var("main")] = main.without_attr(NUM_INPUT) if _is_called(mod) else main
-    return replace(imported, mod=mod)
-
-
-def _is_called(mod: tvm.IRModule) -> bool:
-    """Whether a function of the module names its ``main``."""
-    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
-    return any(
-        str(var.name_hint) == "main"
-        for func in functions
-        for var in relax.analysis.all_global_vars(func)
+    mod[mod.get_global_var("main")] = (
+        main.without_attr(NUM_INPUT) if is_called(mod, "main") else main
     )
+    return replace(imported, mod=mod)
 
 
 def result_types(mod: tvm.IRModule) -> tuple[Any, ...]:

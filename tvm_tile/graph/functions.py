@@ -34,6 +34,17 @@ def mutated(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
     return mutator.builder_.get()
 
 
+def global_vars(func: relax.Function) -> list[Any]:
+    """The functions that a function names, whether it calls them or hands them on."""
+    return list(relax.analysis.all_global_vars(func))
+
+
+def is_called(mod: tvm.IRModule, name: str) -> bool:
+    """Whether a Relax function of a module names the one of this name."""
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    return any(str(var.name_hint) == name for func in functions for var in global_vars(func))
+
+
 def _changed(mod: tvm.IRModule, kind: type, change: Callable[[Any], Any]) -> tvm.IRModule:
     result = mod.clone()
     for var, func in mod.functions_items():

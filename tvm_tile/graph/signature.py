@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+
+from tvm_tile.errors import ModelError
 
 _NAMED = 4  # tensors that a line names
 
@@ -81,3 +83,25 @@ class Effects:
 
 
 NO_EFFECTS = Effects()
+
+
+def require_common_state(entries: Mapping[str, Effects]) -> None:
+    """Make sure that what entries of a model keep by the same name begins as the same tensor.
+
+    Args:
+        entries: names of entries -> what their calls change.
+
+    Raises:
+        ModelError: they differ in shape, element type or first values.
+    """
+    known: dict[str, tuple[str, State]] = {}
+    for entry, effects in entries.items():
+        for state in effects.state:
+            first, other = known.setdefault(state.signature.name, (entry, state))
+            if (other.signature, other.initial) != (state.signature, state.initial):
+                differs = "other values" if other.signature == state.signature else other.signature
+                raise ModelError(
+                    f"entries must agree on the state {state.signature}, which they have in common",
+                    f"{entry!r} keeps it so, {first!r} keeps {differs}",
+                    "export all entries from one module, in one state",
+                )

@@ -9,6 +9,7 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
+from tvm_tile.graph.functions import global_vars
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.rewriter import ModuleRewriter
 
@@ -43,7 +44,7 @@ class CaptureGraphs:
 def _recursive(mod: tvm.IRModule) -> list[Any]:
     """The functions that call themselves, by others or not."""
     calls = {
-        var: set(_global_vars(func))
+        var: set(global_vars(func))
         for var, func in mod.functions_items()
         if isinstance(func, relax.Function)
     }
@@ -60,14 +61,6 @@ def _reached(var: Any, calls: dict[Any, set[Any]]) -> set[Any]:
             reached.add(called)
             waiting += calls.get(called, ())
     return reached
-
-
-def _global_vars(func: relax.Function) -> list[Any]:
-    found: list[Any] = []
-    relax.analysis.post_order_visit(
-        func, lambda node: found.append(node) if isinstance(node, ir.GlobalVar) else None
-    )
-    return found
 
 
 @mutator

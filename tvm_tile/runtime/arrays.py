@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ import numpy as np
 
 from tvm_tile.errors import InputError
 from tvm_tile.graph.signature import Signature
+from tvm_tile.graph.tile_graph import element_size
 
 # TVM allocates at 64 bytes; vector loads in kernels rely on 16.
 ALIGNMENT = 16
@@ -357,7 +359,7 @@ class _DLPackKind:
     def memory(self, value: Any) -> tuple[int, int]:
         tensor = _import_dlpack(value)
         first = tensor.data_ptr()
-        return first, first + tensor.nbytes
+        return first, first + math.prod(tensor.shape) * element_size(str(tensor.dtype))
 
     def write_obstacle(self, value: Any) -> str:
         import tvm

@@ -1,6 +1,6 @@
 """Saved models: one zip file, complete, checked, and written all or nothing.
 
-``manifest.json`` holds versions, signatures of inputs and outputs, the report, and name, size and
+``manifest.json`` holds versions, signatures of inputs and outputs, reports, and name, size and
 SHA-256 of every other member; the zip's comment holds the manifest's own SHA-256. The sums find
 damage and careless edits. They prove nothing about who made the file: whoever can write it can make
 new sums, and a model is machine code. Who made it is proven by an Ed25519 signature of the
@@ -72,7 +72,7 @@ def sign(path: Path, key: str | os.PathLike[str]) -> None:
 def _write(
     path: Path,
     manifest: bytes,
-    members: Mapping[str, bytes],
+    members: Mapping[str, bytes | memoryview],
     key: str | os.PathLike[str] | None,
 ) -> None:
     comment = hashlib.sha256(manifest).hexdigest().encode()

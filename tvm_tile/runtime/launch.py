@@ -16,6 +16,7 @@ from tvm_tile.foreign_errors import let_errors_through
 from tvm_tile.graph.signature import Signature
 from tvm_tile.runtime.arrays import as_tvm, is_torch
 from tvm_tile.runtime.emulate import attach_emulated
+from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
 from tvm_tile.runtime.timing import Timing, time_function
 from tvm_tile.runtime.weights import Weights
@@ -35,7 +36,7 @@ class Loaded:
         keep_alive: what must live as long as ``machine``.
         hip: the AMD GPU it is on; None elsewhere.
         inputs: how many tensors a call takes besides weights.
-        weights: those that a call takes; None where there are none.
+        weights: those that a call takes, and constants; None where there are neither.
     """
 
     machine: Any
@@ -91,10 +92,22 @@ class LoadedFunctions:
         return self.module[name]
 
 
-def load_program(program: Program, device_name: str, inputs: Sequence[Signature] = ()) -> Loaded:
-    """Load a model's program, which takes these inputs, onto the device that is present.
+def load_program(
+    program: Program,
+    device_name: str,
+    inputs: Sequence[Signature] = (),
+    held: Held | None = None,
+) -> Loaded:
+    """Load a model's program onto the device that is present.
+
+    Args:
+        program: what to load.
+        device_name: the device's name, for people.
+        inputs: what a call takes.
+        held: has what other programs on the device have taken already.
 
     Raises:
+        ModelError: the memory that a constant was compiled with has been written to since.
         UnknownDeviceError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
@@ -109,8 +122,10 @@ def load_program(program: Program, device_name: str, inputs: Sequence[Signature]
     with nullcontext() if hip is None else hip.guard():
         # The memory of an AMD GPU is pooled by HipMemory, not by TVM.
         machine = compat.make_virtual_machine(machine_module, device, pooled=hip is None)
+        constants = (held or Held()).constants(program.constants, device)
     others = len(inputs) - program.weights
-    weights = Weights(inputs[others:], device) if program.weights else None
+    has_any = program.weights or program.constants
+    weights = Weights(inputs[others:], device, constants) if has_any else None
     return Loaded(machine, machine["main"], device, launchers, hip, others, weights)
 
 

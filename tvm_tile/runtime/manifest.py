@@ -6,20 +6,24 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile._version import __version__
-from tvm_tile.build.program import Kernel, Program
+from tvm_tile.build.program import Constant, Kernel, Program
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature, State
 from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime.arrays import numpy_dtype
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+
+WHOLE = ""
+"""The name of the entry of a model that has one."""
 
 VM, HOST = "vm.bin", "host.bc"
 # What kernels' machine code is called, by the language that they are written in; the emulated
@@ -59,8 +63,35 @@ class StateEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstantEntry:
+    """A constant without its elements, which are a member."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the model; the report is JSON within JSON.
+
+    Its constants are positions among those of the whole model.
+    """
+
+    name: str
+    inputs: tuple[Signature, ...]
+    outputs: tuple[Signature, ...]
+    copied_outputs: tuple[int, ...]
+    weights: int
+    constants: tuple[int, ...]
+    kernels: tuple[KernelEntry, ...]
+    report: str
+    written_inputs: tuple[int, ...]
+    state: tuple[StateEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """All of a saved model but the members' contents; the report is JSON within JSON."""
+    """All of a saved model but the members' contents."""
 
     format: int
     tvm: str
@@ -68,74 +99,109 @@ class Manifest:
     device: str
     language: str
     arch: str
-    inputs: tuple[Signature, ...]
-    outputs: tuple[Signature, ...]
-    copied_outputs: tuple[int, ...]
-    weights: int
-    kernels: tuple[KernelEntry, ...]
-    report: str
+    constants: tuple[ConstantEntry, ...]
+    entries: tuple[Entry, ...]
     members: Mapping[str, Member]
-    written_inputs: tuple[int, ...]
-    state: tuple[StateEntry, ...]
     tvm_tile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SavedModel:
-    """What a file holds: the parts of a compiled model."""
+class SavedEntry:
+    """The parts of a compiled model, or of one of its entries."""
 
     program: Program
-    device_name: str
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
     report: Report
     effects: Effects = NO_EFFECTS
 
 
-def members_of(model: SavedModel) -> dict[str, bytes]:
-    """What is kept beside the manifest, by name."""
-    program = model.program
-    members = {VM: program.vm, HOST: program.host}
-    for position, state in enumerate(model.effects.state):
-        if state.initial:
-            members[f"state/{position}.bin"] = state.initial
-    for position, kernel in enumerate(program.kernels):
-        members[f"kernels/{position}.src"] = kernel.source.encode()
-        if kernel.binary:
-            members[f"kernels/{position}{CODE[program.language]}"] = kernel.binary
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """What a file holds.
+
+    Attributes:
+        device_name: of the device that it was compiled for.
+        entries: by name, one at least; :data:`WHOLE` where there is one.
+    """
+
+    device_name: str
+    entries: Mapping[str, SavedEntry]
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """Those of all entries, each once."""
+        taken = (
+            constant for entry in self.entries.values() for constant in entry.program.constants
+        )
+        return tuple(dict.fromkeys(taken))
+
+
+def members_of(model: SavedModel) -> dict[str, bytes | memoryview]:
+    """What is kept beside the manifest, by name.
+
+    Raises:
+        ModelError: the memory that a constant was compiled with has been written to since.
+    """
+    members: dict[str, bytes | memoryview] = {
+        f"constants/{position}.bin": constant.checked()
+        for position, constant in enumerate(model.constants)
+    }
+    for number, entry in enumerate(model.entries.values()):
+        members |= {f"{number}/{name}": data for name, data in _members_of(entry)}
     return members
 
 
-def manifest_text(model: SavedModel, members: Mapping[str, bytes]) -> bytes:
+def _members_of(entry: SavedEntry) -> Iterator[tuple[str, bytes]]:
+    program = entry.program
+    yield VM, program.vm
+    yield HOST, program.host
+    for position, state in enumerate(entry.effects.state):
+        if state.initial:
+            yield f"state/{position}.bin", state.initial
+    for position, kernel in enumerate(program.kernels):
+        yield f"kernels/{position}.src", kernel.source.encode()
+        if kernel.binary:
+            yield f"kernels/{position}{CODE[program.language]}", kernel.binary
+
+
+def manifest_text(model: SavedModel, members: Mapping[str, bytes | memoryview]) -> bytes:
     """The manifest of a model, as JSON."""
     tvm, ffi = compat.installed_versions()
+    any_program = next(iter(model.entries.values())).program
+    places = {constant: position for position, constant in enumerate(model.constants)}
     manifest = Manifest(
         format=FORMAT_VERSION,
         tvm_tile=__version__,
         tvm=tvm,
         tvm_ffi=ffi,
         device=model.device_name,
-        language=model.program.language,
-        arch=model.program.arch,
-        inputs=model.inputs,
-        outputs=model.outputs,
-        copied_outputs=model.program.copied_outputs,
-        weights=model.program.weights,
-        kernels=tuple(
-            KernelEntry(kernel.name, kernel.arg_types, kernel.launch_params)
-            for kernel in model.program.kernels
-        ),
-        report=model.report.to_json(),
+        language=any_program.language,
+        arch=any_program.arch,
+        constants=tuple(ConstantEntry(c.shape, c.dtype) for c in model.constants),
+        entries=tuple(_entry(n, one, places) for n, one in model.entries.items()),
         members={
             name: Member(len(data), hashlib.sha256(data).hexdigest())
             for name, data in members.items()
         },
-        written_inputs=model.effects.written_inputs,
-        state=tuple(
-            StateEntry(s.signature, not s.initial, s.is_in_place) for s in model.effects.state
-        ),
     )
     return json.dumps(asdict(manifest), indent=1).encode()
+
+
+def _entry(name: str, saved: SavedEntry, places: Mapping[Constant, int]) -> Entry:
+    program, effects = saved.program, saved.effects
+    return Entry(
+        name=name,
+        inputs=saved.inputs,
+        outputs=saved.outputs,
+        copied_outputs=program.copied_outputs,
+        weights=program.weights,
+        constants=tuple(places[constant] for constant in program.constants),
+        kernels=tuple(KernelEntry(k.name, k.arg_types, k.launch_params) for k in program.kernels),
+        report=saved.report.to_json(),
+        written_inputs=effects.written_inputs,
+        state=tuple(StateEntry(s.signature, not s.initial, s.is_in_place) for s in effects.state),
+    )
 
 
 def parse_manifest(content: Any) -> Manifest:
@@ -155,38 +221,64 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         yield f"{manifest.language!r} is no language of kernels"
     if not _ARCHITECTURE.fullmatch(manifest.arch):
         yield f"{manifest.arch!r} is no architecture"
-    state = [entry.signature for entry in manifest.state]
-    for signature in (*manifest.inputs, *manifest.outputs, *state):
-        is_shape = len(signature.shape) <= _MOST_RANK and min(signature.shape, default=0) >= 0
-        if not is_shape or not _DTYPE.fullmatch(signature.dtype):
+    names = [entry.name for entry in manifest.entries]
+    if not names or len(set(names)) < len(names) or (WHOLE in names and len(names) > 1):
+        yield f"{names} are no entries"
+    for constant in manifest.constants:
+        if not _is_tensor(constant.shape, constant.dtype) or numpy_dtype(constant.dtype) is None:
+            yield f"{constant} is no tensor"
+    for number, entry in enumerate(manifest.entries):
+        yield from _problems_of(entry)
+        if not all(place in range(len(manifest.constants)) for place in entry.constants):
+            yield f"of {len(manifest.constants)} constants it takes {entry.constants}"
+        state = [(f"{number}/state/{i}.bin", e.signature) for i, e in enumerate(entry.state)]
+        yield from _wrong_sizes(manifest, state)
+    constants = [
+        (f"constants/{position}.bin", Signature("constant", constant.shape, constant.dtype))
+        for position, constant in enumerate(manifest.constants)
+    ]
+    yield from _wrong_sizes(manifest, constants)
+    expected = set(_expected_members(manifest))
+    if wrong := sorted(expected ^ manifest.members.keys()):
+        yield f"members are missing, or more than there should be: {', '.join(wrong[:5])}"
+
+
+def _wrong_sizes(manifest: Manifest, tensors: Sequence[tuple[str, Signature]]) -> Iterator[str]:
+    for name, signature in tensors:
+        found, size = manifest.members.get(name), _size(signature)
+        if found is not None and size is not None and found.size != size:
+            yield f"{signature} has {found.size} bytes"
+
+
+def _is_tensor(shape: tuple[int, ...], dtype: str) -> bool:
+    is_shape = len(shape) <= _MOST_RANK and min(shape, default=0) >= 0
+    return is_shape and _DTYPE.fullmatch(dtype) is not None
+
+
+def _problems_of(entry: Entry) -> Iterator[str]:
+    state = [one.signature for one in entry.state]
+    for signature in (*entry.inputs, *entry.outputs, *state):
+        if not _is_tensor(signature.shape, signature.dtype):
             yield f"{signature} is no tensor"
-    written = manifest.written_inputs
-    inputs = range(len(manifest.inputs))
+    written = entry.written_inputs
+    inputs = range(len(entry.inputs))
     if len(set(written)) < len(written) or not all(position in inputs for position in written):
         yield f"of {len(inputs)} inputs {written} are written to"
     if len({signature.name for signature in state}) < len(state):
         yield "two tensors of the state have one name"
-    positions = range(len(manifest.outputs) + len(written) + len(state))
-    if not all(position in positions for position in manifest.copied_outputs):
-        yield f"of {len(positions)} results {manifest.copied_outputs} are copied"
-    if not 0 <= manifest.weights <= len(inputs):
-        yield f"of {len(inputs)} inputs {manifest.weights} are weights"
-    names = [kernel.name for kernel in manifest.kernels]
+    positions = range(len(entry.outputs) + len(written) + len(state))
+    if not all(position in positions for position in entry.copied_outputs):
+        yield f"of {len(positions)} results {entry.copied_outputs} are copied"
+    if not 0 <= entry.weights <= len(inputs):
+        yield f"of {len(inputs)} inputs {entry.weights} are weights"
+    names = [kernel.name for kernel in entry.kernels]
     if len(set(names)) < len(names) or not all(map(_SYMBOL.fullmatch, names)):
         yield "the kernels' names are not different symbols"
-    for kernel in manifest.kernels:
+    for kernel in entry.kernels:
         if not all(a in ("handle", "tensormap") or _DTYPE.fullmatch(a) for a in kernel.arg_types):
             yield f"{kernel.name} takes {', '.join(kernel.arg_types)}"
         if not all(map(_LAUNCH.fullmatch, kernel.launch_params)):
             yield f"{kernel.name} is launched with {', '.join(kernel.launch_params)}"
-    for position, entry in enumerate(manifest.state):
-        if not entry.is_zero and (size := _size(entry.signature)) is not None:
-            found = manifest.members.get(f"state/{position}.bin")
-            if found is not None and found.size != size:
-                yield f"{entry.signature} has {found.size} bytes"
-    expected = set(_expected_members(manifest))
-    if wrong := sorted(expected ^ manifest.members.keys()):
-        yield f"members are missing, or more than there should be: {', '.join(wrong[:5])}"
 
 
 def _size(signature: Signature) -> int | None:
@@ -196,49 +288,73 @@ def _size(signature: Signature) -> int | None:
 
 
 def _expected_members(manifest: Manifest) -> Iterator[str]:
-    yield from (VM, HOST)
-    for position, entry in enumerate(manifest.state):
-        if not entry.is_zero:
-            yield f"state/{position}.bin"
+    for position in range(len(manifest.constants)):
+        yield f"constants/{position}.bin"
     code = CODE[manifest.language]
-    for position in range(len(manifest.kernels)):
-        yield f"kernels/{position}.src"
-        if code:
-            yield f"kernels/{position}{code}"
+    for number, entry in enumerate(manifest.entries):
+        yield from (f"{number}/{VM}", f"{number}/{HOST}")
+        for position, state in enumerate(entry.state):
+            if not state.is_zero:
+                yield f"{number}/state/{position}.bin"
+        for position in range(len(entry.kernels)):
+            yield f"{number}/kernels/{position}.src"
+            if code:
+                yield f"{number}/kernels/{position}{code}"
 
 
 def assemble(manifest: Manifest, members: Mapping[str, bytes]) -> SavedModel:
     """The model that a manifest and its members are of.
 
     Raises:
-        Exception: a text is no UTF-8, or the report none.
+        Exception: a text is no UTF-8, or a report none.
     """
+    constants = []
+    for position, entry in enumerate(manifest.constants):
+        data = memoryview(members[f"constants/{position}.bin"])
+        constants.append(Constant(entry.shape, entry.dtype, data, zlib.crc32(data)))
+    entries = {
+        entry.name: _assembled(manifest, entry, _within(members, f"{number}/"), constants)
+        for number, entry in enumerate(manifest.entries)
+    }
+    return SavedModel(manifest.device, entries)
+
+
+def _within(members: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
+    """The members of a folder, by their names in it."""
+    return {n.removeprefix(folder): data for n, data in members.items() if n.startswith(folder)}
+
+
+def _assembled(
+    manifest: Manifest, entry: Entry, members: Mapping[str, bytes], constants: Sequence[Constant]
+) -> SavedEntry:
     code = CODE[manifest.language]
+    kernels = tuple(
+        Kernel(
+            name=kernel.name,
+            source=members[f"kernels/{position}.src"].decode(),
+            arg_types=kernel.arg_types,
+            launch_params=kernel.launch_params,
+            binary=members[f"kernels/{position}{code}"] if code else b"",
+        )
+        for position, kernel in enumerate(entry.kernels)
+    )
     program = Program(
         language=manifest.language,
         arch=manifest.arch,
         vm=members[VM],
         host=members[HOST],
-        kernels=tuple(
-            Kernel(
-                name=entry.name,
-                source=members[f"kernels/{position}.src"].decode(),
-                arg_types=entry.arg_types,
-                launch_params=entry.launch_params,
-                binary=members[f"kernels/{position}{code}"] if code else b"",
-            )
-            for position, entry in enumerate(manifest.kernels)
-        ),
-        copied_outputs=manifest.copied_outputs,
-        weights=manifest.weights,
+        kernels=kernels,
+        copied_outputs=entry.copied_outputs,
+        weights=entry.weights,
+        constants=tuple(constants[place] for place in entry.constants),
     )
-    report = Report.from_json(manifest.report)
+    report = Report.from_json(entry.report)
     # One that cannot be shown is none.
     report.render()
     report.draw()
     state = tuple(
-        State(entry.signature, members.get(f"state/{position}.bin", b""), entry.is_in_place)
-        for position, entry in enumerate(manifest.state)
+        State(one.signature, members.get(f"state/{position}.bin", b""), one.is_in_place)
+        for position, one in enumerate(entry.state)
     )
-    effects = Effects(manifest.written_inputs, state)
-    return SavedModel(program, manifest.device, manifest.inputs, manifest.outputs, report, effects)
+    effects = Effects(entry.written_inputs, state)
+    return SavedEntry(program, entry.inputs, entry.outputs, report, effects)

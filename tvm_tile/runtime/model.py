@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.build.program import Program
-from tvm_tile.errors import DeviceError, InputError, RunError, SavedModelError, TileError
+from tvm_tile.errors import DeviceError, InputError, RunError, TileError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
@@ -23,8 +23,9 @@ from tvm_tile.runtime.arrays import (
     ready_torch,
 )
 from tvm_tile.runtime.copies import clone, copy_into
+from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
-from tvm_tile.runtime.manifest import SavedModel
+from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
 from tvm_tile.runtime.state import Kept, ModelState, check_written
 from tvm_tile.runtime.timing import Timing
 
@@ -47,6 +48,7 @@ class CompiledModel:
         report: what was compiled and how.
         verifier: compares it with the model that it was compiled from, while that is at hand.
         effects: what a call changes besides.
+        held: what it has on its device in common with other models; its own by default.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class CompiledModel:
         report: Report,
         verifier: Verifier | None = None,
         effects: Effects = NO_EFFECTS,
+        held: Held | None = None,
     ) -> None:
         self.program = program
         self.device_name = device_name
@@ -69,7 +72,7 @@ class CompiledModel:
         self._copied = frozenset(program.copied_outputs)
         self._loaded: Loaded | None = None
         self._kept: Kept | None = None
-        self._lock = threading.Lock()
+        self._held = held or Held()
         self._process = os.getpid()
 
     def __call__(self, *args: Any, **by_name: Any) -> Any:
@@ -96,8 +99,8 @@ class CompiledModel:
         """
         values = self._in_order(args, by_name) if by_name or len(args) != len(self.inputs) else args
         kinds = self._check(values)
-        with self._running():
-            loaded = self._load()
+        with self.running():
+            loaded = self.loaded()
             with loaded.guard():
                 tensors, kept = _on_device(kinds, values, loaded), self._keep(loaded)
                 kept.check_apart(zip(kinds, values, strict=True))
@@ -127,15 +130,15 @@ class CompiledModel:
         """
         loaded = self._loaded
         if loaded is None or self._process != os.getpid():
-            with self._running():
-                loaded = self._load()
+            with self.running():
+                loaded = self.loaded()
         if loaded.hip is not None or self.effects:
             outputs = self(*tensors)
             return outputs if isinstance(outputs, tuple) else (outputs,)
         try:
             count, device = loaded.inputs, loaded.device
             given = [ready_torch(tensor, device) for tensor in tensors[:count]]
-            with self._lock:
+            with self._held.lock:
                 if loaded.weights is not None:
                     given += loaded.weights.taken(tensors[count:], in_torch=True)
                 results = loaded.main(*given)
@@ -165,8 +168,8 @@ class CompiledModel:
             raise InputError("repeats must be at least 1", repr(repeats), "time one call or more")
         values = self._in_order(args, by_name)
         kinds = self._check(values)
-        with self._running():
-            loaded = self._load()
+        with self.running():
+            loaded = self.loaded()
             with loaded.guard():
                 tensors = _on_device(kinds, values, loaded)
                 for position in self.effects.written_inputs:
@@ -186,14 +189,14 @@ class CompiledModel:
         Raises:
             DeviceError: the model's device is not present.
         """
-        with self._running():
-            loaded = self._load()
+        with self.running():
+            loaded = self.loaded()
             loaded.device.sync()
-            return ModelState(self._keep(loaded), self._running)
+            return ModelState(self._keep(loaded), self.running)
 
     def reset(self) -> None:
         """Give the state the values that it had when the model was compiled, or saved."""
-        with self._running():
+        with self.running():
             if self._kept is not None:
                 with self._kept.loaded.guard():
                     self._kept.restore(self.effects.state)
@@ -245,13 +248,16 @@ class CompiledModel:
             OSError: the folder cannot be written.
             SavedModelError: the key cannot be used.
         """
+        saved = SavedModel(self.device_name, {WHOLE: self.saved_entry(state=state)})
+        artifact.write(saved, Path(path), key)
+
+    def saved_entry(self, *, state: bool) -> SavedEntry:
+        """What a file holds of this model; see :meth:`save`."""
         effects = self.effects
         if state and self._kept is not None:
-            with self._running(), self._kept.loaded.guard():
+            with self.running(), self._kept.loaded.guard():
                 effects = replace(effects, state=self._kept.snapshot())
-        signature = self.inputs, self.outputs
-        saved = SavedModel(self.program, self.device_name, *signature, self.report, effects)
-        artifact.write(saved, Path(path), key)
+        return SavedEntry(self.program, self.inputs, self.outputs, self.report, effects)
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs))
@@ -259,11 +265,11 @@ class CompiledModel:
         return f"CompiledModel({self.device_name}: ({inputs}) -> ({outputs}))"
 
     @contextmanager
-    def _running(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """Around all that runs code of the model: one thread at a time, and errors of ours only."""
         if self._process != os.getpid():
             self._after_fork()
-        with self._lock:
+        with self._held.lock:
             try:
                 yield
             except TileError:
@@ -279,24 +285,26 @@ class CompiledModel:
         )
 
     def _after_fork(self) -> None:
-        if self._loaded is not None:
+        if self._loaded is not None or self._held.is_on_device:
             raise DeviceError(
                 "a model must not have been called before the process was forked",
                 f"process {self._process} has called it, and this is its child {os.getpid()}",
                 'start processes with multiprocessing.get_context("spawn"), load it there',
             )
         # A thread that stayed behind may have held the lock.
-        self._lock, self._process = threading.Lock(), os.getpid()
+        self._held.lock, self._process = threading.Lock(), os.getpid()
 
-    def _load(self) -> Loaded:
+    def loaded(self) -> Loaded:
+        """The program in memory, which it is loaded into when first needed: within
+        :meth:`running`."""
         if self._loaded is None:
-            self._loaded = load_program(self.program, self.device_name, self.inputs)
+            self._loaded = load_program(self.program, self.device_name, self.inputs, self._held)
         return self._loaded
 
     def _keep(self, loaded: Loaded) -> Kept:
         """The state's tensors, made when first needed."""
         if self._kept is None:
-            self._kept = Kept(loaded, self.effects.state)
+            self._kept = Kept(loaded, self.effects.state, self._held)
         return self._kept
 
     def _write(
@@ -357,28 +365,3 @@ class CompiledModel:
 def _on_device(kinds: list[ArrayKind], values: tuple[Any, ...], loaded: Loaded) -> list[Any]:
     pairs = zip(kinds, values, strict=True)
     return [kind.to_device(value, loaded.device) for kind, value in pairs]
-
-
-def load(path: str | Path, *, key: str | Path | None = None) -> CompiledModel:
-    """Load a model that :meth:`CompiledModel.save` wrote; no compiler is needed.
-
-    **A model is native code, which the first call runs with all rights of this process: load only
-    files of people you trust.** The sums in the file, which are checked, find damage; whoever means
-    harm can recompute them. With a ``key``, only what its owner has signed is loaded.
-
-    Args:
-        path: the ``.tvmtile`` file.
-        key: a PEM file with the Ed25519 public key of whoever must have signed the model, with
-            ``save(path, key=...)`` or ``tvm-tile sign``.
-
-    Raises:
-        SavedModelError: the file is missing, truncated, changed, from versions that do not go with
-            the installed ones, or not signed with the other half of ``key``.
-    """
-    if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
-        raise SavedModelError("a saved model is given by its path", repr(path), "pass the path")
-    saved = artifact.read(Path(path), key)
-    signature = saved.inputs, saved.outputs
-    return CompiledModel(
-        saved.program, saved.device_name, *signature, saved.report, effects=saved.effects
-    )

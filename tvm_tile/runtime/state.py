@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from tvm_tile.errors import InputError
 from tvm_tile.graph.signature import Signature, State, dense_bytes
-from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input, numpy_dtype
+from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input
+from tvm_tile.runtime.held import Held, initial_array
 from tvm_tile.runtime.launch import Loaded
 
 
@@ -19,14 +18,15 @@ class Kept:
     """The tensors of a model's state, on its device.
 
     Args:
-        loaded: the model in memory.
+        loaded: the model in memory, or one of several that keep it.
         state: what it keeps, with the values that it begins with.
+        held: where models have their tensors.
     """
 
-    def __init__(self, loaded: Loaded, state: Sequence[State]) -> None:
+    def __init__(self, loaded: Loaded, state: Sequence[State], held: Held) -> None:
         self.loaded = loaded
         self.state = tuple(state)
-        self.tensors = tuple(_on_device(one, loaded) for one in state)
+        self.tensors = held.state(self.state, loaded.device)
         self._places = frozenset(filter(None, (tensor.data_ptr() for tensor in self.tensors)))
 
     def check_apart(self, inputs: Iterable[tuple[ArrayKind, Any]]) -> None:
@@ -53,7 +53,7 @@ class Kept:
         """Give all tensors the values of a snapshot, or of the start."""
         self.loaded.device.sync()
         for tensor, state in zip(self.tensors, values, strict=True):
-            tensor.copyfrom(_array(state))
+            tensor.copyfrom(initial_array(state))
 
 
 class ModelState(MutableMapping[str, Any]):
@@ -80,7 +80,7 @@ class ModelState(MutableMapping[str, Any]):
         before = self._kept.snapshot()
         self._kept.restore(self._kept.state)
         try:
-            yield {state.signature.name: _array(state) for state in self._kept.state}
+            yield {state.signature.name: initial_array(state) for state in self._kept.state}
         finally:
             self._kept.restore(before)
 
@@ -146,18 +146,3 @@ def check_written(
                     f"input {its_signature.name!r} shares some of it",
                     "pass a copy of one of them",
                 )
-
-
-def _on_device(state: State, loaded: Loaded) -> Any:
-    import tvm
-
-    signature = state.signature
-    made = tvm.runtime.empty(signature.shape, signature.dtype, loaded.device)
-    return made.copyfrom(_array(state))
-
-
-def _array(state: State) -> np.ndarray:
-    dtype = numpy_dtype(state.signature.dtype)
-    if not state.initial:
-        return np.zeros(state.signature.shape, dtype)
-    return np.frombuffer(state.initial, dtype).reshape(state.signature.shape)

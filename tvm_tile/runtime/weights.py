@@ -26,19 +26,25 @@ class Weights:
     memory is kept: a tensor that is gone may have left its address to another, which is then
     compared like any.
 
+    Behind them the tuple holds the program's constants, which lie at one place for good.
+
     What lies in too many places, or not as kernels read it (dense, aligned, on the device), or is
     no tensor of PyTorch's, is copied at each call into memory that is the program's own.
 
     Args:
-        signatures: of each weight.
+        signatures: of each weight; there may be none.
         device: the TVM device that the program runs on.
+        constants: TVM's tensors on it.
     """
 
-    def __init__(self, signatures: Sequence[Signature], device: Any) -> None:
+    def __init__(
+        self, signatures: Sequence[Signature], device: Any, constants: Sequence[Any]
+    ) -> None:
         self._signatures = signatures
         self._device = device
+        self._constants = constants
         self._last: tuple[int, ...] = ()
-        self._taken: tuple[Any, Any] = (None, None)
+        self._taken = self._arguments((), 0)
         self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
         self._own: tuple[Any, Any] | None = None
 
@@ -54,7 +60,7 @@ class Weights:
             InputError: a tensor has another shape or type than the program takes.
         """
         addresses = tuple([tensor.data_ptr() for tensor in tensors])
-        if addresses == self._last and in_torch:
+        if addresses == self._last and (in_torch or not addresses):
             return self._taken
         known = self._known.get(addresses) if in_torch else None
         if known is None:
@@ -77,20 +83,19 @@ class Weights:
         number = len(self._known) + 1
         if number == _MOST_PLACES:
             LOG.warning("weights lay in %d places: further ones are copied at each call", number)
-        return _arguments([borrowed_torch(tensor) for tensor in tensors], number)
+        return self._arguments([borrowed_torch(tensor) for tensor in tensors], number)
 
     def _copied(self, tensors: Sequence[Any], in_torch: bool) -> tuple[Any, Any]:
         import tvm
 
         if self._own is None:
             made = [tvm.runtime.empty(s.shape, s.dtype, self._device) for s in self._signatures]
-            self._own = _arguments(made, 0)
-        for place, tensor in zip(self._own[0], tensors, strict=True):
+            self._own = self._arguments(made, 0)
+        for place, tensor in zip(self._own[0], tensors, strict=False):
             copy_into(place, tensor, wait=not in_torch)
         return self._own
 
+    def _arguments(self, weights: Sequence[Any], number: int) -> tuple[Any, Any]:
+        import tvm_ffi
 
-def _arguments(tensors: Sequence[Any], number: int) -> tuple[Any, Any]:
-    import tvm_ffi
-
-    return tvm_ffi.Array(tensors), tvm_ffi.Shape([number])
+        return tvm_ffi.Array([*weights, *self._constants]), tvm_ffi.Shape([number])

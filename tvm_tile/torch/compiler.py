@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tvm_tile import pipeline
+from tvm_tile import compiling
 from tvm_tile.device import Device
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
@@ -109,7 +109,7 @@ class GraphCompiler:
             return dict.fromkeys(part.makers, why.partition("\n")[0])
 
     def _model(self, program: Any, weights: int) -> CompiledModel:
-        return pipeline.compile(program, self.device, weights=weights, options=self.options)
+        return compiling.compile(program, self.device, weights=weights, options=self.options)
 
 
 def _weights() -> tuple[int, ...]:

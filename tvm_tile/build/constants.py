@@ -1,0 +1,81 @@
+"""Constants of compiled programs: where their bytes are, each distinct one once."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+
+from tvm_tile.build.program import Constant
+from tvm_tile.graph.tile_graph import element_size
+
+_Key = tuple[Any, ...]
+
+
+class ConstantPool:
+    """The constants of programs that are compiled together; equal ones are one.
+
+    No bytes are copied: a constant is the memory that it was compiled with, which may be the
+    model's own.
+    """
+
+    def __init__(self) -> None:
+        self._by_place: dict[_Key, Constant] = {}
+        self._by_content: dict[_Key, list[Constant]] = {}
+
+    def constant_of(self, tensor: Any) -> Constant:
+        """The constant that has the type, the shape and the bytes of a tensor in TVM's CPU memory,
+        which is kept alive."""
+        shape, dtype = tuple(map(int, tensor.shape)), str(tensor.dtype)
+        place = tensor.data_ptr(), shape, dtype
+        if place not in self._by_place:
+            size = math.prod(shape) * element_size(dtype)
+            data = np.asarray(_Memory(tensor, size)).data
+            self._by_place[place] = self._known(shape, dtype, data)
+        return self._by_place[place]
+
+    def _known(self, shape: tuple[int, ...], dtype: str, data: memoryview) -> Constant:
+        made = Constant(shape, dtype, data, zlib.crc32(data))
+        alike = self._by_content.setdefault((shape, dtype, made.checksum), [])
+        for other in alike:
+            if other.data == data:
+                return other
+        alike.append(made)
+        return made
+
+
+class TakenConstants:
+    """The constants that one program takes, in their order.
+
+    Args:
+        pool: of all programs that are compiled with it.
+    """
+
+    def __init__(self, pool: ConstantPool) -> None:
+        self._pool = pool
+        self._positions: dict[Constant, int] = {}
+
+    def position(self, tensor: Any) -> int:
+        """Where the program finds a tensor among its constants."""
+        constant = self._pool.constant_of(tensor)
+        return self._positions.setdefault(constant, len(self._positions))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """All of them, by their positions."""
+        return tuple(self._positions)
+
+
+class _Memory:
+    """A tensor's bytes, by NumPy's array interface, which keeps the tensor alive."""
+
+    def __init__(self, tensor: Any, size: int) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "data": (tensor.data_ptr(), True),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }

@@ -1,0 +1,226 @@
+"""One call for all: a model, however it is given, becomes a compiled one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+from tvm_tile.arguments import check_entries, check_examples, checked_sizes
+from tvm_tile.build import Builder
+from tvm_tile.build.constants import ConstantPool, TakenConstants
+from tvm_tile.coscheduling import Coscheduling
+from tvm_tile.device import Device
+from tvm_tile.device.detect import resolve_device
+from tvm_tile.frontend import Imported, Params, import_model, with_weights
+from tvm_tile.graph.signature import require_common_state
+from tvm_tile.guarded import Progress, one_compilation, told_apart
+from tvm_tile.opened_store import open_store
+from tvm_tile.options import Options, checked_options, with_options
+from tvm_tile.passes import (
+    FirstChoices,
+    MeasureCandidates,
+    PlanFunction,
+    Remembered,
+    foreign_calls,
+    schedule_module,
+)
+from tvm_tile.passes.count_launches import count_launches
+from tvm_tile.passes.pass_weights import PassWeights
+from tvm_tile.pipeline import Lowered, captures, fuse, lower
+from tvm_tile.plan.machine_code import with_launches, with_resources
+from tvm_tile.plan.stopwatch import Stopwatch
+from tvm_tile.runtime import CompiledEntries, CompiledModel, Held
+from tvm_tile.verify import Kernels, Verifier
+
+_UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
+_APART = "coschedule is off: each kernel is launched by itself"
+
+
+@overload
+def compile(
+    model: Mapping[str, Any],
+    device: str | Device = ...,
+    *,
+    options: Options | None = ...,
+    progress: Progress | None = ...,
+) -> CompiledEntries: ...
+
+
+@overload
+def compile(
+    model: Any,
+    device: str | Device = ...,
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = ...,
+    example_inputs: Sequence[Any] | None = ...,
+    params: Params | None = ...,
+    weights: int = ...,
+    options: Options | None = ...,
+    progress: Progress | None = ...,
+) -> CompiledModel: ...
+
+
+def compile(
+    model: Any,
+    device: str | Device = "auto",
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    params: Params | None = None,
+    weights: int = 0,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> CompiledModel | CompiledEntries:
+    """Compile a model for a GPU, without tuning.
+
+    Args:
+        model: path of an ONNX file, of a ``.pt2`` file or of a saved Relay program (text, JSON, or
+            an archive in the Model Library Format), ``onnx.ModelProto``,
+            ``torch.export.ExportedProgram``, ``torch.nn.Module`` (with ``example_inputs``),
+            :class:`tvm_tile.RelayText`, or a Relax ``IRModule``. Or several entries of one model,
+            such as ``{"prefill": program, "decode": other}``, which then have their weights in
+            common, and state of the same name.
+        device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
+            the GPU that is present, else the emulated one.
+        inputs: input name -> shape, for inputs whose extents the model leaves open.
+        example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
+        params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
+            wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
+        weights: how many of its last inputs CUDA graphs read where they lie, if PyTorch's.
+        options: see :class:`Options`.
+        progress: called after every compiled kernel with (name, done, total).
+
+    Returns:
+        The compiled model, or its entries by name; ``explain()`` tells what fell back to TVM's own
+        schedules. Weights that kernels read as they are, are not copied: until it has been called
+        or saved, the model must not change them.
+
+    Raises:
+        ModelError: the model cannot be read, or uses an operator that nobody can import or write;
+            or entries differ in a state that they should have in common.
+        UnknownDeviceError: no device record has that name.
+        DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
+        OptionError: ``options`` are none.
+        CompilerNotFoundError: no compiler for the device's kernels is installed.
+        BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
+        VerificationError: with ``verify``: no schedule of a function is right.
+    """
+    options = checked_options(options)
+    with one_compilation():
+        record = with_options(resolve_device(device), options)
+        compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
+        if not isinstance(model, Mapping):
+            watch = Stopwatch()
+            imported = with_weights(_import(model, inputs, example_inputs, params), weights)
+            watch.lap("import")
+            return compiler.compiled(model, imported, watch)
+        check_entries(model, inputs, example_inputs, params, weights)
+        return compiler.entries(model)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    """Compiles models that have their constants and their state in common.
+
+    Attributes:
+        record: the device, as the options want it seen.
+        options: how.
+        progress: as of :func:`compile`.
+        pool: of their constants.
+        held: what they will have on the device.
+    """
+
+    record: Device
+    options: Options
+    progress: Progress | None
+    pool: ConstantPool
+    held: Held
+
+    def entries(self, models: Mapping[str, Any]) -> CompiledEntries:
+        """Compile the entries of a model."""
+        watches = {name: Stopwatch() for name in models}
+        imported = {}
+        for name, model in models.items():
+            imported[name] = _import(model, None, None, None)
+            watches[name].lap("import")
+        require_common_state({name: one.effects for name, one in imported.items()})
+        return CompiledEntries(
+            {n: self.compiled(models[n], imported[n], watches[n]) for n in models}, self.held
+        )
+
+    def compiled(self, model: Any, imported: Imported, watch: Stopwatch) -> CompiledModel:
+        """The stages behind the import."""
+        record, options = self.record, self.options
+        store = open_store(options)
+        workers = options.parallel_builds
+        builder = Builder(record, workers=workers, on_kernel=self.progress, store=store)
+        taken = TakenConstants(self.pool)
+        passing = [PassWeights(len(imported.effects.state), taken.position)]
+        lowered = lower(imported.mod, record, options, builder, store, watch, passing)
+        program = replace(builder.build(lowered.mod), constants=taken.constants)
+        watch.lap("schedule and lower", _within(builder, lowered.measure))
+        done = _known(lowered, record, builder, options)
+        notes = *_switched_off(options), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
+        notes = *notes, *imported.effects.describe()
+        report = done.report(record, notes, watch.stages, lowered.decisions)
+        signature = imported.inputs, imported.outputs
+        verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder))
+        effects = imported.effects
+        return CompiledModel(program, record.name, *signature, report, verifier, effects, self.held)
+
+
+def schedule(
+    model: Any,
+    device: str | Device = "auto",
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    params: Params | None = None,
+) -> dict[str, str]:
+    """The scheduled TensorIR of a model's kernels, as TVMScript by name; builds nothing.
+
+    Args and errors are those of :func:`compile`.
+    """
+    with one_compilation():
+        record = resolve_device(device)
+        imported = _import(model, inputs, example_inputs, params)
+        first = FirstChoices(record)
+        fused = fuse(imported.mod, record, first=first)
+        plan = Remembered(PlanFunction(record, first=first))
+        scheduled, kernels = schedule_module(fused, record, plan=plan)
+        return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+
+
+def _import(
+    model: Any,
+    inputs: Mapping[str, Sequence[int]] | None,
+    example_inputs: Sequence[Any] | None,
+    params: Params | None,
+) -> Imported:
+    check_examples(example_inputs)
+    sizes = checked_sizes(inputs) or None
+    return import_model(model, inputs=sizes, example_inputs=example_inputs, params=params)
+
+
+def _switched_off(options: Options) -> Iterator[str]:
+    """Notes on what compiles less well than it could, as asked."""
+    if not options.weld:
+        yield _UNWELDED
+    if not options.coschedule:
+        yield _APART
+
+
+def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
+    """Seconds of the stages that take place while kernels are scheduled and lowered."""
+    measured = {"measure": measure.seconds} if measure.seconds else {}
+    return {"machine code": builder.compiler_seconds, **measured}
+
+
+def _known(lowered: Lowered, device: Device, builder: Builder, options: Options) -> Coscheduling:
+    """What machine code tells: what kernels take of a multiprocessor, and launches of a run."""
+    done = lowered.done
+    known = with_resources(done.kernels, builder.resources(done.mod), device)
+    counts = builder.kernel_counts(done.mod)
+    launches = count_launches(lowered.mod, counts) if captures(device, options) else None
+    return replace(done, kernels=with_launches(known, counts), launches=launches)
