@@ -17,6 +17,7 @@ _SYSTEMS = {
     "torch_compile": "bench.systems.torch_compile:TorchCompile",
     "torch_compile_tuned": "bench.systems.torch_compile:TorchCompileTuned",
     "torch_tvm_tile": "bench.systems.torch_backend:TorchBackend",
+    "torch_tvm_tile_frozen": "bench.systems.torch_backend:FrozenTorchBackend",
     "dlight": "bench.systems.dlight:Dlight",
     "metaschedule": "bench.systems.metaschedule:MetaSchedule",
     "jax": "bench.systems.jax_loop:JaxLoop",

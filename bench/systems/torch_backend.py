@@ -11,10 +11,14 @@ class TorchBackend:
     """``torch.compile(module, backend="tvm_tile")``, whose weights are inputs of each call.
 
     Calls are plain ones: whatever is captured in CUDA graphs the backend captures itself.
+
+    Attributes:
+        freezes: whether weights are compiled in.
     """
 
     name = "torch_tvm_tile"
     variant = ""
+    freezes = False
     preload = ("torch", "torch._dynamo", "tvm_tile", "tvm_tile.frontend.torch")
 
     def missing(self) -> str:
@@ -46,9 +50,17 @@ class TorchBackend:
         inputs = session.draw()
         module = on_device_of(peer_module(workload, case), inputs)
         # One worker: the others compile other workloads. An earlier run's plans are not read.
-        options = {"parallel_builds": 1, "cache": False}
+        options = {"parallel_builds": 1, "cache": False, "freeze": self.freezes}
         compiled = torch.compile(
             module, backend=tvm_tile, options=options, fullgraph=True, dynamic=False
         )
         bound(compiled, inputs)()
         return Prepared(start=lambda given: bound(compiled, given))
+
+
+class FrozenTorchBackend(TorchBackend):
+    """The same with weights that are said to stay as they are."""
+
+    name = "torch_tvm_tile_frozen"
+    variant = "frozen"
+    freezes = True

@@ -49,14 +49,21 @@ def assemble(
     return fx.GraphModule({**held, **names}, graph)
 
 
-def eager(part: Part) -> fx.GraphModule:
-    """A part's operators as PyTorch runs them, from its inputs to its outputs."""
+def eager(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> fx.GraphModule:
+    """A part's operators as PyTorch runs them, from its inputs to its outputs.
+
+    Args:
+        part: of a graph.
+        constants: what its operators take besides.
+    """
     graph = fx.Graph()
     places = {node: graph.placeholder(node.name) for node in part.inputs}
+    held = {f"constant_{node.name}": tensor for node, tensor in constants.items()}
+    places |= {node: graph.get_attr(n) for n, node in zip(held, constants, strict=True)}
     for maker in part.makers:
         _place(graph, maker, places)
     graph.output(tuple(_place(graph, node, places) for node in part.outputs))
-    return fx.GraphModule({}, graph)
+    return fx.GraphModule(held, graph)
 
 
 def _place(graph: fx.Graph, node: fx.Node, places: dict[fx.Node, fx.Node]) -> fx.Node:

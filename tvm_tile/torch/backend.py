@@ -52,7 +52,13 @@ def tvm_tile(
         options: ``device``, as of :func:`tvm_tile.compile`, and the fields of
             :class:`tvm_tile.Options`. By default models on a GPU are compiled for that GPU, and
             models on the CPU are left to PyTorch, which is said once: the CPU is no device of ours.
-            ``device="emulated"`` compiles these, too, for tests.
+            ``device="emulated"`` compiles these, too, for tests. ``freeze=True``, for inference,
+            says that weights will stay as they are: they are compiled in, laid out as kernels read
+            them best, norms folded, products joined. Each call compares their addresses and
+            PyTorch's counts of writes to them, and if one has changed, they are read at each call
+            from then on. What is written through ``.data`` is not counted, nor are statistics
+            that norms in training mode update: that is not seen. Graphs of open sizes read their
+            weights.
         others: what else ``torch.compile`` passes, such as ``mode``: refused.
 
     Returns:
@@ -83,9 +89,11 @@ def compiled(
         tell(GraphReport(GraphKind.INFERENCE, (), (), _NO_DEVICE))
         return graph_module.forward
     place = torch.device("cpu") if device.is_emulated else torch.device("cuda", 0)
-    graphs = GraphCompiler(device, place, options.options, tell)
     given = [*tensors, *graph_module.parameters()]
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+    held = [*graph_module.parameters(), *graph_module.buffers(), *example_inputs]
+    captured = tuple(held) if options.freeze and not trains else ()
+    graphs = GraphCompiler(device, place, options.options, tell, captured)
     try:
         with nullcontext() if trains else _whole_operators():
             return _autograd(graphs)(graph_module, example_inputs)

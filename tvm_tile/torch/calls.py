@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from tvm_tile.errors import TileError
 from tvm_tile.runtime import CompiledModel
@@ -29,11 +30,15 @@ class PartCall:
     Args:
         part: of a graph.
         model: what its program was compiled to.
+        constants: what its operators take besides its inputs.
     """
 
-    def __init__(self, part: Part, model: CompiledModel) -> None:
+    def __init__(
+        self, part: Part, model: CompiledModel, constants: Mapping[fx.Node, torch.Tensor]
+    ) -> None:
         self.part = part
         self.model = model
+        self._constants = constants
         self._orders = tuple(memory_order(node.meta["val"]) for node in part.inputs)
         self._is_plain = not any(self._orders)
         self._layouts = tuple(_layout(node.meta["val"]) for node in part.outputs)
@@ -51,7 +56,7 @@ class PartCall:
             results = self.model.call_torch(given)
         except TileError as error:
             LOG.warning("a compiled part failed, PyTorch runs it from now on: %s", error)
-            self._eager = eager(self.part).forward
+            self._eager = eager(self.part, self._constants).forward
             return self._eager(*tensors)
         laid_out = zip(results, self._layouts, strict=True)
         return [t if layout is None else _laid_out(t, *layout) for t, layout in laid_out]
@@ -77,7 +82,16 @@ def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
 
 
-def program_call(part: Part, compiled: Callable[[Any, int], CompiledModel]) -> PartCall:
-    """Compile a part, given as a program and the number of its weights; raises what ``compiled``
-    does."""
-    return PartCall(part, compiled(program_of(part), part.weights))
+def program_call(
+    part: Part,
+    compiled: Callable[[Any, int], CompiledModel],
+    constants: Mapping[fx.Node, torch.Tensor],
+) -> PartCall:
+    """Compile a part, given as a program and the number of its weights.
+
+    Args:
+        part: of a graph.
+        compiled: makes a model of the two, and raises what this function does.
+        constants: what its operators take besides its inputs.
+    """
+    return PartCall(part, compiled(program_of(part, constants), part.weights), constants)

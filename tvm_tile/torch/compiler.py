@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.assemble import assemble
 from tvm_tile.torch.calls import PartCall, program_call
 from tvm_tile.torch.cut import Cut, Part, cut
+from tvm_tile.torch.freeze import FrozenCall, freezable
 from tvm_tile.torch.layout import lies_as_read
 from tvm_tile.torch.report import CompiledPart, EagerOperator, GraphKind, GraphReport, code_line
 from tvm_tile.torch.sizes import BoxedCall, PerSize, has_open_sizes
@@ -28,6 +29,7 @@ from tvm_tile.torch.sizes import BoxedCall, PerSize, has_open_sizes
 LOG = logging.getLogger(__name__)
 
 Tell = Callable[[GraphReport], None]
+AnyCall = PartCall | FrozenCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,15 @@ class GraphCompiler:
         place: where all tensors of a compiled program are.
         options: how to compile.
         tell: is given what became of each graph.
+        captured: the tensors that Dynamo's graph was captured with, whose weights are compiled in;
+            empty where weights are read at each call.
     """
 
     device: Device
     place: torch.device
     options: Options
     tell: Tell
+    captured: tuple[Any, ...] = ()
 
     def compiler(self, kind: GraphKind) -> Callable[[fx.GraphModule, Any], Any]:
         """A compiler of graphs of one kind, as AOTAutograd takes it."""
@@ -52,24 +57,38 @@ class GraphCompiler:
         def compile_graph(graph_module: fx.GraphModule, _: Any) -> Any:
             weights = () if kind is GraphKind.BACKWARD else _weights()
             if has_open_sizes(graph_module.graph):
-                compiled = partial(self._compiled, kind=kind, weights=weights)
+                compiled = partial(self._compiled, kind=kind, weights=weights, fixed={})
                 return _boxed(PerSize(graph_module, compiled))
-            return _boxed(self._compiled(graph_module, kind, weights))
+            fixed = freezable(graph_module.graph, weights, self.captured)
+            return _boxed(self._compiled(graph_module, kind, weights, fixed))
 
         return compile_graph
 
     def _compiled(
-        self, graph_module: fx.GraphModule, kind: GraphKind, weights: Sequence[int]
+        self,
+        graph_module: fx.GraphModule,
+        kind: GraphKind,
+        weights: Sequence[int],
+        fixed: Mapping[fx.Node, torch.Tensor],
     ) -> BoxedCall:
-        """A function of a graph without open sizes; ``weights`` are positions of its inputs."""
+        """A function of a graph without open sizes; ``weights`` are positions of its inputs, and
+        ``fixed`` values of some that are compiled in."""
         # Whatever PyTorch is at, such as tracing, or watching a first call, must not see this.
         with _disable_current_modes(), torch._guards.tracing(None):
-            found, calls = self._cut(graph_module.graph, weights)
+            found, calls = self._cut(graph_module.graph, weights, fixed)
         self.tell(_report(kind, found, calls))
         return assemble(graph_module, found.order, calls).forward
 
-    def _cut(self, graph: fx.Graph, weights: Sequence[int]) -> tuple[Cut, dict[Part, PartCall]]:
-        """Cut the graph into parts that compile; what fails is refused, and the graph cut again."""
+    def _cut(
+        self, graph: fx.Graph, weights: Sequence[int], fixed: Mapping[fx.Node, torch.Tensor]
+    ) -> tuple[Cut, dict[Part, AnyCall]]:
+        """Cut the graph into parts that compile; what fails is refused, and the graph cut again.
+
+        Args:
+            graph: of PyTorch's.
+            weights: positions of those of its inputs that are.
+            fixed: values of some that are compiled in.
+        """
         inputs = enumerate(graph.find_nodes(op="placeholder"))
         own = frozenset(
             node
@@ -77,25 +96,27 @@ class GraphCompiler:
             if position in weights and lies_as_read(node.meta["val"])
         )
         refused: dict[fx.Node, str] = {}
-        known: dict[Any, PartCall] = {}
+        known: dict[Any, AnyCall] = {}
         while True:
             found = cut(graph, self.place, refused, own)
             failed: dict[fx.Node, str] = {}
             for part in found.parts:
                 if part.key not in known and not failed:
-                    made = self._part(part)
-                    if isinstance(made, PartCall):
-                        known[part.key] = made
-                    else:
+                    made = self._part(part, fixed)
+                    if isinstance(made, dict):
                         failed = made
+                    else:
+                        known[part.key] = made
             if not failed:
                 return found, {part: known[part.key] for part in found.parts}
             refused |= failed
 
-    def _part(self, part: Part) -> PartCall | dict[fx.Node, str]:
+    def _part(
+        self, part: Part, fixed: Mapping[fx.Node, torch.Tensor]
+    ) -> AnyCall | dict[fx.Node, str]:
         """A compiled part, or its nodes that failed, all where it is unknown which, and why."""
         try:
-            return program_call(part, self._model)
+            return self._call(part, fixed)
         except ModelError as error:
             names = error.nodes if isinstance(error, UnsupportedOperatorError) else ()
             named = [node for node in part.makers if node.name in names]
@@ -107,6 +128,22 @@ class GraphCompiler:
             LOG.debug("its traceback", exc_info=error)
             why = getattr(error, "current", "") or f"{type(error).__name__}: {error}"
             return dict.fromkeys(part.makers, why.partition("\n")[0])
+
+    def _call(self, part: Part, fixed: Mapping[fx.Node, torch.Tensor]) -> AnyCall:
+        values = {node: fixed[node] for node in part.inputs if node in fixed}
+        others = tuple(node for node in part.inputs if node not in values)
+        if not values or not others:
+            return program_call(part, self._model, {})
+        last = len(part.inputs) - part.weights
+        weights = sum(node not in values for node in part.inputs[last:])
+        reduced = replace(part, inputs=others, weights=min(weights, len(others) - 1))
+        frozen = program_call(reduced, self._model, values)
+        return FrozenCall(part, values, frozen, partial(self._thawed, part))
+
+    def _thawed(self, part: Part) -> PartCall:
+        """A part that reads all its weights; compiled in the midst of a call."""
+        with _disable_current_modes(), torch._guards.tracing(None):
+            return program_call(part, self._model, {})
 
     def _model(self, program: Any, weights: int) -> CompiledModel:
         return compiling.compile(program, self.device, weights=weights, options=self.options)
@@ -130,7 +167,7 @@ def _boxed(call: BoxedCall) -> BoxedCall:
     return run
 
 
-def _report(kind: GraphKind, found: Cut, calls: dict[Part, PartCall]) -> GraphReport:
+def _report(kind: GraphKind, found: Cut, calls: dict[Part, AnyCall]) -> GraphReport:
     parts = tuple(CompiledPart(len(part.makers), call.model) for part, call in calls.items())
     eager = tuple(
         EagerOperator(str(node.target), found.eager[node], code_line(node.stack_trace))

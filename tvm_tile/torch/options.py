@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tvm_tile.arguments import check_flag
 from tvm_tile.device import Device
 from tvm_tile.device.detect import detect_device, resolve_device
 from tvm_tile.errors import OptionError, TileError
@@ -14,8 +15,8 @@ from tvm_tile.options import Options
 
 LOG = logging.getLogger(__name__)
 
-_DEVICE = "device"
-_NAMES = (_DEVICE, *(field.name for field in fields(Options)))
+_DEVICE, _FREEZE = "device", "freeze"
+_NAMES = (_DEVICE, _FREEZE, *(field.name for field in fields(Options)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,12 @@ class BackendOptions:
     Attributes:
         device: what to compile for; None for the GPU that a graph's tensors are on.
         options: as of :func:`tvm_tile.compile`.
+        freeze: whether weights are compiled in; see :func:`tvm_tile.torch.tvm_tile`.
     """
 
     device: Device | None
     options: Options
+    freeze: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> BackendOptions:
@@ -46,8 +49,10 @@ class BackendOptions:
                 f"{', '.join(unknown)}",
                 "leave it out, or correct its name",
             )
-        device = named.pop(_DEVICE, None)
-        return cls(None if device is None else resolve_device(device), Options(**named))
+        device, freeze = named.pop(_DEVICE, None), named.pop(_FREEZE, False)
+        check_flag(_FREEZE, freeze)
+        found = None if device is None else resolve_device(device)
+        return cls(found, Options(**named), freeze)
 
     def device_for(self, tensors_on: str) -> Device | None:
         """The device to compile for, where a graph's tensors are on torch devices of this type;

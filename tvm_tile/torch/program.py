@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -24,17 +26,25 @@ _ALIAS = torch.ops.aten.alias.default
 _STRIDED = torch.ops.aten.as_strided.default
 
 
-def program_of(part: Part) -> ExportedProgram:
+def program_of(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> ExportedProgram:
     """The program that takes a part's inputs and returns its outputs, in their order.
 
     Its operators have the names of the part's nodes. Tensors that are dense in another order than
     row-major are taken and returned in that order: see :mod:`tvm_tile.torch.layout`.
+
+    Args:
+        part: of a graph.
+        constants: what its operators take besides, which the program holds.
     """
     graph = fx.Graph()
+    held = {graph.placeholder(f"weight_{n.name}"): value for n, value in constants.items()}
     inputs = [graph.placeholder(f"input_{node.name}") for node in part.inputs]
     places = {
         node: _as_seen(graph, given, node) for given, node in zip(inputs, part.inputs, strict=True)
     }
+    for given, node in zip(held, constants, strict=True):
+        given.meta["val"] = node.meta["val"]
+        places[node] = given
 
     def place(node: fx.Node) -> fx.Node:
         """A node in the new graph; views are made when first needed."""
@@ -51,7 +61,7 @@ def program_of(part: Part) -> ExportedProgram:
         place(maker)
     outputs = [_as_stored(graph, place(node)) for node in part.outputs]
     graph.output(tuple(outputs))
-    return _exported(graph, inputs, outputs)
+    return _exported(graph, inputs, outputs, held)
 
 
 def _as_seen(graph: fx.Graph, given: fx.Node, node: fx.Node) -> fx.Node:
@@ -74,13 +84,21 @@ def _permuted(graph: fx.Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node
     return made
 
 
-def _exported(graph: fx.Graph, inputs: list[fx.Node], outputs: list[fx.Node]) -> ExportedProgram:
+def _exported(
+    graph: fx.Graph,
+    inputs: list[fx.Node],
+    outputs: list[fx.Node],
+    held: Mapping[fx.Node, torch.Tensor],
+) -> ExportedProgram:
+    weights = [InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(n.name), n.name) for n in held]
+    given = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs]
     signature = ExportGraphSignature(
-        [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs],
+        [*weights, *given],
         [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in outputs],
     )
     in_spec = pytree.tree_structure((tuple(inputs), {}))
     out_spec = pytree.tree_structure(tuple(outputs))
     entry = ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
     root = fx.GraphModule({}, graph)
-    return ExportedProgram(root, graph, signature, {}, {}, [entry], None, {})
+    values = {node.name: tensor.detach() for node, tensor in held.items()}
+    return ExportedProgram(root, graph, signature, {}, {}, [entry], None, values)
