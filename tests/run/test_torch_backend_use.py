@@ -294,7 +294,8 @@ def test_a_graph_lets_go_of_its_inputs() -> None:
     x = drawn(4, 5)
     graph = make_fx(small, tracing_mode="fake")(x)
     device = tvm_tile.find_device("emulated")
-    compiler = GraphCompiler(device, x.device, tvm_tile.Options(), lambda _: None)
+    ignore = [].append
+    compiler = GraphCompiler(device, x.device, tvm_tile.Options(), ignore, 1, (), ignore)
     given = [x]
     found = compiler.compiler(GraphKind.INFERENCE)(graph, ())(given)
     torch.testing.assert_close(found, small(x))

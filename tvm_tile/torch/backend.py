@@ -20,8 +20,10 @@ from tvm_tile.errors import OptionError
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US, decompositions
 from tvm_tile.torch.compiler import GraphCompiler, Tell
+from tvm_tile.torch.direct import unboxed
 from tvm_tile.torch.options import BackendOptions
 from tvm_tile.torch.report import GraphKind, GraphReport
+from tvm_tile.torch.sizes import BoxedCall
 
 LOG = logging.getLogger(__name__)
 
@@ -93,10 +95,13 @@ def compiled(
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
     held = [*graph_module.parameters(), *graph_module.buffers(), *example_inputs]
     captured = tuple(held) if options.freeze and not trains else ()
-    graphs = GraphCompiler(device, place, options.options, tell, captured)
+    plain: list[BoxedCall] = []
+    known = len(example_inputs), captured, plain.append
+    graphs = GraphCompiler(device, place, options.options, tell, *known)
     try:
         with nullcontext() if trains else _whole_operators():
-            return _autograd(graphs)(graph_module, example_inputs)
+            whole: Callable[..., Any] = _autograd(graphs)(graph_module, example_inputs)
+            return unboxed(plain[0]) if plain else whole
     except TorchDynamoException:  # Dynamo's own ways to begin anew
         raise
     except Exception as error:

@@ -21,6 +21,7 @@ from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.assemble import assemble
 from tvm_tile.torch.calls import PartCall, program_call
 from tvm_tile.torch.cut import Cut, Part, cut
+from tvm_tile.torch.direct import is_plain
 from tvm_tile.torch.freeze import FrozenCall, freezable
 from tvm_tile.torch.layout import lies_as_read
 from tvm_tile.torch.report import CompiledPart, EagerOperator, GraphKind, GraphReport, code_line
@@ -41,15 +42,19 @@ class GraphCompiler:
         place: where all tensors of a compiled program are.
         options: how to compile.
         tell: is given what became of each graph.
-        captured: the tensors that Dynamo's graph was captured with, whose weights are compiled in;
-            empty where weights are read at each call.
+        inputs: how many Dynamo's graph takes.
+        captured: the tensors that it was captured with, whose weights are compiled in; empty where
+            weights are read at each call.
+        plain: is given the function of a graph that may be called without AOTAutograd.
     """
 
     device: Device
     place: torch.device
     options: Options
     tell: Tell
-    captured: tuple[Any, ...] = ()
+    inputs: int
+    captured: tuple[Any, ...]
+    plain: Callable[[BoxedCall], None]
 
     def compiler(self, kind: GraphKind) -> Callable[[fx.GraphModule, Any], Any]:
         """A compiler of graphs of one kind, as AOTAutograd takes it."""
@@ -60,7 +65,10 @@ class GraphCompiler:
                 compiled = partial(self._compiled, kind=kind, weights=weights, fixed={})
                 return _boxed(PerSize(graph_module, compiled))
             fixed = freezable(graph_module.graph, weights, self.captured)
-            return _boxed(self._compiled(graph_module, kind, weights, fixed))
+            call = self._compiled(graph_module, kind, weights, fixed)
+            if kind is GraphKind.INFERENCE and is_plain(self.inputs):
+                self.plain(call)
+            return _boxed(call)
 
         return compile_graph
 
