@@ -23,6 +23,8 @@ from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS, weight_of
+from tvm_tile.frontend.torch.slices_in_place import write_slices
+from tvm_tile.frontend.torch.writes import Writes, needed, operands
 from tvm_tile.graph.signature import Effects
 
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
@@ -53,7 +55,7 @@ def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]
     _require_known_effects(program)
     changes = changes_of(program)
     outputs = _outputs(program, changes)
-    writer = _Writer(relax.BlockBuilder(), changes.in_place)
+    writer = _Writer(relax.BlockBuilder(), changes.writes)
     names, state = writer.bind_inputs(program, {change.place for change in changes.state})
     parameters = [*(writer.values[node] for node in writer.inputs), *state]
     writer.write_function("main", parameters, program.graph_module, program.graph, outputs)
@@ -68,7 +70,7 @@ class _Writer:
 
     Attributes:
         builder: writes the function.
-        in_place: nodes that may write to their first operand.
+        writes: nodes that write in place.
         inputs: the placeholders of the function's inputs.
         values: each node's value, a tuple where an operator has several.
         made: as of :class:`Emit`.
@@ -76,7 +78,7 @@ class _Writer:
     """
 
     builder: relax.BlockBuilder
-    in_place: frozenset[fx.Node] = frozenset()
+    writes: Writes = field(default_factory=dict)
     inputs: list[fx.Node] = field(default_factory=list)
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
@@ -124,7 +126,7 @@ class _Writer:
         block = contextlib.nullcontext() if branches else self.builder.dataflow()
         with self.builder.function(name, parameters):
             with block:
-                for node in _needed(graph):
+                for node in needed(graph, self.writes):
                     if node.target is _COND:
                         self._write_branches(node, module)
                     elif node.op == "call_function":
@@ -136,25 +138,28 @@ class _Writer:
 
     def _write(self, node: fx.Node) -> None:
         """Write what a node computes; one that is refused is noted, what needs it is left out."""
-        known = all(other in self.values for other in node.all_input_nodes)
+        known = all(other in self.values for other in operands(node, self.writes))
         if node.target is operator.getitem:
             if known:
                 self.values[node] = self.values[node.args[0]][node.args[1]]
             return
+        update = self.writes.get(node)
         try:
+            if update is not None:
+                if known:
+                    base, value = self.values[update.base], self.values[update.value]
+                    self.values[node] = write_slices(self._emit(node), base, value, update.places)
+                return
             converter = self._converter(node)
             if known:
-                emit = Emit(
-                    self.builder,
-                    results(node),
-                    wanted(node),
-                    examples(node),
-                    self.made,
-                    node in self.in_place,
-                )
-                self.values[node] = convert(converter, node, self._value, emit)
+                self.values[node] = convert(converter, node, self._value, self._emit(node))
         except Refusal as refusal:
             self._refuse(node, refusal)
+
+    def _emit(self, node: fx.Node) -> Emit:
+        """What writes a node's operators."""
+        in_place = node in self.writes
+        return Emit(self.builder, results(node), wanted(node), examples(node), self.made, in_place)
 
     def _write_branches(self, node: fx.Node, module: fx.GraphModule) -> None:
         """Write ``torch.cond``: a function for each branch, and which of them is called."""
@@ -222,15 +227,6 @@ def _why_unknown(node: fx.Node) -> str:
     # What PyTorch's schemas call so; its own decompositions do some of these.
     is_gradient = "backward" in str(node.target)
     return "a gradient, no converter" if is_gradient else "no converter"
-
-
-def _needed(graph: fx.Graph) -> list[fx.Node]:
-    """The nodes that some output needs, in order."""
-    needed = {graph.output_node()}
-    for node in reversed(graph.nodes):
-        if node in needed:
-            needed.update(node.all_input_nodes)
-    return [node for node in graph.nodes if node in needed]
 
 
 def _require_known_effects(program: ExportedProgram) -> None:

@@ -19,18 +19,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.frontend.torch.convert import given_arguments
 from tvm_tile.frontend.torch.emit import Emit, shape_of
 from tvm_tile.frontend.torch.indexing import at_broadcast, broadcast_index, unflattened
 from tvm_tile.loops.gather import clamped, counted_from_end, is_inside
 from tvm_tile.loops.rows import number
 
 _ATEN = torch.ops.aten
-WRITERS = frozenset({_ATEN.index_put.default})
-"""Operators whose converters can write to their first operand."""
+_MASKS = (torch.bool, torch.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,16 @@ class Updates:
         """In loops: what of the tensor may be written, wherever the places are."""
         index: dict[int, Any] = dict(zip(self.others, others, strict=True))
         return tuple(index.get(axis, slice(0, extent)) for axis, extent in enumerate(self.extents))
+
+
+def writes_rows(node: fx.Node) -> bool:
+    """Whether a node can be written by :func:`write_rows` to its first operand."""
+    if node.target is not _ATEN.index_put.default:
+        return False
+    arguments = given_arguments(node)
+    indices = [index for index in arguments["indices"] if index is not None]
+    are_numbers = all(index.meta["val"].dtype not in _MASKS for index in indices)
+    return bool(indices) and are_numbers and not arguments.get("accumulate", False)
 
 
 def write_rows(
@@ -154,10 +165,10 @@ def _loops(
     with IRBuilder() as builder, ib.prim_func(s_tir=True):
         ib.func_name("write_rows")
         ib.func_attr({"tirx.noalias": True})
-        data = _argument("data", x)
-        tables = [_argument(f"index{i}", index) for i, index in enumerate(indices)]
-        sources = None if source is None else _argument("source", source)
-        given = _argument("values", values)
+        data = argument("data", x)
+        tables = [argument(f"index{i}", index) for i, index in enumerate(indices)]
+        sources = None if source is None else argument("source", source)
+        given = argument("values", values)
         counts = [updates.extents[axis] for axis in updates.others]
         counts.insert(updates.start, updates.count)
         with ib.grid(*map(number, counts)) as found, ib.sblock("write_rows"):
@@ -169,9 +180,9 @@ def _loops(
             own = at[updates.start]
             chosen = own if sources is None else tirx.BufferLoad(sources, [own])
             position = updates.position(tirx.max(chosen, number(0)))
-            places = updates.places([_load(table, position) for table in tables])
+            places = updates.places([load(table, position) for table in tables])
             before, behind = at[: updates.start], at[updates.start + 1 :]
-            value = _load(given, [*before, *position, *behind])
+            value = load(given, [*before, *position, *behind])
             is_written = updates.contain(places) if sources is None else chosen >= number(0)
             others = [*before, *behind]
             whole = updates.whole(places, others)
@@ -185,7 +196,8 @@ def _loops(
     return builder.get().without_attr("global_symbol")
 
 
-def _argument(name: str, value: relax.Expr) -> Any:
+def argument(name: str, value: relax.Expr) -> Any:
+    """A parameter of the function that is being written, for a value."""
     return ib.arg(name, ib.buffer([*map(number, shape_of(value))], str(value.ty.dtype)))
 
 
@@ -194,5 +206,6 @@ def _everywhere(buffer: Any) -> Any:
     return tuple(slice(0, int(extent)) for extent in buffer.shape)
 
 
-def _load(buffer: Any, at: Sequence[Any]) -> Any:
+def load(buffer: Any, at: Sequence[Any]) -> Any:
+    """The element of a buffer that is broadcast to the rank of a position."""
     return tirx.BufferLoad(buffer, broadcast_index(buffer.shape, at))

@@ -46,7 +46,7 @@ def _index_put(
         return _put_by_mask(emit, x, indices, values, accumulate)
     broadcast = torch.broadcast_shapes(*(shape_of(indices[axis]) for axis in axes))
     where = Updates(extents, tuple(axes), tuple(broadcast))
-    if emit.in_place and axes and 0 not in broadcast and not accumulate:
+    if emit.in_place and 0 not in broadcast:
         for axis in axes:
             require_within(indices[axis], extents[axis], lowest=-extents[axis])
         chosen = [indices[axis] for axis in axes]

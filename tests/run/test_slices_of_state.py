@@ -1,0 +1,155 @@
+"""Assignments to slices of state: only the touched elements are written, wherever nobody reads the
+old value any more; and what is left behind is PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from kept_models import Kept, check, values
+
+import tvm_tile
+
+DRAW = values(2, 3, 2, 4)
+
+
+def a_slice(kept: Any, x: Any) -> Any:
+    kept.cache[:, :, 2:4] = x
+    return kept.cache.sum(-1)
+
+
+def a_place(kept: Any, x: Any) -> Any:
+    kept.cache[:, :, 2] = x[:, :, 0]
+    return kept.cache.sum(-1)
+
+
+def broadcast(kept: Any, x: Any) -> Any:
+    kept.cache[..., :2].copy_(x[..., :1, :2])
+    return kept.cache * 1
+
+
+def added(kept: Any, x: Any) -> Any:
+    kept.cache.narrow(2, 1, 2).add_(x)
+    return kept.cache * 1
+
+
+def nested(kept: Any, x: Any) -> Any:
+    kept.cache[0, 1:3, ::2] = x[0, :2].repeat(1, 2, 1)
+    kept.cache[1][0] = 1.0
+    kept.cache[-1, -2:][..., -3] = 2.0
+    return kept.cache * 1
+
+
+def clamped(kept: Any, x: Any) -> Any:
+    kept.cache[:, -99:2, 6:99] = x[:, :2]
+    kept.cache[5:] = 7.0
+    return kept.cache * 1
+
+
+def through_views(kept: Any, x: Any) -> Any:
+    kept.cache.transpose(1, 2)[:, 2:4] = x.transpose(1, 2)
+    kept.cache[:, None, 1, 5:99] = x[:, None, 0, :1]
+    kept.cache.view(6, 8, 4)[1:3, :2] = x[0, :2]
+    kept.cache[0].diagonal(0, 1, 2).fill_(3)
+    return kept.cache * 1
+
+
+def read_before(kept: Any, x: Any) -> Any:
+    before = kept.cache[:, :, 2:4] * 2
+    kept.cache[:, :, 2:4] = x + before
+    kept.cache[:, :, 0:2] = kept.cache[:, :, 1:3]
+    return before, kept.cache.sum()
+
+
+def returned(kept: Any, x: Any) -> Any:
+    kept.cache[:, :, 2] = x[:, :, 0]
+    return kept.cache, kept.cache[:, :, 1:3]
+
+
+def of_one_element(kept: Any, x: Any) -> Any:
+    kept.mean[1] = x[0, 0, 0, 0]
+    kept.mean[-1:] += 1
+    return kept.mean + x
+
+
+IN_PLACE = [
+    *(a_slice, a_place, broadcast, added, nested, clamped, through_views, read_before, returned),
+    of_one_element,
+]
+
+
+@pytest.mark.parametrize("function", IN_PLACE)
+def test_only_what_is_assigned_is_written(function: Any) -> None:
+    ours = check(function, DRAW)
+    assert [state.is_in_place for state in ours.effects.state] == [True]
+    assert "copied whole" not in ours.explain()
+    assert any("write_slices" in kernel.name for kernel in ours.report.kernels)
+    assert not ours.report.fallbacks
+
+
+def old_value_returned(kept: Any, x: Any) -> Any:
+    old = kept.cache.clone()
+    kept.cache[:, :, 2:4] = x
+    return old
+
+
+def old_value_read_later(kept: Any, x: Any) -> Any:
+    old = kept.cache.view(6, 32)  # a view of all of it, which is copied behind the write
+    old = old.clone()
+    kept.cache[:, :, 2:4] = x
+    return old.sum(-1), kept.cache * 2
+
+
+def old_value_of_another(kept: Any, x: Any) -> Any:
+    old = kept.mean.clone()
+    kept.mean[1:3] = kept.other[:2]
+    kept.other.copy_(old)
+    return x + kept.mean
+
+
+def put_into_a_new_value(kept: Any, x: Any) -> Any:
+    kept.cache.mul_(0.5)
+    kept.cache[:, :, 2:4] = x
+    return kept.cache.sum()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [old_value_returned, old_value_read_later, old_value_of_another, put_into_a_new_value],
+)
+def test_what_is_read_later_is_copied(function: Any) -> None:
+    ours = check(function, DRAW)
+    assert "copied whole in each call: " in ours.explain()
+
+
+def test_an_input_is_written_in_place() -> None:
+    def grow(_: Any, x: Any, y: Any) -> Any:
+        x[1:, ::2] += y[1:, :2]
+        return y * 2
+
+    ours = check(grow, values(5, 4), values(5, 4))
+    assert ours.effects.written_inputs == (0,)
+    assert any("write_slices" in kernel.name for kernel in ours.report.kernels)
+
+
+def test_vectors_are_stored_where_memory_lets_them() -> None:
+    """On a GPU a store of four numbers at an address that is none of four numbers is an error."""
+    sources = {}
+    for first in (1, 2, 4):
+
+        def write(kept: Any, x: Any, first: int = first) -> Any:
+            kept.wide[..., first : first + 8] = x
+            return x + 1
+
+        model = Kept(write).eval()
+        model.register_buffer("wide", torch.zeros(64, 128, 16))
+        options = tvm_tile.Options(cache=False, coschedule=False)
+        example = (torch.zeros(64, 128, 8),)
+        made = tvm_tile.compile(model, "nvidia/h200", example_inputs=example, options=options)
+        (kernel,) = (k for k in made.program.kernels if "write_slices" in k.name)
+        sources[first] = kernel.source
+    stores = {
+        first: [f"*(float{n}*)(data" in text for n in (2, 4)] for first, text in sources.items()
+    }
+    assert stores == {1: [False, False], 2: [True, False], 4: [False, True]}
