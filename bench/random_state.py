@@ -56,6 +56,14 @@ LINES = (
     "{new} = {old}.sum() + {t}",
     "{new} = {old}.clone().sum() * {t}",
 )
+_POSITION = "p = i[0].item(); torch._check(p >= 0); torch._check(p <= 4); "
+AT_POSITIONS = (
+    "s.c[p:p + 2] = z",
+    "s.c.narrow(0, p + 1, 1).mul_(0.5)",
+    "s.c.select(0, p).add_({t})",
+    "s.c[:, 1:][p:p + 2, ::2] = z[:, :2]",
+    "{new} = s.c[p:p + 2].sum(0) + {t}",
+)
 SHAPES = {"s.a": (4, 3), "s.b": (4, 3), "s.c": (6, 4, 3), "y": (4, 3)}
 RESULTS = ("s.a", "s.b", "s.c[0]", "s.a.t()", "s.b.view(-1)", "s.c", "s.n", "y", "s.a + 0")
 
@@ -109,6 +117,8 @@ def program(seed: int) -> list[str]:
     values, lines = ["x", "y"], []
     for number in range(rng.randint(3, 9)):
         line = rng.choice(LINES)
+        if rng.random() < 0.1:
+            line = _POSITION + rng.choice(AT_POSITIONS)
         new = f"t{number}"
         names = {"b": rng.choice("ab"), "o": rng.choice("ab"), "t": rng.choice(values), "new": new}
         part, shape = view(rng)

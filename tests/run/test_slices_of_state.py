@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from kept_models import Kept, check, values
+from kept_models import Kept, check, compiled, values
 
 import tvm_tile
+from tvm_tile.errors import UnsupportedOperatorError
 
 DRAW = values(2, 3, 2, 4)
 
@@ -86,6 +87,55 @@ def test_only_what_is_assigned_is_written(function: Any) -> None:
     assert "copied whole" not in ours.explain()
     assert any("write_slices" in kernel.name for kernel in ours.report.kernels)
     assert not ours.report.fallbacks
+
+
+def _within(position: Any, last: int) -> None:
+    torch._check(position >= 0)
+    torch._check(position <= last)
+
+
+def from_a_position(kept: Any, x: Any, at: Any) -> Any:
+    p = at.item()
+    _within(p, 6)
+    kept.cache[:, :, p : p + 2] = x
+    return kept.cache.sum(-1), kept.cache.narrow(2, p, 2) * 2
+
+
+def at_computed_positions(kept: Any, x: Any, at: Any) -> Any:
+    p = at.item()
+    _within(p, 3)
+    kept.cache.select(2, p).add_(x[:, :, 0])
+    kept.cache.narrow(2, 2 * p + 1, 1).fill_(1.0)
+    kept.cache.narrow(2, 3 - p, 1).fill_(2.0)
+    return kept.cache * 1
+
+
+def of_one_layer(kept: Any, x: Any, at: Any) -> Any:
+    p = at.item()
+    _within(p, 6)
+    kept.cache[1][:, p : p + 2] = x[0]
+    kept.cache[0, 1:].narrow(1, p, 2).mul_(2)
+    kept.cache[0][:, torch.stack([at])] = x[0, :, :1]
+    return kept.cache * 1
+
+
+@pytest.mark.parametrize("function", [from_a_position, at_computed_positions, of_one_layer])
+def test_slices_that_begin_where_data_say(function: Any) -> None:
+    ours = check(function, DRAW, lambda: torch.randint(0, 4, ()), calls=5)
+    assert "state, written in place: cache" in ours.explain()
+    assert any("write_rows" in kernel.name for kernel in ours.report.kernels)
+    assert not ours.report.fallbacks
+
+
+def test_a_position_that_is_no_arithmetic_is_refused() -> None:
+    def halved(kept: Any, x: Any, at: Any) -> Any:
+        p = at.item() // 2
+        _within(p, 6)
+        kept.cache[:, :, p : p + 2] = x
+        return kept.cache.sum(-1)
+
+    with pytest.raises(UnsupportedOperatorError, match="a number that only the data decide"):
+        compiled(Kept(halved).eval(), DRAW(), torch.tensor(3))
 
 
 def old_value_returned(kept: Any, x: Any) -> Any:

@@ -15,6 +15,7 @@ from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.torch.decompose import decomposed
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
+from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import function_of, shortened
 from tvm_tile.frontend.torch.sizes import concrete
 
@@ -80,7 +81,7 @@ def import_program(
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:
-            broken_down = decomposed(program)
+            broken_down = with_indices(decomposed(program))
         except Exception as error:  # PyTorch's decompositions raise many kinds
             raise ModelError(
                 "PyTorch must be able to break the model's operators down",

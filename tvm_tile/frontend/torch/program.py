@@ -23,7 +23,7 @@ from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS, weight_of
-from tvm_tile.frontend.torch.slices_in_place import write_slices
+from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
 from tvm_tile.graph.signature import Effects
 
@@ -145,21 +145,18 @@ class _Writer:
             return
         update = self.writes.get(node)
         try:
-            if update is not None:
+            if update is None:
+                converter = self._converter(node)
                 if known:
-                    base, value = self.values[update.base], self.values[update.value]
-                    self.values[node] = write_slices(self._emit(node), base, value, update.places)
-                return
-            converter = self._converter(node)
-            if known:
-                self.values[node] = convert(converter, node, self._value, self._emit(node))
+                    self.values[node] = convert(converter, node, self._value, self._emit(node))
+            elif known:
+                self.values[node] = write_update(self._emit(node), update, self.values)
         except Refusal as refusal:
             self._refuse(node, refusal)
 
     def _emit(self, node: fx.Node) -> Emit:
         """What writes a node's operators."""
-        in_place = node in self.writes
-        return Emit(self.builder, results(node), wanted(node), examples(node), self.made, in_place)
+        return Emit(self.builder, results(node), wanted(node), examples(node), self.made)
 
     def _write_branches(self, node: fx.Node, module: fx.GraphModule) -> None:
         """Write ``torch.cond``: a function for each branch, and which of them is called."""

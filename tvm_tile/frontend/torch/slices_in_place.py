@@ -8,7 +8,7 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.frontend.torch.emit import Emit, dtype_of
+from tvm_tile.frontend.torch.emit import Emit
 from tvm_tile.frontend.torch.places import Places
 from tvm_tile.frontend.torch.rows_in_place import argument, load
 from tvm_tile.loops.rows import number
@@ -20,12 +20,9 @@ def write_slices(emit: Emit, x: relax.Expr, value: relax.Expr, places: Places) -
     Args:
         emit: of the node.
         x: what is written to; nobody reads what it is now any more.
-        value: broadcast to the places' shape, cast to the element type of ``x``.
+        value: broadcast to the places' shape, of the element type of ``x``.
         places: where; no two are one.
     """
-    if 0 in places.shape:
-        return x
-    value = emit.cast(value, dtype_of(x))
     name = emit.builder.add_func(_loops(x, value, places), "write_slices")
     return emit(relax.op.call_tir_inplace(name, [x, value], [0], x.ty))
 

@@ -9,12 +9,10 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from tvm_tile.frontend.torch.rows_in_place import writes_rows
 from tvm_tile.frontend.torch.updates import Update, update_of
 
-Writes = Mapping[fx.Node, Update | None]
-"""Nodes that write to memory of their base -> the update that each is, of a view's places; none
-where it writes to its first operand, by its own converter, at indices."""
+Writes = Mapping[fx.Node, Update]
+"""Nodes that write to memory of the base of the update that each is."""
 
 
 def writes_in_place(graph: fx.Graph, changed: Iterable[tuple[fx.Node, fx.Node]]) -> Writes:
@@ -51,22 +49,22 @@ def operands(node: fx.Node, writes: Writes) -> list[fx.Node]:
     """What a node is computed from, each as often as it is an operand."""
     update = writes.get(node)
     if update is not None:
-        return [update.base, update.value]
+        return update.operands
     found: list[fx.Node] = []
     map_arg((node.args, node.kwargs), found.append)
     return found
 
 
-def _chain(place: fx.Node, value: fx.Node) -> dict[fx.Node, Update | None]:
+def _chain(place: fx.Node, value: fx.Node) -> dict[fx.Node, Update]:
     """What leads from a tensor to its new value, last first; none where some of it cannot write."""
-    chain: dict[fx.Node, Update | None] = {}
+    chain: dict[fx.Node, Update] = {}
     node = value
     while node is not place:
         update = update_of(node)
-        if update is None and not writes_rows(node):
+        if update is None:
             return {}
         chain[node] = update
-        node = node.args[0] if update is None else update.base
+        node = update.base
     return chain
 
 
@@ -93,12 +91,11 @@ def _reads(graph: fx.Graph, writes: Writes) -> _Reads:
     return _Reads(needed(graph, writes), writes)
 
 
-def _is_last(node: fx.Node, update: Update | None, reads: _Reads) -> bool:
+def _is_last(node: fx.Node, update: Update, reads: _Reads) -> bool:
     """Whether a node that writes is the last to read its base, and any other name of its memory."""
-    base = node.args[0] if update is None else update.base
-    readers = [*reads.of(base)]
+    readers = [*reads.of(update.base)]
     readers.remove(node)  # as its base, once
-    size = math.prod(base.meta["val"].shape)
+    size = math.prod(update.base.meta["val"].shape)
     seen: set[fx.Node] = set()
     while readers:
         reader = readers.pop()
