@@ -190,6 +190,8 @@ def test_state_is_read_written_and_reset() -> None:
     np.testing.assert_allclose(ours(x, np.array([1])).sum(), 2 * 3 * WIDTH)
     ours.reset()
     np.testing.assert_array_equal(ours.state["cache"].numpy(), first)
+    assert "cache" in ours.state
+    assert "cash" not in ours.state
     with pytest.raises(InputError, match="state: cache"):
         ours.state["cash"]
     with pytest.raises(InputError, match="shape"):
