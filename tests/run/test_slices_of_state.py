@@ -173,6 +173,22 @@ def test_what_is_read_later_is_copied(function: Any) -> None:
     assert "copied whole in each call: " in ours.explain()
 
 
+def test_equal_positions_are_computed_once() -> None:
+    """Layers of a model write at the same positions."""
+
+    def layers(kept: Any, x: Any, at: Any) -> Any:
+        total = kept.cache.sum(-1)
+        for layer in range(2):
+            kept.cache[layer].index_copy_(1, 3 - at // 2, x[layer])
+        return total + kept.cache.sum(-1)
+
+    ours = check(layers, DRAW, lambda: 2 * torch.randperm(3)[:2])
+    calls = {kernel.name.rpartition("_")[0]: kernel.calls for kernel in ours.report.kernels}
+    assert calls["write_rows"] + calls.get("write_rows1", 0) == 2
+    positions = [name for name in calls if "floor_divide" in name]
+    assert [calls[name] for name in positions] == [1]
+
+
 def test_an_input_is_written_in_place() -> None:
     def grow(_: Any, x: Any, y: Any) -> Any:
         x[1:, ::2] += y[1:, :2]
