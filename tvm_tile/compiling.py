@@ -186,7 +186,7 @@ def schedule(
         record = resolve_device(device)
         imported = _import(model, inputs, example_inputs, params)
         first = FirstChoices(record)
-        fused = fuse(imported.mod, record, first=first)
+        fused = fuse(imported.mod, record, first=first, graphs=captures(record, Options()))
         plan = Remembered(PlanFunction(record, first=first))
         scheduled, kernels = schedule_module(fused, record, plan=plan)
         return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}

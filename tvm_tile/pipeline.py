@@ -34,7 +34,6 @@ from tvm_tile.passes import (
     schedule_module,
 )
 from tvm_tile.passes.copy_ends import CopyEnds
-from tvm_tile.passes.separate_in_place import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
     fused_cost,
@@ -44,6 +43,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
+from tvm_tile.passes.share_equal_values import ShareEqualValues
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.plan.store import Store

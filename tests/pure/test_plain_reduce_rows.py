@@ -58,6 +58,20 @@ def test_large_outputs_fill_every_multiprocessor() -> None:
     assert construct_plain(elementwise(4096, 4096, "float16"), H200)[0].vector == 8
 
 
+@pytest.mark.parametrize(
+    ("width", "first", "extent", "vector"),
+    [(16, 0, 8, 4), (16, 1, 8, 1), (16, 2, 8, 2), (16, 4, 8, 4), (18, 4, 8, 2), (17, 0, 8, 1)],
+)
+def test_a_vector_is_stored_at_multiples_of_its_length(
+    width: int, first: int, extent: int, vector: int
+) -> None:
+    """Part of each row is written: ``out[i, j + first] = x[i, j]``."""
+    read = access("x", (32, extent), index(i=1), index(j=1))
+    write = access("out", (32, width), index(i=1), index(first, j=1))
+    operator = Operator("part", axes("", i=32, j=extent), (read,), write, 1)
+    assert vector_elements(operator) == flat_vector_elements(operator) == vector
+
+
 def test_small_outputs_prefer_threads_to_vectors() -> None:
     tile = construct_plain(elementwise(8, 64), H200)[0]
     assert tile.vector == 1

@@ -15,6 +15,7 @@ from torch_backend_cases import drawn
 from tvm import relax
 
 import tvm_tile
+from tvm_tile.compiling import schedule
 from tvm_tile.passes import copy_ends
 from tvm_tile.runtime import CompiledModel
 
@@ -161,3 +162,13 @@ def test_a_tuple_that_is_returned_as_it_is_made() -> None:
         return values, places.int()
 
     assert_same(model, run, (8, 8), (8, 8))
+
+
+def test_a_schedule_shows_the_kernels_of_a_compilation() -> None:
+    args = (torch.zeros(32, 32), torch.zeros(32, 32))
+    options = tvm_tile.Options(cache=False, coschedule=False)
+    device = emulated_with_graphs()
+    model = tvm_tile.compile(Function(masked), device, example_inputs=args, options=options)
+    assert copies(model)
+    shown = schedule(Function(masked), device, example_inputs=args)
+    assert set(shown) == {kernel.name for kernel in model.report.kernels}

@@ -79,7 +79,7 @@ def _cuda_device(
         memories=(
             *_on_chip(multi_processor_count * clock, lanes, shared_per_block),
             # The L2 moves sectors of 32 bytes.
-            Memory(_GLOBAL, "global", global_capacity, global_bandwidth, 32),
+            Memory(_GLOBAL, "global", global_capacity, global_bandwidth),
         ),
         peak_flops=tuple(sorted(flops.items())),
         matrix_flops=tuple(sorted(matrix_flops.items())),
@@ -101,8 +101,8 @@ def _cuda_device(
 def _on_chip(clocks: float, lanes: int, shared_per_block: int) -> tuple[Memory, Memory]:
     """Registers and shared memory of a card with so many clocks of multiprocessors a second."""
     return (
-        Memory(_REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES, 4),
-        Memory(_SHARED, "shared.dyn", shared_per_block, clocks * _SHARED_LINE, _SHARED_LINE),
+        Memory(_REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES),
+        Memory(_SHARED, "shared.dyn", shared_per_block, clocks * _SHARED_LINE),
     )
 
 

@@ -34,14 +34,12 @@ class Memory:
         scope: the storage scope TensorIR uses for it.
         capacity: bytes; per block for SHARED, per thread for REGISTER.
         bandwidth: bytes per second over the whole device.
-        transaction_size: bytes that the hardware moves at once.
     """
 
     level: MemoryLevel
     scope: str
     capacity: int
     bandwidth: float
-    transaction_size: int
 
 
 @dataclass(frozen=True, slots=True)

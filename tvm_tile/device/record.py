@@ -252,5 +252,5 @@ def _numbers(device: Device) -> typing.Iterator[tuple[str, float]]:
         for dtype, rate in getattr(device, name):
             yield f"device.{name}.{dtype}", rate
     for memory in device.memories:
-        for name in ("capacity", "bandwidth", "transaction_size"):
+        for name in ("capacity", "bandwidth"):
             yield f"device.memories.{memory.level.value}.{name}", getattr(memory, name)

@@ -152,9 +152,9 @@ def _memories(
     operands, shared = clocks * _OPERAND_BYTES_PER_CLOCK, clocks * _BYTES_PER_CLOCK_SHARED
     named, share = family.registers_per_thread * 4, family.shared_per_block
     return (
-        Memory(MemoryLevel.REGISTER, "local", named, operands, 4),
-        Memory(MemoryLevel.SHARED, "shared", share, shared, _BYTES_PER_CLOCK_SHARED),
-        Memory(MemoryLevel.GLOBAL, "global", capacity, bandwidth, 64),
+        Memory(MemoryLevel.REGISTER, "local", named, operands),
+        Memory(MemoryLevel.SHARED, "shared", share, shared),
+        Memory(MemoryLevel.GLOBAL, "global", capacity, bandwidth),
     )
 
 

@@ -1,7 +1,7 @@
 """Front doors: models in outside formats become one Relax module.
 
 Nothing here imports ``onnx`` or ``torch`` before a model of that kind arrives. For pipelines of
-one's own, :func:`from_relay` makes plain Relax of a saved Relay program.
+one's own, :func:`from_exported_program`, :func:`from_onnx` and :func:`from_relay` make plain Relax.
 """
 
 from __future__ import annotations
@@ -15,12 +15,22 @@ import tvm
 
 from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported, describe, with_weights
+from tvm_tile.frontend.plain import from_exported_program, from_onnx
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.relay.given import RelayText, is_relay
 from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
 from tvm_tile.frontend.sizes import bind_sizes
 
-__all__ = ["Imported", "Params", "RelayText", "from_relay", "import_model", "with_weights"]
+__all__ = [
+    "Imported",
+    "Params",
+    "RelayText",
+    "from_exported_program",
+    "from_onnx",
+    "from_relay",
+    "import_model",
+    "with_weights",
+]
 
 
 def import_model(

@@ -20,6 +20,16 @@ NUM_INPUT = "num_input"
 memory of those behind them, weights, does not."""
 
 
+_PARAMS = "params"
+"""TVM's attribute of a function: the values of its last parameters, which
+``relax.frontend.detach_params`` takes off."""
+
+
+def with_parameters(main: relax.Function, inputs: int, values: Sequence[Any]) -> relax.Function:
+    """A function whose parameters behind its first ``inputs`` are said to have these values."""
+    return main.with_attrs({NUM_INPUT: inputs, _PARAMS: list(values)})
+
+
 @dataclass(frozen=True, slots=True)
 class Imported:
     """A model as Relax operators, not yet lowered to loops.

@@ -7,6 +7,9 @@ from typing import Any
 
 from tvm import ir, relax, te, topi
 
+ARITHMETIC = frozenset({"relax.add", "relax.divide", "relax.multiply"})
+"""The operators whose loops are here."""
+
 _FLOATS = ("float", "bfloat")
 
 
@@ -32,10 +35,15 @@ def _with_zeros(
     name: str,
 ) -> relax.Expr:
     """A zero stays a tensor of one element: TVM's loops would be simplified as they are written."""
-    if not any(_is_zero(arg) for arg in call.args):
+    if not has_zero(call):
         stock: Any = call.op.get_attr("FLegalize")
         return stock(builder, call)
     return builder.call_te(loops, *call.args, primfunc_name_hint=name)
+
+
+def has_zero(call: relax.Call) -> bool:
+    """Whether an operand is the floating-point number zero, for which TVM's loops are wrong."""
+    return any(map(_is_zero, call.args))
 
 
 def _is_zero(arg: relax.Expr) -> bool:

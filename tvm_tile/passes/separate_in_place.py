@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,23 +35,6 @@ class SeparateInPlace:
         )
 
 
-@tvm.transform.module_pass(opt_level=0, name="ShareEqualValues")
-@dataclass(frozen=True, slots=True)
-class ShareEqualValues:
-    """EliminateCommonSubexpr for functions that write over nothing.
-
-    Where one of two equal values is written over, the other one is not.
-    """
-
-    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        """Called by TVM's pass infrastructure."""
-        shared = relax.transform.EliminateCommonSubexpr()(mod)
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function) and writes_in_place(func):
-                shared[var] = func
-        return shared
-
-
 def writes_in_place(func: relax.Function) -> bool:
     """Whether a function has calls that write over their arguments."""
     found: list[Any] = []
@@ -61,10 +45,6 @@ def writes_in_place(func: relax.Function) -> bool:
 def _separated(func: relax.Function) -> relax.Function:
     blocks: list[Any] = []
     renamed: dict[Any, Any] = {}
-
-    def use(var: relax.Var) -> Any:
-        return renamed.get(var, var)
-
     for block in func.body.blocks:
         parts = _parts(block)
         home = {b.var: n for n, part in enumerate(parts) for b in part}
@@ -79,8 +59,19 @@ def _separated(func: relax.Function) -> relax.Function:
             is_dataflow = isinstance(block, relax.DataflowBlock) and not is_in_place(part[0].value)
             kind = relax.DataflowBlock if is_dataflow else relax.BindingBlock
             blocks.append(kind(part))
+    return with_blocks(func, blocks, renamed)
+
+
+def with_blocks(
+    func: relax.Function, blocks: Sequence[Any], renamed: Mapping[Any, Any]
+) -> relax.Function:
+    """A function with other blocks, and with other variables in the place of some."""
+
+    def use(var: relax.Var) -> Any:
+        return renamed.get(var, var)
+
     renaming = [(relax.Var, use), (relax.DataflowVar, use)]
-    body = relax.SeqExpr(blocks, func.body.body)
+    body = relax.SeqExpr(list(blocks), func.body.body)
     mapped = tvm_ffi.structural_map(body, renaming, order="post") if renamed else body
     return relax.Function(func.params, mapped, func.ret_ty, func.is_pure, func.attrs)
 

@@ -29,7 +29,8 @@ from tvm_tile.passes.name_buffers import NameBuffers
 from tvm_tile.passes.narrow_products import NarrowProducts
 from tvm_tile.passes.outline_branches import OutlineBranches
 from tvm_tile.passes.read_transposed import ReadTransposed
-from tvm_tile.passes.separate_in_place import SeparateInPlace, ShareEqualValues
+from tvm_tile.passes.separate_in_place import SeparateInPlace
+from tvm_tile.passes.share_equal_values import ShareEqualValues
 from tvm_tile.passes.widen_late import WidenLate
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.mma import mma_dtypes

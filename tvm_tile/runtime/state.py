@@ -101,6 +101,9 @@ class ModelState(MutableMapping[str, Any]):
             "a model keeps its state", f"del state[{name!r}]", "model.reset() makes it anew"
         )
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 

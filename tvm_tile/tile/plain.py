@@ -98,7 +98,8 @@ def vector_elements(operator: Operator) -> int:
             not read.is_exact or read.contiguous_axis != last.name or read.is_computed
         ):
             return 1
-    return math.gcd(last.extent, widest_vector((*operator.reads, operator.write)))
+    widest = widest_vector((*operator.reads, operator.write))
+    return math.gcd(last.extent, widest, _alignment(operator.write, {last.name}))
 
 
 def flat_vector_elements(operator: Operator) -> int:
@@ -109,19 +110,33 @@ def flat_vector_elements(operator: Operator) -> int:
     would not divide into vectors.
     """
     axes = [axis for axis in operator.spatial_axes if axis.extent > 1]
-    run = 1
+    run, names = 1, set[str]()
     for count in range(1, len(axes) + 1):
         inner = tuple((axis.name, axis.extent) for axis in axes[-count:])
-        names = {name for name, _ in inner}
+        within = {name for name, _ in inner}
         if _innermost(operator.write)[-count:] != inner or any(
-            not read.axes.isdisjoint(names)
+            not read.axes.isdisjoint(within)
             and (read.is_computed or _innermost(read)[-count:] != inner)
             for read in operator.reads
         ):
             break
-        run *= inner[0][1]
+        run, names = run * inner[0][1], within
     widest = widest_vector((*operator.reads, operator.write))
-    return max(vector_elements(operator), math.gcd(run, widest))
+    alignment = _alignment(operator.write, names)
+    return max(vector_elements(operator), math.gcd(run, widest, alignment))
+
+
+def _alignment(write: Access, run: set[str]) -> int:
+    """What divides all places in memory where a run of some axes begins to be written; 0 if that is
+    always the first. A vector is stored at multiples of its length only."""
+    divisor, stride = 0, 1
+    for index, extent in zip(reversed(write.indices), reversed(write.tensor.shape), strict=True):
+        steps = [coefficient for axis, coefficient in index.terms if axis not in run]
+        divisor = math.gcd(divisor, *(stride * n for n in (index.offset, *steps)))
+        if not index.is_exact:
+            divisor = math.gcd(divisor, stride)
+        stride *= extent
+    return divisor
 
 
 def widest_vector(accesses: Sequence[Access]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import tvm
 from torch.export import ExportedProgram
 from torch.utils import _pytree
 
@@ -15,10 +16,12 @@ from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.torch.decompose import decomposed
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
-from tvm_tile.frontend.torch.program import function_of, shortened
+from tvm_tile.frontend.torch.positions import with_indices
+from tvm_tile.frontend.torch.program import Form, function_of, shortened
 from tvm_tile.frontend.torch.sizes import concrete
+from tvm_tile.graph.signature import Effects
 
-__all__ = ["import_module", "import_program"]
+__all__ = ["Form", "import_module", "import_program", "program_as_relax"]
 
 
 def import_module(
@@ -75,12 +78,42 @@ def import_program(
         ModelError: ``inputs`` contradicts the program, or that was exported with one tensor as two
             of its inputs.
     """
+    mod, names, effects = _function(program, inputs, Form())
+    name = name or type(program.graph_module).__name__
+    return describe(prepare(mod), name, names, effects=effects)
+
+
+def program_as_relax(
+    program: Any, form: Form, *, inputs: Mapping[str, Sequence[int]] | None = None
+) -> tvm.IRModule:
+    """An exported program as Relax operators that are prepared as every front door's are.
+
+    Args:
+        program: what ``torch.export.export`` returned.
+        form: of its function ``main``.
+        inputs: as for :func:`import_program`.
+
+    Raises:
+        ModelError: as of :func:`import_program`, as are other errors; or it is no such program.
+    """
+    if not isinstance(program, ExportedProgram):
+        raise ModelError(
+            "it must be a torch.export.ExportedProgram",
+            f"a {type(program).__module__}.{type(program).__qualname__}",
+            "export the module: torch.export.export(module.eval(), example_inputs)",
+        )
+    return prepare(_function(program, inputs, form)[0])
+
+
+def _function(
+    program: ExportedProgram, inputs: Mapping[str, Sequence[int]] | None, form: Form
+) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
     program = with_one_of_each(concrete(program, inputs or {}))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:
-            broken_down = decomposed(program)
+            broken_down = with_indices(decomposed(program))
         except Exception as error:  # PyTorch's decompositions raise many kinds
             raise ModelError(
                 "PyTorch must be able to break the model's operators down",
@@ -88,9 +121,7 @@ def import_program(
                 "rewrite the module without the operator that this names; where a model writes to "
                 "its buffers, give each memory of its own",
             ) from error
-        mod, names, effects = function_of(broken_down)
-    name = name or type(program.graph_module).__name__
-    return describe(prepare(mod), name, names, effects=effects)
+        return function_of(broken_down, form)
 
 
 def _apart(example_inputs: tuple[Any, ...]) -> Any:

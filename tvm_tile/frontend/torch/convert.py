@@ -116,7 +116,7 @@ def examples(node: fx.Node) -> dict[str, torch.Tensor]:
     """Tensors without data, like the tensors among a node's arguments."""
     if not isinstance(node.target, OpOverload):
         return {}
-    given = _given(node)
+    given = given_arguments(node)
     return {
         name: given[argument.name].meta["val"]
         for name, argument in parameters(node.target).items()
@@ -125,14 +125,14 @@ def examples(node: fx.Node) -> dict[str, torch.Tensor]:
 
 
 def _arguments(node: fx.Node, value: Callable[[Any], Any]) -> dict[str, Any]:
-    given = _given(node)
+    given = given_arguments(node)
     return {
         name: value(given.get(argument.name, argument.default_value))
         for name, argument in parameters(node.target).items()
     }
 
 
-def _given(node: fx.Node) -> dict[str, Any]:
+def given_arguments(node: fx.Node) -> dict[str, Any]:
     """The arguments that a node gives, by the schema's names."""
     names = (argument.name for argument in node.target._schema.arguments)
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
@@ -164,5 +164,14 @@ def overloads(converter: Converter, *operators: OpOverload) -> dict[OpOverload, 
 
 __all__: Sequence[str] = (
     *("Converter", "Converters", "PLACEMENT", "Values"),
-    *("convert", "examples", "joined", "overloads", "parameters", "results", "wanted"),
+    *(
+        "convert",
+        "examples",
+        "given_arguments",
+        "joined",
+        "overloads",
+        "parameters",
+        "results",
+        "wanted",
+    ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,7 +22,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 
 from tvm_tile.frontend.torch.converters import CONVERTERS
-from tvm_tile.frontend.torch.exported import with_graph
+from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
@@ -316,12 +316,5 @@ def _replaced(
                 places[node].name = node.name  # also one that Python has taken, such as "input"
     graph.eliminate_dead_code()
     signature = copy.deepcopy(program.graph_signature)
-    _rename(signature.output_specs, graph.output_node().args[0])
+    rename_outputs(signature, graph)
     return with_graph(program, graph, signature)
-
-
-def _rename(specs: Iterable[Any], outputs: Iterable[Any]) -> None:
-    """Let a signature name what is returned."""
-    for spec, output in zip(specs, outputs, strict=True):
-        if isinstance(output, fx.Node):
-            spec.arg.name = output.name

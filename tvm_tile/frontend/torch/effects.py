@@ -8,11 +8,10 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx.node import map_arg
 
 from tvm_tile.frontend.torch.emit import dtype_name
 from tvm_tile.frontend.torch.exported import weight_of
-from tvm_tile.frontend.torch.rows_in_place import WRITERS
+from tvm_tile.frontend.torch.writes import Writes, writes_in_place
 from tvm_tile.graph.signature import Signature, State, dense_bytes
 
 _OF_INPUTS = OutputKind.USER_INPUT_MUTATION
@@ -42,13 +41,12 @@ class Changes:
     Attributes:
         inputs: the caller's, in the order of the program's inputs.
         state: buffers and parameters, likewise.
-        in_place: nodes that may write to their first operand: it is such a tensor, or what another
-            of these nodes has made of it, and nobody else reads what it was before.
+        writes: the nodes that write to memory of such a tensor.
     """
 
     inputs: tuple[Change, ...]
     state: tuple[Change, ...]
-    in_place: frozenset[fx.Node]
+    writes: Writes
 
     @property
     def values(self) -> list[fx.Node]:
@@ -79,25 +77,8 @@ def changes_of(program: ExportedProgram) -> Changes:
         if value is not None:
             change = Change(name, placeholders[spec.arg.name], value)
             (inputs if is_input else state).append(change)
-    writes = frozenset(node for change in (*inputs, *state) for node in _in_place(change))
-    return Changes(tuple(inputs), tuple(state), writes)
-
-
-def _in_place(change: Change) -> tuple[fx.Node, ...]:
-    """The nodes from a tensor to its new value, where all of them may write to it; else none."""
-    chain = []
-    node = change.value
-    while node is not change.place:
-        if node.target not in WRITERS:
-            return ()
-        chain.append(node)
-        node = node.args[0]
-        reads: list[fx.Node] = []
-        for user in node.users:
-            map_arg((user.args, user.kwargs), reads.append)
-        if reads.count(node) > 1:
-            return ()
-    return tuple(chain)
+    tensors = [(change.place, change.value) for change in (*inputs, *state)]
+    return Changes(tuple(inputs), tuple(state), writes_in_place(program.graph, tensors))
 
 
 def states_of(program: ExportedProgram, changes: Changes) -> tuple[State, ...]:
@@ -110,7 +91,7 @@ def states_of(program: ExportedProgram, changes: Changes) -> tuple[State, ...]:
     for change in changes.state:
         tensor = weight_of(program, change.name)
         signature = Signature(change.name, tuple(tensor.shape), dtype_name(tensor.dtype))
-        states.append(State(signature, _bytes(tensor), change.value in changes.in_place))
+        states.append(State(signature, _bytes(tensor), change.value in changes.writes))
     return tuple(states)
 
 

@@ -64,7 +64,6 @@ class Emit:
         wanted: positions of the results that someone uses; ``None`` may stand for the others.
         examples: argument's name -> a tensor without data like the argument.
         made: operators that :meth:`once` has written, in the whole program.
-        in_place: whether the node may write to its first operand, which nobody reads any more.
     """
 
     builder: relax.BlockBuilder
@@ -72,7 +71,6 @@ class Emit:
     wanted: frozenset[int]
     examples: Mapping[str, torch.Tensor]
     made: dict[tuple[Any, relax.Expr], relax.Var]
-    in_place: bool = False
 
     def __call__(self, value: relax.Expr) -> relax.Expr:
         """Bind an operator's result to a variable, whose type is then known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torch import fx
@@ -32,3 +33,19 @@ def with_graph(
         program.constants,
         verifiers=program.verifiers,
     )
+
+
+def rename_outputs(signature: ExportGraphSignature, graph: fx.Graph) -> None:
+    """Let a signature name what a graph returns."""
+    outputs = graph.output_node().args[0]
+    for spec, output in zip(signature.output_specs, outputs, strict=True):
+        if isinstance(output, fx.Node):
+            spec.arg.name = output.name
+
+
+def copied_graph(program: ExportedProgram) -> fx.Graph:
+    """A copy of a program's graph, to be changed, whose nodes have the same names."""
+    graph = copy.deepcopy(program.graph)
+    for node, before in zip(graph.nodes, program.graph.nodes, strict=True):
+        node.name = before.name  # also one that Python has taken, such as "input"
+    return graph

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from tvm_tile.frontend.torch.exported import WEIGHTS, weight_of, with_graph
+from tvm_tile.frontend.torch.exported import WEIGHTS, copied_graph, weight_of, with_graph
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -49,9 +49,7 @@ def _memory(tensor: torch.Tensor) -> Any:
 
 
 def _merged(program: ExportedProgram, twins: dict[str, str]) -> ExportedProgram:
-    graph = copy.deepcopy(program.graph)
-    for node, before in zip(graph.nodes, program.graph.nodes, strict=True):
-        node.name = before.name  # also one that Python has taken, such as "input"
+    graph = copied_graph(program)
     places = {node.name: node for node in graph.find_nodes(op="placeholder")}
     for name, first in twins.items():
         places[name].replace_all_uses_with(places[first])

@@ -18,11 +18,14 @@ from torch.fx.node import map_aggregate
 from tvm import relax
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
+from tvm_tile.frontend.imported import with_parameters
 from tvm_tile.frontend.torch.convert import Converter, Values, convert, examples, results, wanted
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS, weight_of
+from tvm_tile.frontend.torch.write_updates import write_update
+from tvm_tile.frontend.torch.writes import Writes, needed, operands
 from tvm_tile.graph.signature import Effects
 
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
@@ -34,7 +37,27 @@ _NAMED_NODES = 4
 _MOST_CHARACTERS = 300  # of PyTorch's messages
 
 
-def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a function of a program takes and returns.
+
+    Attributes:
+        takes_parameters: whether it takes the module's parameters behind all else, with their
+            values in its attribute ``"params"``, or has them as constants.
+        is_tuple: whether a single output is returned in a tuple.
+        is_bound: whether a tuple that is returned is bound to a variable.
+        writes: whether it writes to its arguments what it changes, or makes new values.
+    """
+
+    takes_parameters: bool = False
+    is_tuple: bool = False
+    is_bound: bool = True
+    writes: bool = True
+
+
+def function_of(
+    program: ExportedProgram, form: Form = Form()
+) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     """Write the function ``main`` of a program, with its weights as constants.
 
     Arguments that are no tensors are fixed at the values that they were exported with, outputs
@@ -42,6 +65,7 @@ def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]
 
     Args:
         program: broken down to operators that have converters, all extents known.
+        form: of the function.
 
     Returns:
         The module, the names of its inputs, and what ``main`` changes.
@@ -53,13 +77,17 @@ def function_of(program: ExportedProgram) -> tuple[tvm.IRModule, tuple[str, ...]
     _require_known_effects(program)
     changes = changes_of(program)
     outputs = _outputs(program, changes)
-    writer = _Writer(relax.BlockBuilder(), changes.in_place)
+    writer = _Writer(relax.BlockBuilder(), form, changes.writes if form.writes else {})
     names, state = writer.bind_inputs(program, {change.place for change in changes.state})
-    parameters = [*(writer.values[node] for node in writer.inputs), *state]
+    taken = [*(writer.values[node] for node in writer.inputs), *state]
+    parameters = [*taken, *writer.parameters]
     writer.write_function("main", parameters, program.graph_module, program.graph, outputs)
     writer.require_supported()
+    mod = writer.builder.get()
+    if form.takes_parameters:
+        mod["main"] = with_parameters(mod["main"], len(taken), list(writer.parameters.values()))
     written = tuple(writer.inputs.index(change.place) for change in changes.inputs)
-    return writer.builder.get(), names, Effects(written, states_of(program, changes))
+    return mod, names, Effects(written, states_of(program, changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +96,9 @@ class _Writer:
 
     Attributes:
         builder: writes the function.
-        in_place: nodes that may write to their first operand.
+        form: of the function.
+        writes: nodes that write in place.
+        parameters: variables for the module's parameters -> these, where it takes them.
         inputs: the placeholders of the function's inputs.
         values: each node's value, a tuple where an operator has several.
         made: as of :class:`Emit`.
@@ -76,7 +106,9 @@ class _Writer:
     """
 
     builder: relax.BlockBuilder
-    in_place: frozenset[fx.Node] = frozenset()
+    form: Form = Form()
+    writes: Writes = field(default_factory=dict)
+    parameters: dict[relax.Var, Any] = field(default_factory=dict)
     inputs: list[fx.Node] = field(default_factory=list)
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
@@ -94,10 +126,17 @@ class _Writer:
             node = placeholders[spec.arg.name]
             if spec.kind in WEIGHTS:
                 tensor = _tensor(program, spec.target)
-                if node in changed:
+                is_taken = self.form.takes_parameters and spec.kind == InputKind.PARAMETER
+                if node in changed or is_taken:
                     dtype = dtype_name(tensor.dtype)
-                    state.append(relax.Var(node.name, relax.TensorType(tensor.shape, dtype)))
-                self.values[node] = state[-1] if node in changed else _weight(tensor, weights)
+                    var = relax.Var(node.name, relax.TensorType(tensor.shape, dtype))
+                    self.values[node] = var
+                    if node in changed:
+                        state.append(var)
+                    else:
+                        self.parameters[var] = _held(tensor)
+                else:
+                    self.values[node] = _weight(tensor, weights)
             elif spec.kind == InputKind.TOKEN:
                 continue  # as _IGNORED
             elif spec.kind != InputKind.USER_INPUT:
@@ -124,37 +163,42 @@ class _Writer:
         block = contextlib.nullcontext() if branches else self.builder.dataflow()
         with self.builder.function(name, parameters):
             with block:
-                for node in _needed(graph):
+                for node in needed(graph, self.writes):
                     if node.target is _COND:
                         self._write_branches(node, module)
                     elif node.op == "call_function":
                         self._write(node)
+                emit = self.builder.emit if branches else self.builder.emit_output
                 values = [self.values.get(node, relax.Tuple([])) for node in outputs]
-                result = values[0] if len(values) == 1 else relax.Tuple(values)
-                result = self.builder.emit(result) if branches else self.builder.emit_output(result)
+                if len(values) == 1 and not self.form.is_tuple:
+                    result = emit(values[0])
+                elif self.form.is_bound:
+                    result = emit(relax.Tuple(values))
+                else:
+                    result = relax.Tuple([emit(value) for value in values])
             self.builder.emit_func_output(result)
 
     def _write(self, node: fx.Node) -> None:
         """Write what a node computes; one that is refused is noted, what needs it is left out."""
-        known = all(other in self.values for other in node.all_input_nodes)
+        known = all(other in self.values for other in operands(node, self.writes))
         if node.target is operator.getitem:
             if known:
                 self.values[node] = self.values[node.args[0]][node.args[1]]
             return
+        update = self.writes.get(node)
         try:
-            converter = self._converter(node)
-            if known:
-                emit = Emit(
-                    self.builder,
-                    results(node),
-                    wanted(node),
-                    examples(node),
-                    self.made,
-                    node in self.in_place,
-                )
-                self.values[node] = convert(converter, node, self._value, emit)
+            if update is None:
+                converter = self._converter(node)
+                if known:
+                    self.values[node] = convert(converter, node, self._value, self._emit(node))
+            elif known:
+                self.values[node] = write_update(self._emit(node), update, self.values)
         except Refusal as refusal:
             self._refuse(node, refusal)
+
+    def _emit(self, node: fx.Node) -> Emit:
+        """What writes a node's operators."""
+        return Emit(self.builder, results(node), wanted(node), examples(node), self.made)
 
     def _write_branches(self, node: fx.Node, module: fx.GraphModule) -> None:
         """Write ``torch.cond``: a function for each branch, and which of them is called."""
@@ -169,7 +213,7 @@ class _Writer:
             expected = results(node)
             for branch in branches:
                 graph_module = getattr(module, branch.target)
-                inner = replace(self, inputs=[], values={}, made={})
+                inner = replace(self, form=Form(), inputs=[], values={}, made={})
                 for place, argument in zip(
                     graph_module.graph.find_nodes(op="placeholder"), arguments, strict=True
                 ):
@@ -224,15 +268,6 @@ def _why_unknown(node: fx.Node) -> str:
     return "a gradient, no converter" if is_gradient else "no converter"
 
 
-def _needed(graph: fx.Graph) -> list[fx.Node]:
-    """The nodes that some output needs, in order."""
-    needed = {graph.output_node()}
-    for node in reversed(graph.nodes):
-        if node in needed:
-            needed.update(node.all_input_nodes)
-    return [node for node in graph.nodes if node in needed]
-
-
 def _require_known_effects(program: ExportedProgram) -> None:
     """Refuse programs with effects of which it is unknown what they are."""
     for spec in program.graph_signature.output_specs:
@@ -273,16 +308,18 @@ def _weight(tensor: torch.Tensor, known: dict[Any, relax.Expr]) -> relax.Expr:
     """The constant of a weight; tensors that share their memory share a constant."""
     kind = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg())
     if kind not in known:
-        data = tensor.detach().cpu().resolve_neg().contiguous()
-        if data.data_ptr() % _ALIGNMENT:
-            data = data.clone()
-        known[kind] = relax.const(
-            tvm.runtime.from_dlpack(data)
-            if data.numel()
-            # PyTorch's strides of no elements are others than TVM's.
-            else tvm.runtime.empty(tuple(data.shape), dtype_name(data.dtype))
-        )
+        known[kind] = relax.const(_held(tensor))
     return known[kind]
+
+
+def _held(tensor: torch.Tensor) -> Any:
+    """A weight as a tensor of TVM's."""
+    data = tensor.detach().cpu().resolve_neg().contiguous()
+    if data.data_ptr() % _ALIGNMENT:
+        data = data.clone()
+    if not data.numel():  # PyTorch's strides of no elements are others than TVM's
+        return tvm.runtime.empty(tuple(data.shape), dtype_name(data.dtype))
+    return tvm.runtime.from_dlpack(data)
 
 
 def _outputs(program: ExportedProgram, changes: Changes) -> list[fx.Node]:

@@ -18,27 +18,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.frontend.torch.emit import Emit, shape_of
 from tvm_tile.frontend.torch.indexing import at_broadcast, broadcast_index, unflattened
+from tvm_tile.frontend.torch.places import Places
 from tvm_tile.loops.gather import clamped, counted_from_end, is_inside
 from tvm_tile.loops.rows import number
-
-_ATEN = torch.ops.aten
-WRITERS = frozenset({_ATEN.index_put.default})
-"""Operators whose converters can write to their first operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """Where a tensor is written to, and by how many updates.
+    """Where a view is written to, and by how many updates.
 
     Attributes:
-        extents: of the tensor.
+        extents: of the view.
         axes: those that are indexed, in ascending order.
         broadcast: extents of the indices, broadcast to each other.
     """
@@ -80,15 +76,15 @@ class Updates:
         return tirx.all(*(is_inside(p, n) for p, n in zip(places, self._indexed, strict=True)))
 
     def whole(self, places: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-        """In loops: an index of the tensor, within it whatever the places are."""
+        """In loops: an index of the view, within it whatever the places are."""
         inside = [clamped(p, n) for p, n in zip(places, self._indexed, strict=True)]
         index = dict(zip((*self.others, *self.axes), (*others, *inside), strict=True))
         return [index[axis] for axis in range(len(self.extents))]
 
-    def region(self, others: Sequence[Any]) -> tuple[Any, ...]:
-        """In loops: what of the tensor may be written, wherever the places are."""
+    def region(self, others: Sequence[Any]) -> list[Any]:
+        """In loops: what of the view may be written, wherever the places are."""
         index: dict[int, Any] = dict(zip(self.others, others, strict=True))
-        return tuple(index.get(axis, slice(0, extent)) for axis, extent in enumerate(self.extents))
+        return [index.get(axis, slice(0, extent)) for axis, extent in enumerate(self.extents)]
 
 
 def write_rows(
@@ -97,22 +93,23 @@ def write_rows(
     indices: Sequence[relax.Expr],
     values: relax.Expr,
     updates: Updates,
+    places: Places,
 ) -> relax.Expr:
-    """Write ``x[indices] = values`` to the memory of ``x`` itself, which is the result.
+    """Write ``view[indices] = values`` to the memory of ``x``, which is the result.
 
     Args:
         emit: of the node.
         x: what is written to; nobody reads what it is now any more.
         indices: of integers, one for each of ``updates.axes``; negative ones count from the end.
         values: broadcast to what is written to, of its element type.
-        updates: where.
+        updates: where in the view.
+        places: of the view's elements in ``x``.
     """
     source = None if updates.count == 1 else _source(emit, indices, updates)
-    loops = _loops(updates, x, indices, source, values)
+    loops = _loops(updates, places, x, indices, source, values)
     name = emit.builder.add_func(loops, "write_rows")
     operands = [x, *indices, *([] if source is None else [source]), values]
-    result = relax.TensorType(updates.extents, x.ty.dtype)
-    return emit(relax.op.call_tir_inplace(name, operands, [0], result))
+    return emit(relax.op.call_tir_inplace(name, operands, [0], x.ty))
 
 
 def _source(emit: Emit, indices: Sequence[relax.Expr], updates: Updates) -> relax.Expr:
@@ -145,6 +142,7 @@ def _source(emit: Emit, indices: Sequence[relax.Expr], updates: Updates) -> rela
 
 def _loops(
     updates: Updates,
+    places: Places,
     x: relax.Expr,
     indices: Sequence[relax.Expr],
     source: relax.Expr | None,
@@ -154,14 +152,14 @@ def _loops(
     with IRBuilder() as builder, ib.prim_func(s_tir=True):
         ib.func_name("write_rows")
         ib.func_attr({"tirx.noalias": True})
-        data = _argument("data", x)
-        tables = [_argument(f"index{i}", index) for i, index in enumerate(indices)]
-        sources = None if source is None else _argument("source", source)
-        given = _argument("values", values)
+        data = argument("data", x)
+        tables = [argument(f"index{i}", index) for i, index in enumerate(indices)]
+        sources = None if source is None else argument("source", source)
+        given = argument("values", values)
         counts = [updates.extents[axis] for axis in updates.others]
         counts.insert(updates.start, updates.count)
-        with ib.grid(*map(number, counts)) as found, ib.sblock("write_rows"):
-            loops = [found] if isinstance(found, tirx.Var) else list(found)
+        with ib.grid(*map(number, counts)) as variables, ib.sblock("write_rows"):
+            loops = [variables] if isinstance(variables, tirx.Var) else list(variables)
             at = [
                 ib.axis.spatial(number(count), loop)
                 for count, loop in zip(counts, loops, strict=True)
@@ -169,23 +167,35 @@ def _loops(
             own = at[updates.start]
             chosen = own if sources is None else tirx.BufferLoad(sources, [own])
             position = updates.position(tirx.max(chosen, number(0)))
-            places = updates.places([_load(table, position) for table in tables])
+            found = updates.places([load(table, position) for table in tables])
             before, behind = at[: updates.start], at[updates.start + 1 :]
-            value = _load(given, [*before, *position, *behind])
-            is_written = updates.contain(places) if sources is None else chosen >= number(0)
+            value = load(given, [*before, *position, *behind])
+            is_written = updates.contain(found) if sources is None else chosen >= number(0)
             others = [*before, *behind]
-            whole = updates.whole(places, others)
+            whole = places.at(updates.whole(found, others))
             read = [b[_everywhere(b)] for b in (*tables, sources, given) if b is not None]
             # What is read of ``data`` is the element that the same thread writes: schedules, which
             # take a block that reads what it writes for a sum, need not know.
             ib.reads(*read)
-            ib.writes(data[updates.region(others)])
+            ib.writes(data[_region(places, updates.region(others))])
             old = tirx.BufferLoad(data, whole)
             ib.buffer_store(data, tirx.Select(is_written, value, old), whole)
     return builder.get().without_attr("global_symbol")
 
 
-def _argument(name: str, value: relax.Expr) -> Any:
+def _region(places: Places, region: Sequence[Any]) -> tuple[Any, ...]:
+    """What of a tensor may be written, given what of a view of it."""
+    ends = [places.at([_end(part, is_last) for part in region]) for is_last in (False, True)]
+    return tuple(slice(first, last + 1) for first, last in zip(*ends, strict=True))
+
+
+def _end(part: Any, is_last: bool) -> Any:
+    """The first or the last place of a slice; a place itself."""
+    return part if not isinstance(part, slice) else part.stop - 1 if is_last else part.start
+
+
+def argument(name: str, value: relax.Expr) -> Any:
+    """A parameter of the function that is being written, for a value."""
     return ib.arg(name, ib.buffer([*map(number, shape_of(value))], str(value.ty.dtype)))
 
 
@@ -194,5 +204,6 @@ def _everywhere(buffer: Any) -> Any:
     return tuple(slice(0, int(extent)) for extent in buffer.shape)
 
 
-def _load(buffer: Any, at: Sequence[Any]) -> Any:
+def load(buffer: Any, at: Sequence[Any]) -> Any:
+    """The element of a buffer that is broadcast to the rank of a position."""
     return tirx.BufferLoad(buffer, broadcast_index(buffer.shape, at))

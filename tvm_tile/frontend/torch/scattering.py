@@ -24,7 +24,7 @@ from tvm import relax, te, tirx
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import at_broadcast, from_front, require_within, unflattened
-from tvm_tile.frontend.torch.rows_in_place import Updates, write_rows
+from tvm_tile.frontend.torch.rows_in_place import Updates
 
 Operand = Any  # a Relax expression or a number
 _HALVES = (torch.float16, torch.bfloat16)
@@ -46,11 +46,6 @@ def _index_put(
         return _put_by_mask(emit, x, indices, values, accumulate)
     broadcast = torch.broadcast_shapes(*(shape_of(indices[axis]) for axis in axes))
     where = Updates(extents, tuple(axes), tuple(broadcast))
-    if emit.in_place and axes and 0 not in broadcast and not accumulate:
-        for axis in axes:
-            require_within(indices[axis], extents[axis], lowest=-extents[axis])
-        chosen = [indices[axis] for axis in axes]
-        return write_rows(emit, x, chosen, emit.cast(values, dtype_of(x)), where)
     given = [from_front(emit, indices[axis], extents[axis]) for axis in axes]
     if 0 in broadcast:
         return x

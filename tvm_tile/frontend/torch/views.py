@@ -249,6 +249,12 @@ def _slice_scatter(
     return _moved(emit, slice_scatter, x, src)
 
 
+def _select_scatter(emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index: int) -> relax.Expr:
+    axis = axis_of(dim, len(shape_of(x)))
+    place = index % shape_of(x)[axis]
+    return _slice_scatter(emit, x, emit(relax.op.expand_dims(src, axis)), axis, place, place + 1, 1)
+
+
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     **overloads(_view, _ATEN.view.default, _ATEN._unsafe_view.default),
@@ -269,4 +275,5 @@ CONVERTERS: Converters = {
     _ATEN.as_strided.default: _as_strided,
     _ATEN.constant_pad_nd.default: _pad,
     _ATEN.slice_scatter.default: _slice_scatter,
+    _ATEN.select_scatter.default: _select_scatter,
 }
