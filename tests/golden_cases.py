@@ -50,17 +50,32 @@ class Golden:
     Attributes:
         rule: that is to write it, as reports name it.
         name: of its file, without the ending.
-        text: writes the kernel.
+        kernel: schedules it.
+        tables: what is shown behind the kernel's text.
     """
 
     rule: str
     name: str
-    text: Callable[[], str]
+    kernel: Callable[[], Shown]
+    tables: Callable[[], str] = str
+
+    def text(self) -> str:
+        """The kernel and what belongs to it."""
+        shown = self.kernel()
+        return f"# {shown.heading}\n{readable(shown.func)}{self.tables()}"
 
 
-def scheduled_text(
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A scheduled function, and a line about it."""
+
+    heading: str
+    func: tirx.PrimFunc
+
+
+def scheduled_kernel(
     case: Case, device: Device, rule: str, *, joined: FindChoices | None = None
-) -> str:
+) -> Shown:
     """The schedule of a case that becomes one function.
 
     Args:
@@ -77,29 +92,42 @@ def scheduled_text(
     return _scheduled(tvm.IRModule(functions), device, rule, PlanFunction(device, first=first))
 
 
-def _scheduled(mod: tvm.IRModule, device: Device, rule: str, plan: Plan | None = None) -> str:
+def _scheduled(mod: tvm.IRModule, device: Device, rule: str, plan: Plan | None = None) -> Shown:
     scheduled, (report,) = schedule_module(mod, device, plan=plan)
     assert report.rule == rule, report
-    heading = f"# {report.rule}: {report.tile}; grid {report.grid}, block {report.block}\n"
-    return heading + readable(scheduled[report.name])
+    heading = f"{report.rule}: {report.tile}; grid {report.grid}, block {report.block}"
+    return Shown(heading, scheduled[report.name])
 
 
-def persistent_text(body: Callable[..., Any], shape: tuple[int, ...]) -> str:
-    """All kernels of a model as one persistent kernel, and the tables that it reads: how its vEUs
-    wait for each other is in these."""
-    kernels = Kernels(relax_module(body, (shape,)), SMALL)
-    kept: dict[str, None] = {}
-    tables = ""
-    for uses_flags in (False, True):
-        model = kernels.joined(uses_flags=uses_flags)
+def persistent_kernel(body: Callable[..., Any], shape: tuple[int, ...]) -> Shown:
+    """All kernels of a model as one persistent kernel, however its vEUs wait for each other."""
+    kept: dict[str, Shown] = {}
+    for _, model in _persistent_models(body, shape):
         (made,) = model.made
         func = model.mod[made.name]
         names = ", ".join(operator.name.rpartition("_")[0] for operator in made.operators)
         size = f"{made.plan.num_veus} vEUs of {made.plan.block_size} threads"
-        kept[f"# {PERSISTENT}: {names}; {size}\n" + readable(func)] = None
-        tables += f"\n# with {'flags' if uses_flags else 'barriers'}\n{_tables(model, func)}"
-    (text,) = kept  # the same for both
-    return text + tables
+        heading = f"{PERSISTENT}: {names}; {size}"
+        kept[heading + readable(func)] = Shown(heading, func)
+    (shown,) = kept.values()  # the same for both
+    return shown
+
+
+def persistent_tables(body: Callable[..., Any], shape: tuple[int, ...]) -> str:
+    """What the kernel reads: how its vEUs wait for each other is in these tables."""
+    tables = ""
+    for waits, model in _persistent_models(body, shape):
+        (made,) = model.made
+        tables += f"\n# with {waits}\n{_tables(model, model.mod[made.name])}"
+    return tables
+
+
+def _persistent_models(
+    body: Callable[..., Any], shape: tuple[int, ...]
+) -> Iterator[tuple[str, Joined]]:
+    kernels = Kernels(relax_module(body, (shape,)), SMALL)
+    for waits, uses_flags in (("barriers", False), ("flags", True)):
+        yield waits, kernels.joined(uses_flags=uses_flags)
 
 
 def _tables(model: Joined, func: tirx.PrimFunc) -> str:
@@ -132,8 +160,8 @@ def _of(
     by_name = {entry.name: entry for entry in reversed(tuple(cases))}
     chip = device.name.partition("/")[2]
     for name in names.split():
-        text = partial(scheduled_text, by_name[name], device, rule, joined=joined)
-        yield Golden(rule, f"{rule}_{name.removeprefix(f'{rule}_')}_{chip}", text)
+        kernel = partial(scheduled_kernel, by_name[name], device, rule, joined=joined)
+        yield Golden(rule, f"{rule}_{name.removeprefix(f'{rule}_')}_{chip}", kernel)
 
 
 def _cuda_cores() -> Iterator[Golden]:
@@ -152,8 +180,8 @@ def _cuda_cores() -> Iterator[Golden]:
     yield from _of("scan", H200, ROWWISE, "cumsum_rows cumsum_columns cumsum_in_parts")
     yield from _of("sort", H200, ROWWISE, "sort_rows topk_in_merges")
     by_hand = tvm.IRModule({"running_maximum": running_maximum})
-    text = partial(_scheduled, by_hand, H200, "statements")
-    yield Golden("statements", "statements_running_maximum_h200", text)
+    kernel = partial(_scheduled, by_hand, H200, "statements")
+    yield Golden("statements", "statements_running_maximum_h200", kernel)
 
 
 def _matrix_units() -> Iterator[Golden]:
@@ -212,7 +240,8 @@ def _persistent() -> Iterator[Golden]:
         ("weights_that_stay", twice, (1, 32)),
         ("products", products, (32, 32)),
     ):
-        yield Golden(PERSISTENT, f"{PERSISTENT}_{name}_h200", partial(persistent_text, body, shape))
+        kernel, tables = (partial(f, body, shape) for f in (persistent_kernel, persistent_tables))
+        yield Golden(PERSISTENT, f"{PERSISTENT}_{name}_h200", kernel, tables)
 
 
 GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent())

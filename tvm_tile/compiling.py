@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -32,9 +32,6 @@ from tvm_tile.plan.machine_code import with_launches, with_resources
 from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.runtime import CompiledEntries, CompiledModel, Held
 from tvm_tile.verify import Kernels, Verifier
-
-_UNWELDED = "weld is off: kernels are the groups of TVM's own fusion"
-_APART = "coschedule is off: each kernel is launched by itself"
 
 
 @overload
@@ -161,7 +158,7 @@ class _Compiler:
         program = replace(builder.build(lowered.mod), constants=taken.constants)
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)
-        notes = *_switched_off(options), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
+        notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
         notes = *notes, *imported.effects.describe()
         report = done.report(record, notes, watch.stages, lowered.decisions)
         signature = imported.inputs, imported.outputs
@@ -203,14 +200,6 @@ def _import(
     return import_model(model, inputs=sizes, example_inputs=example_inputs, params=params)
 
 
-def _switched_off(options: Options) -> Iterator[str]:
-    """Notes on what compiles less well than it could, as asked."""
-    if not options.weld:
-        yield _UNWELDED
-    if not options.coschedule:
-        yield _APART
-
-
 def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
     """Seconds of the stages that take place while kernels are scheduled and lowered."""
     measured = {"measure": measure.seconds} if measure.seconds else {}
@@ -221,6 +210,6 @@ def _known(lowered: Lowered, device: Device, builder: Builder, options: Options)
     """What machine code tells: what kernels take of a multiprocessor, and launches of a run."""
     done = lowered.done
     known = with_resources(done.kernels, builder.resources(done.mod), device)
-    counts = builder.kernel_counts(done.mod)
-    launches = count_launches(lowered.mod, counts) if captures(device, options) else None
+    counts, early = builder.kernel_counts(done.mod), builder.dependent_counts(done.mod)
+    launches = count_launches(lowered.mod, counts, early) if captures(device, options) else None
     return replace(done, kernels=with_launches(known, counts), launches=launches)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tvm_tile.arguments import check_count, check_flag, check_folder
 from tvm_tile.device import Device, with_tf32
@@ -35,6 +36,11 @@ class Options:
             devices only. All blocks of a persistent kernel are resident at once, so that it runs
             beside no other cooperative kernel. False launches each kernel by itself, which shows
             what co-scheduling is worth; all else is the same.
+        dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
+            wait for its end themselves (programmatic dependent launches, from compute capability
+            9.0 on). ``"auto"``: where the model predicts less time, which takes numbers that
+            ``tvm-tile calibrate`` measures; a record without them, as those that are built in are,
+            has it off. True: each kernel that can, whose device must have it. False: none.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
@@ -56,6 +62,7 @@ class Options:
     tf32: bool = False
     weld: bool = True
     coschedule: bool = True
+    dependent_launches: bool | Literal["auto"] = "auto"
     cache: bool | str | os.PathLike[str] = True
     cache_bytes: int = 1 << 30
     verify: bool = False
@@ -63,6 +70,14 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("cuda_graph", "tf32", "weld", "coschedule", "verify"):
             check_flag(name, getattr(self, name))
+        if self.dependent_launches != "auto":
+            check_flag('dependent_launches, if not "auto",', self.dependent_launches)
+        if self.dependent_launches is True and not self.cuda_graph:
+            raise OptionError(
+                "dependent_launches=True is for kernels of CUDA graphs",
+                "cuda_graph=False",
+                "leave one of them out",
+            )
         check_count("topk", self.topk, 0, "use 1 for the model's first choice, more to measure")
         if self.parallel_builds is not None:
             check_count("parallel_builds", self.parallel_builds, 1, "use None for one a processor")
@@ -71,6 +86,32 @@ class Options:
         if self.exclusive is not None and not isinstance(self.exclusive, AbstractContextManager):
             raise OptionError(
                 "exclusive must be a context manager", repr(self.exclusive), "use a lock, or None"
+            )
+
+    def check_device(self, device: Device) -> None:
+        """Refuse what a device does not have.
+
+        Raises:
+            OptionError: it has no dependent launches, which were asked for.
+        """
+        if self.dependent_launches is True and not device.supports_dependent_launches:
+            raise OptionError(
+                "dependent_launches=True needs a GPU of compute capability 9.0 or later",
+                device.name,
+                'use "auto", which leaves them off where there are none',
+            )
+
+    def notes(self, device: Device) -> Iterator[str]:
+        """What compiles less well than it could: as asked, or as something was not measured."""
+        if not self.weld:
+            yield "weld is off: kernels are the groups of TVM's own fusion"
+        if not self.coschedule:
+            yield "coschedule is off: each kernel is launched by itself"
+        unmeasured = device.supports_dependent_launches and device.dependent_launches is None
+        if unmeasured and self.cuda_graph and self.dependent_launches == "auto":
+            yield (
+                f"dependent launches are off: what they are worth on {device.name} was not "
+                "measured (tvm-tile calibrate)"
             )
 
 
@@ -90,7 +131,9 @@ def with_options(device: Device, options: Options) -> Device:
 
     Raises:
         DeviceAbsentError: they ask for measurements that the device cannot give.
+        OptionError: they ask for what the device does not have.
     """
+    options.check_device(device)
     if options.topk > 1:
         _check_measurable(device)
     return with_tf32(device) if options.tf32 else device

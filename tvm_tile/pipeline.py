@@ -21,7 +21,6 @@ from tvm_tile.passes import (
     FirstChoices,
     GroupGates,
     JoinProducts,
-    LiftWorkspaces,
     MeasureCandidates,
     Plan,
     PlanFunction,
@@ -39,6 +38,7 @@ from tvm_tile.passes.sequence import (
     fused_cost,
     fusion_passes,
     lowering_passes,
+    preparing_passes,
     run_passes,
     stock_fusion,
     welding,
@@ -179,6 +179,7 @@ def _schedule_what_builds(
     refused: Refused = {}
     beyond_dlight: set[Any] = set()
     known: dict[Any, VerificationError | None] = {}
+    early = options.dependent_launches if captures(device, options) else False
     while True:
         contents = _contents(fused)
         reasons = {name: refused[key] for name, key in contents.items() if key in refused}
@@ -187,7 +188,7 @@ def _schedule_what_builds(
             fused, device, refused=reasons, beyond_dlight=beyond, plan=plan
         )
         # Before anything is built, so that nothing is built twice.
-        scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
+        scheduled = preparing_passes(device, early)(scheduled)
         failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
         if options.verify and not failures:
             failures |= Kernels.of(fused, scheduled, kernels, device, builder).wrong(known)

@@ -130,7 +130,7 @@ def test_a_wrong_memory_is_named() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", "7", '{"format": 2}', '{"format": 3, "device": {}}', "[" * 10**5],
+    ["", "{", "[]", "null", "7", '{"format": 2}', '{"format": 4, "device": {}}', "[" * 10**5],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(DeviceRecordError):

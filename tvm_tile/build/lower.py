@@ -16,6 +16,7 @@ from tvm_tile import compat
 from tvm_tile.build import code_object, cubin
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda, compiler_for
+from tvm_tile.build.dependent_launches import start_early
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
@@ -238,8 +239,15 @@ class Builder:
 
     def kernel_counts(self, mod: Any) -> dict[str, int]:
         """How many kernels each of a module's PrimFuncs became; without those that do not build."""
+        return {name: len(own) for name, own in self._kernels(mod).items()}
+
+    def dependent_counts(self, mod: Any) -> dict[str, int]:
+        """How many of these depend programmatically on the kernel before them."""
+        return {name: sum(k.depends for k in own) for name, own in self._kernels(mod).items()}
+
+    def _kernels(self, mod: Any) -> dict[str, tuple[Kernel, ...]]:
         built = self._build_all(_prim_funcs(mod))
-        return {n: len(one.kernels) for n, one in built.items() if isinstance(one, Built)}
+        return {n: one.kernels for n, one in built.items() if isinstance(one, Built)}
 
     def _program(
         self, vm: bytes, parts: Sequence[Built], copied_outputs: tuple[int, ...]
@@ -287,7 +295,8 @@ class Builder:
             lowered = lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
-            sources = [self._source(kernel) for kernel in lowered.kernels]
+            early = tuple(start_early(kernel, function) for kernel in lowered.kernels)
+            sources = [self._source(kernel) for kernel in early]
         except Exception as error:  # TVM's passes raise whatever they like
             return _unscheduled(name, str(error))
         roundings = tuple(
@@ -295,7 +304,7 @@ class Builder:
             for k in lowered.kernels
         )
         try:
-            kernels = tuple(map(self._compile_kernel, lowered.kernels, sources, roundings))
+            kernels = tuple(map(self._compile_kernel, early, sources, roundings))
         except CompilerNotFoundError:
             raise
         except BuildError as error:

@@ -11,6 +11,10 @@ WEIGHTS = "tvm_tile.weights"
 """Attribute of a model's ``main`` while it is built: as :attr:`Program.weights`."""
 
 
+DEPENDENT_TAG = "tirx.use_programtic_dependent_launch"
+"""Launch parameter, as TVM spells it, of kernels that wait for the one before them themselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One GPU kernel.
@@ -29,6 +33,11 @@ class Kernel:
     arg_types: tuple[str, ...]
     launch_params: tuple[str, ...]
     binary: bytes
+
+    @property
+    def depends(self) -> bool:
+        """Whether it may start before the kernel before it has ended (programmatic dependent)."""
+        return DEPENDENT_TAG in self.launch_params
 
 
 @dataclass(frozen=True, slots=True, eq=False)

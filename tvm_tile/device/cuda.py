@@ -11,7 +11,8 @@ measured, and these are derived or estimated for every card:
   published: estimates;
 * the clock is the boost clock, and reading is as fast as the memory interface.
 
-The parameters of their kernels' time models are H200's, as shares and cycles: estimates, too.
+The parameters of their kernels' time models are H200's, as shares and cycles: estimates, too, and
+so is what dependent launches are worth, where they are known from compute capability 9.0 on.
 
 Resident blocks, and how registers and shared memory are given out, are from the CUDA programming
 guide's table of compute capabilities.
@@ -54,6 +55,7 @@ def _cuda_device(
     flops: dict[str, float],
     matrix_flops: dict[str, float],
     matrix_instructions: tuple[MatrixInstruction, ...] = (),
+    supports_dependent_launches: bool = False,
 ) -> Device:
     """Fill in what all NVIDIA cards have in common; bytes, Hz, and bytes or operations a second.
 
@@ -93,6 +95,8 @@ def _cuda_device(
         matrix_instructions=matrix_instructions,
         supports_grid_barrier=True,
         supports_graphs=True,
+        supports_dependent_launches=supports_dependent_launches,
+        dependent_launches=H200.dependent_launches if supports_dependent_launches else None,
         times=H200.times.within_peaks(),
         measured=None,
     )
@@ -154,6 +158,7 @@ H100 = _cuda_device(
         "tf32": 494.7e12,
     },
     matrix_instructions=H200.matrix_instructions,
+    supports_dependent_launches=True,
 )
 
 A100 = _cuda_device(

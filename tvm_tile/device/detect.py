@@ -20,6 +20,7 @@ _SHARED_MEMORY_OF_ANY_GPU = 48 << 10
 _MOST_THREADS_OF_TVM = 256
 # From Hopper on, the instructions that make a generation worth having need the "a" targets.
 _FIRST_ARCH_SPECIFIC = (9, 0)
+_FIRST_DEPENDENT_LAUNCHES = (9, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,7 @@ def _adjusted(base: Device, gpu: GpuProperties) -> Device:
         # instructions stay, a warpgroup's are of one generation only.
         shared_memory = gpu.max_shared_memory_per_block
         instructions = tuple(i for i in instructions if i.intrinsic == "mma")
+    is_dependent = gpu.compute_version >= _FIRST_DEPENDENT_LAUNCHES
     limited = _with_limits(base, arch=_arch(gpu.compute_version), shared_memory=shared_memory)
     return replace(
         limited,
@@ -242,6 +244,8 @@ def _adjusted(base: Device, gpu: GpuProperties) -> Device:
         matrix_flops=tuple((dtype, rate * scale) for dtype, rate in base.matrix_flops),
         l2_capacity=gpu.l2_capacity,
         matrix_instructions=instructions,
+        supports_dependent_launches=is_dependent,
+        dependent_launches=base.dependent_launches if is_dependent else None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tvm_tile.device.times import KernelTimes
+from tvm_tile.device.times import DependentLaunchTimes, KernelTimes
 
 # Bytes of the widest load or store of one thread.
 VECTOR_BYTES = 16
@@ -125,6 +125,9 @@ class Device:
         matrix_instructions: what the matrix units can do.
         supports_grid_barrier: whether all blocks of a launch can wait for one another.
         supports_graphs: whether launches can be captured and replayed as a graph.
+        supports_dependent_launches: whether a kernel of a graph can start while the one before it
+            ends, and wait for that one's end itself.
+        dependent_launches: what that is worth; None where it was not measured.
         times: parameters of the kernels' time models.
         measured: when and on what its numbers were measured; None for data sheets' numbers.
     """
@@ -156,6 +159,8 @@ class Device:
     matrix_instructions: tuple[MatrixInstruction, ...]
     supports_grid_barrier: bool
     supports_graphs: bool
+    supports_dependent_launches: bool
+    dependent_launches: DependentLaunchTimes | None
     times: KernelTimes
     measured: Measurement | None
 

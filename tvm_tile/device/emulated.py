@@ -2,7 +2,8 @@
 
 Nearly everything that a decision reads is H200's, so the same tiles are chosen; only the target,
 which code generation reads, differs, and there are no matrix units. Work-groups run one after
-another on each core, so no kernel can wait for all blocks, and there is no graph to capture.
+another on each core, so no kernel can wait for all blocks, there is no graph to capture, and no
+kernel starts before another has ended.
 """
 
 from __future__ import annotations
@@ -35,5 +36,7 @@ EMULATED: Device = replace(
     supports_grid_barrier=False,
     grid_barrier_latency=None,
     supports_graphs=False,
+    supports_dependent_launches=False,
+    dependent_launches=None,
     measured=None,
 )

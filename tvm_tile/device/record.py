@@ -22,7 +22,7 @@ from tvm_tile.errors import DeviceRecordError
 from tvm_tile.whole_file import replacing
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 SUFFIX = ".json"
 # What must have times, by the intrinsic of a matrix instruction; AMD's are of several names.
@@ -220,10 +220,23 @@ def _check(device: Device) -> None:
     for where, number in _numbers(device):
         if number <= 0:
             _refuse(where, "positive", number)
+    _check_dependent_launches(device)
     _check_times(device)
     for name in _MAY_BE_ZERO:
         if getattr(device, name) < 0:
             _refuse(f"device.{name}", "zero or more", getattr(device, name))
+
+
+def _check_dependent_launches(device: Device) -> None:
+    """Refuse what dependent launches are worth where there are none, and negative numbers."""
+    times, where = device.dependent_launches, "device.dependent_launches"
+    if times is None:
+        return
+    if not device.supports_dependent_launches:
+        _refuse(where, "null where supports_dependent_launches is false", times)
+    for name in ("overlap_seconds", "wait_seconds", "ahead_bytes"):
+        if getattr(times, name) < 0:
+            _refuse(f"{where}.{name}", "zero or more", getattr(times, name))
 
 
 def _check_times(device: Device) -> None:

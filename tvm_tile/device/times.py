@@ -101,6 +101,24 @@ class PersistentTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class DependentLaunchTimes:
+    """Kernels that start while the one before them ends (``plan/dependent_launches.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        overlap_seconds: by which a kernel ends earlier for it, if it has nothing to fetch ahead.
+        wait_seconds: that waiting and giving way take in a kernel that cannot start earlier.
+        ahead_bytes: of its constants that a kernel should have fetched into the second-level cache
+            ahead of its wait; zero where that gains nothing.
+    """
+
+    origin: str
+    overlap_seconds: float
+    wait_seconds: float
+    ahead_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Contest:
     """How the time models of two rules compared, of functions that both can write.
 

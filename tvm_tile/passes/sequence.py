@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import tvm
 from tvm import relax
@@ -20,7 +20,9 @@ from tvm_tile.passes.fold_constants import FoldConstants
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
+from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.limit_fusion import LimitFusion
+from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.passes.mark_pads import MarkPads
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
@@ -175,6 +177,18 @@ def _fusion() -> list[tvm.transform.Pass]:
         relax.transform.FuseTIR(),
         NameBuffers(),
     ]
+
+
+def preparing_passes(device: Device, early: bool | Literal["auto"]) -> tvm.transform.Pass:
+    """What scheduled functions go through before any of them is built, so that none is built twice.
+
+    Args:
+        device: that they are for.
+        early: which kernels of graphs start while the one before them ends: none, all that can, or
+            those that the model says it pays for.
+    """
+    marks = [] if early is False else [MarkDependentLaunches(device, early is True)]
+    return tvm.transform.Sequential([LiftWorkspaces(), *marks])
 
 
 def lowering_passes(

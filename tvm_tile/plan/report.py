@@ -83,10 +83,26 @@ class Launches:
     Attributes:
         outside: kernels that are launched one by one, such as those that touch inputs and outputs.
         graphs: graphs that are launched.
+        captured: kernels in these.
+        dependent: of those, how many depend programmatically on the kernel before them: they start
+            while that one ends.
+        saved_seconds: by which the graphs end earlier for it, predicted.
     """
 
     outside: int
     graphs: int
+    captured: int = 0
+    dependent: int = 0
+    saved_seconds: float = 0.0
+
+    def __add__(self, other: Launches) -> Launches:
+        return Launches(
+            self.outside + other.outside,
+            self.graphs + other.graphs,
+            self.captured + other.captured,
+            self.dependent + other.dependent,
+            self.saved_seconds + other.saved_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +151,12 @@ class Report:
 
         A kernel's own ``seconds`` are those of a cold cache. Amid a model it finds what the one
         before has just written in the second-level cache: each counts as
-        :func:`~tvm_tile.plan.warm.warm_seconds` said, as persistent kernels are predicted too.
+        :func:`~tvm_tile.plan.warm.warm_seconds` said, as persistent kernels are predicted too. Less
+        what is saved where kernels of graphs start while those before them end.
         """
         own = (kernel for kernel in self.kernels if not kernel.fallback)
-        return sum(k.calls * (k.seconds if k.warm_seconds is None else k.warm_seconds) for k in own)
+        warm = (k.calls * (k.seconds if k.warm_seconds is None else k.warm_seconds) for k in own)
+        return sum(warm) - (self.launches.saved_seconds if self.launches else 0.0)
 
     def render(self) -> str:
         """Lines for people: a table of kernels, what fell back, what was joined, totals."""
@@ -198,7 +216,11 @@ class Report:
 
 def _launched(launches: Launches) -> str:
     graphs = f"{launches.graphs} graph{'s' * (launches.graphs != 1)}"
-    return f"launches outside of CUDA graphs: {launches.outside}, beside {graphs}"
+    inside = f"{launches.dependent} of {launches.captured} kernels in graphs"
+    return (
+        f"launches outside of CUDA graphs: {launches.outside}, beside {graphs}; "
+        f"{inside} depend programmatically on the one before"
+    )
 
 
 # Names last: fused kernels have long ones.

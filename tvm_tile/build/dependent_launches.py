@@ -1,0 +1,127 @@
+"""Kernels that start while the one before them ends: programmatic dependent launches (PDL).
+
+A launch with the attribute "programmatic stream serialization" may start as soon as every block of
+the kernel before it on the stream has executed ``griddepcontrol.launch_dependents`` or has ended.
+Captured into a CUDA graph, the order between the two becomes a programmatic edge (by drivers of
+CUDA 12.3 and later), where the one before is a kernel; behind a copy it is an ordinary one. Until
+``griddepcontrol.wait`` returns, which it does once all blocks of the kernel before have ended and
+what they wrote is visible, nothing that an earlier kernel of the stream reads or writes may be
+touched (PTX ISA, griddepcontrol; CUDA programming guide, programmatic dependent launch).
+
+**The rule**: a kernel is launched with the attribute if, and only if, each of its threads waits
+before all else. So the order that the stream had remains: let kernels A, B, C follow each other.
+
+* C depends on B: none of its threads touches memory before all of B has ended and is visible.
+* C depends on A: B ends only when its threads have, and each of these has waited until A had ended
+  and was visible; or B was launched without the attribute, and began only then. What A wrote before
+  B's wait, B's wait before B's end, and B's end before C's wait: order is transitive.
+* C overwrites what A or B still read: the same, as they have ended.
+* Dependents are let go behind the wait, not before. C begins when every block of B is past its
+  wait, that is, when A has ended: at most two kernels are on the device, and the blocks of C that
+  wait take no room from B, all of whose blocks have theirs.
+
+Kernels that cannot wait at their start keep the ordinary edge on both sides: cooperative launches
+(all blocks of a persistent kernel are to be resident at once), clusters, and what is not built
+here: library calls, copies. Behind them a kernel of ours starts when they have ended.
+
+**No** ``__restrict__``: compilers take it to say that a pointer's memory does not change while the
+kernel runs, which is now untrue of its inputs. They would read these through the path for constants
+(``ld.global.nc``), which is not coherent and knows no order, and may move such a read above the
+wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tvm_tile import compat
+from tvm_tile.build.program import DEPENDENT_TAG
+from tvm_tile.plan.dependent_launches import Dependence, shares
+
+_MARK = "tvm_tile.dependent_launch"
+_CONSTANTS, _SECONDS = "constants", "step_seconds"
+_NEVER = ("tirx.use_cooperative_launch", "clusterCtaIdx")
+_LINE = 128  # bytes that a prefetch brings, as ask_ahead.h counts them
+_LAST_TAG = "tirx.use_dyn_shared_memory"
+_ASK_AHEAD = Path(__file__).with_name("ask_ahead.h").read_text()
+
+
+def mark(func: Any, dependence: Dependence, constants: Mapping[str, int]) -> Any:
+    """A scheduled PrimFunc whose kernels are to start early.
+
+    Args:
+        func: itself.
+        dependence: how.
+        constants: name of a parameter that is a constant in every call -> its bytes.
+    """
+    sizes = tuple(constants.values())
+    asked = zip(constants.items(), shares(sizes, dependence.ahead_bytes), strict=True)
+    told = {
+        _CONSTANTS: {name: [size, share] for (name, size), share in asked if share},
+        _SECONDS: float(dependence.step_seconds),
+    }
+    return func.with_attr(_MARK, told)
+
+
+def step_seconds(func: Any) -> float:
+    """What :func:`mark` was told that a call behind another kernel gains; zero for others."""
+    told = (func.attrs or {}).get(_MARK)
+    return 0.0 if told is None else float(told[_SECONDS])
+
+
+def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel:
+    """A lowered kernel of a PrimFunc, as it starts early if the function is marked.
+
+    before: ``kernel(y, x, w) {...}``
+    after:  ``kernel(y, x, w) {ask_ahead(w); wait(); launch_dependents(); ...}``, without
+    ``__restrict__``, and with the attribute among its launch parameters
+
+    A prefetch is no access: it changes nothing, whatever others write meanwhile. Constants are all
+    that is worth one, as nobody writes them; a constant's pointer is known by its name.
+    """
+    told = (func.attrs or {}).get(_MARK)
+    if told is None or any(tag.startswith(_NEVER) for tag in kernel.launch_params):
+        return kernel
+    constants = {str(n): (int(size), int(share)) for n, (size, share) in told[_CONSTANTS].items()}
+    functions = {
+        var: _waiting(one, constants) if _symbol(one) == kernel.name else one
+        for var, one in kernel.module.functions.items()
+    }
+    tags = list(kernel.launch_params)
+    # TVM wants the size of dynamic shared memory at the end.
+    tags.insert(len(tags) - (tags[-1:] == [_LAST_TAG]), DEPENDENT_TAG)
+    return replace(kernel, module=_module(functions, kernel), launch_params=tuple(tags))
+
+
+def _symbol(func: Any) -> str:
+    return str((func.attrs or {}).get("global_symbol"))
+
+
+def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
+    import tvm
+
+    return tvm.IRModule(functions, attrs=kernel.module.attrs)
+
+
+def _waiting(kernel: Any, constants: Mapping[str, tuple[int, int]]) -> Any:
+    from tvm.script import tirx as T
+    from tvm.tirx import Evaluate, SeqStmt
+
+    pointers = {str(param.name).removesuffix("_ptr"): param for param in kernel.params}
+    asked = [
+        T.cuda.func_call(
+            "tile_ask_ahead",
+            pointers[name],
+            T.uint32(-(-size // _LINE)),
+            T.uint32(-(-share // _LINE)),
+            source_code=_ASK_AHEAD,
+        )
+        for name, (size, share) in constants.items()
+        if name in pointers
+    ]
+    dependence = [T.ptx.griddepcontrol.wait(), T.ptx.griddepcontrol.launch_dependents()]
+    opening = [Evaluate(call) for call in (*asked, *dependence)]
+    return kernel.with_body(SeqStmt([*opening, kernel.body])).without_attr("tirx.noalias")
