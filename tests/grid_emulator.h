@@ -122,6 +122,13 @@ template <class T> static T __shfl_xor_sync(uint, T value, int by, int = 32) {
 }
 static uint __activemask() { return 0xffffffffu; }
 
+// Kernels that start early: what comes before their wait may run before the kernel before them does
+// anything behind its own.
+static int ended_before = 1;  // whether the kernel before this one has ended
+static void tvm_builtin_ptx_griddepcontrol_wait() { wait_until(&ended_before, 1); }
+static void tvm_builtin_ptx_griddepcontrol_launch_dependents() {}
+static void tile_ask_ahead(const void *, uint, uint) {}
+
 static void start();  // the kernel, with its arguments
 
 static void body() {
@@ -130,9 +137,7 @@ static void body() {
   while (true) leave(here().threads[thread_number]);
 }
 
-// Threads that did not end: 0, unless blocks wait for what never comes.
-static int run_grid(int blocks, int threads, int bytes, int seed) {
-  std::mt19937 random(seed);
+static void make_grid(int blocks, int threads, int bytes) {
   grid.clear();
   grid.resize(blocks);
   for (Block &block : grid) {
@@ -146,13 +151,18 @@ static int run_grid(int blocks, int threads, int bytes, int seed) {
       makecontext(&thread.context, body, 0);
     }
   }
-  std::vector<int> order(blocks);
-  for (int i = 0; i < blocks; i++) order[i] = i;
+}
+
+// Threads that did not end: 0, unless blocks wait for what never comes.
+static int go_on(int seed) {
+  std::mt19937 random(seed);
+  std::vector<int> order(grid.size());
+  for (int i = 0; i < order.size(); i++) order[i] = i;
   for (bool moves = true; moves;) {
     moves = false;
     std::shuffle(order.begin(), order.end(), random);
     for (int number : order) {
-      for (int i = 0; i < threads; i++) {
+      for (int i = 0; i < grid[number].threads.size(); i++) {
         Thread &thread = grid[number].threads[i];
         if (thread.done || (thread.watched && *thread.watched < thread.target)) continue;
         block_number = number, thread_number = i, thread.watched = nullptr, moves = true;
@@ -164,4 +174,9 @@ static int run_grid(int blocks, int threads, int bytes, int seed) {
   for (Block &block : grid)
     for (Thread &thread : block.threads) left += !thread.done;
   return left;
+}
+
+static int run_grid(int blocks, int threads, int bytes, int seed) {
+  make_grid(blocks, threads, bytes);
+  return go_on(seed);
 }

@@ -1,4 +1,4 @@
-"""Run a persistent kernel on the CPU, from its CUDA text, all of its blocks at once."""
+"""Run a persistent kernel, or a chain, on the CPU, from CUDA text, all blocks at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,52 @@ def run_grid(
     return results
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A kernel of a chain.
+
+    Attributes:
+        kernel: with its source.
+        arrays: its arguments, in the order of its text; kernels of a chain share them.
+        shape: blocks, and threads of a block.
+        shared_bytes: dynamic shared memory of a block.
+    """
+
+    kernel: Kernel
+    arrays: Sequence[np.ndarray]
+    shape: tuple[int, int]
+    shared_bytes: int = 0
+
+
+def run_chain(chain: Sequence[Launched], folder: Path, *, seed: int = 0) -> None:
+    """Run kernels that follow each other, each of which starts as early as it may.
+
+    Whatever a kernel does before it waits is done before the kernel before it does anything behind
+    its own wait: when that one's blocks are all past it, dependents may start.
+
+    Raises:
+        Stuck: some threads never end.
+    """
+    libraries, pointers = [], []
+    for place, own in enumerate(chain):
+        # Each launch has a grid of its own.
+        (folder / str(place)).mkdir(exist_ok=True)
+        libraries.append(_compiled(own.kernel, folder / str(place)))
+        addresses = (array.ctypes.data for array in own.arrays)
+        pointers.append((ctypes.c_void_p * len(own.arrays))(*addresses))
+
+    def start(place: int) -> None:
+        if place < len(chain):
+            own = chain[place]
+            libraries[place].start_early(pointers[place], *own.shape, own.shared_bytes, seed)
+
+    start(0)
+    for place in range(len(chain)):
+        start(place + 1)
+        if left := libraries[place].end(seed):
+            raise Stuck(f"{left} threads of kernel {place} wait for ever (seed {seed})")
+
+
 def parameters(kernel: Kernel) -> list[str]:
     """Names of a kernel's arguments, in the order of its text."""
     return [
@@ -93,6 +140,14 @@ static void start() {{ {kernel.name}({given}); }}
 extern "C" int run(void** given, int blocks, int threads, int bytes, int seed) {{
   arguments = given;
   return run_grid(blocks, threads, bytes, seed);
+}}
+extern "C" void start_early(void** given, int blocks, int threads, int bytes, int seed) {{
+  arguments = given, ended_before = 0;
+  run_grid(blocks, threads, bytes, seed);
+}}
+extern "C" int end(int seed) {{
+  ended_before = 1;
+  return go_on(seed);
 }}
 """
     source, library = folder / f"{kernel.name}.cpp", folder / f"{kernel.name}.so"

@@ -20,9 +20,10 @@ before all else. So the order that the stream had remains: let kernels A, B, C f
   wait, that is, when A has ended: at most two kernels are on the device, and the blocks of C that
   wait take no room from B, all of whose blocks have theirs.
 
-Kernels that cannot wait at their start keep the ordinary edge on both sides: cooperative launches
-(all blocks of a persistent kernel are to be resident at once), clusters, and what is not built
-here: library calls, copies. Behind them a kernel of ours starts when they have ended.
+Cooperative launches keep the ordinary edge: all blocks of a persistent kernel are to be resident at
+once, and those of a kernel that still runs would be in their way. So does what is not built here,
+library calls and copies. They never let dependents go, so that a kernel of ours behind them starts
+when they have ended. Clusters wait as other kernels do; CUTLASS launches them with both attributes.
 
 **No** ``__restrict__``: compilers take it to say that a pointer's memory does not change while the
 kernel runs, which is now untrue of its inputs. They would read these through the path for constants
@@ -32,7 +33,7 @@ wait.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,12 @@ from tvm_tile.plan.dependent_launches import Dependence, shares
 
 _MARK = "tvm_tile.dependent_launch"
 _CONSTANTS, _SECONDS = "constants", "step_seconds"
-_NEVER = ("tirx.use_cooperative_launch", "clusterCtaIdx")
+_COOPERATIVE = "tirx.use_cooperative_launch"
 _LINE = 128  # bytes that a prefetch brings, as ask_ahead.h counts them
 _LAST_TAG = "tirx.use_dyn_shared_memory"
-_ASK_AHEAD = Path(__file__).with_name("ask_ahead.h").read_text()
+_ASK_AHEAD, _ASK_FOR_MAP = (
+    Path(__file__).with_name(name).read_text() for name in ("ask_ahead.h", "ask_for_map.h")
+)
 
 
 def mark(func: Any, dependence: Dependence, constants: Mapping[str, int]) -> Any:
@@ -80,14 +83,15 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     ``__restrict__``, and with the attribute among its launch parameters
 
     A prefetch is no access: it changes nothing, whatever others write meanwhile. Constants are all
-    that is worth one, as nobody writes them; a constant's pointer is known by its name.
+    that is worth one, as nobody writes them; a constant's pointer is known by its name. What a
+    kernel has no pointer to, as the copy engine brings it, is not fetched ahead; its tensor map is.
     """
     told = (func.attrs or {}).get(_MARK)
-    if told is None or any(tag.startswith(_NEVER) for tag in kernel.launch_params):
+    if told is None or _COOPERATIVE in kernel.launch_params:
         return kernel
     constants = {str(n): (int(size), int(share)) for n, (size, share) in told[_CONSTANTS].items()}
     functions = {
-        var: _waiting(one, constants) if _symbol(one) == kernel.name else one
+        var: _waiting(one, kernel.arg_types, constants) if _symbol(one) == kernel.name else one
         for var, one in kernel.module.functions.items()
     }
     tags = list(kernel.launch_params)
@@ -106,7 +110,9 @@ def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
     return tvm.IRModule(functions, attrs=kernel.module.attrs)
 
 
-def _waiting(kernel: Any, constants: Mapping[str, tuple[int, int]]) -> Any:
+def _waiting(
+    kernel: Any, arg_types: Sequence[str], constants: Mapping[str, tuple[int, int]]
+) -> Any:
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
 
@@ -122,6 +128,11 @@ def _waiting(kernel: Any, constants: Mapping[str, tuple[int, int]]) -> Any:
         for name, (size, share) in constants.items()
         if name in pointers
     ]
+    maps = [
+        T.cuda.func_call("tile_ask_for_map", T.address_of(param), source_code=_ASK_FOR_MAP)
+        for param, kind in zip(kernel.params, arg_types, strict=True)
+        if kind == "tensormap"
+    ]
     dependence = [T.ptx.griddepcontrol.wait(), T.ptx.griddepcontrol.launch_dependents()]
-    opening = [Evaluate(call) for call in (*asked, *dependence)]
+    opening = [Evaluate(call) for call in (*maps, *asked, *dependence)]
     return kernel.with_body(SeqStmt([*opening, kernel.body])).without_attr("tirx.noalias")

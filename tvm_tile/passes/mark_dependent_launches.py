@@ -107,7 +107,7 @@ class _Calls:
         sizes = {
             at: size_of(given.ty)
             for at, given in enumerate(call.args[1].fields)
-            if isinstance(given, relax.Constant) or given in constants
+            if isinstance(given, tvm.ir.Constant) or given in constants
         }
         self._sizes.setdefault(name, []).append(sizes)
 
