@@ -1,0 +1,210 @@
+"""Kernels that start early: which are marked, and that their text waits before all else."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from golden_cases import GOLDENS, Golden
+from scheduled import relax_module
+from tvm import relax, tirx
+from tvm.relax import op
+
+import tvm_tile
+from tvm_tile import Options
+from tvm_tile.build import Builder
+from tvm_tile.build.dependent_launches import mark, step_seconds
+from tvm_tile.build.program import DEPENDENT_TAG, Kernel, Program
+from tvm_tile.coscheduling import PERSISTENT
+from tvm_tile.device import Device, find_device
+from tvm_tile.device.times import DependentLaunchTimes
+from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
+from tvm_tile.plan.dependent_launches import Dependence
+
+H200 = find_device("nvidia/h200")
+MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 1 << 20))
+NVIDIA = [golden for golden in GOLDENS if golden.name.endswith(("_h200", "_a100"))]
+OPENING = re.compile(r"  (tile_ask_(?:ahead|for_map)|tvm_builtin_ptx_griddepcontrol_\w+)\((.*)\);")
+WAIT, GO = (f"tvm_builtin_ptx_griddepcontrol_{name}" for name in ("wait", "launch_dependents"))
+
+
+def opening(kernel: Kernel) -> tuple[list[tuple[str, str]], str]:
+    """(function, arguments) of the calls that a kernel begins with, and the rest of its text."""
+    definition = kernel.source.rpartition('extern "C" __global__')[2]
+    signature, _, body = definition.partition("{\n")
+    assert "__restrict__" not in signature
+    calls = []
+    while found := OPENING.match(body):
+        calls.append((found[1], found[2]))
+        body = body[found.end() + 1 :]
+    return calls, body
+
+
+def marked(func: Any, constants: tuple[str, ...]) -> Any:
+    sizes = {
+        str(param.name): 4 * math.prod(int(extent) for extent in param.ty.shape)
+        for param in func.params
+        if str(param.name) in constants
+    }
+    return mark(func, Dependence(1 << 20, 0.0), sizes)
+
+
+@pytest.mark.parametrize("golden", NVIDIA, ids=lambda golden: golden.name)
+def test_only_constants_are_asked_for_before_the_wait(golden: Golden) -> None:
+    func = golden.kernel().func
+    # Any input will do: here all but the first are constants.
+    constants = tuple(str(param.name) for param in func.params[1:-1])
+    built = Builder(H200).build_functions({"f": marked(func, constants)})["f"]
+    assert isinstance(built, Program), built
+    for kernel in built.kernels:
+        assert kernel.binary, "machine code for sm_90a"
+        if golden.rule == PERSISTENT:
+            assert not kernel.depends
+            assert "griddepcontrol" not in kernel.source
+            continue
+        assert kernel.depends
+        assert kernel.launch_params[-1] != DEPENDENT_TAG or (
+            "tirx.use_dyn_shared_memory" not in kernel.launch_params
+        )
+        calls, body = opening(kernel)
+        *asked, wait, go = calls
+        assert (wait, go) == ((WAIT, ""), (GO, ""))
+        assert "griddepcontrol" not in body
+        for name, arguments in asked:
+            pointer = arguments.partition(",")[0].removesuffix("_ptr")
+            assert name == "tile_ask_for_map" or pointer in constants
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@pytest.mark.parametrize("name", ["elementwise_gelu_h200", "contraction_mm_deep_h200"])
+def test_compilers_read_nothing_by_the_path_for_constants(name: str, tmp_path: Path) -> None:
+    """That path is not coherent, and reads by it may be moved above the wait."""
+    (golden,) = (golden for golden in GOLDENS if golden.name == name)
+    func = golden.kernel().func
+    texts = []
+    for own in (func, marked(func, ())):
+        built = Builder(H200).build_functions({"f": own})["f"]
+        assert isinstance(built, Program)
+        texts.append(ptx_of(built.kernels[0].source, tmp_path))
+    assert "ld.global.nc" in texts[0], "what is launched otherwise uses it"
+    assert "ld.global.nc" not in texts[1]
+    accesses = re.finditer(r"\b(?:ld|st|cp\.async|red|atom)\.[\w.]*global", texts[1])
+    assert texts[1].index("griddepcontrol.wait") < next(accesses).start()
+
+
+def ptx_of(source: str, folder: Path) -> str:
+    text, ptx = folder / "kernel.cu", folder / "kernel.ptx"
+    text.write_text(source)
+    command = ["nvcc", "-ptx", "-arch=sm_90a", "-O3", "-o", str(ptx), str(text)]
+    subprocess.run(command, check=True, capture_output=True)
+    return ptx.read_text()
+
+
+def test_what_is_not_marked_is_built_as_before() -> None:
+    (golden,) = (golden for golden in GOLDENS if golden.name == "elementwise_gelu_h200")
+    built = Builder(H200).build_functions({"f": golden.kernel().func})["f"]
+    assert isinstance(built, Program)
+    (kernel,) = built.kernels
+    assert not kernel.depends
+    assert "griddepcontrol" not in kernel.source
+    assert "__restrict__" in kernel.source
+
+
+def product(x: Any, width: int) -> Any:
+    return op.nn.relu(op.matmul(x, relax.const(np.ones((width, width), np.float32))))
+
+
+def chain(x: Any) -> Any:
+    return op.nn.softmax(product(op.nn.softmax(product(op.nn.softmax(x), 64)), 64))
+
+
+def with_marks(body: Callable[..., Any], device: Device, *, forced: bool) -> tvm.IRModule:
+    from tvm_tile.pipeline import fuse
+
+    fused = fuse(relax_module(body, ((4, 64),)), device, weld=False)
+    return MarkDependentLaunches(device, forced)(fused)
+
+
+def marks_of(mod: tvm.IRModule) -> dict[str, Any]:
+    return {
+        str(var.name_hint): (func.attrs or {}).get("tvm_tile.dependent_launch")
+        for var, func in mod.functions_items()
+        if isinstance(func, tirx.PrimFunc)
+    }
+
+
+def test_the_pass_names_what_is_constant_in_every_call() -> None:
+    marks = marks_of(with_marks(chain, MEASURED, forced=False))
+    assert len(marks) >= 2
+    assert all(mark is not None for mark in marks.values())
+    asked = [size for mark in marks.values() for size in mark["constants"].values()]
+    assert [list(map(int, sizes)) for sizes in asked] == [[64 * 64 * 4] * 2]
+
+
+def test_the_pass_marks_nothing_where_it_does_not_pay() -> None:
+    assert not any(marks_of(with_marks(chain, H200, forced=False)).values())
+    # One kernel, which follows none.
+    single = marks_of(with_marks(lambda x: op.nn.softmax(x), MEASURED, forced=False))
+    assert list(single.values()) == [None]
+
+
+def test_weights_are_constants_and_other_inputs_are_not() -> None:
+    mod = relax_module(
+        lambda x, w: op.nn.softmax(op.matmul(op.nn.softmax(x), w)), ((4, 64), (64, 64))
+    )
+    from tvm_tile.pipeline import fuse
+
+    for inputs, sizes in ((1, [[64 * 64 * 4] * 2]), (2, [])):
+        given = mod.clone()
+        var = given.get_global_var("main")
+        given[var] = given[var].with_attr("num_input", inputs)
+        fused = MarkDependentLaunches(MEASURED)(fuse(given, MEASURED, weld=False))
+        asked = [
+            list(map(int, own))
+            for own_marks in marks_of(fused).values()
+            if own_marks
+            for own in own_marks["constants"].values()
+        ]
+        assert asked == sizes
+
+
+def compiled(device: Device, dependent: bool | str) -> Any:
+    options = Options(dependent_launches=dependent, cache=False, coschedule=False, weld=False)  # type: ignore[arg-type]
+    return tvm_tile.compile(relax_module(chain, ((4, 64),)), device, options=options)
+
+
+def test_the_report_counts_what_depends() -> None:
+    ordinary, early = compiled(MEASURED, False), compiled(MEASURED, "auto")
+    for model, dependent in ((ordinary, 0), (early, early.report.launches.captured - 1)):
+        launches = model.report.launches
+        assert launches.captured >= 3
+        assert launches.dependent == dependent
+        line = f"{dependent} of {launches.captured} kernels in graphs depend programmatically"
+        assert line in model.explain()
+    saved = early.report.launches.saved_seconds
+    assert saved > 0
+    expected = ordinary.report.predicted_seconds - saved
+    assert early.report.predicted_seconds == pytest.approx(expected)
+
+
+def test_off_without_numbers_and_the_report_says_so() -> None:
+    model = compiled(H200, "auto")
+    assert model.report.launches.dependent == 0
+    assert any("dependent launches are off" in note for note in model.report.notes)
+    forced = compiled(H200, True)
+    assert forced.report.launches.dependent == forced.report.launches.captured - 1
+
+
+def test_functions_tell_what_a_step_gains() -> None:
+    func = GOLDENS[0].kernel().func
+    assert step_seconds(func) == 0.0
+    assert step_seconds(mark(func, Dependence(0, 2e-7), {})) == pytest.approx(2e-7)
