@@ -31,7 +31,9 @@ from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.plan.dependent_launches import Dependence
 
 H200 = find_device("nvidia/h200")
-MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 1 << 20))
+MEASURED = replace(
+    H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 1 << 20, 2e-7)
+)
 NVIDIA = [golden for golden in GOLDENS if golden.name.endswith(("_h200", "_a100"))]
 OPENING = re.compile(r"  (tile_ask_(?:ahead|for_map)|tvm_builtin_ptx_griddepcontrol_\w+)\((.*)\);")
 WAIT, GO = (f"tvm_builtin_ptx_griddepcontrol_{name}" for name in ("wait", "launch_dependents"))

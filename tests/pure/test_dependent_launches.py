@@ -17,7 +17,9 @@ from tvm_tile.options import Options
 from tvm_tile.plan.dependent_launches import Chained, Dependence, dependence, shares
 
 H200 = find_device("nvidia/h200")
-MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 1 << 20))
+MEASURED = replace(
+    H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 1 << 20, 2e-7)
+)
 
 
 def test_nothing_measured_is_off_unless_forced() -> None:
@@ -36,11 +38,11 @@ def test_a_step_gains_what_overlaps_and_what_is_fetched_ahead() -> None:
     found = dependence(Chained(2, 2, 1 << 30), MEASURED)
     assert found is not None
     assert found.ahead_bytes == 1 << 20
-    expected = 5e-7 + (1 << 20) / MEASURED.read_bandwidth - 1e-7
-    assert found.step_seconds == pytest.approx(expected)
-    assert dependence(Chained(2, 2, 100), MEASURED) == Dependence(
-        100, 5e-7 + 100 / MEASURED.read_bandwidth - 1e-7
-    )
+    assert found.step_seconds == pytest.approx(5e-7 + 2e-7 - 1e-7)
+    half = dependence(Chained(2, 2, 1 << 19), MEASURED)
+    assert half is not None
+    assert half.ahead_bytes == 1 << 19
+    assert half.step_seconds == pytest.approx(5e-7 + 1e-7 - 1e-7)
 
 
 def test_what_no_kernel_precedes_only_pays_for_the_wait() -> None:
@@ -83,11 +85,11 @@ def test_a_record_keeps_what_was_measured() -> None:
     [
         ({"supports_dependent_launches": False}, "null where supports_dependent_launches"),
         (
-            {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0, 0)},
+            {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0, 0, 0.0)},
             "overlap_seconds must be zero or more",
         ),
         (
-            {"dependent_launches": DependentLaunchTimes("a test", 1e-7, 0.0, -1)},
+            {"dependent_launches": DependentLaunchTimes("a test", 1e-7, 0.0, -1, 0.0)},
             "ahead_bytes must be zero or more",
         ),
     ],

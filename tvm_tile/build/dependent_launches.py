@@ -45,9 +45,9 @@ from tvm_tile.plan.dependent_launches import Dependence, shares
 _MARK = "tvm_tile.dependent_launch"
 _CONSTANTS, _SECONDS = "constants", "step_seconds"
 _COOPERATIVE = "tirx.use_cooperative_launch"
-_LINE = 128  # bytes that a prefetch brings, as ask_ahead.h counts them
+LINE = 128  # bytes that a prefetch brings, as ask_ahead.h counts them
 _LAST_TAG = "tirx.use_dyn_shared_memory"
-_ASK_AHEAD, _ASK_FOR_MAP = (
+ASK_AHEAD, _ASK_FOR_MAP = (
     Path(__file__).with_name(name).read_text() for name in ("ask_ahead.h", "ask_for_map.h")
 )
 
@@ -121,9 +121,9 @@ def _waiting(
         T.cuda.func_call(
             "tile_ask_ahead",
             pointers[name],
-            T.uint32(-(-size // _LINE)),
-            T.uint32(-(-share // _LINE)),
-            source_code=_ASK_AHEAD,
+            T.uint32(-(-size // LINE)),
+            T.uint32(-(-share // LINE)),
+            source_code=ASK_AHEAD,
         )
         for name, (size, share) in constants.items()
         if name in pointers

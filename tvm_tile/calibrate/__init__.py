@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tvm_tile._version import __version__
 from tvm_tile.calibrate.arithmetic import cuda_core_flops, mma_flops, wgmma_flops
+from tvm_tile.calibrate.dependent import FIRST_WITH, dependent_launches
 from tvm_tile.calibrate.driver import Gpu, GpuFacts, first_gpu
 from tvm_tile.calibrate.latency import grid_barrier_latency, launch_latencies
 from tvm_tile.calibrate.memory import open_memories
@@ -71,6 +72,8 @@ def _measure(gpu: Gpu, facts: GpuFacts, arch: str, repeats: int) -> Iterator[Rea
     """Every reading, cool work first: what follows arithmetic starts on a warm GPU."""
     yield from launch_latencies(gpu, arch, facts, repeats)
     yield grid_barrier_latency(gpu, arch, facts, repeats)
+    if facts.compute_version >= FIRST_WITH:
+        yield from dependent_launches(gpu, arch, facts, repeats)
     memories = open_memories(gpu, facts, arch, repeats)
     yield memories.copy()
     yield memories.read()

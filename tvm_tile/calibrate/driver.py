@@ -185,8 +185,12 @@ class Gpu:
         threads: int,
         *arguments: Buffer | int,
         cooperative: bool = False,
+        dependent: bool = False,
     ) -> None:
-        """Queue a kernel; integers are passed as ``int``."""
+        """Queue a kernel; integers are passed as ``int``.
+
+        A dependent one may start before the kernel before it has ended, and must wait itself.
+        """
         values = [
             ctypes.c_void_p(argument.address)
             if isinstance(argument, Buffer)
@@ -199,8 +203,22 @@ class Gpu:
         where = ctypes.addressof(pointers)
         if cooperative:
             self._call(self._api.cuLaunchCooperativeKernel, kernel.function, *shape, where)
+        elif dependent:
+            config = self._dependent_launch(blocks, threads, kernel.shared_bytes)
+            self._call(self._api.cuLaunchKernelEx, config, kernel.function, where, 0)
         else:
             self._call(self._api.cuLaunchKernel, kernel.function, *shape, where, 0)
+
+    def _dependent_launch(self, blocks: int, threads: int, shared_bytes: int) -> Any:
+        attribute, config = self._api.CUlaunchAttribute(), self._api.CUlaunchConfig()
+        attributes = self._api.CUlaunchAttributeID
+        attribute.id = attributes.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes, config.hStream = shared_bytes, self._stream
+        config.attrs, config.numAttrs = [attribute], 1
+        return config
 
     def graph(self, queue: Callable[[], None]) -> Callable[[], None]:
         """What ``queue`` launches, as a graph: the function that queues it."""

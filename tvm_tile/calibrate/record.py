@@ -8,6 +8,7 @@ from tvm_tile.calibrate.driver import GpuFacts
 from tvm_tile.device import Device, Measurement, MemoryLevel, Reading
 from tvm_tile.device.cuda import H200
 from tvm_tile.device.detect import GpuProperties, describe_gpu
+from tvm_tile.device.times import DependentLaunchTimes
 
 # A multiply-add, two operations, reads three registers of four bytes.
 _REGISTER_BYTES_PER_OP = 6.0
@@ -88,10 +89,21 @@ def assemble(
         stream_launch_latency=one["stream_launch_latency"],
         grid_barrier_latency=one["grid_barrier_latency"],
         supports_grid_barrier=True,
+        dependent_launches=_dependent_launches(base, readings, f"{facts.name}, {date}"),
         # Of measured rates other shares are reached than of data sheets'.
         times=H200.times if base.is_estimated else base.times,
         measured=Measurement(date, facts.name, facts.driver, versions, readings),
     )
+
+
+def _dependent_launches(
+    base: Device, readings: tuple[Reading, ...], origin: str
+) -> DependentLaunchTimes | None:
+    found = {r.variant: r.value for r in readings if r.quantity == "dependent_launches"}
+    if not found:
+        return base.dependent_launches
+    overlap, wait, fetched = (_rounded(found[name]) for name in ("overlap", "wait", "fetched"))
+    return DependentLaunchTimes(origin, overlap, wait, int(found["ahead"]), fetched)
 
 
 def _target(base: Device, facts: GpuFacts) -> tuple[tuple[str, str | int], ...]:
@@ -128,6 +140,7 @@ def describe(reading: Reading) -> str:
         "op/s": (1e12, "Top/s"),
         "s": (1e-6, "µs"),
         "Hz": (1e9, "GHz"),
+        "B": (1 << 20, "MiB"),
     }[reading.unit]
     spread = "" if reading.spread is None else f", spread {reading.spread:.1%}"
     return f"{name}: {reading.value / scale:.4g} {unit}{spread}"
@@ -135,7 +148,7 @@ def describe(reading: Reading) -> str:
 
 def _lines(device: Device) -> list[tuple[str, str]]:
     memory = device.memory
-    barrier = device.grid_barrier_latency
+    barrier, early = device.grid_barrier_latency, device.dependent_launches
     return [
         ("multiprocessors", str(device.multi_processor_count)),
         ("sustained clock", f"{device.clock / 1e9:.3f} GHz"),
@@ -149,6 +162,10 @@ def _lines(device: Device) -> list[tuple[str, str]]:
         ("launch, one by one", f"{device.stream_launch_latency * 1e6:.2f} µs"),
         ("launch, in a graph", f"{device.launch_latency * 1e6:.2f} µs"),
         ("grid barrier", "-" if barrier is None else f"{barrier * 1e6:.2f} µs"),
+        (
+            "dependent launch, saved",
+            "-" if early is None else f"{early.overlap_seconds * 1e6:.2f} µs",
+        ),
     ]
 
 

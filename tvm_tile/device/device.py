@@ -60,7 +60,7 @@ class Reading:
         quantity: the attribute of :class:`Device` that it is for, such as ``"peak_flops"``.
         variant: which of several, such as ``"float16"`` or ``"float16 wgmma"``; may be empty.
         value: median of the repeats, in ``unit``.
-        unit: ``"B/s"``, ``"op/s"`` (floating-point or integer), ``"s"`` or ``"Hz"``.
+        unit: ``"B/s"``, ``"op/s"`` (floating-point or integer), ``"s"``, ``"Hz"`` or ``"B"``.
         spread: interquartile range over the median; None where it was not kept.
     """
 

@@ -110,12 +110,14 @@ class DependentLaunchTimes:
         wait_seconds: that waiting and giving way take in a kernel that cannot start earlier.
         ahead_bytes: of its constants that a kernel should have fetched into the second-level cache
             ahead of its wait; zero where that gains nothing.
+        ahead_seconds: by which a kernel ends earlier for these.
     """
 
     origin: str
     overlap_seconds: float
     wait_seconds: float
     ahead_bytes: int
+    ahead_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

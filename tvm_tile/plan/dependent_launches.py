@@ -58,7 +58,9 @@ def dependence(chained: Chained, device: Device, *, forced: bool = False) -> Dep
     if times is None:
         return Dependence(0, 0.0) if forced else None
     ahead = min(times.ahead_bytes, chained.constant_bytes)
-    gained = times.overlap_seconds + ahead / device.read_bandwidth
+    gained = times.overlap_seconds
+    if ahead:
+        gained += times.ahead_seconds * ahead / times.ahead_bytes
     saved = chained.steps * gained - chained.calls * times.wait_seconds
     if saved <= 0 and not forced:
         return None

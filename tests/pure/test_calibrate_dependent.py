@@ -1,0 +1,146 @@
+"""What the calibration makes of chains of dependent launches, and how it launches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+from test_calibrate import FACTS, READINGS, VERSIONS
+
+from tvm_tile.build.cuda import compile_cuda, compiler_for
+from tvm_tile.build.dependent_launches import ASK_AHEAD
+from tvm_tile.calibrate import dependent
+from tvm_tile.calibrate.driver import Buffer, Gpu, Kernel
+from tvm_tile.calibrate.record import assemble, describe
+from tvm_tile.calibrate.sources import kernel_text
+from tvm_tile.device import Reading, find_device
+from tvm_tile.device.record import from_json, to_json
+from tvm_tile.device.times import DependentLaunchTimes
+from tvm_tile.errors import CalibrationError
+
+MEASURED = (
+    Reading("dependent_launches", "overlap", 7e-7, "s", None),
+    Reading("dependent_launches", "wait", 3.00001e-8, "s", None),
+    Reading("dependent_launches", "ahead", float(4 << 20), "B", None),
+    Reading("dependent_launches", "fetched", 5e-7, "s", None),
+)
+
+
+class ChainGpu:
+    """Runs no kernel, but knows what a chain of them takes, and what is in its last buffer.
+
+    Args:
+        ahead_gain: by which share a chain is faster for each MiB that its kernels ask for, up to 4.
+        wrong: what is added to each word.
+    """
+
+    def __init__(self, ahead_gain: float = 0.0, wrong: int = 0) -> None:
+        self.ahead_gain = ahead_gain
+        self.wrong = wrong
+        self.launched: list[tuple[str, bool, int]] = []
+
+    def load(self, _cubin: bytes, name: str) -> Kernel:
+        return Kernel(name, 0)
+
+    def allocate(self, size: int) -> Buffer:
+        return Buffer(0, size)
+
+    def launch(
+        self, kernel: Kernel, blocks: int, threads: int, *given: Any, dependent: bool
+    ) -> None:
+        ahead = given[-1] if kernel.function == "fetching" else 0
+        self.launched.append((kernel.function, dependent, ahead * 128))
+
+    def graph(self, queue: Callable[[], None]) -> Callable[[], list[tuple[str, bool, int]]]:
+        self.launched = []
+        queue()
+        launched = self.launched
+        return lambda: launched
+
+    def download(self, buffer: Buffer, _dtype: Any) -> np.ndarray:
+        return np.full(buffer.size // 4, len(self.launched) + self.wrong)
+
+    def time(self, queue: Callable[[], Any], repeats: int, before: Any) -> list[float]:
+        each = {"ordinary": 1.0e-6, "waiting": 1.1e-6, "fetching": 5e-6}
+        total = 0.0
+        for name, is_dependent, ahead in queue():
+            overlap = 4e-7 if is_dependent and name == "waiting" else 0.0
+            gained = 1 - self.ahead_gain * min(4.0, ahead / (1 << 20))
+            total += (each[name] - overlap) * gained
+        return [total] * repeats
+
+
+@pytest.fixture(autouse=True)
+def _no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dependent, "compile_cuda", lambda *_: b"")
+    measure = dependent.measure
+    monkeypatch.setattr(dependent, "measure", lambda *given: measure(*given, warm_up_s=0.0))
+
+
+def readings(gpu: ChainGpu) -> dict[str, float]:
+    found = dependent.dependent_launches(gpu, "sm_90a", FACTS, 3)  # type: ignore[arg-type]
+    return {reading.variant: reading.value for reading in found}
+
+
+def test_chains_tell_overlap_wait_and_what_fetching_gains() -> None:
+    found = readings(ChainGpu(ahead_gain=0.1))
+    assert found["overlap"] == pytest.approx(4e-7)
+    assert found["wait"] == pytest.approx(1e-7)
+    assert found["ahead"] == 4 << 20
+    assert found["fetched"] == pytest.approx(0.4 * 5e-6)
+
+
+def test_fetching_that_gains_nothing_is_left_out() -> None:
+    found = readings(ChainGpu(ahead_gain=-0.01))
+    assert (found["ahead"], found["fetched"]) == (0.0, 0.0)
+
+
+def test_a_kernel_that_does_not_wait_is_found() -> None:
+    with pytest.raises(CalibrationError, match="see what the one before it wrote"):
+        readings(ChainGpu(wrong=-1))
+
+
+def test_a_record_holds_what_was_measured_of_them() -> None:
+    device = assemble(FACTS, (*READINGS, *MEASURED), date="2026-11-21", versions=VERSIONS)
+    assert device.dependent_launches == DependentLaunchTimes(
+        "NVIDIA H200, 2026-11-21", 7e-7, 3e-8, 4 << 20, 5e-7
+    )
+    assert from_json(to_json(device)) == device
+    before = assemble(FACTS, READINGS, date="2026-11-21", versions=VERSIONS)
+    assert before.dependent_launches == find_device("nvidia/h200").dependent_launches
+    assert describe(MEASURED[2]) == "dependent launches ahead: 4 MiB"
+
+
+@pytest.mark.skipif(compiler_for("sm_90a") == "none", reason="no CUDA compiler")
+def test_the_kernels_build() -> None:
+    assert compile_cuda(ASK_AHEAD + kernel_text("dependent"), "sm_90a")
+
+
+def test_a_dependent_launch_has_the_attribute() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    calls: list[tuple[Any, ...]] = []
+
+    class Api:
+        """The driver's structures, and a launch that is only noted."""
+
+        CUlaunchAttribute = driver.CUlaunchAttribute
+        CUlaunchConfig = driver.CUlaunchConfig
+        CUlaunchAttributeID = driver.CUlaunchAttributeID
+
+        @staticmethod
+        def cuLaunchKernelEx(*given: Any) -> tuple[int]:
+            calls.append(given)
+            return (0,)
+
+    gpu = Gpu.__new__(Gpu)
+    gpu._api, gpu._stream, gpu._stack = Api, driver.CUstream(0), ExitStack()
+    gpu.launch(Kernel("f", 64), 3, 128, Buffer(16, 4), 7, dependent=True)
+    ((config, function, _, _),) = calls
+    assert (config.gridDimX, config.blockDimX, config.sharedMemBytes) == (3, 128, 64)
+    (attribute,) = config.attrs
+    wanted = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    assert (attribute.id, attribute.value.programmaticStreamSerializationAllowed) == (wanted, 1)
+    assert function == "f"
