@@ -26,6 +26,7 @@ from tvm_tile.passes import (
     GroupGates,
     InlineConstants,
     JoinProducts,
+    MarkDependentLaunches,
     MarkReductions,
     MarkSpreads,
     MultiplyPowers,
@@ -47,7 +48,13 @@ OPERATORS = (
     lambda: ReadTransposed(frozenset({"float32"})),
     WidenLate,
 )
-LOOPS = (InlineConstants, MarkReductions, MarkSpreads, MultiplyPowers)
+LOOPS = (
+    InlineConstants,
+    lambda: MarkDependentLaunches(H200, forced=True),
+    MarkReductions,
+    MarkSpreads,
+    MultiplyPowers,
+)
 
 
 class Cells(nn.Module):

@@ -13,6 +13,7 @@ from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.join_products import JoinProducts
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
+from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
 from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
@@ -54,6 +55,7 @@ __all__ = [
     "JoinProducts",
     "KeepGraphResults",
     "LiftWorkspaces",
+    "MarkDependentLaunches",
     "MarkReductions",
     "MarkSpreads",
     "MeasureCandidates",
