@@ -63,6 +63,7 @@ def _cuda_device(
     ``shared_per_block`` what one block can opt in to, and ``global_bandwidth`` counts reads and
     writes together.
     """
+    off_chip = Memory(_GLOBAL, "global", global_capacity, global_bandwidth)
     return Device(
         name=name,
         target=_target(arch, shared_per_block),
@@ -78,11 +79,7 @@ def _cuda_device(
         max_blocks_per_multi_processor=blocks_per_multi_processor,
         register_unit=8,
         reserved_shared_memory=shared_per_multi_processor - shared_per_block,
-        memories=(
-            *_on_chip(multi_processor_count * clock, lanes, shared_per_block),
-            # The L2 moves sectors of 32 bytes.
-            Memory(_GLOBAL, "global", global_capacity, global_bandwidth),
-        ),
+        memories=(*_on_chip(multi_processor_count * clock, lanes, shared_per_block), off_chip),
         peak_flops=tuple(sorted(flops.items())),
         matrix_flops=tuple(sorted(matrix_flops.items())),
         clock=clock,
