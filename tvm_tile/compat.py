@@ -12,7 +12,7 @@ import importlib.metadata
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -280,11 +280,12 @@ def generate_host(host: Any) -> bytes:
     return _written_bytes(module, "host.bc", "bc")
 
 
-def generate_vm(mod: Any) -> tuple[bytes, Any]:
+def generate_vm(mod: Any, write: Callable[[Any], None]) -> tuple[bytes, Any]:
     """Bytecode of a Relax module's functions.
 
     Args:
         mod: a Relax module after all Relax passes, calls lowered to the VM's.
+        write: is given TVM's ``ExecBuilder`` first, for functions that it writes itself.
 
     Returns:
         The bytes of TVM's VMExecutable, constants inside, and an IRModule with the
@@ -295,6 +296,7 @@ def generate_vm(mod: Any) -> tuple[bytes, Any]:
 
     builder = relax.ExecBuilder()
     constants = dict(mod.attrs.get("const_name_to_constant", {})) if mod.attrs else {}
+    write(builder)
     remainder = vm_build._vmcodegen(builder, mod, "bytecode")
     executable = _ffi_api.VMLink(builder, None, None, [], constants)
     return _written_bytes(executable, "vm.bin", ""), vm_build._filter_tir(remainder)

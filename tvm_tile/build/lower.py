@@ -33,6 +33,7 @@ from tvm_tile.build.numerics import (
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import WEIGHTS, Kernel, Program
+from tvm_tile.build.tail_calls import repeat_tail_calls, write_repeated
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.build.unrolling import mark_loops
 from tvm_tile.device.device import Device
@@ -369,7 +370,8 @@ def _deep_stacks() -> Iterator[None]:
 
 def _virtual_machine(mod: Any) -> tuple[bytes, Any]:
     try:
-        return compat.generate_vm(mod)
+        mod, repeated = repeat_tail_calls(mod)
+        return compat.generate_vm(mod, partial(write_repeated, repeated))
     except compat.TVM_ERRORS as error:
         found = " ".join(str(error).partition("# Metadata")[0].split())
         raise UnsupportedOperatorError(
