@@ -8,11 +8,12 @@ from tvm import relax, tirx
 from tvm_tile.frontend.fold import fold_constants
 from tvm_tile.frontend.masks import fold_masks
 from tvm_tile.frontend.precision import accumulate_in_float32
+from tvm_tile.frontend.sink_constants import sink_constants
 from tvm_tile.graph.functions import mutated
 
 
 def prepare(mod: tvm.IRModule) -> tvm.IRModule:
-    """Fold constants, bound indices, and make half precision accumulate in float32.
+    """Sink and fold constants, bound indices, and make half precision accumulate in float32.
 
     Args:
         mod: Relax operators as an importer made them.
@@ -21,7 +22,8 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
         The module with the same ``main`` from outside: inputs, outputs, shapes, element types.
     """
     # In this order: casts of weights to float32 would keep the folds from seeing constants.
-    return accumulate_in_float32(bound_indices(fold_masks(fold_constants(mod))))
+    folded = fold_masks(fold_constants(sink_constants(mod)))
+    return accumulate_in_float32(bound_indices(folded))
 
 
 def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:

@@ -10,7 +10,7 @@ import tvm
 from tvm import ir, relax
 from tvm_ffi import StructuralKey
 
-from tvm_tile.graph.functions import with_relax_functions
+from tvm_tile.graph.functions import global_vars, with_relax_functions
 from tvm_tile.passes.rewriter import is_in_place
 from tvm_tile.passes.separate_in_place import with_blocks, writes_in_place
 
@@ -27,18 +27,34 @@ class ShareEqualValues:
     Where one of two equal values is written over, the other one is not. So there only values are
     shared that are computed from nothing that the function writes, and only such as are computed
     in one block, or as lie in memory for other blocks anyway. A function that writes over values of
-    its own is left alone.
+    its own is left alone, as is one that has others write over something: two loops over memory of
+    their own would share it.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         shared = relax.transform.EliminateCommonSubexpr()(mod)
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function) and writes_in_place(func):
-                shared[var] = func
+        for var in _writers(mod):
+            shared[var] = mod[var]
         return with_relax_functions(
             shared, lambda func: _shared(func) if writes_in_place(func) else func
         )
+
+
+def _writers(mod: tvm.IRModule) -> set[Any]:
+    """The functions that write in place, by others or not."""
+    functions = {v: f for v, f in mod.functions_items() if isinstance(f, relax.Function)}
+    found = {var for var, func in functions.items() if writes_in_place(func)}
+    grows = bool(found)
+    while grows:
+        more = {
+            var
+            for var, func in functions.items()
+            if var not in found and not found.isdisjoint(global_vars(func))
+        }
+        found |= more
+        grows = bool(more)
+    return found
 
 
 def _shared(func: relax.Function) -> relax.Function:

@@ -109,12 +109,6 @@ def is_tensor(value: Value) -> bool:
     return isinstance(value, relax.Var | GenericConst)
 
 
-def fields_of(builder: relax.BlockBuilder, made: Any) -> list[Any]:
-    """The fields of a Relax tuple, each bound to a variable."""
-    count = len(made.ty.fields)
-    return [builder.emit(relax.TupleGetItem(made, number)) for number in range(count)]
-
-
 def flattened(value: Value) -> list[Any]:
     """The tensors of a value.
 

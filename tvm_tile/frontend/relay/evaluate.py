@@ -17,6 +17,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from tvm_tile.errors import ModelError, TileError, UnsupportedOperatorError
+from tvm_tile.frontend.loops import fields_of
 from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.call import Converter, OperatorCall
 from tvm_tile.frontend.relay.environment import (
@@ -26,7 +27,6 @@ from tvm_tile.frontend.relay.environment import (
     Data,
     Scope,
     Value,
-    fields_of,
     flattened,
     restored,
 )

@@ -1,18 +1,12 @@
 """Functions of Relay that call themselves as the last that they do: loops of unknown count.
 
-TVM's virtual machine has calls and branches, and a stack that some thousand calls within each
-other overflow. So a loop is written as functions of which each runs the one before it twice, the
-second time only if the loop goes on: the last of 32 runs up to 2**31 steps, and no more than 33
-calls are ever within each other.
-
 before: ``loop(n, x) = if (n > 0) loop(n - 1, f(x)) else g(x)``
-after:  ``loop_0(goes_on, n, x) = if (goes_on) (n - 1 > 0, n - 1, f(x)) else (goes_on, n, x)``
-        ``loop_1(*state) = {state = loop_0(*state); if (goes_on) loop_0(*state) else state}``, ...
+after:  a loop of :mod:`tvm_tile.frontend.loops` that carries ``n > 0, n, x``, and ``g`` behind it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +14,7 @@ import numpy as np
 from tvm import relax
 
 from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.frontend.loops import called, is_same_type, repeat_while, written
 from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.environment import (
     Again,
@@ -28,14 +23,11 @@ from tvm_tile.frontend.relay.environment import (
     Data,
     Scope,
     Value,
-    fields_of,
     flattened,
     restored,
 )
 from tvm_tile.frontend.relay.evaluate import CallsItself, Evaluator, Tail
 from tvm_tile.frontend.relay.walk import free_variables
-
-_LEVELS = 31
 
 
 def write_loop(evaluator: Evaluator, closure: Closure, arguments: tuple[Value, ...]) -> Value:
@@ -90,12 +82,15 @@ class _Loop:
         goes_on = self._function("goes_on", fixed, lambda _: self._going_on)
         step = self._function("step", fixed, lambda carried: lambda end: _next(end, carried))
         final = self._function("final", fixed, lambda _: self._finally)
-        flag = _called(builder, goes_on, [*state, *fixed])
-        once = self._once(goes_on, step, [*flag, *state], fixed)
-        for _ in range(_LEVELS):
-            once = self._twice(once, [*flag, *state], fixed)
-        _, *state = _called(builder, once, [*flag, *state, *fixed])
-        return restored(self.results[0], _called(builder, final, [*state, *fixed]))
+        (flag,) = called(builder, goes_on, [*state, *fixed])
+
+        def body(parameters: list[Any]) -> list[Any]:
+            new = called(builder, step, parameters)
+            return [*called(builder, goes_on, [*new, *parameters[len(new) :]]), *new]
+
+        once = written(builder, "body", [*state, *fixed], body)
+        state = repeat_while(builder, "loop", once, [flag, *state], fixed)
+        return restored(self.results[0], called(builder, final, [*state, *fixed]))
 
     def _function(
         self, name: str, fixed: list[Any], finish: Callable[[list[Any]], Callable[[Value], Value]]
@@ -117,7 +112,7 @@ class _Loop:
             tail = Tail(self.function, finish(carried))
             return flattened(self.evaluator.evaluate_loop(self.function, scope, tail))
 
-        return _written(self.evaluator.builder, name, [*tensors, *fixed], body)
+        return written(self.evaluator.builder, name, [*tensors, *fixed], body)
 
     def _going_on(self, end: Value) -> Value:
         if not isinstance(end, Again):
@@ -133,32 +128,6 @@ class _Loop:
         zeros = [relax.op.zeros(t.ty.shape, t.ty.dtype) for t in flattened(self.results[0])]
         return restored(self.results[0], [self.evaluator.builder.emit(zero) for zero in zeros])
 
-    def _once(self, goes_on: Any, step: Any, state: list[Any], fixed: list[Any]) -> Any:
-        """``(goes_on, *carried)`` after one step, if it went on."""
-        builder = self.evaluator.builder
-
-        def body(parameters: list[Any]) -> list[Any]:
-            own, inner = parameters[: len(state)], parameters[len(state) :]
-
-            def stepped() -> list[Any]:
-                carried = _called(builder, step, [*own[1:], *inner])
-                return [*_called(builder, goes_on, [*carried, *inner]), *carried]
-
-            return _either(builder, own[0], stepped, own)
-
-        return _written(builder, "loop", [*state, *fixed], body)
-
-    def _twice(self, once: Any, state: list[Any], fixed: list[Any]) -> Any:
-        """What ``once`` does, and again if the loop goes on after it."""
-        builder = self.evaluator.builder
-
-        def body(parameters: list[Any]) -> list[Any]:
-            inner = parameters[len(state) :]
-            own = _called(builder, once, parameters)
-            return _either(builder, own[0], lambda: _called(builder, once, [*own, *inner]), own)
-
-        return _written(builder, "loop", [*state, *fixed], body)
-
 
 def _next(end: Value, carried: list[Any]) -> Value:
     """The arguments of a loop's next call; where there is none, those that it has."""
@@ -166,41 +135,9 @@ def _next(end: Value, carried: list[Any]) -> Value:
         return tuple(carried)
     tensors = flattened(end.arguments)
     for own, other in zip(tensors, carried, strict=True):
-        if not _is_same_type(own, other):
+        if not is_same_type(own.ty, other.ty):
             raise _unsupported(f"a loop's value changes from {other.ty} to {own.ty}")
     return tuple(tensors)
-
-
-def _is_same_type(one: Any, other: Any) -> bool:
-    return [*one.ty.shape] == [*other.ty.shape] and one.ty.dtype == other.ty.dtype
-
-
-def _written(
-    builder: relax.BlockBuilder,
-    name: str,
-    tensors: Sequence[Any],
-    body: Callable[[list[Any]], list[Any]],
-) -> Any:
-    """A private function of tensors of these types; returns what stands for it."""
-    parameters = [relax.Var(f"p{number}", tensor.ty) for number, tensor in enumerate(tensors)]
-    with builder.function(name, parameters, private=True):
-        results = body(parameters)
-        return builder.emit_func_output(builder.emit(relax.Tuple(results)))
-
-
-def _called(builder: relax.BlockBuilder, function: Any, arguments: Sequence[Any]) -> list[Any]:
-    return fields_of(builder, builder.emit(relax.Call(function, list(arguments))))
-
-
-def _either(
-    builder: relax.BlockBuilder, condition: Any, then: Callable[[], list[Any]], other: list[Any]
-) -> list[Any]:
-    """What ``then`` writes where the condition holds, else ``other``."""
-    builder._begin_binding_block()
-    result = builder.normalize(relax.Tuple(then()))
-    taken = relax.SeqExpr([builder._end_block()], result)
-    left = relax.SeqExpr([], builder.normalize(relax.Tuple(other)))
-    return fields_of(builder, builder.emit(relax.If(condition, taken, left)))
 
 
 def _variables(value: Any, seen: set[int]) -> list[Any]:

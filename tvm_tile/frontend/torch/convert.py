@@ -72,7 +72,7 @@ def convert(converter: Converter, node: fx.Node, value: Callable[[Any], Any], em
         raise Refusal(f"{len(values)} results instead of {len(emit.results)}")
     for i, (given, expected) in enumerate(zip(values, emit.results, strict=True)):
         if given is not None:
-            _check(given, expected)
+            require_like(given, expected)
         elif i in emit.wanted:
             raise Refusal(f"no result {i}")
     return values[0] if single else tuple(values)
@@ -138,7 +138,8 @@ def given_arguments(node: fx.Node) -> dict[str, Any]:
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
-def _check(value: relax.Expr, expected: torch.Tensor) -> None:
+def require_like(value: relax.Expr, expected: torch.Tensor) -> None:
+    """Compare a value with PyTorch's own; raises :class:`Refusal` where they differ."""
     found = (dtype_of(value), shape_of(value))
     if found != (expected.dtype, tuple(expected.shape)):
         raise Refusal(
@@ -164,14 +165,6 @@ def overloads(converter: Converter, *operators: OpOverload) -> dict[OpOverload, 
 
 __all__: Sequence[str] = (
     *("Converter", "Converters", "PLACEMENT", "Values"),
-    *(
-        "convert",
-        "examples",
-        "given_arguments",
-        "joined",
-        "overloads",
-        "parameters",
-        "results",
-        "wanted",
-    ),
+    *("convert", "examples", "given_arguments", "joined", "overloads", "parameters"),
+    *("require_like", "results", "wanted"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,15 +16,25 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
 from tvm import relax
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import with_parameters
-from tvm_tile.frontend.torch.convert import Converter, Values, convert, examples, results, wanted
+from tvm_tile.frontend.torch.convert import (
+    Converter,
+    Values,
+    convert,
+    examples,
+    require_like,
+    results,
+    wanted,
+)
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS, weight_of
+from tvm_tile.frontend.torch.higher_order import HIGHER_ORDER, Traced
 from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
 from tvm_tile.graph.signature import Effects
@@ -31,7 +42,6 @@ from tvm_tile.graph.signature import Effects
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
 _IGNORED = frozenset({OutputKind.TOKEN})
-_COND = torch.ops.higher_order.cond
 _ALIGNMENT = 64  # bytes, what TVM asks of a constant's memory
 _NAMED_NODES = 4
 _MOST_CHARACTERS = 300  # of PyTorch's messages
@@ -81,7 +91,7 @@ def function_of(
     names, state = writer.bind_inputs(program, {change.place for change in changes.state})
     taken = [*(writer.values[node] for node in writer.inputs), *state]
     parameters = [*taken, *writer.parameters]
-    writer.write_function("main", parameters, program.graph_module, program.graph, outputs)
+    writer.write_function("main", parameters, program, outputs)
     writer.require_supported()
     mod = writer.builder.get()
     if form.takes_parameters:
@@ -151,23 +161,15 @@ class _Writer:
         self,
         name: str,
         parameters: list[relax.Var],
-        module: fx.GraphModule,
-        graph: fx.Graph,
+        program: ExportedProgram,
         outputs: list[fx.Node],
     ) -> None:
-        """Write a graph as a function; an ``If`` must not be within a dataflow block.
-
-        What no output needs is left out: a kernel cannot raise an assertion's error.
-        """
-        branches = any(node.target is _COND for node in graph.nodes)
+        """Write a program as a function; an ``If`` must not be within a dataflow block."""
+        branches = any(node.target in HIGHER_ORDER for node in program.graph.nodes)
         block = contextlib.nullcontext() if branches else self.builder.dataflow()
         with self.builder.function(name, parameters):
             with block:
-                for node in needed(graph, self.writes):
-                    if node.target is _COND:
-                        self._write_branches(node, module)
-                    elif node.op == "call_function":
-                        self._write(node)
+                self._write_nodes(program.graph_module, program.graph)
                 emit = self.builder.emit if branches else self.builder.emit_output
                 values = [self.values.get(node, relax.Tuple([])) for node in outputs]
                 if len(values) == 1 and not self.form.is_tuple:
@@ -177,6 +179,17 @@ class _Writer:
                 else:
                     result = relax.Tuple([emit(value) for value in values])
             self.builder.emit_func_output(result)
+
+    def _write_nodes(self, module: fx.GraphModule, graph: fx.Graph) -> None:
+        """Write the operators of a graph.
+
+        What no output needs is left out: a kernel cannot raise an assertion's error.
+        """
+        for node in needed(graph, self.writes):
+            if node.target in HIGHER_ORDER:
+                self._write_higher_order(node, module)
+            elif node.op == "call_function":
+                self._write(node)
 
     def _write(self, node: fx.Node) -> None:
         """Write what a node computes; one that is refused is noted, what needs it is left out."""
@@ -200,39 +213,52 @@ class _Writer:
         """What writes a node's operators."""
         return Emit(self.builder, results(node), wanted(node), examples(node), self.made)
 
-    def _write_branches(self, node: fx.Node, module: fx.GraphModule) -> None:
-        """Write ``torch.cond``: a function for each branch, and which of them is called."""
-        condition, *branches, operands = node.args
-        if not all(
-            other in self.values or other.op == "get_attr" for other in node.all_input_nodes
-        ):
+    def _write_higher_order(self, node: fx.Node, module: fx.GraphModule) -> None:
+        """Write an operator that takes functions; what is refused within these is noted, too."""
+        functions = {
+            other: self._traced(getattr(module, other.target))
+            for other in node.all_input_nodes
+            if other.op == "get_attr"
+        }
+        if not all(other in self.values or other in functions for other in node.all_input_nodes):
             return
-        arguments = [self.values[operand] for operand in operands]
-        calls = []
+
+        def value(argument: Any) -> Any:
+            is_node = isinstance(argument, fx.Node)
+            return (functions.get(argument) or self.values[argument]) if is_node else argument
+
+        arguments = map_aggregate((node.args, node.kwargs), value)
         try:
             expected = results(node)
-            for branch in branches:
-                graph_module = getattr(module, branch.target)
-                inner = replace(self, form=Form(), inputs=[], values={}, made={})
-                for place, argument in zip(
-                    graph_module.graph.find_nodes(op="placeholder"), arguments, strict=True
-                ):
-                    inner.values[place] = relax.Var(place.name, argument.ty)
-                    inner.inputs.append(place)
-                name = f"{node.name}_{branch.target}"
-                parameters = [inner.values[place] for place in inner.inputs]
-                outputs = list(graph_module.graph.output_node().args[0])
-                inner.write_function(name, parameters, graph_module, graph_module.graph, outputs)
-                calls.append(relax.Call(self.builder.get().get_global_var(name), arguments))
+            made = HIGHER_ORDER[node.target](self.builder, node.name, *arguments[0], **arguments[1])
+            for given, like in zip(made, expected, strict=True):
+                require_like(given, like)
+        except _RefusedWithin:
+            return
         except Refusal as refusal:
             self._refuse(node, refusal)
-            return
-        if self.refused:
-            return
-        made = self.builder.emit(relax.If(self.values[condition], *calls))
-        one = len(expected) == 1
-        values = [made] if one else [relax.TupleGetItem(made, i) for i in range(len(expected))]
-        self.values[node] = tuple(map(self.builder.emit, values))
+        except ValueError as error:
+            self._refuse(node, Refusal(str(error)))
+        else:
+            self.values[node] = tuple(made)
+
+    def _traced(self, module: fx.GraphModule) -> Traced:
+        """A function that an operator is given."""
+        graph = module.graph
+
+        def write(arguments: Sequence[Any]) -> list[relax.Expr]:
+            places = graph.find_nodes(op="placeholder")
+            values = dict(zip(places, arguments, strict=True))
+            inner = replace(self, form=Form(), writes={}, inputs=[], values=values, made={})
+            inner._write_nodes(module, graph)
+            outputs = pytree.tree_leaves(graph.output_node().args)
+            if not all(output in inner.values for output in outputs):
+                raise _RefusedWithin
+            return [inner.values[output] for output in outputs]
+
+        graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
+        operators = [node for part in graphs for node in part.nodes if node.op == "call_function"]
+        return Traced(write, len(operators))
 
     def _refuse(self, node: fx.Node, refusal: Refusal) -> None:
         self.refused.setdefault(f"{_operator(node)}: {refusal}", []).append(node)
@@ -252,6 +278,10 @@ class _Writer:
 
     def _value(self, argument: Any) -> Any:
         return map_aggregate(argument, lambda a: self.values[a] if isinstance(a, fx.Node) else a)
+
+
+class _RefusedWithin(Exception):
+    """A function that an operator is given has operators that are refused, and noted."""
 
 
 def _why_unknown(node: fx.Node) -> str:
