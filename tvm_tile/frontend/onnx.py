@@ -16,6 +16,7 @@ from tvm_tile.errors import TileError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import Imported, describe, result_types
 from tvm_tile.frontend.onnx_fold import fold
 from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
+from tvm_tile.frontend.onnx_loops import Loops
 from tvm_tile.frontend.onnx_model import (
     bind_constants,
     fix_sizes,
@@ -35,6 +36,7 @@ from tvm_tile.frontend.onnx_operators import (
 )
 from tvm_tile.frontend.onnx_rewrite import (
     STANDARD_DOMAINS,
+    drop_identities,
     expand_functions,
     has_definition,
     opset_version,
@@ -42,10 +44,15 @@ from tvm_tile.frontend.onnx_rewrite import (
     walk_nodes,
 )
 from tvm_tile.frontend.onnx_types import inferred_types, static_extents
+from tvm_tile.frontend.onnx_unrolling import unroll_loops
 from tvm_tile.frontend.prepare import prepare
 
 # The importer takes these two outside its table of converters.
 _HANDLED_APART = frozenset({"If", "Constant"})
+_LOOPS = frozenset({"Loop", "Scan"})
+# Nodes that a loop of a known count may become: written out, it is compiled as a whole, which takes
+# its time; and where it cannot be written otherwise, as one whose iterations are not alike.
+_UNROLLED, _MOST_UNROLLED = 256, 8192
 # Operators of ONNX Runtime's own domain whose conversion was compared with it. The domain has
 # others that share no more than the name with a standard one.
 _OF_ONNXRUNTIME = frozenset(
@@ -108,14 +115,15 @@ def import_onnx(
 
 def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
     """The Relax module, and the simplified model that it stands for."""
-    known = _HANDLED_APART | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
+    known = _HANDLED_APART | _LOOPS | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
     if opset_version(model) >= 23:
         known -= {"Attention"}  # TVM's converter of this name is for another domain's operator
     known -= {node.op_type for node in walk_nodes(model.graph) if is_misread(node)}
+    unrolled = _UNROLLED
     while True:
         expanded = expand_functions(model, known)
         require_types(expanded)
-        simple = _simplify(expanded)
+        simple = _simplify(expanded, unrolled)
         _require_supported(simple, known)
         types = inferred_types(simple)
         require_bounded(types)
@@ -124,16 +132,20 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
         except _Rejected as rejected:
             # Some converters refuse forms (types, attributes) that ONNX's own definition of the
             # operator through simpler ones covers.
+            if unrolled < _MOST_UNROLLED and any(n.op_type == "Loop" for n in simple.graph.node):
+                unrolled = _MOST_UNROLLED
+                continue
             is_final = isinstance(rejected.error, TileError)
             if is_final or not has_definition(rejected.op_type, "", opset_version(model)):
                 raise rejected.explain() from rejected
             known -= {rejected.op_type}
 
 
-def _simplify(model: onnx.ModelProto) -> onnx.ModelProto:
+def _simplify(model: onnx.ModelProto, unrolled: int) -> onnx.ModelProto:
     simple = fold(model)
-    while take_constant_branches(simple.graph):
+    while take_constant_branches(simple.graph) or unroll_loops(simple, unrolled):
         simple = fold(simple)
+    drop_identities(simple.graph)
     return simple
 
 
@@ -206,6 +218,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     """
 
     last_operator = ""
+    _nodes: dict[str, Any]  # of TVM's: the values of names
 
     def require_shapes(
         self, model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]
@@ -221,9 +234,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         for name, tensor in types.items():
             inferred = static_extents(tensor)
             value = self._nodes.get(name)
-            known = (
-                value.ty.shape if isinstance(getattr(value, "ty", None), relax.TensorType) else None
-            )
+            known = value.ty.shape if value is not None and _is_tensor(value) else None
             if inferred is None or not isinstance(known, relax.ShapeExpr):
                 continue
             if not all(isinstance(extent, tirx.IntImm) for extent in known):
@@ -252,12 +263,29 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             block = bb._end_block()
         return relax.SeqExpr([block], result) if block.bindings else result
 
+    def _bound(self, value: relax.Expr) -> relax.Expr:
+        """A tensor as a variable: computed once, where it is made, whoever reads it in the end."""
+        value = self.bb.normalize(value)
+        is_computed = isinstance(value, relax.Call | relax.TupleGetItem)
+        return self.bb.emit(value) if is_computed and _is_tensor(value) else value
+
+    def _written(self, graph: onnx.GraphProto, names: Mapping[str, Any]) -> list[Any]:
+        """The outputs of a graph in which other names have values, too."""
+        outer = self._nodes
+        self._nodes = {**outer, **names}
+        try:
+            result = super()._convert_subgraph(self.bb, graph)
+        finally:
+            self._nodes = outer
+        return [result] if len(graph.output) == 1 else list(result.fields)
+
     def _convert_operator(
         self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         self.last_operator = op_name
         results = int(attrs["tvm_custom"]["num_outputs"])
         node = Node(op_name, self.bb, inputs, attrs, results, opset)
+        loops = Loops(self.bb, self._nodes, self._written, opset)
 
         def stock(changed: Node) -> relax.Expr:
             settled = dict(changed.attrs)
@@ -266,10 +294,19 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             )
 
         try:
-            return self.bb.normalize(convert_operator(node, stock))
+            if op_name in _LOOPS:
+                convert = loops.convert_loop if op_name == "Loop" else loops.convert_scan
+                return self._bound(convert(node))
+            return self._bound(convert_operator(node, stock))
+        except _Rejected:  # within a loop
+            raise
         except Exception as error:  # converters raise whatever comes up
             node = attrs.get("tvm_custom", {}).get("name", "")
             raise _Rejected(op_name, node, error) from error
+
+
+def _is_tensor(value: relax.Expr) -> bool:
+    return isinstance(value.ty, relax.TensorType)
 
 
 def _first_line(error: Exception) -> str:

@@ -17,7 +17,14 @@ import numpy as np
 import onnx
 
 from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS
-from tvm_tile.frontend.onnx_rewrite import STANDARD_DOMAINS, opset_version, walk_nodes
+from tvm_tile.frontend.onnx_rewrite import (
+    STANDARD_DOMAINS,
+    graphs_of,
+    opset_version,
+    replace_nodes,
+    walk_nodes,
+)
+from tvm_tile.frontend.onnx_sequences import sequence_length, sequence_tensors, tensor_at
 from tvm_tile.frontend.onnx_types import POOLS, inferred_types, static_extents
 
 _log = logging.getLogger(__name__)
@@ -62,9 +69,20 @@ def _fold_once(
     graph = model.graph
     types = inferred_types(model)
     opset = opset_version(model)
+    held = sequence_tensors(graph, constants)
+    makers = {name: node for node in graph.node for name in node.output}
     kept = []
+    is_changed = False
     for node in graph.node:
+        tensor = tensor_at(node, held, constants)
+        if tensor is not None:
+            kept.append(onnx.helper.make_node("Identity", [tensor], node.output))
+            is_changed = True
+            continue
         results = _shape_result(node, types)
+        length = sequence_length(node, held, makers, types, constants)
+        if length is not None:
+            results = [np.array(length, np.int64)]
         if results is None and _is_foldable(node, constants):
             for name in node.input:
                 if name and name not in arrays:
@@ -78,11 +96,9 @@ def _fold_once(
                 arrays[name] = result
                 constants[name] = onnx.numpy_helper.from_array(result, name)
                 graph.initializer.append(constants[name])
-    changed = len(kept) < len(graph.node)
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    del graph.node[:]
-    graph.node.extend(nodes)
-    return changed
+    is_changed |= len(kept) < len(graph.node)
+    replace_nodes(graph, kept)
+    return is_changed
 
 
 def _shape_result(
@@ -182,13 +198,11 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         if used.isdisjoint(node.output):
             continue
         kept.append(node)
-        inside = [inner for attribute in node.attribute for inner in _graphs(attribute)]
+        inside = [inner for attribute in node.attribute for inner in graphs_of(attribute)]
         used.update(node.input)
         used.update(*(inner.input for graph_ in inside for inner in walk_nodes(graph_)))
         used.update(value.name for graph_ in inside for value in _outputs_within(graph_))
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in reversed(kept)]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    replace_nodes(graph, list(reversed(kept)))
     unused = {tensor.name for tensor in graph.initializer} - used
     for tensors in (graph.initializer, graph.input):
         needed = [
@@ -200,18 +214,13 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         tensors.extend(needed)
 
 
-def _graphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
-    single = attribute.type == onnx.AttributeProto.GRAPH
-    return [*attribute.graphs, *([attribute.g] if single else [])]
-
-
 def _outputs_within(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """Outputs of a graph and of those inside its nodes."""
     inner = [
         value
         for node in walk_nodes(graph)
         for attribute in node.attribute
-        for inside in _graphs(attribute)
+        for inside in graphs_of(attribute)
         for value in inside.output
     ]
     return [*graph.output, *inner]

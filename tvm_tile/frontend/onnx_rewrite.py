@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -23,10 +23,21 @@ def walk_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
         yield node
         for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from walk_nodes(attribute.g)
-            for inner in attribute.graphs:
+            for inner in graphs_of(attribute):
                 yield from walk_nodes(inner)
+
+
+def graphs_of(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    """The graphs that an attribute of a node is or lists."""
+    single = attribute.type == onnx.AttributeProto.GRAPH
+    return [*attribute.graphs, *([attribute.g] if single else [])]
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give a graph other nodes, some of which may be its own, in place."""
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
 
 
 def opset_version(model: onnx.ModelProto) -> int:
@@ -150,7 +161,46 @@ def take_constant_branches(graph: onnx.GraphProto) -> bool:
         )
         changed = True
     if changed:
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
+        replace_nodes(graph, nodes)
     return changed
+
+
+def drop_identities(graph: onnx.GraphProto) -> None:
+    """Let what an ``Identity`` makes be called as what it is given, in place.
+
+    TVM's importer takes the identity of a sequence for its first tensor.
+    """
+    outputs = {value.name for value in graph.output}
+    names: dict[str, str] = {}
+    nodes = []
+    for node in graph.node:
+        is_identity = node.op_type == "Identity" and node.domain in STANDARD_DOMAINS
+        if is_identity and node.output[0] not in outputs:
+            names[node.output[0]] = names.get(node.input[0], node.input[0])
+        else:
+            nodes.append(renamed(node, names) if names else node)
+    if names:
+        replace_nodes(graph, nodes)
+
+
+def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """A copy of a node that reads and makes values of other names, in the graphs inside it too."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    for listed in (copy.input, copy.output):
+        listed[:] = [names.get(name, name) for name in listed]
+    for attribute in copy.attribute:
+        for graph in graphs_of(attribute):
+            _rename_within(graph, names)
+    return copy
+
+
+def _rename_within(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    # What a graph names itself is its own.
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    outer = {name: new for name, new in names.items() if name not in own}
+    nodes = [renamed(node, outer) for node in graph.node]
+    replace_nodes(graph, nodes)
+    for value in graph.output:
+        value.name = outer.get(value.name, value.name)
