@@ -132,7 +132,9 @@ def scripted(lines: list[str]) -> torch.jit.ScriptModule:
     names: dict[str, Any] = {"torch": torch, "Tensor": torch.Tensor}
     exec(compile("\n".join(text), name, "exec"), names)
     module = type("Program", (_Random,), {"forward": names["forward"]})()
-    return torch.jit.script(module.eval())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated, and exports loops as they are
+        return torch.jit.script(module.eval())
 
 
 class NotExported(Exception):

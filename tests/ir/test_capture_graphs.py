@@ -89,6 +89,45 @@ class Recursive:
         return c
 
 
+@I.ir_module
+class Loop:
+    """Each iteration runs the captured ``body`` again; ``main`` needs ``kept`` behind the loop."""
+
+    @R.function(private=True)
+    def body(x: R.Tensor((8, 8), "float32")) -> R.Tensor((8, 8), "float32"):
+        a = R.matmul(x, x)
+        b = R.nn.softmax(a)
+        c = R.matmul(b, x)
+        d = R.add(c, b)
+        return d
+
+    @R.function(private=True)
+    def loop(n: R.Tensor((), "int64"), x: R.Tensor((8, 8), "float32")) -> R.Tensor(
+        (8, 8), "float32"
+    ):
+        cls = Loop
+        if R.greater(n, R.const(0, "int64")):
+            left = R.subtract(n, R.const(1, "int64"))
+            y = cls.body(x)
+            r: R.Tensor((8, 8), "float32") = cls.loop(left, y)
+            out = r
+        else:
+            out = x
+        return out
+
+    @R.function
+    def main(n: R.Tensor((), "int64"), x: R.Tensor((8, 8), "float32")) -> R.Tensor(
+        (8, 8), "float32"
+    ):
+        cls = Loop
+        a = R.matmul(x, x)
+        kept = R.nn.softmax(a)
+        made: R.Tensor((8, 8), "float32") = cls.loop(n, kept)
+        b = R.matmul(kept, made)
+        c = R.add(b, kept)
+        return c
+
+
 def run(mod: tvm.IRModule, *arguments: np.ndarray) -> np.ndarray:
     """What ``main`` makes, as a device with CUDA graphs would be told to do it."""
     target = tvm.target.Target("llvm")
@@ -143,3 +182,13 @@ def test_each_call_of_a_recursive_function_has_its_own_values(
 
     np.testing.assert_allclose(run(Recursive, np.array(again), X), main(again, X), rtol=1e-5)
     assert not memory
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_each_iteration_of_a_loop_has_its_own_results(memory: dict[int, Any], count: int) -> None:
+    kept = made = softmax(X @ X)
+    for _ in range(count):
+        b = softmax(made @ made)
+        made = b @ made + b
+    np.testing.assert_allclose(run(Loop, np.array(count), X), kept @ made + kept, rtol=1e-5)
+    assert len(memory) == 1 + bool(count)
