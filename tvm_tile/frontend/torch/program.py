@@ -12,7 +12,6 @@ import torch
 import tvm
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_aggregate
@@ -33,8 +32,9 @@ from tvm_tile.frontend.torch.convert import (
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
-from tvm_tile.frontend.torch.exported import WEIGHTS, weight_of
+from tvm_tile.frontend.torch.exported import WEIGHTS
 from tvm_tile.frontend.torch.higher_order import HIGHER_ORDER, Traced
+from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupported
 from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
 from tvm_tile.graph.signature import Effects
@@ -42,7 +42,6 @@ from tvm_tile.graph.signature import Effects
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
 _IGNORED = frozenset({OutputKind.TOKEN})
-_ALIGNMENT = 64  # bytes, what TVM asks of a constant's memory
 _NAMED_NODES = 4
 _MOST_CHARACTERS = 300  # of PyTorch's messages
 
@@ -135,7 +134,7 @@ class _Writer:
         for spec in program.graph_signature.input_specs:
             node = placeholders[spec.arg.name]
             if spec.kind in WEIGHTS:
-                tensor = _tensor(program, spec.target)
+                tensor = tensor_of(program, spec.target)
                 is_taken = self.form.takes_parameters and spec.kind == InputKind.PARAMETER
                 if node in changed or is_taken:
                     dtype = dtype_name(tensor.dtype)
@@ -144,13 +143,13 @@ class _Writer:
                     if node in changed:
                         state.append(var)
                     else:
-                        self.parameters[var] = _held(tensor)
+                        self.parameters[var] = held(tensor)
                 else:
-                    self.values[node] = _weight(tensor, weights)
+                    self.values[node] = constant_of(tensor, weights)
             elif spec.kind == InputKind.TOKEN:
                 continue  # as _IGNORED
             elif spec.kind != InputKind.USER_INPUT:
-                raise _unsupported(f"an input of kind {spec.kind.name}: {spec.arg.name!r}")
+                raise unsupported(f"an input of kind {spec.kind.name}: {spec.arg.name!r}")
             elif isinstance(node.meta.get("val"), torch.Tensor):
                 self.values[node] = _input(node)
                 self.inputs.append(node)
@@ -268,7 +267,7 @@ class _Writer:
         if self.refused:
             parts = (f"{why} ({_places(nodes)})" for why, nodes in self.refused.items())
             names = (node.name for nodes in self.refused.values() for node in nodes)
-            raise _unsupported("; ".join(parts), tuple(names))
+            raise unsupported("; ".join(parts), tuple(names))
 
     def _converter(self, node: fx.Node) -> Converter:
         converter = CONVERTERS.get(node.target)
@@ -315,41 +314,8 @@ def _input(node: fx.Node) -> relax.Var:
         (example,) = results(node)
         dtype = dtype_name(example.dtype)
     except Refusal as refusal:
-        raise _unsupported(f"input {node.name!r}: {refusal}") from None
+        raise unsupported(f"input {node.name!r}: {refusal}") from None
     return relax.Var(node.name, relax.TensorType(example.shape, dtype))
-
-
-def _tensor(program: ExportedProgram, name: str) -> torch.Tensor:
-    """A weight that TVM can hold."""
-    tensor = weight_of(program, name)
-    if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.is_quantized:
-        raise _unsupported(f"weight {name!r} is a {type(tensor).__name__} without plain data")
-    if tensor.layout != torch.strided:
-        raise _unsupported(f"weight {name!r} has the layout {tensor.layout}")
-    try:
-        dtype_name(tensor.dtype)
-    except Refusal as refusal:
-        raise _unsupported(f"weight {name!r} has the {refusal}") from None
-    assert isinstance(tensor, torch.Tensor)
-    return tensor
-
-
-def _weight(tensor: torch.Tensor, known: dict[Any, relax.Expr]) -> relax.Expr:
-    """The constant of a weight; tensors that share their memory share a constant."""
-    kind = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_neg())
-    if kind not in known:
-        known[kind] = relax.const(_held(tensor))
-    return known[kind]
-
-
-def _held(tensor: torch.Tensor) -> Any:
-    """A weight as a tensor of TVM's."""
-    data = tensor.detach().cpu().resolve_neg().contiguous()
-    if data.data_ptr() % _ALIGNMENT:
-        data = data.clone()
-    if not data.numel():  # PyTorch's strides of no elements are others than TVM's
-        return tvm.runtime.empty(tuple(data.shape), dtype_name(data.dtype))
-    return tvm.runtime.from_dlpack(data)
 
 
 def _outputs(program: ExportedProgram, changes: Changes) -> list[fx.Node]:
@@ -396,12 +362,3 @@ def _places(nodes: list[fx.Node]) -> str:
     lines = [line.strip() for line in (nodes[0].stack_trace or "").splitlines() if line.strip()]
     code = f", from `{lines[-1]}`" if lines else ""
     return f"nodes {names}{more}{code}"
-
-
-def _unsupported(found: str, nodes: tuple[str, ...] = ()) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(
-        "every operator and every type of a model must be one that the PyTorch importer knows",
-        found,
-        "rewrite the module without these",
-        nodes,
-    )
