@@ -40,7 +40,8 @@ decoder = TorchExportableModuleWithStaticCache(model, **cache).eval()
 
 def exported(length: int) -> torch.export.ExportedProgram:
     tokens, positions = torch.arange(length)[None], torch.arange(length)
-    return torch.export.export(decoder, (), {"input_ids": tokens, "cache_position": positions})
+    with torch.no_grad():
+        return torch.export.export(decoder, (), {"input_ids": tokens, "cache_position": positions})
 
 
 entries = tvm_tile.compile({"prompt": exported(4), "step": exported(1)}, "emulated")

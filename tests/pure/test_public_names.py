@@ -15,6 +15,7 @@ from tvm_tile import errors
 ROOT = Path(__file__).parent.parent.parent
 
 PUBLIC = {
+    "CompiledEntries",
     "CompiledModel",
     "Device",
     "Options",

@@ -66,9 +66,9 @@ def refused(work):
 assert in_child(refused(lambda: early(x))) == 0, "called before"
 assert in_child(refused(lambda: late(x))) == 0, "another model of the same device"
 assert in_child(refused(lambda: early.time(x))) == 0, "timed"
-early._lock.acquire()
+early._held.lock.acquire()
 assert in_child(refused(lambda: early(x))) == 0, "forked while a thread calls it"
-early._lock.release()
+early._held.lock.release()
 assert in_child(lambda: (early.explain(), early.save(sys.argv[1] + ".2"))) == 0, "saved"
 assert np.array_equal(early(x), expected), "the parent goes on"
 """
