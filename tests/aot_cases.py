@@ -347,7 +347,11 @@ def _views() -> Iterator[Program]:
     yield Program(
         "test_some_output_requires_grad_input_doesnt", begins_to_require, apart((3, 3), (3, 3))
     )
-    yield Program("test_input_output_aliase_custom_autograd_function", lambda x: Halves.apply(x), apart(square))
+    yield Program(
+        "test_input_output_aliase_custom_autograd_function",
+        lambda x: Halves.apply(x),
+        apart(square),
+    )
     yield Program("test_custom_autograd", lambda x: MoreByOne.apply(x), apart((3,)))
     yield Program(
         "test_aot_autograd.py: test_autograd_function_tangent_mutation",
