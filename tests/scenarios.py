@@ -1,8 +1,8 @@
 """Scenarios: functions that do something with compiled models and return all that is to be seen.
 
-A scenario is given ``compiled``, which takes what ``torch.compile`` takes: once it is PyTorch alone,
-once our backend. Each has the name of the test in PyTorch's ``test/`` that has this behaviour; the
-code is ours.
+A scenario is given ``compiled``, which takes what ``torch.compile`` takes: once it is PyTorch
+alone, once our backend. Each has the name of the test in PyTorch's ``test/`` that has this
+behaviour; the code is ours.
 """
 
 from __future__ import annotations

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import aot_cases
+import aot_shared_cases
 import pytest
 import torch
-from aot_cases import PROGRAMS, Program
+from aot_cases import Program
 from torch import Tensor
 from torch_backend_runs import backend, leaves, memories
 
@@ -22,7 +24,7 @@ pytestmark = [
 
 RUNS = [
     pytest.param(program, trains, id=f"{program.name}-{'grad' if trains else 'plain'}")
-    for program in PROGRAMS
+    for program in (*aot_cases.PROGRAMS, *aot_shared_cases.PROGRAMS)
     for trains in program.trains
 ]
 

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", SCENARIOS, ids=lambda name: name.partition(",")[0])
 def test_as_in_pytorch(name: str, caplog: pytest.LogCaptureFixture) -> None:
     scenario = SCENARIOS[name]
     reports: list[GraphReport] = []

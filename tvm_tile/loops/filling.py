@@ -9,7 +9,7 @@ from tvm import ir, relax, topi
 
 
 def filled_like(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.full_like``: TVM's takes the element type to be a text where it is infinite or NaN."""
+    """``relax.full_like``: of infinities and NaN TVM's fails, as it takes a type to be a text."""
     number = call.args[1]
     if not isinstance(number, ir.Constant) or math.isfinite(number.value.numpy()):
         stock: Any = call.op.get_attr("FLegalize")
