@@ -1,4 +1,4 @@
-"""One architecture through the backend of ``torch.compile``, emulated, in float32."""
+"""One architecture, or module, through the backend of ``torch.compile``, emulated, in float32."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bench.architectures.check import reference, relative_error
 from bench.architectures.zoo import Architecture
+from bench.backend_models import modules
 from bench.suites.model_suite import TOLERANCES
 
 
@@ -19,10 +21,10 @@ class Verdict:
     """What became of one architecture.
 
     Attributes:
-        architecture: ``library/name``.
+        architecture: ``library/name``, or ``torch.nn/NAME``.
         status: ``"right"``, ``"wrong"`` or ``"died"``.
         detail: why, where it is not right.
-        error: largest difference from PyTorch, over its largest value, of two calls.
+        error: largest difference from PyTorch, over its largest value, of all calls.
         graphs: how many PyTorch captured.
         parts: programs that were compiled.
         compiled: operators in them; views are not counted.
@@ -59,15 +61,13 @@ def make_worker(commit: str) -> Callable[[str], Verdict]:
         start = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = _attempt(Architecture(*key.split("/", 1)))
+            found = _attempt(key)
         return Verdict(key, *found, time.monotonic() - start, commit)
 
     return work
 
 
-def _attempt(
-    architecture: Architecture,
-) -> tuple[str, str, float | None, int, int, int, tuple[str, ...]]:
+def _attempt(key: str) -> tuple[str, str, float | None, int, int, int, tuple[str, ...]]:
     import torch
 
     from tvm_tile.torch.backend import compiled
@@ -81,19 +81,12 @@ def _attempt(
         return compiled(graph, inputs, options, reports.append)
 
     torch._dynamo.reset()
-    module, inputs = architecture.build()
-    twin, _ = architecture.build()
-    run = torch.compile(module, backend=backend)
-    status, detail, error = "right", "", 0.0
+    error, detail = None, ""
     try:
-        for _ in range(2):  # once more, when all is compiled
-            found, wanted = _called(run, inputs), _called(twin, inputs)
-            error = max(error, relative_error(found.numpy(), wanted.numpy()))
-    except Exception as failure:  # one that PyTorch alone would not raise
-        status, detail, error = "died", f"{type(failure).__name__}: {failure}"[:300], None
-    if error is not None and error > TOLERANCES["float32"]:  # or is it PyTorch that is inexact?
-        error = relative_error(found.numpy(), reference(twin, inputs).numpy())
+        error = _error(key, partial(torch.compile, backend=backend))
         status = "right" if error <= TOLERANCES["float32"] else "wrong"
+    except Exception as failure:  # one that PyTorch alone would not raise
+        status, detail = "died", f"{type(failure).__name__}: {failure}"[:300]
     left = Counter(f"{one.operator}: {one.why}" for graph in reports for one in graph.eager)
     notes = [f"1 x graph: {graph.note}" for graph in reports if graph.note]
     return (
@@ -105,6 +98,23 @@ def _attempt(
         sum(graph.compiled_operators for graph in reports),
         (*(f"{times} x {what}"[:200] for what, times in left.most_common()), *notes),
     )
+
+
+def _error(key: str, compiled: Callable[[Any], Any]) -> float:
+    """Largest relative difference between what ``compiled`` makes of it and PyTorch alone."""
+    library, name = key.split("/", 1)
+    if library == modules.LIBRARY:
+        return modules.check(name, compiled)
+    architecture = Architecture(library, name)
+    module, inputs = architecture.build()
+    twin, _ = architecture.build()
+    run, error = compiled(module), 0.0
+    for _ in range(2):  # once more, when all is compiled
+        found, wanted = _called(run, inputs), _called(twin, inputs)
+        error = max(error, relative_error(found.numpy(), wanted.numpy()))
+    if error > TOLERANCES["float32"]:  # or is it PyTorch that is inexact?
+        error = relative_error(found.numpy(), reference(twin, inputs).numpy())
+    return error
 
 
 def _called(run: Any, inputs: Sequence[Any]) -> Any:
