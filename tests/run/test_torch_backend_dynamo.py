@@ -19,8 +19,9 @@ from tvm_tile.torch import GraphReport
 pytestmark = [
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
     pytest.mark.filterwarnings(
-        # Dynamo looks at the gradients of tensors that are no leaves.
+        # Dynamo looks at the gradients of tensors that are no leaves, and makes autograd.Function.
         "ignore:The .grad attribute",
+        "ignore:.*should not be instantiated",
         # PyTorch's own decompositions of forward mode, and its optimizers.
         "ignore:.torch.jit.script",
     ),
