@@ -218,6 +218,7 @@ def _partly_compiled() -> Iterator[Case]:
     half = lambda: nn.Linear(5, 3, dtype=torch.bfloat16)  # noqa: E731
     yield Case("bfloat16", module(models.bfloat16, linear=half), (ONE,), tolerance=2e-2)
     yield Case("autocast", module(models.under_autocast, linear=_linear), (ONE,), tolerance=2e-2)
+    yield Case("what is not finite", function(models.not_finite), (ONE,), is_whole=True)
     yield Case("double precision", function(lambda x: torch.exp(x.double()) + 1), (ONE,))
     heads = module(models.attention, linear=lambda: nn.Linear(8, 24))
     yield Case("attention stays whole", heads, (call((2, 6, 8)),), is_whole=True)

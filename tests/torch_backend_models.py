@@ -214,6 +214,11 @@ def scalar(x: Tensor) -> tuple[Tensor, ...]:
     return y, y.reshape(1, 1) * 2
 
 
+def not_finite(x: Tensor) -> tuple[Tensor, ...]:
+    least, number = torch.full_like(x, -torch.inf), torch.full_like(x, torch.nan)
+    return torch.maximum(x, least) * 2, torch.where(x > 0, x, number)
+
+
 def half(x: Tensor) -> tuple[Tensor, ...]:
     y = x.to(torch.float16) * 2
     return y, y.float() + 1

@@ -85,12 +85,12 @@ def _attempt(
     fallbacks = tuple(f"{kernel.operators}: {kernel.fallback}"[:200] for kernel in report.fallbacks)
     if outputs is None:
         return "compiled", "", None, len(report.kernels), fallbacks
-    error = relative_error(outputs.numpy(), _reference(module, inputs).numpy())
+    error = relative_error(outputs.numpy(), reference(module, inputs).numpy())
     status = "right" if error <= TOLERANCES["float32"] else "wrong"
     return status, "", error, len(report.kernels), fallbacks
 
 
-def _reference(module: Any, inputs: Sequence[Any]) -> Any:
+def reference(module: Any, inputs: Sequence[Any]) -> Any:
     """What PyTorch computes: in float64, or in float32 of a module that float64 is too wide for."""
     import torch
 

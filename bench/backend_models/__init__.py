@@ -1,0 +1,1 @@
+"""The architectures of ``bench.architectures`` through ``torch.compile(backend="tvm_tile")``."""
