@@ -45,6 +45,8 @@ class LoweredKernel:
         target: the TVM target it was lowered for.
         arg_types: ``"handle"``, ``"tensormap"`` or a scalar dtype, one an argument.
         launch_params: what follows the arguments in a launch, such as ``"blockIdx.x"``.
+        alone: positions of pointers whose memory the kernel reaches through no other, where this is
+            not so of all.
     """
 
     name: str
@@ -52,6 +54,7 @@ class LoweredKernel:
     target: Any
     arg_types: tuple[str, ...]
     launch_params: tuple[str, ...]
+    alone: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,16 @@ once, and those of a kernel that still runs would be in their way. So does what 
 library calls and copies. They never let dependents go, so that a kernel of ours behind them starts
 when they have ended. Clusters wait as other kernels do; CUTLASS launches them with both attributes.
 
-**No** ``__restrict__``: compilers take it to say that a pointer's memory does not change while the
-kernel runs, which is now untrue of its inputs. They would read these through the path for constants
+**No** ``__restrict__`` of what other kernels write: compilers take it to say that a pointer's
+memory does not change while the kernel runs. They would read it through the path for constants
 (``ld.global.nc``), which is not coherent and knows no order, and may move such a read above the
-wait.
+wait. Constants may be read so, and before the wait. And a pointer that a kernel only writes to
+keeps it: else each read behind a write would have to wait for it, as both might be of one place.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +46,7 @@ from tvm_tile.plan.dependent_launches import Dependence, shares
 
 _MARK = "tvm_tile.dependent_launch"
 _CONSTANTS, _SECONDS = "constants", "step_seconds"
+_HEAD = re.compile(r'(extern "C" __global__ void (?:__\w+\([\d, ]*\) )*\w+\()([^)]*)(\))')
 _COOPERATIVE = "tirx.use_cooperative_launch"
 LINE = 128  # bytes that a prefetch brings, as ask_ahead.h counts them
 _LAST_TAG = "tirx.use_dyn_shared_memory"
@@ -63,7 +66,7 @@ def mark(func: Any, dependence: Dependence, constants: Mapping[str, int]) -> Any
     sizes = tuple(constants.values())
     asked = zip(constants.items(), shares(sizes, dependence.ahead_bytes), strict=True)
     told = {
-        _CONSTANTS: {name: [size, share] for (name, size), share in asked if share},
+        _CONSTANTS: {name: [size, share] for (name, size), share in asked},
         _SECONDS: float(dependence.step_seconds),
     }
     return func.with_attr(_MARK, told)
@@ -79,8 +82,8 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     """A lowered kernel of a PrimFunc, as it starts early if the function is marked.
 
     before: ``kernel(y, x, w) {...}``
-    after:  ``kernel(y, x, w) {ask_ahead(w); wait(); launch_dependents(); ...}``, without
-    ``__restrict__``, and with the attribute among its launch parameters
+    after:  ``kernel(y, x, w) {ask_ahead(w); wait(); launch_dependents(); ...}``, with
+    ``__restrict__`` at ``y`` and ``w`` only, and with the attribute among its launch parameters
 
     A prefetch is no access: it changes nothing, whatever others write meanwhile. Constants are all
     that is worth one, as nobody writes them; a constant's pointer is known by its name. What a
@@ -94,10 +97,70 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
         var: _waiting(one, kernel.arg_types, constants) if _symbol(one) == kernel.name else one
         for var, one in kernel.module.functions.items()
     }
+    alone = tuple(
+        position
+        for one in kernel.module.functions.values()
+        if _symbol(one) == kernel.name
+        for position, param in enumerate(one.params)
+        if _name(param) in constants or _is_only_written(param, one.body)
+    )
     tags = list(kernel.launch_params)
     # TVM wants the size of dynamic shared memory at the end.
     tags.insert(len(tags) - (tags[-1:] == [_LAST_TAG]), DEPENDENT_TAG)
-    return replace(kernel, module=_module(functions, kernel), launch_params=tuple(tags))
+    module = _module(functions, kernel)
+    return replace(kernel, module=module, launch_params=tuple(tags), alone=alone)
+
+
+def restricted(source: str, alone: Sequence[int]) -> str:
+    """A kernel's text with ``__restrict__`` at the pointers of these positions.
+
+    before: ``extern "C" __global__ void f(float* y, float* x)``
+    after:  ``extern "C" __global__ void f(float* __restrict__ y, float* x)``
+    """
+
+    def rewritten(head: re.Match[str]) -> str:
+        kinds = head[2].split(", ")
+        for position in alone:
+            kinds[position] = kinds[position].replace("* ", "* __restrict__ ")
+        return f"{head[1]}{', '.join(kinds)}{head[3]}"
+
+    return _HEAD.sub(rewritten, source) if alone else source
+
+
+def _name(param: Any) -> str:
+    """Of a kernel's parameter, as the function has it that the kernel is of."""
+    return str(param.name).removesuffix("_ptr")
+
+
+def _is_only_written(param: Any, body: Any) -> bool:
+    """Whether a kernel has a parameter for nothing but to write to it by stores."""
+    import tvm_ffi
+    from tvm.ir import Call, TensorLoad
+    from tvm.tirx import BufferStore, DeclBuffer, Var
+
+    def all_of(kind: Any) -> list[Any]:
+        found: list[Any] = []
+        tvm_ffi.structural_walk(body, (kind, found.append), order="pre")
+        return found
+
+    names, views = {param}, []  # of the parameter: a buffer is declared before it is used
+
+    def is_name(value: Any) -> bool:
+        return isinstance(value, Var) and value in names
+
+    for declared in all_of(DeclBuffer):
+        data = declared.data
+        if is_name(data) or (isinstance(data, Call) and is_name(data.args[0])):
+            names.add(declared.buffer)
+            views.append(data)
+    handed_on = (
+        call
+        for call in all_of(Call)
+        if any(map(is_name, call.args)) and not any(call.same_as(view) for view in views)
+    )
+    is_read = any(is_name(load.source) for load in all_of(TensorLoad))
+    is_read |= next(handed_on, None) is not None
+    return not is_read and any(is_name(store.buffer) for store in all_of(BufferStore))
 
 
 def _symbol(func: Any) -> str:
@@ -116,7 +179,7 @@ def _waiting(
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
 
-    pointers = {str(param.name).removesuffix("_ptr"): param for param in kernel.params}
+    pointers = {_name(param): param for param in kernel.params}
     asked = [
         T.cuda.func_call(
             "tile_ask_ahead",
@@ -126,7 +189,7 @@ def _waiting(
             source_code=ASK_AHEAD,
         )
         for name, (size, share) in constants.items()
-        if name in pointers
+        if share and name in pointers
     ]
     maps = [
         T.cuda.func_call("tile_ask_for_map", T.address_of(param), source_code=_ASK_FOR_MAP)

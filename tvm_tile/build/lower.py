@@ -16,7 +16,7 @@ from tvm_tile import compat
 from tvm_tile.build import code_object, cubin
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda, compiler_for
-from tvm_tile.build.dependent_launches import start_early
+from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
@@ -325,7 +325,7 @@ class Builder:
             kernel = replace(kernel, module=exact_singles(kernel.module))
         else:
             kernel = replace(kernel, module=exact_doubles(kernel.module))
-        return compat.generate_source(kernel)
+        return restricted(compat.generate_source(kernel), kernel.alone)
 
     def _compile_kernel(
         self, kernel: compat.LoweredKernel, source: str, rounding: Rounding
