@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -131,3 +132,36 @@ def test_a_main_that_is_called_keeps_its_parameters() -> None:
         builder.emit_func_output(builder.emit(relax.Call(main, [y, y])))
     found = with_weights(describe(builder.get(), "main"), 1)
     assert NUM_INPUT not in (found.mod["main"].attrs or {})
+
+
+def constants_in(func: relax.Function) -> list[int]:
+    """Elements of each tensor that a function holds itself."""
+    found: list[int] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tvm.ir.Constant) and isinstance(node.ty, relax.TensorType):
+            found.append(math.prod(map(int, node.ty.shape)))
+
+    relax.analysis.post_order_visit(func, visit)
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_programs_hold_no_weights(lowered: list[tvm.IRModule], dtype: torch.dtype) -> None:
+    """But small ones; kernels within graphs take theirs out of the tuple, too."""
+    module = Network().eval().to(dtype)
+    program = torch.export.export(module, (torch.randn(1, 3, 10, 10).to(dtype),))
+    options = tvm_tile.Options(cache=False, coschedule=False)
+    model = tvm_tile.compile(program, "nvidia/h200", options=options)
+    (mod,) = lowered
+    main = mod["main"]
+    assert [param.name for param in main.params] == ["image", "weights", "place"]
+    assert int(main.attrs[WEIGHTS]) == 0
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    small = 1024 // torch.empty(0, dtype=dtype).element_size()
+    assert all(size < small for func in functions for size in constants_in(func))
+    for function, arguments, _, _ in captures(main):
+        assert arguments.fields[0].same_as(main.params[1])
+        assert mod[function].params[0].name == "weights"
+    taken = sum(math.prod(constant.shape) for constant in model.program.constants)
+    assert taken >= 3 * 16 * 64  # of the products, whatever is joined
