@@ -27,14 +27,17 @@ class ConstantPool:
 
     def constant_of(self, tensor: Any) -> Constant:
         """The constant that has the type, the shape and the bytes of a tensor in TVM's CPU memory,
-        which is kept alive."""
+        which is kept alive if it is the first."""
         shape, dtype = tuple(map(int, tensor.shape)), str(tensor.dtype)
         place = tensor.data_ptr(), shape, dtype
-        if place not in self._by_place:
+        known = self._by_place.get(place)
+        if known is None:
             size = math.prod(shape) * element_size(dtype)
             data = np.asarray(_Memory(tensor, size)).data
-            self._by_place[place] = self._known(shape, dtype, data)
-        return self._by_place[place]
+            known = self._known(shape, dtype, data)
+            if known.data is data:  # else nobody keeps the memory, which may become another's
+                self._by_place[place] = known
+        return known
 
     def _known(self, shape: tuple[int, ...], dtype: str, data: memoryview) -> Constant:
         made = Constant(shape, dtype, data, zlib.crc32(data))
