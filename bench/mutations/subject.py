@@ -17,7 +17,7 @@ def relax_model() -> Any:
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(X.shape, "float32"))
-    weights = relax.const(np.linspace(-1, 1, 16 * 8, dtype="float32").reshape(16, 8))
+    weights = relax.const(np.linspace(-1, 1, 16 * 32, dtype="float32").reshape(16, 32))
     with builder.function("main", [x]):
         product = builder.emit(op.nn.relu(op.matmul(x, weights)))
         builder.emit_func_output(builder.emit(op.nn.softmax(product, axis=-1)))
