@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from torch import nn
 
 import tvm_tile
+from bench.onnx_random import onnxruntime_outputs
 from tvm_tile.errors import TileError
 
 _DEPTH = 3
@@ -172,13 +172,14 @@ def differences(lines: list[str], seed: int, calls: int = 4) -> Iterator[str]:
         source = np.random.default_rng([seed, call])
         x, y = (source.standard_normal((4, 3)).astype("float32") for _ in range(2))
         given = {"x": x, "y": y, "n": np.array(call)}
-        found = compiled(*(given[name] for name in names))
+        taken = [given[name] for name in names]
+        found = compiled(*taken)
         found = found if isinstance(found, tuple) else (found,)
         with torch.no_grad():
             expected = [value.numpy() for value in script(*map(torch.tensor, given.values()))]
         if _are_close(found, expected):
             continue
-        others = _in_onnxruntime(model, {name: given[name] for name in names})
+        others = _in_onnxruntime(model, taken)
         if others is None or not _are_close(found, others):
             yield f"seed {seed}, call {call} differs"
 
@@ -190,16 +191,14 @@ def _are_close(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> b
     )
 
 
-def _in_onnxruntime(model: onnx.ModelProto, given: dict[str, np.ndarray]) -> list[Any] | None:
+def _in_onnxruntime(
+    model: onnx.ModelProto, taken: Sequence[np.ndarray]
+) -> Sequence[np.ndarray] | None:
     """What ONNX Runtime makes of a model; ``None`` where it fails."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-        results: list[Any] = session.run(None, given)
+        return onnxruntime_outputs(model, taken)
     except Exception:  # ONNX Runtime's own kinds have no base of theirs
         return None
-    return results
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ keeps it: else each read behind a write would have to wait for it, as both might
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,17 +93,15 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     if told is None or _COOPERATIVE in kernel.launch_params:
         return kernel
     constants = {str(n): (int(size), int(share)) for n, (size, share) in told[_CONSTANTS].items()}
-    functions = {
-        var: _waiting(one, kernel.arg_types, constants) if _symbol(one) == kernel.name else one
-        for var, one in kernel.module.functions.items()
-    }
+    (own,) = (var for var, f in kernel.module.functions.items() if _symbol(f) == kernel.name)
+    inner = kernel.module[own]
+    is_only_written = _only_written(inner.body)
     alone = tuple(
         position
-        for one in kernel.module.functions.values()
-        if _symbol(one) == kernel.name
-        for position, param in enumerate(one.params)
-        if _name(param) in constants or _is_only_written(param, one.body)
+        for position, param in enumerate(inner.params)
+        if _name(param) in constants or is_only_written(param)
     )
+    functions = {**kernel.module.functions, own: _waiting(inner, kernel.arg_types, constants)}
     tags = list(kernel.launch_params)
     # TVM wants the size of dynamic shared memory at the end.
     tags.insert(len(tags) - (tags[-1:] == [_LAST_TAG]), DEPENDENT_TAG)
@@ -132,35 +130,36 @@ def _name(param: Any) -> str:
     return str(param.name).removesuffix("_ptr")
 
 
-def _is_only_written(param: Any, body: Any) -> bool:
-    """Whether a kernel has a parameter for nothing but to write to it by stores."""
+def _only_written(body: Any) -> Callable[[Any], bool]:
+    """Tells of a kernel's parameters whether it has them for nothing but to write by stores."""
     import tvm_ffi
     from tvm.ir import Call, TensorLoad
     from tvm.tirx import BufferStore, DeclBuffer, Var
 
-    def all_of(kind: Any) -> list[Any]:
-        found: list[Any] = []
-        tvm_ffi.structural_walk(body, (kind, found.append), order="pre")
-        return found
+    found: dict[Any, list[Any]] = {k: [] for k in (DeclBuffer, Call, TensorLoad, BufferStore)}
+    visits = [(kind, nodes.append) for kind, nodes in found.items()]
+    tvm_ffi.structural_walk(body, visits, order="pre")
+    declared, calls, loads, stores = found.values()
 
-    names, views = {param}, []  # of the parameter: a buffer is declared before it is used
+    def is_only_written(param: Any) -> bool:
+        names, views = {param}, []  # of the parameter: a buffer is declared before it is used
 
-    def is_name(value: Any) -> bool:
-        return isinstance(value, Var) and value in names
+        def is_name(value: Any) -> bool:
+            return isinstance(value, Var) and value in names
 
-    for declared in all_of(DeclBuffer):
-        data = declared.data
-        if is_name(data) or (isinstance(data, Call) and is_name(data.args[0])):
-            names.add(declared.buffer)
-            views.append(data)
-    handed_on = (
-        call
-        for call in all_of(Call)
-        if any(map(is_name, call.args)) and not any(call.same_as(view) for view in views)
-    )
-    is_read = any(is_name(load.source) for load in all_of(TensorLoad))
-    is_read |= next(handed_on, None) is not None
-    return not is_read and any(is_name(store.buffer) for store in all_of(BufferStore))
+        for declaration in declared:
+            data = declaration.data
+            if is_name(data) or (isinstance(data, Call) and is_name(data.args[0])):
+                names.add(declaration.buffer)
+                views.append(data)
+        is_handed_on = any(
+            any(map(is_name, call.args)) and not any(call.same_as(view) for view in views)
+            for call in calls
+        )
+        is_read = is_handed_on or any(is_name(load.source) for load in loads)
+        return not is_read and any(is_name(store.buffer) for store in stores)
+
+    return is_only_written
 
 
 def _symbol(func: Any) -> str:

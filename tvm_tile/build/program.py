@@ -49,13 +49,14 @@ class Constant:
         dtype: TVM's name of its element type.
         data: its elements, dense in row-major order. It may be the memory of the model that was
             compiled, which is not copied.
-        checksum: CRC-32 of ``data`` when it was compiled, or read.
+        checksum: CRC-32 of ``data`` when it was compiled; None of what was read from a file, which
+            nobody else can write to.
     """
 
     shape: tuple[int, ...]
     dtype: str
     data: memoryview
-    checksum: int
+    checksum: int | None
 
     def checked(self) -> memoryview:
         """``data``, once it is known to be what was compiled.
@@ -63,7 +64,7 @@ class Constant:
         Raises:
             ModelError: it has been written to since, and the program is made for what it was.
         """
-        if zlib.crc32(self.data) != self.checksum:
+        if self.checksum is not None and zlib.crc32(self.data) != self.checksum:
             raise ModelError(
                 "a model's weights must stay as they are until it has been loaded or saved",
                 f"one of shape {self.shape} has been written to since the model was compiled",

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -308,10 +307,10 @@ def assemble(manifest: Manifest, members: Mapping[str, bytes]) -> SavedModel:
     Raises:
         Exception: a text is no UTF-8, or a report none.
     """
-    constants = []
-    for position, entry in enumerate(manifest.constants):
-        data = memoryview(members[f"constants/{position}.bin"])
-        constants.append(Constant(entry.shape, entry.dtype, data, zlib.crc32(data)))
+    constants = [
+        Constant(one.shape, one.dtype, memoryview(members[f"constants/{position}.bin"]), None)
+        for position, one in enumerate(manifest.constants)
+    ]
     entries = {
         entry.name: _assembled(manifest, entry, _within(members, f"{number}/"), constants)
         for number, entry in enumerate(manifest.entries)
