@@ -21,8 +21,9 @@ from tvm_tile.errors import CalibrationError
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.plan.json_data import revived
 from tvm_tile.tile.construct import contraction_predictor
+from tvm_tile.tile.few_vectors import find_matvec
 from tvm_tile.tile.matrix_cores import construct_matrix_cores
-from tvm_tile.tile.matvec import construct_matvec, find_matvec
+from tvm_tile.tile.matvec import construct_matvec
 from tvm_tile.tile.mma import construct_mma
 from tvm_tile.tile.plain import construct_plain
 from tvm_tile.tile.product import Product, find_product

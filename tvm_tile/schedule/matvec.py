@@ -34,7 +34,7 @@ Where a step goes on behind the end of the sum, loads give zeros there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,13 +42,9 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract_operator
-from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.schedule.ends import ignores_zeros
+from tvm_tile.schedule.few_vectors import FewVectors, find_few_vectors
 from tvm_tile.schedule.guards import copy_guard, drop_guards, hoist_guard, zero_outside
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.steps import (
     LoopRV,
@@ -59,13 +55,8 @@ from tvm_tile.schedule.steps import (
     shared_scope,
     unroll_part,
 )
-from tvm_tile.tile.matvec import (
-    Matvec,
-    MatvecTile,
-    construct_matvec,
-    find_matvec,
-    vector_along,
-)
+from tvm_tile.tile.few_vectors import Matvec, vector_along
+from tvm_tile.tile.matvec import MatvecTile, construct_matvec
 from tvm_tile.tile.rules import MATVEC
 
 _SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory
@@ -74,51 +65,46 @@ _GATHER_LOOPS = 3  # around that: of blocks, of results, of threads
 
 def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a product that is bound by reading its longer operand; none for any other."""
-    if len(task.graph.reductions) != 1:
+    form = find_few_vectors(task)
+    if form is None:
         return ()
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=True)
-    if form is None or form.producers or len(form.reductions) != 1 or len(form.outputs) > 1:
-        return ()
-    block = sch.get(sch.get_sblock(form.reductions[0]))
-    operator = extract_operator(block)
-    product = find_matvec(operator, task.device) if operator is not None else None
-    if operator is None or product is None:
-        return ()
-    draft = _Draft(sch, form, operator, product, task.device)
-    tiles = construct_matvec(operator, product, task.device)
-    if not ignores_zeros(block):
+    draft = _Draft(form, task.device)
+    tiles = construct_matvec(form.operator, form.product, task.device)
+    if not form.ignores_zeros:
         tiles = tuple(tile for tile in tiles if not tile.overhangs)
     return tuple(Choice.of(MATVEC, tile, partial(draft.written, tile)) for tile in tiles[:count])
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A product in normal form, to be written for one tile or another."""
+    """A product, to be written for one tile or another."""
 
-    sch: Schedule
-    form: NormalForm
-    operator: Operator
-    product: Matvec
+    form: FewVectors
     device: Device
+
+    @property
+    def product(self) -> Matvec:
+        """The parts of its axes."""
+        return self.form.product
 
     def written(self, tile: MatvecTile) -> Scheduled | None:
         """As kernels; ``None`` where TVM cannot analyse a step."""
         try:
-            func = self._write(self.sch.copy(), tile)
+            func = self._write(self.form.sch.copy(), tile)
         except ScheduleError:
             return None
         return as_written(func, MATVEC, tile)
 
     def _write(self, sch: Schedule, tile: MatvecTile) -> tirx.PrimFunc:
-        main = sch.get_sblock(self.form.reductions[0])
+        main = sch.get_sblock(self.form.main)
         nest = (self._rows if tile.form == "row" else self._columns)(sch, main, tile)
         length = tile.vector if tile.form == "row" else tile.unroll
-        summed = self.operator.axes[self.product.summed]
-        along = math.gcd(length, vector_along(self.product.reused, summed, self.operator))
+        summed = self.form.operator.axes[self.product.summed]
+        along = math.gcd(length, vector_along(self.product.reused, summed, self.form.operator))
+        streamed = (self.product.streamed, *self.product.beside)
         copies = [
-            _load(sch, nest, self.product.reused, along),
-            _load(sch, nest, self.product.streamed, tile.vector),
+            _load(sch, nest, self._operand(sch), along),
+            *(_load(sch, nest, read.tensor.name, tile.vector) for read in streamed),
         ]
         init = sch.decompose_reduction(nest.part, nest.step)
         above = len(sch.get_loops(init)) - nest.spatial
@@ -139,15 +125,16 @@ class _Draft:
         part = sch.rfactor(lane, 0)
         *spatial, lane = sch.get_loops(main)
         outer, run = sch.split(spatial[tile.axis], [None, tile.run])
-        others, vectors = self._others(spatial, tile), [spatial[p] for p in self.product.vectors]
-        sch.reorder(*others, outer, run, *vectors, lane)
+        others, vectors, parts = self._others(spatial, tile), *self._within(spatial)
+        sch.reorder(*others, outer, run, *vectors, *parts, lane)
         block, group = sch.split(fuse(sch, [*others, outer]), [None, tile.groups])
         sch.bind(block, "blockIdx.x")
         sch.bind(group, "threadIdx.y")
         sch.bind(lane, "threadIdx.x")
-        for loop in (run, *vectors):
+        for loop in (run, *vectors, *parts):
             sch.unroll(loop)
         sch.compute_at(part, group, preserve_unit_loops=True)
+        self._prepare(sch, block, tile, {"threadIdx.y": tile.groups, "threadIdx.x": tile.lanes})
         sch.set_scope(part, 0, "local")
         after = keep_sum(sch, main, self.form.outputs)
         sch.reverse_compute_at(after, group, preserve_unit_loops=True)
@@ -156,22 +143,26 @@ class _Draft:
 
         lane, *own = list(sch.get_loops(part))[2:]
         spatial, (step, unroll, vector), units = self._own(own, 3)
-        run, vectors = spatial[tile.axis], [spatial[p] for p in self.product.vectors]
+        run, vectors, parts = spatial[tile.axis], *self._within(spatial)
         others = self._others(spatial, tile)
-        sch.reorder(lane, *others, step, *units, unroll, run, *vectors, vector)
+        inner = (unroll, *parts, run, *vectors, vector)
+        sch.reorder(lane, *others, step, *units, *inner)
         sch.bind(lane, "threadIdx.x")
-        return _Nest(part, after, step, unroll, (unroll, run, *vectors, vector), len(spatial))
+        return _Nest(part, after, step, unroll, inner, len(spatial))
 
     def _columns(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _Nest:
         group = self._split(sch, main, [None, tile.groups, tile.unroll])[1]
         part = sch.rfactor(group, 0)
         *spatial, group = sch.get_loops(main)
         outer, width = sch.split(spatial[tile.axis], [None, tile.lanes * tile.vector])
-        others, vectors = self._others(spatial, tile), [spatial[p] for p in self.product.vectors]
-        sch.reorder(*others, outer, *vectors, width, group)
+        others, vectors, parts = self._others(spatial, tile), *self._within(spatial)
+        sch.reorder(*others, outer, *vectors, width, *parts, group)
         block = fuse(sch, [*others, outer])
         sch.bind(block, "blockIdx.x")
+        for loop in parts:
+            sch.unroll(loop)
         sch.compute_at(part, block, preserve_unit_loops=True)
+        self._prepare(sch, block, tile, {"threadIdx.x": tile.block_size})
         sch.set_scope(part, 0, shared_scope(self.device, tile.shared_bytes))
         _, gather = sch.split(fuse(sch, [*vectors, width]), [None, tile.block_size])
         sch.bind(gather, "threadIdx.x")
@@ -184,14 +175,47 @@ class _Draft:
         group, *own = list(sch.get_loops(part))[1:]
         spatial, (step, unroll), units = self._own(own, 2)
         lane, vector = sch.split(spatial[tile.axis], [None, tile.vector])
-        others, vectors = self._others(spatial, tile), [spatial[p] for p in self.product.vectors]
-        sch.reorder(group, lane, *others, step, *units, unroll, *vectors, vector)
+        others, vectors, parts = self._others(spatial, tile), *self._within(spatial)
+        inner = (unroll, *parts, *vectors, vector)
+        sch.reorder(group, lane, *others, step, *units, *inner)
         thread = fuse(sch, [group, lane])
         sch.bind(thread, "threadIdx.x")
         sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
         for loop in list(sch.get_loops(store))[2:]:
             sch.unroll(loop)
-        return _Nest(part, after, step, step, (unroll, *vectors, vector), len(spatial))
+        return _Nest(part, after, step, step, inner, len(spatial))
+
+    def _within(self, spatial: Sequence[LoopRV]) -> tuple[list[LoopRV], list[LoopRV]]:
+        """The loops of vectors, and those of products side by side."""
+        product = self.product
+        return [spatial[p] for p in product.vectors], [spatial[p] for p in product.parts]
+
+    def _operand(self, sch: Schedule) -> str:
+        """The name of the short operand, where the product reads it."""
+        if not self.form.prologue:
+            return self.product.reused.tensor.name
+        made = sch.get(sch.get_sblock(self.form.prologue[-1]))
+        return str(made.writes[0].source.name)
+
+    def _prepare(
+        self, sch: Schedule, block: LoopRV, tile: MatvecTile, threads: Mapping[str, int]
+    ) -> None:
+        """Let each block make the short operand, if that does not lie in memory."""
+        *sums, operand = self.form.prologue or ("",)
+        if operand:
+            scope = shared_scope(self.device, tile.shared_bytes)
+            sch.set_scope(sch.get_sblock(operand), 0, scope)
+            sch.compute_at(sch.get_sblock(operand), block, preserve_unit_loops=True)
+            _share(sch, list(sch.get_loops(sch.get_sblock(operand)))[1:], threads)
+        for name in reversed(sums):
+            own = sch.get_sblock(name)
+            sch.compute_at(own, block, preserve_unit_loops=True)
+            # In registers, each thread its copy: TVM's sum over threads ends in a broadcast.
+            sch.set_scope(own, 0, "local")
+            kinds = [v.iter_type for v in sch.get(own).iter_vars]
+            loops = list(sch.get_loops(own))[1:]
+            summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind]
+            _share(sch, summed, threads)
 
     def _others(self, spatial: Sequence[LoopRV], tile: MatvecTile) -> list[LoopRV]:
         """The loops of batches and rows, but for the one that is cut."""
@@ -202,7 +226,7 @@ class _Draft:
         self, loops: list[LoopRV], pieces: int
     ) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
         """Loops of partial sums: spatial ones, the pieces of the long sum, sums of one element."""
-        count = len(self.operator.spatial_axes)
+        count = len(self.form.operator.spatial_axes)
         spatial, reduce = loops[:count], loops[count:]
         first = self.product.summed - count
         last = first + pieces
@@ -230,12 +254,20 @@ class _Nest:
     spatial: int
 
 
-def _load(sch: Schedule, nest: _Nest, read: Access, width: int) -> str:
-    """Load an operand to registers; gives the name of the block that does."""
-    names = [str(region.source.name) for region in sch.get(nest.part).reads]
-    copy = sch.cache_read(nest.part, names.index(read.tensor.name), "local")
+def _share(sch: Schedule, loops: list[LoopRV], threads: Mapping[str, int]) -> None:
+    """Share out loops among all threads of a block, neighbours to neighbours."""
+    _, *shared = sch.split(fuse(sch, loops), [None, *threads.values()])
+    for tag, loop in zip(threads, shared, strict=True):
+        sch.bind(loop, tag)
+
+
+def _load(sch: Schedule, nest: _Nest, name: str, width: int) -> str:
+    """Load the operand of that name to registers; gives the name of the block that does."""
+    reads = [region.source for region in sch.get(nest.part).reads]
+    place = next(place for place, source in enumerate(reads) if source.name == name)
+    copy = sch.cache_read(nest.part, place, "local")
     sch.compute_at(copy, nest.loads, preserve_unit_loops=True)
-    loops = list(sch.get_loops(copy))[-len(read.indices) :]
+    loops = list(sch.get_loops(copy))[-len(reads[place].ty.shape) :]
     if width > 1:
         place = max(i for i, loop in enumerate(loops) if extent(sch, loop) > 1)
         loops[place], vector = sch.split(loops[place], [None, width])

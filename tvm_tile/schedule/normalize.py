@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -53,13 +54,14 @@ def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
         except ScheduleError:
             return None
     form = _describe(sch)
-    return None if any(_pads_sums(sch, form, output) for output in form.outputs) else form
+    padding = (pads_sums(sch, form.reductions, output) for output in form.outputs)
+    return None if any(padding) else form
 
 
-def _pads_sums(sch: Schedule, form: NormalForm, output: str) -> bool:
-    """Whether a guard keeps an output from reading sums beyond their end."""
+def pads_sums(sch: Schedule, reductions: Sequence[str], output: str) -> bool:
+    """Whether a guard keeps an output from reading sums of ``reductions`` beyond their end."""
     block = sch.get(sch.get_sblock(output))
-    sums = [sch.get(sch.get_sblock(name)).writes[0].source for name in form.reductions]
+    sums = [sch.get(sch.get_sblock(name)).writes[0].source for name in reductions]
     ranges = sym.Analyzer()
     for v in block.iter_vars:
         ranges.bind(v.var, v.dom)

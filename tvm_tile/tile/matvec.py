@@ -12,42 +12,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.graph.tile_graph import Access, Axis, Operator
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots
+from tvm_tile.tile.few_vectors import Matvec, extent_of, vector_along
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
-_MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
-_FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
-_SHORTEST_SUM = 32  # points; below that, lanes have nothing to share
 _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
 _LOADS_IN_FLIGHT = 4  # of these: a compiler may wait with others, to save registers
-_BYTES_AT_ONCE = 4  # elements of one byte in a vector
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
-
-
-@dataclass(frozen=True, slots=True)
-class Matvec:
-    """The parts that the axes of such a product play; axes of one element count as vectors.
-
-    Attributes:
-        streamed: the long operand.
-        reused: the short one.
-        batch: places, in the operator's axes, of those that both operands have.
-        rows: of those that only the long operand has.
-        vectors: of those that only the short one has, or none.
-        summed: of the long summed axis.
-    """
-
-    streamed: Access
-    reused: Access
-    batch: tuple[int, ...]
-    rows: tuple[int, ...]
-    vectors: tuple[int, ...]
-    summed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +42,10 @@ class MatvecTile:
         steps: of a thread, one behind the other.
         overhangs: whether the last step goes on behind the end of the sum.
         grid: blocks of the kernel.
-        shared_bytes: of a block, for partial sums.
+        shared_bytes: of a block, for partial sums and a short operand that it makes.
         registers: of a thread, predicted.
         seconds: predicted time.
+        parts: products that a thread works on side by side.
     """
 
     form: str
@@ -84,6 +61,7 @@ class MatvecTile:
     shared_bytes: int = 0
     registers: int = 0
     seconds: float = math.inf
+    parts: int = 1
 
     @property
     def block_size(self) -> int:
@@ -92,81 +70,17 @@ class MatvecTile:
 
     @property
     def loads(self) -> int:
-        """Loads of the long operand that a thread has in flight in a step."""
-        return self.unroll * self.run if self.form == "row" else self.unroll
+        """Loads of long operands that a thread has in flight in a step."""
+        own = self.unroll * self.run if self.form == "row" else self.unroll
+        return self.parts * own
 
     def describe(self) -> str:
         """The tile in one line, for people."""
         rows = f"{self.run} rows a thread, {self.loads} loads of {self.vector}"
+        rows += f", {self.parts} products" * (self.parts > 1)
         if self.form == "row":
             return f"{self.lanes} lanes a row, {self.groups} groups, {rows}"
         return f"{self.lanes} lanes of columns, {self.groups} parts of the sum, {rows}"
-
-
-def find_matvec(operator: Operator, device: Device) -> Matvec | None:
-    """The parts of a product that is bound by reading its longer operand; ``None`` for others.
-
-    Both operands are read as they lie, each dimension along one axis, and the arithmetic, on
-    plain cores in float32, takes less time than reading.
-    """
-    if len(operator.reads) != 2 or not all(_is_plain(read, operator) for read in operator.reads):
-        return None
-    reused, streamed = sorted(operator.reads, key=lambda read: _bytes(read, operator))
-    if reused.tensor == streamed.tensor:
-        return None
-    long = [(place, axis) for place, axis in enumerate(operator.axes) if axis.extent > 1]
-    summed = [place for place, axis in long if axis.is_reduce]
-    if len(summed) != 1 or operator.axes[summed[0]].extent < _SHORTEST_SUM:
-        return None
-    if any(operator.axes[summed[0]].name not in read.axes for read in operator.reads):
-        return None
-    spatial = [(place, axis.name) for place, axis in long if not axis.is_reduce]
-    batch = [p for p, name in spatial if name in streamed.axes and name in reused.axes]
-    rows = [p for p, name in spatial if name in streamed.axes and name not in reused.axes]
-    vectors = [p for p, axis in enumerate(operator.axes) if not axis.is_reduce]
-    vectors = [p for p in vectors if p not in (*batch, *rows)]
-    found = Matvec(streamed, reused, tuple(batch), tuple(rows), tuple(vectors), summed[0])
-    is_few = _extent(operator, found.vectors) <= _MOST_VECTORS
-    if not is_few or _extent(operator, found.rows) < _FEWEST_ROWS:
-        return None
-    arithmetic = operator.total_flops / device.flops("float32")
-    return found if arithmetic <= _bytes(streamed, operator) / device.read_bandwidth else None
-
-
-def _is_plain(read: Access, operator: Operator) -> bool:
-    """Whether every dimension is walked along one axis of its own, from the start."""
-    long = {axis.name for axis in operator.axes if axis.extent > 1}
-    terms = [[term for term in index.terms if term[0] in long] for index in read.indices]
-    axes = [axis for own in terms for axis, _ in own]
-    return (
-        read.is_exact
-        and not read.is_computed
-        and not any(index.offset for index in read.indices)
-        and all(len(own) < 2 for own in terms)
-        and all(coefficient == 1 for own in terms for _, coefficient in own)
-        and len(set(axes)) == len(axes)
-    )
-
-
-def _extent(operator: Operator, places: tuple[int, ...]) -> int:
-    return math.prod(operator.axes[place].extent for place in places)
-
-
-def _bytes(read: Access, operator: Operator) -> int:
-    extents = {axis.name: axis.extent for axis in operator.axes}
-    return read.elements(extents) * read.tensor.element_size
-
-
-def vector_along(read: Access, axis: Axis, operator: Operator) -> int:
-    """Neighbouring elements along ``axis`` that one aligned load can fetch."""
-    strides = read.strides
-    if strides.get(axis.name) != 1:
-        return 1
-    size = read.tensor.element_size
-    # Of types of one byte TVM writes no longer vectors of zeros.
-    widest = _BYTES_AT_ONCE if size == 1 else max(1, VECTOR_BYTES // size)
-    others = [a for a in operator.axes if a.extent > 1 and a.name != axis.name]
-    return math.gcd(widest, axis.extent, *(strides.get(a.name, 0) for a in others))
 
 
 def construct_matvec(operator: Operator, product: Matvec, device: Device) -> tuple[MatvecTile, ...]:
@@ -185,9 +99,10 @@ def construct_matvec(operator: Operator, product: Matvec, device: Device) -> tup
 def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[MatvecTile]:
     """Lanes along the sum, each with some rows, so that it reuses what it holds of the vectors."""
     depth, place = operator.axes[product.summed].extent, product.rows[-1]
-    rows = _extent(operator, product.rows + product.batch)
-    vectors = _extent(operator, product.vectors)
+    rows = extent_of(operator, product.rows + product.batch)
+    vectors, parts = extent_of(operator, product.vectors), extent_of(operator, product.parts)
     vector = vector_along(product.streamed, operator.axes[product.summed], operator)
+    shared = _operand_bytes(product)
     shapes = itertools.product(
         powers_of_two(4, 256), powers_of_two(1, 8), powers_of_two(1, 8), powers_of_two(64, 256)
     )
@@ -195,12 +110,15 @@ def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[
         chunk = lanes * vector * unroll
         if chunk >= 2 * depth or lanes > threads or operator.axes[place].extent % run:
             continue
-        if run * unroll > _MOST_LOADS or run * vectors > _MOST_SUMS // 2:
+        if parts * run * unroll > _MOST_LOADS or parts * run * vectors > _MOST_SUMS // 2:
             continue
         groups, steps = threads // lanes, -(-depth // chunk)
         grid = -(-rows // (groups * run))
         overhangs = depth % chunk > 0
-        yield MatvecTile("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid)
+        yield MatvecTile(
+            *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, shared),
+            parts=parts,
+        )
 
 
 def _column_tiles(
@@ -208,24 +126,33 @@ def _column_tiles(
 ) -> Iterator[MatvecTile]:
     """Lanes along the rows, a vector each; groups of lanes share the sum."""
     depth, length = operator.axes[product.summed].extent, operator.axes[place].extent
-    others = _extent(operator, product.rows + product.batch) // length
-    vectors = _extent(operator, product.vectors)
+    others = extent_of(operator, product.rows + product.batch) // length
+    parts = extent_of(operator, product.parts)
+    sums = extent_of(operator, product.vectors) * parts
     widest = vector_along(product.streamed, operator.axes[place], operator)
     shapes = itertools.product(
         powers_of_two(1, widest), powers_of_two(1, 32), powers_of_two(1, 8), powers_of_two(2, 128)
     )
     for vector, lanes, unroll, groups in shapes:
         chunk, width = groups * unroll, lanes * vector
-        if chunk >= 2 * depth or width > length or vector * vectors > _MOST_SUMS:
+        if chunk >= 2 * depth or width > length or vector * sums > _MOST_SUMS:
+            continue
+        if parts * unroll > _MOST_LOADS:
             continue
         if not 2 * device.warp_size <= lanes * groups <= device.max_threads_per_block:
             continue
         steps, grid = -(-depth // chunk), -(-length // width) * others
-        shared = lanes * groups * vector * vectors * operator.write.tensor.element_size
+        shared = lanes * groups * vector * sums * operator.write.tensor.element_size
+        shared += _operand_bytes(product)
         overhangs = depth % chunk > 0
         yield MatvecTile(
-            "column", place, lanes, groups, vector, vector, unroll, steps, overhangs, grid, shared
+            *("column", place, lanes, groups, vector, vector, unroll, steps, overhangs, grid),
+            *(shared, 0, math.inf, parts),
         )
+
+
+def _operand_bytes(product: Matvec) -> int:
+    return product.prologue.shared_bytes if product.prologue else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +177,7 @@ class _Step:
     def of(cls, tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> _Step:
         """The step of ``tile``."""
         use, arithmetic = register_use(device), arithmetic_slots(device)
-        vectors = _extent(operator, product.vectors)
+        vectors = extent_of(operator, product.vectors)
         size, other = product.streamed.tensor.element_size, product.reused.tensor.element_size
         points = tile.loads * tile.vector
         length = tile.vector if tile.form == "row" else tile.unroll
@@ -271,7 +198,7 @@ class _Step:
             + tile.loads
             + places / width,
             waits=-(-tile.loads // flying),
-            registers=use.beside_loads + vectors * tile.run + held // 4,
+            registers=use.beside_loads + vectors * tile.run * tile.parts + held // 4,
         )
 
 
@@ -296,6 +223,9 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     closing_cycles = times.block_cycles + _closing_cycles(tile, operator, product, device)
     load = times.load_cycles / device.clock
     waiting = tile.steps * step.waits * load + closing_cycles / device.clock
+    if product.prologue:
+        # The first step's loads are on their way meanwhile.
+        waiting += max(0.0, product.prologue.cycles(tile.block_size, device) / device.clock - load)
     start = times.start_cycles / device.clock
 
     def wave(blocks: int) -> float:
@@ -319,7 +249,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
 def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:
     """Cycles from a thread's own sums to those of the block."""
     times = device.times.matvec
-    sums = _extent(operator, product.vectors) * tile.run
+    sums = extent_of(operator, product.vectors) * tile.run * tile.parts
     if tile.form == "column":
         # Through shared memory, where as many threads add up the groups' sums.
         added = -(-sums // tile.groups) * tile.groups

@@ -1,0 +1,214 @@
+"""Products of a long operand with a few vectors: the parts that axes play, what makes the short
+operand, and which products of one short operand are one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import VECTOR_BYTES, Device
+from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
+from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+
+MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
+_FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
+_SHORTEST_SUM = 32  # points; below that, lanes have nothing to share
+_BYTES_AT_ONCE = 4  # elements of one byte in a vector
+
+
+@dataclass(frozen=True, slots=True)
+class Prologue:
+    """What makes the short operand, such as a norm of its rows: each block does it anew.
+
+    Attributes:
+        stages: of them each takes what the one before makes.
+        sums: that all threads of a block add up together, one after the other.
+        operations: on single elements, in all stages.
+        shared_bytes: of the short operand.
+    """
+
+    stages: int
+    sums: int
+    operations: int
+    shared_bytes: int
+
+    @classmethod
+    def of(cls, stages: Sequence[Operator]) -> Prologue | None:
+        """That of operators, the last of which makes the operand.
+
+        ``None`` where some make sums of more rows than there are vectors in a product.
+        """
+        sums = [op.write.tensor for op in stages if op.reduce_axes]
+        if any(math.prod(tensor.shape) > MOST_VECTORS for tensor in sums):
+            return None
+        operations = sum(op.points * (op.flops + len(op.reads)) for op in stages)
+        results = sum(math.prod(tensor.shape) for tensor in sums)
+        return cls(len(stages), results, operations, stages[-1].write.tensor.size)
+
+    def cycles(self, threads: int, device: Device) -> float:
+        """Of a block of so many threads, from its start to when these can read the operand."""
+        rows, times = device.times.held_rows, device.times.matvec
+        warps = -(-threads // device.warp_size)
+        tree = math.log2(threads) * rows.shuffle_cycles + rows.barrier_cycles
+        own = self.operations * arithmetic_slots(device) / (SCHEDULERS * device.warp_size)
+        waits = rows.round_trip_cycles + (self.stages - 1) * times.barrier_cycles
+        return waits + self.sums * tree + max(own, own * SCHEDULERS / warps)
+
+
+@dataclass(frozen=True, slots=True)
+class Matvec:
+    """The parts that the axes of such a product play; axes of one element count as vectors.
+
+    Attributes:
+        streamed: the long operand.
+        reused: the short one.
+        batch: places, in the operator's axes, of those that both operands have.
+        rows: of those that only the long operand has.
+        vectors: of those that only the short one has, or none.
+        summed: of the long summed axis.
+        parts: the first axis, where it tells apart the sums of several products of one short
+            operand, which a thread works on side by side.
+        beside: the long operands of the others of these.
+        prologue: what each block makes of the short operand itself; ``None`` where it lies in
+            memory.
+    """
+
+    streamed: Access
+    reused: Access
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    vectors: tuple[int, ...]
+    summed: int
+    parts: tuple[int, ...] = ()
+    beside: tuple[Access, ...] = ()
+    prologue: Prologue | None = None
+
+
+def find_matvec(operator: Operator, device: Device) -> Matvec | None:
+    """The parts of a product that is bound by reading its longer operand; ``None`` for others.
+
+    Both operands are read as they lie, each dimension along one axis, and the arithmetic, on
+    plain cores in float32, takes less time than reading.
+    """
+    if len(operator.reads) != 2 or not all(_is_plain(read, operator) for read in operator.reads):
+        return None
+    reused, streamed = sorted(operator.reads, key=lambda read: _bytes(read, operator))
+    if reused.tensor == streamed.tensor:
+        return None
+    long = [(place, axis) for place, axis in enumerate(operator.axes) if axis.extent > 1]
+    summed = [place for place, axis in long if axis.is_reduce]
+    if len(summed) != 1 or operator.axes[summed[0]].extent < _SHORTEST_SUM:
+        return None
+    if any(operator.axes[summed[0]].name not in read.axes for read in operator.reads):
+        return None
+    spatial = [(place, axis.name) for place, axis in long if not axis.is_reduce]
+    batch = [p for p, name in spatial if name in streamed.axes and name in reused.axes]
+    rows = [p for p, name in spatial if name in streamed.axes and name not in reused.axes]
+    vectors = [p for p, axis in enumerate(operator.axes) if not axis.is_reduce]
+    vectors = [p for p in vectors if p not in (*batch, *rows)]
+    found = Matvec(streamed, reused, tuple(batch), tuple(rows), tuple(vectors), summed[0])
+    is_few = extent_of(operator, found.vectors) <= MOST_VECTORS
+    if not is_few or extent_of(operator, found.rows) < _FEWEST_ROWS:
+        return None
+    arithmetic = operator.total_flops / device.flops("float32")
+    return found if arithmetic <= _bytes(streamed, operator) / device.read_bandwidth else None
+
+
+def _is_plain(read: Access, operator: Operator) -> bool:
+    """Whether every dimension is walked along one axis of its own, from the start."""
+    long = {axis.name for axis in operator.axes if axis.extent > 1}
+    terms = [[term for term in index.terms if term[0] in long] for index in read.indices]
+    axes = [axis for own in terms for axis, _ in own]
+    return (
+        read.is_exact
+        and not read.is_computed
+        and not any(index.offset for index in read.indices)
+        and all(len(own) < 2 for own in terms)
+        and all(coefficient == 1 for own in terms for _, coefficient in own)
+        and len(set(axes)) == len(axes)
+    )
+
+
+def extent_of(operator: Operator, places: tuple[int, ...]) -> int:
+    """Elements of the axes at these places together."""
+    return math.prod(operator.axes[place].extent for place in places)
+
+
+def _bytes(read: Access, operator: Operator) -> int:
+    extents = {axis.name: axis.extent for axis in operator.axes}
+    return read.elements(extents) * read.tensor.element_size
+
+
+def vector_along(read: Access, axis: Axis, operator: Operator) -> int:
+    """Neighbouring elements along ``axis`` that one aligned load can fetch."""
+    strides = read.strides
+    if strides.get(axis.name) != 1:
+        return 1
+    size = read.tensor.element_size
+    # Of types of one byte TVM writes no longer vectors of zeros.
+    widest = _BYTES_AT_ONCE if size == 1 else max(1, VECTOR_BYTES // size)
+    others = [a for a in operator.axes if a.extent > 1 and a.name != axis.name]
+    return math.gcd(widest, axis.extent, *(strides.get(a.name, 0) for a in others))
+
+
+def side_by_side(
+    operators: Sequence[Operator], products: Sequence[Matvec]
+) -> tuple[Operator, Matvec] | None:
+    """Products of one short operand as one: a first axis more tells their sums apart.
+
+    Args:
+        operators: the products, as they stand.
+        products: the parts of their axes.
+
+    Returns:
+        ``None`` where axes have other extents, play another part or lie elsewhere in one of them.
+    """
+    operator, product = operators[0], products[0]
+    others = [
+        _in_terms_of(operator, own, part)
+        for own, part in zip(operators[1:], products[1:], strict=True)
+    ]
+    beside = tuple(other.streamed for other in others if other is not None)
+    like = replace(product.streamed.tensor, name="")
+    for other in others:
+        if other is None or replace(other, streamed=product.streamed) != product:
+            return None
+        streamed = other.streamed
+        is_alike = replace(streamed.tensor, name="") == like
+        if not is_alike or streamed.indices != product.streamed.indices:
+            return None
+    part = Axis("part", len(operators))
+    sums = replace(operator.write.tensor, shape=(part.extent, *operator.write.tensor.shape))
+    write = Access(sums, (AffineIndex(((part.name, 1),)), *operator.write.indices))
+    axes, reads = (part, *operator.axes), (*operator.reads, *beside)
+    batch, rows, vectors = (
+        tuple(place + 1 for place in own) for own in (product.batch, product.rows, product.vectors)
+    )
+    whole = replace(product, batch=batch, rows=rows, vectors=vectors, summed=product.summed + 1)
+    return (
+        replace(operator, axes=axes, reads=reads, write=write),
+        replace(whole, parts=(0,), beside=beside),
+    )
+
+
+def _in_terms_of(like: Operator, operator: Operator, product: Matvec) -> Matvec | None:
+    """A product's parts, its axes named as those of another; ``None`` where they differ."""
+    pairs = list(zip(operator.axes, like.axes, strict=False))
+    names = {own.name: other.name for own, other in pairs}
+    is_alike = len(operator.axes) == len(like.axes) and all(
+        replace(own, name=other.name) == other for own, other in pairs
+    )
+
+    def renamed(access: Access) -> Access:
+        indices = tuple(
+            replace(index, terms=tuple((names[axis], c) for axis, c in index.terms))
+            for index in access.indices
+        )
+        return replace(access, indices=indices)
+
+    own, other = renamed(operator.write), like.write
+    if not is_alike or own.indices != other.indices or own.tensor.dtype != other.tensor.dtype:
+        return None
+    return replace(product, streamed=renamed(product.streamed), reused=renamed(product.reused))
