@@ -30,11 +30,12 @@ from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.tile.chain import Chain, connect, construct_chain, with_axes_of
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.cost import arithmetic_slots, clock
+from tvm_tile.tile.few_vectors import find_matvec
 from tvm_tile.tile.gates import GateProduct, Gates, construct_gates
 from tvm_tile.tile.halo import Halo, Row, construct_halo
 from tvm_tile.tile.held_rows import construct_held, find_held_rows
 from tvm_tile.tile.matrix_cores import construct_matrix_cores
-from tvm_tile.tile.matvec import construct_matvec, find_matvec
+from tvm_tile.tile.matvec import construct_matvec
 from tvm_tile.tile.mma import construct_mma
 from tvm_tile.tile.plain import construct_plain
 from tvm_tile.tile.product import Product, find_product

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,8 +110,12 @@ def _joined(
         asked[group] = known[wiring]
         return asked[group].gain
 
+    def alone(number: int) -> float:
+        found = predict(mod[sites[number].func], None)
+        return math.inf if found is None else found.seconds
+
     used = frozenset(made[output] for output in outputs if output in made)
-    joined = connect_calls(calls, used, gain)
+    joined = connect_calls(calls, used, gain, alone)
     groups = [[sites[number] for number in group] for group in joined]
     mod = _Joining(mod, groups).rewritten(mod, var) if groups else mod
     return mod, decide(asked, joined)
@@ -137,7 +142,8 @@ def _reckoned(
     reason = refused.get(content_of(joined), "")
     if rule is ROWS and not stay_in_order(joined):
         reason = "elements of rows are stored in another order than they are read"
-    if rule.hands_over is None:
+    is_moved = _kind(mod[members[-1].func]) is not Kind.PRODUCT
+    if rule.hands_over is None or (is_moved and not rule.stores_elsewhere):
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
     return Decision(names, edges, apart, seconds, rule.name, reason)
 

@@ -54,7 +54,8 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     if output is None or any(op is None for op in reductions):
         return ()
     sums = [op for op in reductions if op is not None]
-    if any(map(is_contraction, sums)):
+    # A product is one, too, where what it multiplies is computed inside of it.
+    if any(map(is_contraction, (*sums, *task.graph.reductions))):
         return ()
     if len(sums) == 1 and not _returns_to_its_row(sums[0], output):
         return ()

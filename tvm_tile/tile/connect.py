@@ -47,6 +47,9 @@ Group = tuple[int, ...]
 Gain = Callable[[Group], float | None]
 """Seconds that a group saves as one kernel; ``None`` where no kernel can do it."""
 
+Alone = Callable[[int], float]
+"""Seconds of a call as a kernel of its own."""
+
 _LONGEST = 5
 
 
@@ -159,19 +162,24 @@ def _slower(answer: Decision, is_grown: bool) -> str:
     return "another group that shares a function with it saves no less"
 
 
-def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) -> tuple[Group, ...]:
-    """Groups of calls that save time, each call in at most one.
+def connect_calls(
+    calls: Sequence[Call], outputs: frozenset[str], gain: Gain, alone: Alone = lambda _: 0.0
+) -> tuple[Group, ...]:
+    """Groups of calls that save time, each call in at most one, but for rows that several compute.
 
     From each product a group grows by whatever takes its values next, until a window or another
     product is in it; it counts where everything made within it, but the last value, is used only
     within it. Of those that share a call the one that saves most is taken. Then groups, and
     products without one, grow by the views that feed them, and by what their output goes through
-    next; and rows by what their output goes through, but for reshapes that cost nothing.
+    next. Rows that only such groups take, such as a norm of what queries and keys are made of, are
+    computed anew in each of these, where that saves time; other rows grow by what their output goes
+    through, but for reshapes that cost nothing.
 
     Args:
         calls: in the order of the program.
         outputs: values that are used elsewhere, too.
         gain: asked for each group that could become one.
+        alone: asked for rows that several groups could compute.
     """
     graph = _Graph(calls, outputs)
     starts = [number for number, call in enumerate(calls) if call.kind is Kind.PRODUCT]
@@ -187,20 +195,48 @@ def connect_calls(calls: Sequence[Call], outputs: frozenset[str], gain: Gain) ->
     taken.update(starts)
     rows = [n for n, call in enumerate(calls) if call.kind is Kind.ROWS and n not in taken]
     taken.update(rows)
-    grown = []
-    for group, saved in (*sorted(groups), *(((start,), 0.0) for start in rows)):
+    grown: list[tuple[Group, float]] = []
+    for group, saved in sorted(groups):
         grown.append(_extended(graph, group, saved, gain, taken))
-        taken.update(grown[-1])
-    return tuple(group for group in grown if len(group) > 1)
+        taken.update(grown[-1][0])
+    for number in reversed(rows):
+        if _spread(graph, number, grown, gain, alone):
+            rows.remove(number)
+    for number in rows:
+        grown.append(_extended(graph, (number,), 0.0, gain, taken))
+        taken.update(grown[-1][0])
+    return tuple(group for group, _ in grown if len(group) > 1)
 
 
-def _extended(graph: _Graph, group: Group, saved: float, gain: Gain, taken: set[int]) -> Group:
-    """A group with the neighbours whose joining saves more."""
+def _spread(
+    graph: _Graph, rows: int, groups: list[tuple[Group, float]], gain: Gain, alone: Alone
+) -> bool:
+    """Whether all that takes some rows computes them, which saves time; then ``groups`` change."""
+    takers = graph.takers(rows)
+    takes = [n for n, (group, _) in enumerate(groups) if not takers.isdisjoint(group)]
+    if not takers or not takers <= {n for place in takes for n in groups[place][0]}:
+        return False
+    larger = {place: tuple(sorted((rows, *groups[place][0]))) for place in takes}
+    gains = {place: gain(group) for place, group in larger.items()}
+    now = {place: saved for place, saved in gains.items() if saved is not None}
+    more = sum(saved - groups[place][1] for place, saved in now.items())
+    # Each gain has the kernel of the rows in it, which is saved once.
+    if len(now) < len(takes) or more <= (len(takes) - 1) * alone(rows):
+        return False
+    for place, saved in now.items():
+        groups[place] = larger[place], saved
+    return True
+
+
+def _extended(
+    graph: _Graph, group: Group, saved: float, gain: Gain, taken: set[int]
+) -> tuple[Group, float]:
+    """A group with the neighbours whose joining saves more, and what it saves."""
     refused: set[int] = set()
     while True:
         found = next((n for n in graph.neighbours(group) if n not in refused | taken), None)
         if found is None:
-            return group
+            return group, saved
         larger = tuple(sorted((*group, found)))
         now = gain(larger)
         if now is not None and now > saved:
@@ -258,6 +294,11 @@ class _Graph:
                 is_view = maker not in group and self._calls[maker].kind is Kind.VIEW
                 if is_view and self._stays(maker, set(group)):
                     yield maker
+
+    def takers(self, number: int) -> frozenset[int]:
+        """Who takes what a call makes; none where that is used elsewhere, too."""
+        is_output = self._calls[number].output in self._outputs
+        return frozenset(() if is_output else self._taking(number))
 
     def _taking(self, number: int) -> list[int]:
         return self._takers.get(self._calls[number].output, [])

@@ -28,8 +28,9 @@ class Rule:
     Attributes:
         name: for people, in reports and in plans that are kept.
         hands_over: where kernels of joined functions keep what these hand on. ``None`` of a rule
-            that no functions are joined for: its model knows of no stores but to where the sums
-            lie, neighbours side by side.
+            that no functions are joined for.
+        stores_elsewhere: whether functions may be joined that store its sums where these do not
+            lie. Not where its model knows of no stores but of neighbours side by side.
         joins: whether it is asked what functions would take as one. Of those that are, the
             preferred one decides: where it hands nothing over, the functions stay apart.
         is_task: whether its kernels may be rTasks of persistent ones: what they take inside these
@@ -41,6 +42,7 @@ class Rule:
 
     name: str
     hands_over: Level | None = None
+    stores_elsewhere: bool = True
     joins: bool = False
     is_task: bool = True
     is_timed_inside: bool = False
@@ -71,7 +73,7 @@ WARP_ATTENTION = Rule("warp_attention", Level.REGISTER, joins=True, is_task=Fals
 HALO = Rule("halo", Level.SHARED, joins=True, is_task=False)
 GATES = Rule("gates", joins=True, is_timed_inside=True, has_fewer_blocks=True)
 ROWS = Rule("rows", Level.REGISTER, joins=True)
-MATVEC = Rule("matvec", joins=True)
+MATVEC = Rule("matvec", Level.SHARED, stores_elsewhere=False, joins=True)
 WGMMA = Rule("wgmma", Level.REGISTER, joins=True, is_task=False)
 MMA = Rule("mma", Level.REGISTER, joins=True, is_task=False)
 MATRIX_CORES = Rule("matrix_cores", Level.REGISTER, joins=True, is_task=False)
