@@ -134,6 +134,12 @@ class TestCompare:
         assert decision.gain is None
         assert "more would be written" in decision.reason
 
+    def test_but_for_what_is_little_beside_the_weights(self) -> None:
+        """Queries, keys and values of one token: what is sliced behind them is a few kilobytes."""
+        apart, together = Cost(3e-6, 100), Cost(1e-6, 4100)
+        assert compare(self.NAMES, apart, together, 4000 * 256).gain == pytest.approx(2e-6)
+        assert compare(self.NAMES, apart, together, 4000 * 256 - 1).gain is None
+
     @pytest.mark.parametrize("costs", [(None, Cost(1.0, 1)), (Cost(1.0, 1), None)])
     def test_what_no_rule_takes(self, costs: tuple[Cost | None, Cost | None]) -> None:
         assert "no rule" in compare(self.NAMES, *costs).reason

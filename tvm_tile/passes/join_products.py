@@ -15,7 +15,7 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.passes.fuse_tiles import Record
 from tvm_tile.passes.parallel_products import ConstantProduct, is_static, parallel_products
-from tvm_tile.passes.rewriter import with_dataflow_blocks
+from tvm_tile.passes.rewriter import size_of, with_dataflow_blocks
 from tvm_tile.tile.connect import Decision, decide
 from tvm_tile.tile.side_by_side import (
     Cost,
@@ -115,7 +115,9 @@ class _Joining:
         if part.key not in self._apart:
             self._apart[part.key] = self._predicted(part.bindings, part.outputs)
         joined = self._side_by_side(part.bindings, products)
-        return compare(names, self._apart[part.key], self._predicted(joined, part.outputs))
+        weights = sum(size_of(product.weights.ty) for product in products)
+        together = self._predicted(joined, part.outputs)
+        return compare(names, self._apart[part.key], together, weights)
 
     def _predicted(self, bindings: Sequence[Any], outputs: Sequence[Any]) -> Cost | None:
         return self._cost(self._module(_function(bindings, outputs)))

@@ -22,6 +22,7 @@ Gain = Callable[[Members], float | None]
 _RULE = "side by side"  # for people; its kernels are those of other rules
 _MOST_ASKED = 8
 _MOST_BEHIND = 2
+_LITTLE = 256  # such a share of the bytes that are read anyway is lost in what times are right to
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +134,26 @@ class Cost:
     written: int
 
 
-def compare(names: tuple[str, ...], apart: Cost | None, together: Cost | None) -> Decision:
+def compare(
+    names: tuple[str, ...], apart: Cost | None, together: Cost | None, weights: int = 0
+) -> Decision:
     """What becomes of products that could be one, going by them and what reads their values.
 
     Kernels must not write more than before. They would where a value were no longer made where
     a product's sums are, such as the product of a gate with what it lets through, or where slices
     were copied; and the time that this takes is predicted less well than that of a launch saved.
+    It is nothing beside the weights of a product with few rows: there the time alone decides.
 
     Args:
         names: of the products.
         apart: ``None`` where no rule takes one of the kernels.
         together: as ``apart``.
+        weights: bytes of the products' weights.
     """
     if apart is None or together is None:
         return Decision(names, (), reason="no rule takes a kernel that reads their values")
-    reason = "as one product, more would be written behind it" * (together.written > apart.written)
+    is_more = (together.written - apart.written) * _LITTLE > weights
+    reason = "as one product, more would be written behind it" * is_more
     return Decision(names, (), apart.seconds, together.seconds, _RULE, reason)
 
 
