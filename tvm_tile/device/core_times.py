@@ -246,6 +246,34 @@ class CoreAttentionTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeTimes:
+    """Attention of few queries, bound by reading keys and values (``tile/decode.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        start_cycles: of a kernel: its start, the look at the mask, its end.
+        fetch_cycles: from asking for a tile of keys and values until its weights are added up.
+        merge_cycles: a block's barriers between its workers' sums and its own.
+        cluster_cycles: two waits of a cluster's blocks, and loads of each other's sums.
+        add_cycles: of one worker's number, added to those of others.
+        lone_bandwidth: of global memory, that a multiprocessor reads alone, in multiples of its
+            share where all read.
+        copy_slots: for one vector from global to shared memory.
+        row_slots: for one row of a tile: its mask, its maximum, its weights and their sum.
+    """
+
+    origin: str
+    start_cycles: float
+    fetch_cycles: float
+    merge_cycles: float
+    cluster_cycles: float
+    add_cycles: float
+    lone_bandwidth: float
+    copy_slots: float
+    row_slots: float
+
+
+@dataclass(frozen=True, slots=True)
 class GateTimes:
     """Recurrent cells: products of few rows and what becomes of their sums (``tile/gates.py``).
 

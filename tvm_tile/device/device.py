@@ -174,6 +174,18 @@ class Device:
         """Whether predicted times go by parameters that were fitted to another device."""
         return self.times.fitted_on != self.name
 
+    @property
+    def has_asynchronous_copies(self) -> bool:
+        """Whether threads can copy to shared memory without waiting; warps' matrix instructions
+        of that generation came with them."""
+        return any(own.intrinsic in ("mma", "wgmma") for own in self.matrix_instructions)
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks that read each other's shared memory, as far as that is portable; they came with
+        warpgroups' instructions."""
+        return 8 if any(own.intrinsic == "wgmma" for own in self.matrix_instructions) else 1
+
     def memory(self, level: MemoryLevel) -> Memory:
         """The record of one memory level."""
         return next(memory for memory in self.memories if memory.level is level)

@@ -13,6 +13,7 @@ from typing import TypeVar
 from tvm_tile.device.core_times import (
     ContractionTimes,
     CoreAttentionTimes,
+    DecodeTimes,
     ElementwiseTimes,
     GateTimes,
     HeldRowTimes,
@@ -168,6 +169,7 @@ class KernelTimes:
         transpose: copies in another order.
         matvec: products with few vectors.
         attention: attention on CUDA cores.
+        decode: attention of few queries.
         gates: recurrent cells.
         scan: running sums.
         sort: sorts.
@@ -193,6 +195,7 @@ class KernelTimes:
     transpose: TransposeTimes
     matvec: MatvecTimes
     attention: CoreAttentionTimes
+    decode: DecodeTimes
     gates: GateTimes
     scan: ScanTimes
     sort: SortTimes

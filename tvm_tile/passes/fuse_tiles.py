@@ -19,7 +19,7 @@ from tvm_tile.passes.one_function import joined_name, one_function
 from tvm_tile.passes.rewriter import is_call_tir, size_of
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
-from tvm_tile.tile.classify import is_contraction, is_window
+from tvm_tile.tile.classify import is_contraction, is_product, is_window
 from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 from tvm_tile.tile.rules import JOINING, ROWS
 
@@ -201,7 +201,7 @@ def _kind(func: Any) -> Kind:
     graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
     if graph is None:
         return Kind.OTHER
-    if any(is_contraction(op) for op in graph.reductions):
+    if any(is_contraction(op) or _is_of_few(op) for op in graph.reductions):
         return Kind.PRODUCT
     if graph.reductions:
         # Of two operands: the other one is a depthwise convolution's weights.
@@ -213,16 +213,21 @@ def _kind(func: Any) -> Kind:
     return Kind.VIEW if all(map(_moves, graph.operators)) else Kind.SPATIAL
 
 
+def _is_of_few(operator: Operator) -> bool:
+    """Whether it is a product, if a small one, and nothing slides."""
+    return is_product(operator) and not operator.sliding_axes
+
+
 def _is_reshape(func: Any) -> bool:
     return isinstance(func, tirx.PrimFunc) and bool(relax.analysis.has_reshape_pattern(func))
 
 
 def _moves(operator: Operator) -> bool:
-    """Whether each element is one of another tensor, as it is."""
+    """Whether each element is one of another tensor, as it is; several may be the same one."""
     if not operator.is_copy or operator.reads[0].is_computed:
         return False
     read = operator.reads[0]
-    return read.is_exact and read.tensor.dtype == operator.write.tensor.dtype
+    return read.tensor.dtype == operator.write.tensor.dtype
 
 
 def _outer(members: Sequence[_Site]) -> list[Any]:

@@ -21,6 +21,7 @@ from tvm_tile.schedule import contraction, warp_products
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.contraction import schedule_contraction
+from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.elementwise import schedule_elementwise
 from tvm_tile.schedule.gates import schedule_gates
 from tvm_tile.schedule.halo import schedule_halo
@@ -37,6 +38,7 @@ from tvm_tile.tile.rules import (
     ATTENTION,
     CHAIN,
     CONTRACTION,
+    DECODE,
     ELEMENTWISE,
     GATES,
     HALO,
@@ -75,6 +77,7 @@ class Finder:
 # In the order in which rules are asked. The first that can write a tile takes the function, but
 # for later ones that are predicted faster by a margin (tile/rules.py).
 RULES = (
+    Finder(DECODE, schedule_decode),
     Finder(CHAIN, schedule_chain),
     Finder(ATTENTION, schedule_attention),  # and WARP_ATTENTION
     Finder(HALO, schedule_halo),

@@ -204,16 +204,16 @@ def _are_linked(first: Product, second: Product) -> bool:
     return is_row and is_key and same_batch and not first.steps and not second.steps
 
 
-def is_along_rows(chain: Chain, operators: Sequence[Operator]) -> bool:
+def is_along_rows(keys: Axis, operators: Sequence[Operator]) -> bool:
     """Whether results between two products are of a row's keys, all of them, and used in that row.
 
     Args:
-        chain: the two products.
+        keys: the axis, as of the first product or of the second one's depth.
         operators: what lies between, and the second product, in order; their axes are named by
             :func:`with_axes_of`.
     """
     for place, operator in enumerate(operators[:-1]):
-        if [axis for axis in operator.reduce_axes if axis.extent > 1] != [chain.keys]:
+        if [axis.name for axis in operator.reduce_axes if axis.extent > 1] != [keys.name]:
             return False
         own = _long_indices(operator, operator.write)
         for later in operators[place + 1 :]:

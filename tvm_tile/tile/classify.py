@@ -15,15 +15,28 @@ def is_contraction(operator: Operator) -> bool:
 
     Depthwise convolutions and pooling are not: every input element meets few outputs.
     """
+    if not is_product(operator):
+        return False
+    depth = math.prod(axis.extent for axis in operator.reduce_axes)
+    return min(_reuse(operator)) >= 4 or depth > _WINDOW
+
+
+def is_product(operator: Operator) -> bool:
+    """Two operands, one of which is reused: a contraction, or each of several vectors, few of them,
+    with short ones of its own, as attention's step by one position has it."""
     if len(operator.reads) != 2 or not operator.reduce_axes:
         return False
     depth = math.prod(axis.extent for axis in operator.reduce_axes)
+    return depth >= 4 and max(_reuse(operator)) >= 4
+
+
+def _reuse(operator: Operator) -> list[int]:
+    """How often each operand's elements are used."""
     spatial = {axis.name: axis.extent for axis in operator.spatial_axes}
-    reuse = [
+    return [
         math.prod(extent for name, extent in spatial.items() if name not in read.axes)
         for read in operator.reads
     ]
-    return depth >= 4 and max(reuse) >= 4 and (min(reuse) >= 4 or depth > _WINDOW)
 
 
 def is_window(operator: Operator) -> bool:

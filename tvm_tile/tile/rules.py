@@ -67,6 +67,7 @@ class RunnerUp:
     seconds: float
 
 
+DECODE = Rule("decode", Level.SHARED, joins=True, is_task=False)
 CHAIN = Rule("chain", Level.REGISTER, joins=True, is_task=False)
 ATTENTION = Rule("attention", Level.SHARED, joins=True, is_task=False)
 WARP_ATTENTION = Rule("warp_attention", Level.REGISTER, joins=True, is_task=False)
@@ -87,7 +88,7 @@ SCAN = Rule("scan")
 SORT = Rule("sort")
 
 ORDER = (
-    *(CHAIN, ATTENTION, WARP_ATTENTION, HALO, GATES, ROWS, MATVEC),
+    *(DECODE, CHAIN, ATTENTION, WARP_ATTENTION, HALO, GATES, ROWS, MATVEC),
     *(WGMMA, MMA, MATRIX_CORES, CONTRACTION),
     *(WINDOW, ROW, COLUMN, TRANSPOSE, ELEMENTWISE, SCAN, SORT),
 )

@@ -66,7 +66,7 @@ def find_chain(task: Task) -> AttentionMatch | None:
 def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | None:
     blocks = [sch.get(sch.get_sblock(name)) for name in form.reductions]
     first, last = extract_operator(blocks[0]), extract_operator(blocks[-1])
-    factors = _factors(blocks[-1], blocks[0].body.buffer)
+    factors = factors_of_second(blocks[-1], blocks[0].body.buffer)
     if first is None or last is None or factors is None or not is_sum_of_products(blocks[0]):
         return None
     weight, values = factors
@@ -102,10 +102,10 @@ def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> b
     operators = (extract_operator(block) for block in blocks)
     named = [None if op is None else with_axes_of(first, op) for op in operators]
     known = [op for op in named if op is not None]
-    return len(known) == len(named) and is_along_rows(chain, known)
+    return len(known) == len(named) and is_along_rows(chain.keys, known)
 
 
-def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
+def factors_of_second(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
     """The two factors of a sum of products: the one made of scores, and the load of the other."""
     body, init = block.body, block.init
     if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add):

@@ -245,7 +245,7 @@ def _in_float32(expr: Any, load: Callable[[Any], Any]) -> Any:
                 inner(node.condition), visit(node.true_value), visit(node.false_value)
             )
         assert isinstance(node, ir.Call), node
-        return tirx.Call("float32", node.op, [visit(arg) for arg in node.args])
+        return ir.Call(node.op, [visit(arg) for arg in node.args], ret_ty=ir.PrimType("float32"))
 
     def inner(node: Any) -> Any:
         """A condition, an integer: as they are."""

@@ -1,0 +1,302 @@
+"""Find attention of few queries in a fused function, its keys and values read where they lie.
+
+Once everything spatial is inlined, with ``g`` element-wise and ``q`` whatever makes the queries, a
+rotation by their positions, say, it is::
+
+    S[b, h, i, k] += q(b, h, i, d) * K[b, h // 4, k, d]
+    m[b, h, i] = max(m[b, h, i], g(S[b, h, i, k]));  l[b, h, i] += exp(g(S) - m[b, h, i])
+    O[b, h, i, n] += exp(g(S) - m) / l * V[b, h // 4, k, n]
+
+No repeated keys are ever written, then: four heads ``h`` and all positions ``i`` are the rows of a
+group, which reads its keys once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock, Schedule
+
+from tvm_tile.compat import start_schedule
+from tvm_tile.graph.extract import Names, affine_index, extract_operator, loads_in
+from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator, element_size
+from tvm_tile.schedule.attention.find import factors_of_second
+from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
+from tvm_tile.schedule.decode.expression import Expression
+from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
+from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
+from tvm_tile.schedule.tensor_cores.found import epilogue_of
+from tvm_tile.tile.chain import is_along_rows, with_axes_of
+from tvm_tile.tile.decode import Cached, Decode, vector_of
+
+# Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
+_SOFTMAX, _SAFE_SOFTMAX = 4, 5
+_FARTHEST = 1 << 31  # elements that an address reaches
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An axis of the output, cut: rows of a group, and groups.
+
+    Attributes:
+        axis: of the first product.
+        rows: neighbouring values that read the same keys and values.
+    """
+
+    axis: Axis
+    rows: int
+
+    @property
+    def groups(self) -> int:
+        """Sets of rows."""
+        return self.axis.extent // self.rows
+
+    @property
+    def outer(self) -> str:
+        """Name of the axis of groups."""
+        return f"{self.axis.name}.group"
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Where the keys, or the values, of a group lie.
+
+    Attributes:
+        name: of the parameter.
+        offset: elements from its start, of the axes of groups, of the keys and of the columns.
+        shared: the axes of the output, cut as far as the same rows are read.
+        rows: of neighbouring elements.
+    """
+
+    name: str
+    offset: AffineIndex
+    shared: tuple[Shared, ...]
+    rows: Cached
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeMatch:
+    """A function that computes attention of few queries.
+
+    Attributes:
+        decode: its sizes.
+        shared: the axes of its rows and groups, the slowest first.
+        key: the axis of keys.
+        depth: the axis that the first product sums.
+        column: the output's other axis.
+        query: an element of the queries.
+        keys: where they lie.
+        values: where they lie.
+        weights: what becomes of a score.
+        epilogue: what becomes of a sum of the second product.
+        params: of the function, as its callers pass them.
+    """
+
+    decode: Decode
+    shared: tuple[Shared, ...]
+    key: Axis
+    depth: Axis
+    column: Axis
+    query: Expression
+    keys: Cache
+    values: Cache
+    weights: Weights
+    epilogue: Epilogue
+    params: Sequence[Any]
+
+
+def find_decode(task: Task) -> DecodeMatch | None:
+    """The attention that a function computes; ``None`` if it computes anything else, or keys lie
+    otherwise than one row behind the other."""
+    if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
+        return None
+    sch = start_schedule(task.func)
+    form = inline_spatial(sch, keep_producers=False)
+    if form is None or form.producers or len(form.outputs) > 1:
+        return None
+    store_by_sums(sch, form)
+    return _read(sch, form, task.graph.traffic)
+
+
+def _read(sch: Schedule, form: NormalForm, traffic: int) -> DecodeMatch | None:
+    blocks = [sch.get(sch.get_sblock(name)) for name in form.reductions]
+    scores = blocks[0].body.buffer
+    first, last = extract_operator(blocks[0]), extract_operator(blocks[-1])
+    factors = factors_of_second(blocks[-1], scores)
+    if first is None or last is None or factors is None:
+        return None
+    weight, load = factors
+    names = {str(scores.name), str(load.source.name)}
+    reads = tuple(read for read in last.reads if read.tensor.name in names)
+    second = with_axes_of(first, dataclasses.replace(last, reads=reads))
+    axes = None if second is None else _axes(first, second)
+    if second is None or axes is None:
+        return None
+    key, depth, column, others = axes
+    pair = _factors_of_first(blocks[0], first, key)
+    between = [extract_operator(block) for block in blocks[1:]]
+    if pair is None or not _is_along_rows(key, first, between):
+        return None
+    weights = read_weights(blocks[1:-1], weight, scores, first)
+    epilogue = epilogue_of(sch, form, blocks[-1], second)
+    if weights is None or epilogue is None:
+        return None
+    query, keys = pair
+    values = Expression.of(blocks[-1], second, load)
+    found = [
+        _cache(source, others, key, own) for source, own in ((keys, depth), (values, column))
+    ]
+    known = [cache for cache in found if cache is not None]
+    if len(known) < len(found):
+        return None
+    pairs = zip(others, known[0].shared, known[1].shared, strict=True)
+    shared = tuple(Shared(axis, math.gcd(k.rows, v.rows)) for axis, k, v in pairs)
+    decode = Decode(
+        math.prod(own.groups for own in shared),
+        math.prod(own.rows for own in shared),
+        key.extent,
+        known[0].rows,
+        known[1].rows,
+        traffic,
+    )
+    params = list(sch.mod["main"].params)
+    return DecodeMatch(
+        decode, shared, key, depth, column, query, known[0], known[1], weights, epilogue, params
+    )
+
+
+def _axes(first: Operator, second: Operator) -> tuple[Axis, Axis, Axis, tuple[Axis, ...]] | None:
+    """Keys, the depth, the columns, and what is left of the axes of the output; of more than one
+    element each."""
+    summed = [[a for a in op.reduce_axes if a.extent > 1] for op in (first, second)]
+    if [len(own) for own in summed] != [1, 1]:
+        return None
+    ((depth,), (key,)) = summed
+    spatial = {axis.name: axis for axis in first.spatial_axes if axis.extent > 1}
+    others = tuple(axis for name, axis in spatial.items() if name != key.name)
+    known = {axis.name for axis in others}
+    own = [axis for axis in second.spatial_axes if axis.extent > 1 and axis.name not in known]
+    kept = [axis for axis in second.spatial_axes if axis.name in known]
+    if key.name not in spatial or len(own) != 1 or len(kept) != len(others):
+        return None
+    return spatial[key.name], depth, own[0], others
+
+
+def _is_along_rows(key: Axis, first: Operator, between: Sequence[Operator | None]) -> bool:
+    named = [None if op is None else with_axes_of(first, op) for op in between]
+    known = [op for op in named if op is not None]
+    return len(known) == len(named) and is_along_rows(key, known)
+
+
+def _factors_of_first(
+    block: SBlock, operator: Operator, key: Axis
+) -> tuple[Expression, Expression] | None:
+    """The queries, of whatever they are made, and the load of the keys."""
+    value, init = block.body.value, block.init.value
+    is_zero = isinstance(init, tirx.FloatImm) and float(init.value) == 0
+    if not is_zero or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+        return None
+    is_own = isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(block.body.buffer)
+    if not is_own or str(block.body.buffer.ty.dtype) == "float64":
+        return None
+    sides = [Expression.of(block, operator, side) for side in (value.b.a, value.b.b)]
+    depends = [key.name in side.names for side in sides]
+    if depends.count(True) != 1:
+        return None
+    keys, query = sides if depends[0] else sides[::-1]
+    load = without_casts(keys.value)
+    if not isinstance(load, ir.TensorLoad):
+        return None
+    return query, dataclasses.replace(keys, value=load)
+
+
+def _shared(axis: Axis, cache: Expression) -> Shared:
+    """An axis, cut into the most neighbouring values that read the same keys, or values."""
+    for rows in range(axis.extent, 1, -1):
+        if axis.extent % rows == 0:
+            indices, known = _indices(cache, (Shared(axis, rows),))
+            simple = [known.ranges.simplify(index) for index in indices]
+            if not any(known.axes.get(var) == axis.name for var in _variables(simple)):
+                return Shared(axis, rows)
+    return Shared(axis, 1)
+
+
+def _variables(expressions: Sequence[Any]) -> list[Any]:
+    used: list[Any] = []
+    for expression in expressions:
+        tvm_ffi.structural_walk(expression, (tirx.Var, used.append), order="pre")
+    return used
+
+
+def _indices(cache: Expression, cut: Sequence[Shared]) -> tuple[list[Any], Names]:
+    """A load's indices, of axes that are cut into rows and groups.
+
+    Rows are named as the axis, groups as its axis of groups.
+    """
+    names: dict[Any, str] = {}
+    domains: list[tuple[Any, Any]] = []
+
+    def declared(name: str, extent: int, dtype: str) -> Any:
+        if extent == 1:
+            return tirx.const(0, dtype)
+        var = tirx.Var(name, dtype)
+        names[var] = name
+        domains.append((var, ir.Range.from_min_extent(0, tirx.const(extent, dtype))))
+        return var
+
+    by_name = {own.axis.name: own for own in cut}
+    values = {}
+    for var, name in cache.axes.items():
+        dtype, own = str(var.ty.dtype), by_name.get(name)
+        if own is None:
+            values[var] = declared(name, cache.extents[name], dtype)
+        else:
+            group = declared(own.outer, own.groups, dtype)
+            values[var] = group * own.rows + declared(name, own.rows, dtype)
+    entry = (tirx.Var, lambda var: values.get(var, var))
+    indices = [
+        tvm_ffi.structural_map(index, [entry], order="post") for index in cache.value.indices
+    ]
+    return indices, Names(names, tuple(domains))
+
+
+def _offset(cache: Expression, cut: Sequence[Shared]) -> AffineIndex | None:
+    """Elements from a tensor's start; ``None`` where that is no affine form."""
+    whole, stride = AffineIndex((), 0), 1
+    indices, known = _indices(cache, cut)
+    for index, extent in reversed(list(zip(indices, cache.value.source.ty.shape, strict=True))):
+        found = affine_index(index, known)
+        if not found.is_exact:
+            return None
+        terms = dict(whole.terms)
+        for name, coefficient in found.terms:
+            terms[name] = terms.get(name, 0) + coefficient * stride
+        whole = AffineIndex(tuple(terms.items()), whole.offset + found.offset * stride)
+        stride *= int(extent)
+    return whole if stride < _FARTHEST else None
+
+
+def _cache(
+    source: Expression, others: Sequence[Axis], key: Axis, column: Axis
+) -> Cache | None:
+    """Where rows of keys or values lie; ``None`` unless their columns are neighbours."""
+    shared = tuple(_shared(axis, source) for axis in others)
+    offset = _offset(source, shared)
+    if offset is None or offset.coefficient(column.name) != 1:
+        return None
+    terms = [(name, c) for name, c in offset.terms if name != column.name]
+    if any(c <= 0 for _, c in terms) or not offset.coefficient(key.name):
+        return None
+    buffer = source.value.source
+    dtype = str(buffer.ty.dtype)
+    size = math.prod(int(extent) for extent in buffer.ty.shape)
+    distances = [*(c for _, c in terms), offset.offset, column.extent, size]
+    vector = vector_of(dtype, iter(distances))
+    return Cache(str(buffer.name), offset, shared, Cached(column.extent, dtype, vector))

@@ -1,0 +1,524 @@
+"""Write attention of few queries as one kernel.
+
+The code of one thread, a ``lane`` of a worker, for the rows of a group::
+
+    seen = tiles of the worker, any of whose keys any row may see
+    ask for the keys and the values of the first of these
+    queries to shared memory;                            all threads of the block meet
+    for tile in seen:
+        wait for its keys
+        score[row] = query[row] @ key[lane]
+        weight[row] = softmax so far;  sums[row] *= what its maximum grew by;  weights to others
+        wait for its values
+        for key in own: sums[row, own columns] += weight[row, key] * value[key, own columns]
+        ask for the next tile but ``stages``
+    all threads meet;  sums where the stages were;       all threads meet
+    add up the workers' sums, each scaled from its maximum to that of all
+    add up the blocks' sums likewise, each block some of them;  store
+
+A tile that no row may see anything of is not read, whatever the mask is, so of a cache that is
+filled to a prefix only the rows in use are. A row that sees no key at all becomes what its sum of
+weights, zero, makes of it: zeros of a softmax that says so, else no number.
+
+Why this is free of races. Queries are written before all threads of the block meet, and read
+behind that. A worker's stages and weights are its own. To ask for a tile is to overwrite what
+the worker's threads have read before the ``sync`` at the end of a step; what is asked for is read
+behind the wait of those who asked and the ``sync`` that follows. Weights are written behind the
+``sync`` at the end of the step before, and read behind the one that follows the wait for values.
+Sums overwrite stages behind a meeting of all threads, behind which nobody reads stages. What a
+block has added up, its cluster reads between two waits of the cluster for itself: nothing is
+written there behind the first, and no block ends before the second.
+
+Numbers are added in an order that depends on nothing but the tile: every run gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.schedule.decode.copies import Copies, is_asynchronous
+from tvm_tile.schedule.decode.find import Cache, DecodeMatch
+from tvm_tile.schedule.decode.visible import visible_keys
+from tvm_tile.schedule.decode.worker import Blocks, Threads, Warps
+from tvm_tile.schedule.tensor_cores.parameters import declare
+from tvm_tile.schedule.tensor_cores.place import Place, digits
+from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.wgmma.split import wait_for_cluster
+from tvm_tile.tile.decode import DecodeTile, rooms_of
+
+_LOG2_E = 1 / math.log(2)
+_FOUR = 4  # float32 numbers that a thread loads at once
+
+
+def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.PrimFunc:
+    """The function of attention of few queries."""
+    is_warp = device.kernel_language == "cuda"
+    threads: Threads = Warps(device) if is_warp else Blocks(device, tile)
+    with IRBuilder() as builder, threads.function():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        buffers = declare(found.params)
+        with threads.launch(tile) as (group, rank, thread):
+            waits = not device.has_asynchronous_copies or not all(
+                is_asynchronous(cache.rows) for cache in (found.keys, found.values)
+            )
+            _Worker(found, tile, threads, buffers, (group, rank, thread), waits).run()
+    return builder.get().without_attr("global_symbol")
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Shared memory of a block, flat buffers.
+
+    Attributes:
+        queries: float32, by rows.
+        keys: stages of all workers.
+        values: likewise.
+        weights: float32, of each worker's keys those of all rows.
+        sums: float32, of each worker's parts those of all rows and columns.
+        marks: float32, of each worker's rows the maximum, and the sum of weights.
+        own: float32, what the block has added up, then maxima and sums of weights.
+    """
+
+    queries: Any
+    keys: Any
+    values: Any
+    weights: Any
+    sums: Any
+    marks: Any
+    own: Any = None
+
+
+def _registers(size: int, dtype: str = "float32") -> Any:
+    return ib.alloc_buffer((size,), dtype, scope="local")
+
+
+def _value(index: AffineIndex, place: Place) -> Any:
+    """An affine form of axes' values; axes that are not in ``place`` are zero."""
+    total: Any = tirx.const(index.offset)
+    for name, coefficient in index.terms:
+        if name in place:
+            total = total + place[name] * coefficient
+    return total
+
+
+class _Worker:
+    """One thread's part, while its code is written."""
+
+    def __init__(
+        self,
+        found: DecodeMatch,
+        tile: DecodeTile,
+        threads: Threads,
+        buffers: Mapping[str, Any],
+        numbers: tuple[Any, Any, Any],
+        waits: bool,
+    ) -> None:
+        self._found, self._tile, self._threads, self._buffers = found, tile, threads, buffers
+        self._group, self._rank, self._thread = numbers
+        self._waits = waits
+        self._rows = rows = tile.decode.rows
+        self._lane = ib.Bind(self._thread % tile.lanes)
+        self._number = ib.Bind(self._thread // tile.lanes)
+        self._memory = _Memory(*threads.allocate(*rooms_of(tile)))
+        self._groups = self._places()
+        self._most, self._total, self._next, self._scale, self._scores = (
+            _registers(rows) for _ in range(5)
+        )
+        self._vector = tile.decode.values.vector
+        self._sums = _registers(rows * tile.runs * self._vector)
+        self._flags, self._merged = _registers(1, "uint32"), _registers(3)
+        keys, values = tile.decode.keys, tile.decode.values
+        self._key, self._query = _registers(keys.vector, keys.dtype), _registers(keys.vector)
+        self._value = _registers(values.vector, values.dtype)
+        self._weights = _registers(tile.row_pitch)
+        self._visible = visible_keys(found.weights)
+        self._copies = [
+            self._begin(cache, stages)
+            for cache, stages in (
+                (found.keys, self._memory.keys),
+                (found.values, self._memory.values),
+            )
+        ]
+        # Where a stage of this worker begins, and tiles of which it has copied or asked.
+        self._stage, self._left = _registers(1, "int32"), _registers(2, "int32")
+        # Threads with the same columns have every so manieth key.
+        vectors = tile.decode.values.vectors
+        is_own = self._lane < vectors * tile.parts if tile.runs == 1 else None
+        self._is_own = is_own
+        part, column = self._lane // vectors, self._lane % vectors
+        if tile.runs > 1:
+            part, column = tirx.const(0), self._lane
+        elif vectors * tile.parts < tile.lanes:
+            part = ib.min(part, tile.parts - 1)
+        self._part, self._column = ib.Bind(part), ib.Bind(column)
+
+    # -- places -------------------------------------------------------------------------------
+
+    def _places(self) -> dict[str, Any]:
+        """Values of the axes of groups."""
+        axes = [own.axis for own in self._found.shared]
+        extents = [own.groups for own in self._found.shared]
+        values = digits(self._group, axes, extents)
+        return {name: ib.Bind(value) for name, value in values}
+
+    def _place(self, row: Any, key: Any = None, column: Any = None) -> dict[str, Any]:
+        """Values of all axes at a row of the group, and at a key or a column."""
+        shared = self._found.shared
+        rows = dict(digits(row, [own.axis for own in shared], [own.rows for own in shared]))
+        place = {
+            own.axis.name: self._groups[own.axis.name] * own.rows + rows[own.axis.name]
+            for own in shared
+        }
+        if key is not None:
+            place[self._found.key.name] = key
+        if column is not None:
+            place[self._found.column.name] = column
+        return place
+
+    def _begin(self, cache: Cache, stages: Any) -> Copies:
+        first = {own.axis.name: self._groups[own.axis.name] * own.rows for own in self._found.shared}
+        groups = {own.outer: first[own.axis.name] // own.rows for own in cache.shared}
+        source = self._buffers[cache.name]
+        flat = ib.decl_buffer(
+            (math.prod(int(extent) for extent in source.ty.shape),),
+            cache.rows.dtype,
+            data=source.data,
+        )
+        tile = self._tile
+        return Copies(
+            cache,
+            flat,
+            ib.Bind(_value(cache.offset, groups)),
+            stages,
+            tile.lanes,
+            tile.decode.key_count,
+            cache.offset.coefficient(self._found.key.name),
+            self._lane,
+            self._waits,
+        )
+
+    # -- the walk -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Write all of it."""
+        tile = self._tile
+        for row in range(self._rows):
+            lowest = tirx.const(self._found.weights.lowest, "float32")
+            ib.buffer_store(self._most, lowest, [row])
+            ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
+        with ib.unroll(int(self._sums.ty.shape[0])) as i:
+            ib.buffer_store(self._sums, tirx.const(0.0, "float32"), [i])
+        chunks = -(-tile.turns // tile.chunk)
+        if chunks == 1:
+            self._look(tirx.const(0))
+            self._load_queries()
+            self._walk(tirx.const(0))
+        else:
+            self._load_queries()
+            with ib.serial(chunks) as chunk:
+                first = ib.Bind(chunk * tile.chunk)
+                self._look(first)
+                self._walk(first)
+        self._finish()
+
+    def _tile_number(self, turn: Any) -> Any:
+        """The number of a tile: neighbouring ones are other blocks'."""
+        tile = self._tile
+        return (turn * tile.workers + self._number) * tile.splits + self._rank
+
+    def _look(self, first: Any) -> None:
+        """Find the tiles of a chunk with a key that is seen, and ask for the first ones."""
+        tile, decode = self._tile, self._tile.decode
+        own = self._flags
+        ib.buffer_store(own, T.uint32(0), [0])
+        with ib.unroll(tile.chunk) as turn:
+            key = ib.Bind(self._tile_number(first + turn) * tile.lanes + self._lane)
+            with ib.unroll(self._rows if self._visible is not None else 1) as row:
+                inside = key < decode.key_count
+                if self._visible is not None:
+                    safe = ib.min(key, decode.key_count - 1)
+                    place = self._place(row, safe)
+                    inside = tirx.And(inside, self._visible.at(place, self._buffers))
+                flag = T.uint32(1) << tirx.Cast("uint32", turn)
+                ib.buffer_store(own, own[0] | tirx.Select(inside, flag, T.uint32(0)), [0])
+        ib.buffer_store(self._left, tirx.const(0), [0])
+        with ib.unroll(tile.chunk) as turn:
+            asked = tirx.Cast("uint32", turn)
+            seen = self._threads.any((own[0] >> asked) & T.uint32(1) != T.uint32(0))
+            bit = tirx.Select(seen, tirx.const(1) << turn, tirx.const(0))
+            ib.buffer_store(self._left, self._left[0] | bit, [0])
+        ib.buffer_store(self._left, self._left[0], [1])
+        ib.buffer_store(self._stage, tirx.const(0), [0])
+        if not self._waits:
+            for stage in range(tile.stages):
+                self._ask(first, stage)
+
+    def _ask(self, first: Any, stage: Any) -> None:
+        """Ask for the next tile that is seen, if there is one: its keys, then its values."""
+        left = self._left[1]
+        number = T.call_extern("int32", "__ffs", left) - 1
+        turn = ib.Bind(number)
+        for copies, elements in zip(self._copies, self._tile.stage_elements, strict=True):
+            with when([left != 0]):
+                key = self._tile_number(first + turn) * self._tile.lanes
+                copies.ask(self._at(stage, elements), ib.Bind(key))
+            ib.evaluate(T.ptx["cp.async.commit_group"]())
+        ib.buffer_store(self._left, left & (left - 1), [1])
+
+    def _at(self, stage: Any, elements: int) -> Any:
+        """The first element of a stage of the worker."""
+        return (self._number * self._tile.stages + stage) * elements
+
+    def _walk(self, first: Any) -> None:
+        """Take the tiles of a chunk that are seen."""
+        tile = self._tile
+        with ib.serial(tile.chunk) as turn:
+            with when([(self._left[0] >> turn) & 1 != 0]):
+                stage = ib.Bind(self._stage[0]) if tile.stages > 1 else tirx.const(0)
+                key = ib.Bind(self._tile_number(first + turn) * tile.lanes)
+                if self._waits:
+                    for copies, elements in zip(self._copies, tile.stage_elements, strict=True):
+                        copies.ask(self._at(stage, elements), key)
+                else:
+                    ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 1))
+                self._threads.sync()
+                self._score(self._at(stage, tile.stage_elements[0]))
+                self._weigh(key + self._lane)
+                if not self._waits:
+                    ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 2))
+                self._threads.sync()
+                self._add(self._at(stage, tile.stage_elements[1]))
+                self._threads.sync()
+                if not self._waits:
+                    self._ask(first, stage)
+                if tile.stages > 1:
+                    after = tirx.Select(stage + 1 < tile.stages, stage + 1, tirx.const(0))
+                    ib.buffer_store(self._stage, after, [0])
+
+    # -- arithmetic ---------------------------------------------------------------------------
+
+    def _load_queries(self) -> None:
+        """Make the group's queries, all threads of the block together, and meet."""
+        tile, depth = self._tile, self._found.depth
+        count = self._rows * depth.extent
+        with ib.serial(-(-count // tile.block_size)) as turn:
+            number = ib.Bind(turn * tile.block_size + self._thread)
+            with when([number < count] if count % tile.block_size else []):
+                row, at = ib.Bind(number // depth.extent), ib.Bind(number % depth.extent)
+                place = {**self._place(row), depth.name: at}
+                value = tirx.Cast("float32", self._found.query.at(place, self._buffers))
+                ib.buffer_store(self._memory.queries, value, [row * tile.query_pitch + at])
+        self._threads.meet()
+
+    def _score(self, stage: Any) -> None:
+        """The product of the thread's key with each query."""
+        keys, rows = self._tile.decode.keys, self._rows
+        vector, together = keys.vector, math.gcd(keys.vector, _FOUR)
+        row = ib.Bind(stage + self._lane * keys.pitch)
+        own, queries = self._key, self._query
+        with ib.unroll(rows) as i:
+            ib.buffer_store(self._scores, tirx.const(0.0, "float32"), [i])
+        with ib.serial(keys.vectors) as step:
+            with ib.vectorized(vector) as v:
+                ib.buffer_store(own, self._memory.keys[row + step * vector + v], [v])
+            with ib.unroll(rows) as i:
+                at = i * self._tile.query_pitch + step * vector
+                for part in range(0, vector, together):
+                    with ib.vectorized(together) as v:
+                        ib.buffer_store(queries, self._memory.queries[at + part + v], [part + v])
+                with ib.unroll(vector) as d:
+                    product = queries[d] * tirx.Cast("float32", own[d])
+                    ib.buffer_store(self._scores, self._scores[i] + product, [i])
+
+    def _weigh(self, key: Any) -> None:
+        """Make weights of scores, for the thread's key and all rows, and scale what there is."""
+        tile, rows = self._tile, self._rows
+        count, weights = tile.decode.key_count, self._found.weights
+        own = ib.Bind(key)
+        safe = own if count % tile.lanes == 0 else ib.Bind(ib.min(own, count - 1))
+        with ib.unroll(rows) as i:
+            value = weights.at(self._place(i, safe), self._scores[i], self._buffers)
+            if count % tile.lanes:
+                value = tirx.Select(own < count, value, tirx.const(-math.inf, "float32"))
+            ib.buffer_store(self._scores, value, [i])
+            ib.buffer_store(self._next, self._scores[i], [i])
+        self._threads.reduce(self._next, "max", self._lane)
+        first = ib.Bind((self._number * tile.lanes + self._lane) * tile.row_pitch)
+        with ib.unroll(rows) as i:
+            ib.buffer_store(self._next, ib.max(self._most[i], self._next[i]), [i])
+            ib.buffer_store(self._scale, _power(self._most[i] - self._next[i]), [i])
+            ib.buffer_store(self._most, self._next[i], [i])
+            ib.buffer_store(self._scores, _power(self._scores[i] - self._next[i]), [i])
+            total = self._total[i] * self._scale[i] + self._scores[i]
+            ib.buffer_store(self._total, total, [i])
+            ib.buffer_store(self._memory.weights, self._scores[i], [first + i])
+        each = tile.runs * self._vector
+        with ib.unroll(rows) as i, ib.unroll(each) as j:
+            ib.buffer_store(self._sums, self._sums[i * each + j] * self._scale[i], [i * each + j])
+
+    def _add(self, stage: Any) -> None:
+        """Add what the thread's keys weigh of its columns."""
+        tile, rows, vector = self._tile, self._rows, self._vector
+        values, pitch = tile.decode.values, tile.row_pitch
+        together = math.gcd(pitch, _FOUR)
+        weights, own = self._weights, self._value
+        first = ib.Bind(self._number * tile.lanes * pitch)
+        with ib.serial(tile.lanes // tile.parts) as step:
+            key = ib.Bind(step * tile.parts + self._part)
+            for part in range(0, pitch, together):
+                with ib.vectorized(together) as v:
+                    weight = self._memory.weights[first + key * pitch + part + v]
+                    ib.buffer_store(weights, weight, [part + v])
+            for run in range(tile.runs):
+                column = self._column_of(run)
+                with ib.vectorized(vector) as v:
+                    value = self._memory.values[stage + key * values.pitch + column * vector + v]
+                    ib.buffer_store(own, value, [v])
+                with ib.unroll(rows) as i, ib.unroll(vector) as j:
+                    at = (i * tile.runs + run) * vector + j
+                    product = weights[i] * tirx.Cast("float32", own[j])
+                    ib.buffer_store(self._sums, self._sums[at] + product, [at])
+
+    def _column_of(self, run: int) -> Any:
+        """The number of one of the thread's vectors of columns; of those that are none, another."""
+        vectors, lanes = self._tile.decode.values.vectors, self._tile.lanes
+        column = self._column + run * lanes
+        return ib.min(column, vectors - 1) if (run + 1) * lanes > vectors > lanes else column
+
+    # -- merging ------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        tile, rows, columns = self._tile, self._rows, self._found.column.extent
+        vectors = tile.decode.values.vectors
+        self._threads.reduce(self._total, "sum", self._lane)
+        self._threads.meet()
+        for run in range(tile.runs):
+            fits = [] if self._is_own is None else [self._is_own]
+            if vectors * tile.parts == tile.lanes:
+                fits = []
+            if tile.runs > 1 and (run + 1) * tile.lanes > vectors:
+                fits = [self._column + run * tile.lanes < vectors]
+            with when(fits), ib.unroll(rows) as i, ib.unroll(self._vector) as j:
+                at = (self._number * tile.parts + self._part) * rows + i
+                column = (self._column + run * tile.lanes) * self._vector + j
+                own = self._sums[(i * tile.runs + run) * self._vector + j]
+                ib.buffer_store(self._memory.sums, own, [at * columns + column])
+        with when([self._lane == 0]), ib.unroll(rows) as i:
+            mark = (self._number * rows + i) * 2
+            ib.buffer_store(self._memory.marks, self._most[i], [mark])
+            ib.buffer_store(self._memory.marks, self._total[i], [mark + 1])
+        self._threads.meet()
+        self._merge()
+
+    def _merge(self) -> None:
+        """Add up the workers' sums, and the blocks'."""
+        tile, columns = self._tile, self._found.column.extent
+        count = self._rows * columns
+        with ib.serial(-(-count // tile.block_size)) as turn:
+            number = ib.Bind(turn * tile.block_size + self._thread)
+            with when([number < count] if count % tile.block_size else []):
+                row, column = ib.Bind(number // columns), ib.Bind(number % columns)
+                merged = self._merged_workers(row, column)
+                if tile.splits == 1:
+                    self._store(row, column, merged)
+                else:
+                    own = self._memory.own
+                    ib.buffer_store(own, merged[0], [number])
+                    with when([column == 0]):
+                        ib.buffer_store(own, merged[1], [count + row])
+                        ib.buffer_store(own, merged[2], [count + self._rows + row])
+        if tile.splits > 1:
+            wait_for_cluster()
+            self._merge_blocks()
+            wait_for_cluster()
+
+    def _merged_workers(self, row: Any, column: Any) -> Any:
+        """The sum, the maximum, and the sum of weights, of all workers of the block: registers."""
+        tile, columns = self._tile, self._found.column.extent
+        marks, sums = self._memory.marks, self._memory.sums
+        parts = []
+        for worker in range(tile.workers):
+            mark = (worker * self._rows + row) * 2
+            at = [
+                ((worker * tile.parts + part) * self._rows + row) * columns + column
+                for part in range(tile.parts)
+            ]
+            loads = [sums[own] for own in at]
+            total = loads[0]
+            for other in loads[1:]:
+                total = total + other
+            parts.append((total, marks[mark], marks[mark + 1]))
+        return _merged(self._merged, parts)
+
+    def _merge_blocks(self) -> None:
+        """Store this block's share of the sums of its cluster."""
+        tile, columns = self._tile, self._found.column.extent
+        count = self._rows * columns
+        share = -(-count // tile.splits)
+        others = [self._own_of(block) for block in range(tile.splits)]
+        with ib.serial(-(-share // tile.block_size)) as turn:
+            place = ib.Bind(turn * tile.block_size + self._thread)
+            number = ib.Bind(self._rank * share + place)
+            fits = [place < share] if share % tile.block_size else []
+            fits += [number < count] if count % tile.splits else []
+            with when(fits):
+                row, column = ib.Bind(number // columns), ib.Bind(number % columns)
+                parts = [
+                    (own[number], own[count + row], own[count + self._rows + row])
+                    for own in others
+                ]
+                self._store(row, column, _merged(self._merged, parts))
+
+    def _own_of(self, block: int) -> Any:
+        """What another block of the cluster has added up, as this one can read it."""
+        mapped = _registers(1, "uint64")
+        own = self._memory.own
+        ib.evaluate(T.ptx.mapa.u64(mapped[0], own.ptr_to([0]), T.uint32(block)))
+        kind = ir.PointerType(ir.PrimType("float32"), "shared")
+        pointer = tirx.Var("own", kind)
+        ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
+        return ib.decl_buffer(own.ty.shape, "float32", data=pointer, scope="shared")
+
+    def _store(self, row: Any, column: Any, merged: Any) -> None:
+        """Store what the epilogue makes of a sum, divided by the sum of its weights."""
+        found, total = self._found, merged[2]
+        scale = tirx.const(1.0, "float32") / total
+        if found.weights.is_safe:
+            scale = tirx.Select(total > 0, scale, tirx.const(0.0, "float32"))
+        result = ib.Bind(merged[0] * scale)
+        place = self._place(row, column=column)
+        value, indices = found.epilogue.at(place, result, self._buffers)
+        output = self._buffers[str(found.epilogue.buffer.name)]
+        ib.buffer_store(output, value, indices)
+
+
+def _power(exponent: Any) -> Any:
+    """``e ** exponent``."""
+    return T.exp2(exponent * tirx.const(_LOG2_E, "float32"))
+
+
+def _merged(merged: Any, parts: list[tuple[Any, Any, Any]]) -> Any:
+    """Registers of the sum, the maximum, and the sum of weights of several such, of which
+    each was weighed by its own maximum."""
+    values = [[ib.Bind(value) for value in part] for part in parts]
+    most = values[0][1]
+    for _, other, _ in values[1:]:
+        most = ib.max(most, other)
+    ib.buffer_store(merged, most, [1])
+    for number, (total, own, weight) in enumerate(values):
+        scale = ib.Bind(_power(own - merged[1]))
+        for place, value in ((0, total), (2, weight)):
+            before = tirx.const(0.0, "float32") if number == 0 else merged[place]
+            ib.buffer_store(merged, before + value * scale, [place])
+    return merged

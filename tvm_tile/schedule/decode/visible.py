@@ -1,0 +1,66 @@
+"""Which keys a mask lets a row see, as a condition of their place alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import ir, tirx
+
+from tvm_tile.graph.extract import loads_in
+from tvm_tile.schedule.attention.weights import Weights, without_casts
+from tvm_tile.schedule.decode.expression import Expression
+
+Condition = Any
+"""An expression of TensorIR, or a bool where it is always that."""
+
+
+def visible_keys(weights: Weights) -> Expression | None:
+    """What must hold for a score to be more than minus infinity, whatever the product is.
+
+    ``Select(mask[k], score * 0.125, -inf)`` can be seen where ``mask[k]`` holds, and ``score +
+    bias[k]`` where the bias is not minus infinity. Finite numbers that hide keys hide none of a row
+    that has nothing else: those keys are seen.
+
+    Returns:
+        ``None`` where every key is seen.
+    """
+    condition = _visible(weights.value, weights.scores)
+    if isinstance(condition, bool):
+        return None
+    return Expression(condition, weights.axes, {})
+
+
+def _visible(value: Any, scores: Any) -> Condition:
+    value = without_casts(value)
+    if isinstance(value, tirx.FloatImm):
+        return float(value.value) != -math.inf
+    if isinstance(value, tirx.Select):
+        return _either(
+            value.condition, _visible(value.true_value, scores), _visible(value.false_value, scores)
+        )
+    if isinstance(value, tirx.Add):
+        return _both(_visible(value.a, scores), _visible(value.b, scores))
+    if isinstance(value, ir.TensorLoad) and not value.source.same_as(scores):
+        return value != tirx.const(-math.inf, str(value.ty.dtype))
+    return True
+
+
+def _either(condition: Any, first: Condition, second: Condition) -> Condition:
+    """``first`` where the condition holds, else ``second``."""
+    if any(True for load in loads_in(condition) if "float" in str(load.ty.dtype)):
+        return True  # it may be of scores
+    if isinstance(first, bool) and isinstance(second, bool):
+        if first == second:
+            return first
+        return condition if first else tirx.Not(condition)
+    known = [tirx.const(own, "bool") if isinstance(own, bool) else own for own in (first, second)]
+    return tirx.Or(tirx.And(condition, known[0]), tirx.And(tirx.Not(condition), known[1]))
+
+
+def _both(first: Condition, second: Condition) -> Condition:
+    if isinstance(first, bool):
+        return second if first else False
+    if isinstance(second, bool):
+        return first if second else False
+    return tirx.And(first, second)

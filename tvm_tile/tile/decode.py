@@ -1,0 +1,305 @@
+"""Tiles of attention of few queries: a decode step, whose time is that of reading keys and values.
+
+All queries that read the same keys are the rows of one group: some positions of all heads that
+share a head of keys (grouped queries). A group's keys are cut into tiles, as many keys each as a
+worker has threads, and tiles are dealt in turn to the workers of all blocks that share the group.
+So a cache that is filled to a prefix is as much work for each of them (Dao et al., Flash-Decoding,
+2023). Workers do not wait for one another until all have read what is theirs: a worker is a warp,
+where there are any, and the blocks of a group are a cluster, where there are any.
+
+A thread has one key of a tile for the first product, and for the second one a few neighbouring
+columns of the values of some of its keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.core_times import DecodeTimes
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
+
+MOST_ROWS = 16
+ALIGNED = 128  # bytes
+DTYPES = ("float32", "float16", "bfloat16")
+_FLOAT = 4  # bytes
+_FLAGS = 32  # of tiles, in a register
+_WORKERS, _STAGES, _SPLITS = (8, 4, 2, 1), (3, 2, 1), (8, 4, 2, 1)
+_FIXED_REGISTERS = 48  # of a thread, for addresses and loops
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """The keys, or the values, that a group reads: rows of neighbouring elements.
+
+    Attributes:
+        columns: elements of a row.
+        dtype: of an element.
+        vector: neighbours that may be loaded at once, wherever a row begins; divides ``columns``.
+    """
+
+    columns: int
+    dtype: str
+    vector: int
+
+    @property
+    def vectors(self) -> int:
+        """Loads of a row."""
+        return self.columns // self.vector
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.columns * element_size(self.dtype)
+
+    @property
+    def pitch(self) -> int:
+        """Elements from a row to the next in shared memory, so that neighbours' banks differ.
+
+        Threads load a vector each, of a row each: an odd number of vectors apart, no two of those
+        that are served together lie on the same banks.
+        """
+        return self.columns + self.vector * (1 - self.vectors % 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Attention of few queries.
+
+    Attributes:
+        groups: sets of rows that read keys of their own.
+        rows: of a group.
+        key_count: keys of a group.
+        keys: rows of the depth.
+        values: rows of the output's columns.
+        traffic: bytes that cross global memory at least.
+    """
+
+    groups: int
+    rows: int
+    key_count: int
+    keys: Cached
+    values: Cached
+    traffic: int
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of a group's keys and values."""
+        return self.key_count * (self.keys.row_bytes + self.values.row_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTile:
+    """How blocks compute attention of few queries.
+
+    Attributes:
+        decode: what is computed.
+        lanes: threads of a worker, and keys of its tiles.
+        workers: of a block.
+        splits: blocks that share a group, a cluster.
+        stages: tiles that a worker has on their way, or is at.
+        shared_bytes: of a block.
+        registers: of a thread, as the model reckons.
+        seconds: predicted time.
+    """
+
+    decode: Decode
+    lanes: int
+    workers: int
+    splits: int
+    stages: int
+    shared_bytes: int = 0
+    registers: int = 0
+    seconds: float = 0.0
+
+    @property
+    def grid(self) -> int:
+        """Blocks, neighbours those of a group."""
+        return self.decode.groups * self.splits
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.lanes * self.workers
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of keys of a group."""
+        return -(-self.decode.key_count // self.lanes)
+
+    @property
+    def turns(self) -> int:
+        """Tiles of a worker, at most."""
+        return -(-self.tiles // (self.workers * self.splits))
+
+    @property
+    def chunk(self) -> int:
+        """Tiles of a worker about which is asked at once, whether any of their keys is seen."""
+        return min(self.turns, _FLAGS)
+
+    @property
+    def parts(self) -> int:
+        """Threads of a worker that have the same columns, each for keys of its own."""
+        return 1 << max(0, (self.lanes // self.decode.values.vectors).bit_length() - 1)
+
+    @property
+    def runs(self) -> int:
+        """Vectors of columns of a thread."""
+        return -(-self.decode.values.vectors // self.lanes)
+
+    @property
+    def row_pitch(self) -> int:
+        """Numbers from one key's weights, one a row, to the next one's: whole vectors."""
+        rows = self.decode.rows
+        return rows if rows < _FLOAT else -(-rows // 4) * 4
+
+    @property
+    def query_pitch(self) -> int:
+        """Numbers from one query to the next."""
+        return -(-self.decode.keys.columns // 4) * 4
+
+    @property
+    def stage_elements(self) -> tuple[int, int]:
+        """Elements of a stage of one worker: of keys, of values."""
+        return self.lanes * self.decode.keys.pitch, self.lanes * self.decode.values.pitch
+
+    @property
+    def sums(self) -> int:
+        """Numbers of all workers' sums, which lie where the stages were."""
+        decode = self.decode
+        return self.workers * self.parts * decode.rows * decode.values.columns
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        own = f"{self.workers} by {self.lanes} keys a step, {self.stages} stages"
+        split = f", {self.splits} blocks a group" if self.splits > 1 else ""
+        return f"{self.decode.rows} rows a block, {own}{split}"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """So many elements of a type in shared memory."""
+
+    dtype: str
+    elements: int
+
+
+def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
+    """What lies in a block's shared memory, and what lies there behind the walk.
+
+    Queries by rows, the stages of keys, those of values, and each worker's weights, for each of its
+    keys those of all rows. Then each worker's parts of sums, for each row its maximum and its sum
+    of weights, and, if blocks share a group, the block's sums, its maxima and sums of weights.
+    """
+    decode, stages = tile.decode, tile.workers * tile.stages
+    keys, values = (stages * own for own in tile.stage_elements)
+    walk = (
+        Room("float32", decode.rows * tile.query_pitch),
+        Room(decode.keys.dtype, keys),
+        Room(decode.values.dtype, values),
+        Room("float32", tile.workers * tile.lanes * tile.row_pitch),
+    )
+    own = decode.rows * (decode.values.columns + 2) if tile.splits > 1 else 0
+    sums = (tile.sums, tile.workers * decode.rows * 2, own)
+    return walk, tuple(Room("float32", size) for size in sums if size)
+
+
+def shared_bytes(rooms: Sequence[Room]) -> int:
+    """Bytes of shared memory, each room where vectors may begin."""
+    sizes = (room.elements * element_size(room.dtype) for room in rooms)
+    return sum(-(-size // ALIGNED) * ALIGNED for size in sizes)
+
+
+def vector_of(dtype: str, distances: Iterator[int]) -> int:
+    """Neighbours that may be loaded at once: a power of two that divides all ``distances``."""
+    vector = VECTOR_BYTES // element_size(dtype)
+    for distance in distances:
+        vector = math.gcd(vector, distance)
+    return vector
+
+
+def construct_decode(decode: Decode, device: Device, count: int) -> tuple[DecodeTile, ...]:
+    """At most ``count`` tiles, best first; none of more rows than a thread can hold, and of other
+    types than floating point."""
+    if decode.rows > MOST_ROWS or {decode.keys.dtype, decode.values.dtype} - set(DTYPES):
+        return ()
+    tiles = sorted(_tiles(decode, device), key=lambda tile: tile.seconds)
+    return tuple(tiles[:count])
+
+
+def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile]:
+    # Threads that do not run in lock step are one worker: all of a block.
+    is_warp = device.kernel_language == "cuda"
+    lanes = device.warp_size
+    for workers in _WORKERS if is_warp else (1,):
+        for splits in _SPLITS:
+            if splits > device.cluster_size:
+                continue
+            one = DecodeTile(decode, lanes, workers, splits, 1)
+            if workers * splits > max(1, one.tiles):
+                continue
+            for stages in _STAGES if device.has_asynchronous_copies else (1,):
+                if stages > one.turns:
+                    continue
+                tile = _fitted(replace(one, stages=stages), device)
+                if tile is not None:
+                    yield tile
+
+
+def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
+    """The tile with what it takes; ``None`` where no block has as much."""
+    decode = tile.decode
+    rows, vector = decode.rows, max(decode.keys.vector, decode.values.vector)
+    held = rows * (tile.runs * decode.values.vector + 3)
+    registers = held + rows + 3 * vector + _FIXED_REGISTERS
+    shared = max(map(shared_bytes, rooms_of(tile)))
+    if registers > nameable_registers(device):
+        return None
+    if shared > device.memory(MemoryLevel.SHARED).capacity:
+        return None
+    tile = replace(tile, shared_bytes=shared, registers=registers)
+    seconds = _seconds(tile, device)
+    return None if math.isinf(seconds) else replace(tile, seconds=seconds)
+
+
+def _seconds(tile: DecodeTile, device: Device) -> float:
+    """The longest of the memory, of the cache and of instructions, between waits for memory."""
+    decode, times = tile.decode, device.times.decode
+    given = given_registers(device, tile.registers)
+    most = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
+    if not most:
+        return math.inf
+    units = device.multi_processor_count
+    rounds = -(-tile.grid // (units * most))
+    resident = min(most, -(-tile.grid // units))
+    # A multiprocessor alone gets more than its share of the bandwidth, yet not all of it.
+    own = resident * rounds * decode.read_bytes / tile.splits
+    lone = device.read_bandwidth / units * times.lone_bandwidth
+    streamed = max(own / lone, decode.traffic / device.read_bandwidth)
+    tiles = rounds * resident * tile.workers * tile.turns
+    issued = tiles * _slots(tile, times) / (SCHEDULERS * device.clock)
+    # With one tile on its way, what a worker computes and what it waits for alternate.
+    waits = -(-tile.turns // tile.stages) * times.fetch_cycles
+    merged = -(-decode.rows * decode.values.columns // tile.block_size)
+    merge = times.merge_cycles + merged * tile.workers * tile.parts * times.add_cycles
+    cluster = times.cluster_cycles if tile.splits > 1 else 0.0
+    cycles = times.start_cycles + rounds * (waits + merge + cluster)
+    return device.launch_latency + cycles / device.clock + max(streamed, issued)
+
+
+def _slots(tile: DecodeTile, times: DecodeTimes) -> float:
+    """Issue slots of a warp for one tile."""
+    decode, rows = tile.decode, tile.decode.rows
+    depth = decode.keys.columns
+    columns = tile.runs * decode.values.vector
+    keys = tile.lanes // tile.parts
+    products = rows * (depth + columns * keys)
+    loads = decode.keys.vectors * (1 + rows * max(1, decode.keys.vector // 4))
+    loads += keys * (tile.runs + rows / 4)
+    converted = depth + columns * keys
+    copies = (decode.keys.vectors + decode.values.vectors) * times.copy_slots
+    return products + loads + converted + copies + rows * times.row_slots
