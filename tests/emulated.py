@@ -106,11 +106,12 @@ def emulated_error(
     *,
     late: bool,
     conflicts: bool = False,
+    cluster: int = 1,
 ) -> float:
     """The largest error of a schedule; see :func:`kernels_error`."""
     launched = list(zip(all_built(scheduled, device), launches(scheduled), strict=True))
     between = workspaces(scheduled)
-    order = {"late": late, "conflicts": conflicts}
+    order: dict[str, Any] = {"late": late, "conflicts": conflicts, "cluster": cluster}
     return kernels_error(launched, of, device, folder, between=between, **order)
 
 
@@ -123,6 +124,7 @@ def kernels_error(
     late: bool,
     conflicts: bool = False,
     between: Mapping[str, np.ndarray] | None = None,
+    cluster: int = 1,
 ) -> float:
     """The largest error of kernels; infinite where they wrote around their outputs.
 
@@ -135,6 +137,7 @@ def kernels_error(
             once, the last thread first.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
         between: what lies between the kernels, by name.
+        cluster: blocks of a cluster.
 
     Raises:
         Race: as :func:`~warp_emulator.emulate` does.
@@ -144,6 +147,7 @@ def kernels_error(
     memory |= {n: guarded(a, is_output=True) for n, a in between.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
     order: dict[str, Any] = {"late": late, "backward": not late, "conflicts": conflicts}
+    order["cluster"] = cluster
     if device.kernel_language == "rocm":
         order["wave"] = device.warp_size
     for kernel, shape in launched:

@@ -3,21 +3,22 @@
 // of this file for what it loads and stores (the compiler's own library of them is not linked);
 // what emulated instructions do with memory, the emulator tells.
 //
-// An access is made at a moment of five numbers: block, epoch, wave, turn, thread. A barrier of a
-// block begins its next epoch, one of a wave the wave's next turn. Where two moments first differ in
-// epoch or turn, a barrier lies between them; where they first differ in block, wave or thread, none
-// does. So lock step orders nothing, and neither do shuffles and matrix instructions.
+// An access is made at a moment of seven numbers: cluster, age, block, epoch, wave, turn, thread. A
+// barrier of a cluster begins its next age, one of a block the block's next epoch, one of a wave the
+// wave's next turn. Where two moments first differ in age, epoch or turn, a barrier lies between
+// them; where they first differ in cluster, block, wave or thread, none does. So lock step orders
+// nothing, and neither do shuffles and matrix instructions. A block by itself is a cluster.
 
 #define UNWATCHED __attribute__((no_sanitize("thread")))
 
-static const int LEVELS = 5, SEVERAL = -1;  // blocks, waves or threads: another than each of them
+static const int LEVELS = 7, SEVERAL = -1;  // another cluster, block, wave or thread than each
 struct Moment { int at[LEVELS]; };  // all zeros: never
 struct Byte { Moment written, read; };
 struct Memory { const uchar *start; size_t size; Byte *bytes; };
 enum Access { LOADED, STORED, AWAITED, ARRIVED };  // AWAITED: a copy is under way to there
 
 static Memory memories[64];  // the first is a block's own
-static int memory_count, epoch, turns[32];
+static int memory_count, age, epochs[CLUSTER], turns[MOST_THREADS / 32];
 static bool is_common;  // what happens is no single thread's doing
 static char first_race[200];
 
@@ -51,9 +52,9 @@ UNWATCHED static void touch(const void *address, size_t size, Access access) {
   for (int m = 0; m < memory_count; m++) {
     size_t first = (const uchar *)address - memories[m].start;
     if (first >= memories[m].size) continue;
-    // Blocks have shared memory of their own: there they are one, epoch after epoch.
-    int block = m ? blockIdx.x + 1 : 1, wave = current / WAVE;
-    Moment now = {block, epoch, wave, turns[wave], current};
+    // Clusters have shared memory of their own: there they are one, age after age.
+    int cluster = m ? blockIdx.x / CLUSTER + 1 : 1, wave = current / WAVE;
+    Moment now = {cluster, age, rank(), epochs[rank()], wave, turns[wave], current};
     for (size_t i = first; i < first + size && i < memories[m].size; i++) {
       Byte &byte = memories[m].bytes[i];
       if (access != ARRIVED) check(byte.written, now, m, i);

@@ -1,4 +1,4 @@
-// A block of CUDA threads as coroutines of one CPU thread: enough to run a kernel of mma, ldmatrix
+// A block of CUDA threads, or a CLUSTER of several, as coroutines of one CPU thread: enough to run a kernel of mma, ldmatrix
 // and cp.async from its text. Copies arrive at once, or as late as their wait allows (LATE). What
 // threads do with common memory is watched for races.
 #include <algorithm>
@@ -15,6 +15,10 @@
 #else
 #define WAVE 32
 #endif
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+static const int MOST_THREADS = 1024 * (CLUSTER > 1 ? 2 : 1), MOST_BYTES = 232448;
 
 #define __global__
 #define __restrict__
@@ -53,19 +57,21 @@ struct Index { int x, y; };
 struct Group { uchar *into; const void *from; int size, brought; };
 struct Lane { uint32_t *to[4]; const uchar *row; float *d[4]; uint32_t a[4], b[2]; };
 struct Meeting { int arrived = 0, turn = 0; };
-static int threads, current;
-static Index blockIdx;
-#define threadIdx (Index{current % COLUMNS, current / COLUMNS})
+static int threads, current, first_block;  // threads of all blocks that run together
+static int rank() { return current / (threads / CLUSTER); }
+#define blockIdx (Index{first_block + rank(), 0})
+#define OWN (current % (threads / CLUSTER))
+#define threadIdx (Index{OWN % COLUMNS, OWN / COLUMNS})
 #include "race_detector.h"
 // All that a block shares is in one section, whose ends the linker knows.
 #define SHARED static __attribute__((section("shared_memory"), used))
-SHARED uchar shared[232448] __attribute__((aligned(1024)));
+SHARED uchar shared[MOST_BYTES * CLUSTER] __attribute__((aligned(1024)));
 extern uchar __start_shared_memory[], __stop_shared_memory[];
-static ucontext_t home, contexts[1024];
-static bool done[1024];
-static Lane lanes[1024];
-static Meeting block, warps[32];
-static std::vector<std::vector<Group>> pending[1024];
+static ucontext_t home, contexts[MOST_THREADS];
+static bool done[MOST_THREADS];
+static Lane lanes[MOST_THREADS];
+static Meeting cluster, blocks[CLUSTER], warps[MOST_THREADS / 32];
+static std::vector<std::vector<Group>> pending[MOST_THREADS];
 
 static void next() {
   int from = current;
@@ -91,12 +97,17 @@ template <class Last> static void meet_wave(Last last) {
   int first = current / WAVE * WAVE;
   meet(warps[current / WAVE], min(WAVE, threads - first), last);
 }
-static void cta_sync() { meet(block, threads, [] { epoch++; }); }
+static void cta_sync() { meet(blocks[rank()], threads / CLUSTER, [] { epochs[rank()]++; }); }
+static void cluster_sync() { meet(cluster, threads, [] { age++; }); }
+static uchar *block_memory() { return shared + rank() * MOST_BYTES; }
+static void mapa(uint64_t &into, const void *own, uint block) {
+  into = (uint64_t)own + ((int)block - rank()) * MOST_BYTES;
+}
 static void warp_sync() { meet_wave([] { turns[current / WAVE]++; }); }
 // Two meetings: what is given must be taken before more is. They are no barriers: a shuffle orders
 // no accesses to memory.
 template <class T> static T from_thread(T value, int thread) {
-  static T given[1024];
+  static T given[MOST_THREADS];
   given[current] = value;
   meet_wave([] {});
   T taken = given[thread < threads ? thread : current];
@@ -124,6 +135,11 @@ static void __syncthreads() { cta_sync(); }
 static void __syncwarp() { warp_sync(); }
 #else
 static int __shfl_sync(uint, int value, int, int) { return value; }
+static int any_sync(uint, int value) {
+  for (int i = 1; i < 32; i *= 2) value |= from_thread(value, current ^ i);
+  return value;
+}
+static int __ffs(int value) { return __builtin_ffs(value); }
 static float __shfl_xor_sync(uint, float value, int distance, int) {
   return from_thread(value, current ^ distance);
 }
@@ -133,12 +149,16 @@ static void pack_halves(uint32_t &into, float high, float low) {
   half pair[] = {(half)low, (half)high};
   memcpy(&into, pair, 4);
 }
-template <class Combine> static float reduce_four(float value, Combine combine) {
-  for (int i = 1; i < 4; i *= 2) value = combine(value, from_thread(value, current ^ i));
+template <int WIDTH, class Combine> static float reduce(float value, Combine combine) {
+  for (int i = 1; i < WIDTH; i *= 2) value = combine(value, from_thread(value, current ^ i));
   return value;
 }
-static float most_of_four(float value) { return reduce_four(value, [](float a, float b) { return max(a, b); }); }
-static float sum_of_four(float value) { return reduce_four(value, [](float a, float b) { return a + b; }); }
+template <int WIDTH> static float most_of(float value) {
+  return reduce<WIDTH>(value, [](float a, float b) { return max(a, b); });
+}
+template <int WIDTH> static float sum_of(float value) {
+  return reduce<WIDTH>(value, [](float a, float b) { return a + b; });
+}
 static uint32_t cvta(const void *p) { return (const uchar *)p - shared; }
 static uchar *memory(uint32_t address) { return shared + (int32_t)address; }
 
@@ -226,12 +246,12 @@ static void start() { kernel(given); done[current] = true; next(); }
 
 // Returns what the first race is, or nothing.
 extern "C" const char *launch(int grid, int size, int count, void **arguments, size_t *sizes) {
-  threads = size, given = arguments;
+  threads = size * CLUSTER, given = arguments;
   std::unique_ptr<char[]> stacks(new char[threads * STACK]);  // given back, unlike this library
   size_t shared_size = __stop_shared_memory - __start_shared_memory;
   watch(__start_shared_memory, shared_size);
   for (int i = 0; i < count; i++) watch(arguments[i], sizes[i]);
-  for (blockIdx.x = 0; blockIdx.x < grid; blockIdx.x++, epoch++) {
+  for (first_block = 0; first_block < grid; first_block += CLUSTER, age++) {
     memset(__start_shared_memory, 255, shared_size);  // NaN
     for (int t = 0; t < threads; t++) {
       pending[t].clear(), done[t] = false;

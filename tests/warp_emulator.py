@@ -27,13 +27,15 @@ _HELPERS = (
     (r"tvm_builtin_ptx_cp_async_c[ag]_src_size\w*_(\d+)\(", r"cp_async_\1("),
     (r"tvm_builtin_ptx_cp_async_c[ag]_\w*_(\d+)\(", r"cp_async_whole_\1("),
     (r"tvm_builtin_cuda_cvta_generic_to_shared\(", "cvta("),
-    (r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync("),
+    (r"tvm_builtin_cuda_(warp|cta|cluster|any)_sync\(", r"\1_sync("),
+    (r"tvm_builtin_cluster_ctaid_x\(", "rank("),
+    (r"tvm_builtin_ptx_mapa_u64\(", "mapa("),
     (r"tvm_builtin_ptx_cvt_f16x2_f32\w+\(", "pack_halves("),
     (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
-    (r"tvm_builtin_cuda_warp_reduce_max_4\(", "most_of_four("),
-    (r"tvm_builtin_cuda_warp_reduce_sum_4\(", "sum_of_four("),
+    (r"tvm_builtin_cuda_warp_reduce_max_(\d+)\(", r"most_of<\1>("),
+    (r"tvm_builtin_cuda_warp_reduce_sum_(\d+)\(", r"sum_of<\1>("),
     (r"__shared__ alignas\((\d+)\)", r"alignas(\1) SHARED"),
-    (r"extern __shared__ \S+ (\w+) (\w+)\[\];", r"\1* \2 = (\1*)shared;"),
+    (r"extern __shared__ \S+ (\w+) (\w+)\[\];", r"\1* \2 = (\1*)block_memory();"),
 )
 _HOPPER_HELPERS = (
     (r"tvm_builtin_ptx_wgmma_f16_ss_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<\1, \2>("),
@@ -112,8 +114,9 @@ def emulate(
     wave: int = 0,
     columns: int = 1024,
     maps: Mapping[str, TensorMap] | None = None,
+    cluster: int = 1,
 ) -> None:
-    """Run all blocks, one after the other.
+    """Run all blocks, one cluster after the other.
 
     Args:
         kernel: its text is run.
@@ -127,6 +130,7 @@ def emulate(
         wave: threads of a wave, for AMD's kernels; 0: the kernel is NVIDIA's.
         columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
+        cluster: blocks that run together and read each other's shared memory.
 
     Raises:
         Race: in shared memory or in an array, in whatever order threads would run. Kernels of
@@ -138,6 +142,7 @@ def emulate(
         text.partition(";")[0].partition(f"{kernel.name}(")[2],
     )
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
+    modes += [f"-DCLUSTER={cluster}"] if cluster > 1 else []
     modes += [f"-DCOLUMNS={columns}", *([f"-DWAVE={wave}"] if wave else [])]
     if maps is None:
         # The emulator's own statics, made safe, would need the sanitizer's library.

@@ -53,7 +53,6 @@ from tvm_tile.schedule.decode.worker import Blocks, Threads, Warps
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.wgmma.split import wait_for_cluster
 from tvm_tile.tile.decode import DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
@@ -439,9 +438,9 @@ class _Worker:
                         ib.buffer_store(own, merged[1], [count + row])
                         ib.buffer_store(own, merged[2], [count + self._rows + row])
         if tile.splits > 1:
-            wait_for_cluster()
+            _wait_for_cluster()
             self._merge_blocks()
-            wait_for_cluster()
+            _wait_for_cluster()
 
     def _merged_workers(self, row: Any, column: Any) -> Any:
         """The sum, the maximum, and the sum of weights, of all workers of the block: registers."""
@@ -501,6 +500,13 @@ class _Worker:
         value, indices = found.epilogue.at(place, result, self._buffers)
         output = self._buffers[str(found.epilogue.buffer.name)]
         ib.buffer_store(output, value, indices)
+
+
+def _wait_for_cluster() -> None:
+    """Wait for all threads of all blocks of the cluster; no load or store moves past it."""
+    ib.evaluate(T.cuda.warp_sync())
+    ib.evaluate(T.cuda.cluster_sync())
+    ib.evaluate(T.cuda.warp_sync())
 
 
 def _power(exponent: Any) -> Any:
