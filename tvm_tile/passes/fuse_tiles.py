@@ -16,7 +16,8 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.one_function import joined_name, one_function
-from tvm_tile.passes.rewriter import is_call_tir, size_of
+from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of
+from tvm_tile.passes.separate_in_place import with_blocks
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
@@ -78,6 +79,8 @@ class _Site:
         func: what is called.
         args: what it is given.
         kind: type of its output.
+        place: number of the binding in the function.
+        block: number of its block.
     """
 
     var: Any
@@ -85,6 +88,8 @@ class _Site:
     func: Any
     args: tuple[Any, ...]
     kind: Any
+    place: int
+    block: int
 
 
 def _joined(
@@ -101,8 +106,12 @@ def _joined(
     asked: dict[Group, Decision] = {}
     known: dict[Any, Decision] = {}  # the layers of a model are alike
 
+    written = _overwritten(func)
+
     def gain(group: Group) -> float | None:
         members = [sites[number] for number in group]
+        if not _may_wait(members, written):
+            return None
         wiring = _wiring(members)
         if wiring not in known:
             views = [kinds[site.func] is Kind.VIEW for site in members]
@@ -117,7 +126,9 @@ def _joined(
     used = frozenset(made[output] for output in outputs if output in made)
     joined = connect_calls(calls, used, gain, alone)
     groups = [[sites[number] for number in group] for group in joined]
-    mod = _Joining(mod, groups).rewritten(mod, var) if groups else mod
+    over = [value for _, value in written]
+    free = [s for s in sites if reshapes[s.func] and not any(s.args[0].same_as(v) for v in over)]
+    mod = _Joining(mod, groups, free).rewritten(mod, var) if groups else mod
     return mod, decide(asked, joined)
 
 
@@ -171,19 +182,47 @@ def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:
 def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
     """Calls of a function's dataflow blocks, and the values that anything else uses."""
     sites: list[_Site] = []
-    others: list[Any] = []
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(block, relax.DataflowBlock) and _is_plain_call(value):
-                arguments = tuple(value.args[1].fields)
-                sites.append(_Site(binding.var, value, value.args[0], arguments, value.ty_args[0]))
-                is_output = not isinstance(binding.var, relax.DataflowVar)
-                others += [binding.var] if is_output else []
-            else:
-                # Not ``+=``, which TVM's array takes over: it would copy itself each time.
-                others.extend(relax.analysis.free_vars(value))
+    others: list[Any] = list(relax.analysis.free_vars(func.body.body))
+    numbers = {block: number for number, block in enumerate(func.body.blocks)}
+    for place, (block, binding) in enumerate(_bindings(func)):
+        value = binding.value
+        if isinstance(block, relax.DataflowBlock) and _is_plain_call(value):
+            arguments = tuple(value.args[1].fields)
+            kind = value.ty_args[0]
+            found = (value.args[0], arguments, kind, place, numbers[block])
+            sites.append(_Site(binding.var, value, *found))
+        else:
+            # Not ``+=``, which TVM's array takes over: it would copy itself each time.
+            others.extend(relax.analysis.free_vars(value))
     return sites, others
+
+
+def _bindings(func: relax.Function) -> list[tuple[Any, Any]]:
+    """The bindings of a function, each with its block, in order."""
+    return [(block, binding) for block in func.body.blocks for binding in block.bindings]
+
+
+def _overwritten(func: relax.Function) -> list[tuple[int, Any]]:
+    """The values whose memory calls write over, each with the place of the call's binding."""
+    return [
+        (place, binding.value.args[1].fields[int(number)])
+        for place, (_, binding) in enumerate(_bindings(func))
+        if is_in_place(binding.value)
+        for number in binding.value.attrs.inplace_indices
+        if int(number) >= 0
+    ]
+
+
+def _may_wait(members: Sequence[_Site], written: Sequence[tuple[int, Any]]) -> bool:
+    """Whether all of a group may be computed where its last member is: nothing that they take is
+    written over in between."""
+    last = members[-1].place
+    return not any(
+        site.place < place < last and argument.same_as(value)
+        for site in members
+        for place, value in written
+        for argument in site.args
+    )
 
 
 def _is_plain_call(value: Any) -> bool:
@@ -260,19 +299,38 @@ def _as_one(mod: tvm.IRModule, members: Sequence[_Site]) -> tirx.PrimFunc:
     return one_function(builder.get(), "joined")
 
 
+def _with_outputs(func: relax.Function) -> relax.Function:
+    """A function whose dataflow blocks hand out what other blocks use."""
+    home = {binding.var: block for block, binding in _bindings(func)}
+    renamed = {
+        var: relax.Var(var.name, var.ty)
+        for block, binding in _bindings(func)
+        for var in relax.analysis.free_vars(binding.value)
+        if isinstance(var, relax.DataflowVar) and not home[var].same_as(block)
+    }
+    return with_blocks(func, list(func.body.blocks), renamed) if renamed else func
+
+
 @mutator
 class _Joining(PyExprMutator):
-    """Calls a group's last member in place of all of them."""
+    """Calls a group's last member in place of all of them.
 
-    def __init__(self, mod: tvm.IRModule, groups: Sequence[Sequence[_Site]]) -> None:
+    Reshapes, which cost nothing within a block but a copy where another block takes them, are
+    written anew for a group in another block.
+    """
+
+    def __init__(
+        self, mod: tvm.IRModule, groups: Sequence[Sequence[_Site]], reshapes: Sequence[_Site]
+    ) -> None:
         super().__init__(mod)
         self._mod = mod
         self._groups = groups
+        self._reshapes = {s.var: s for s in reshapes if isinstance(s.var, relax.DataflowVar)}
         self._inner = {site.var for group in groups for site in group[:-1]}
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
         """``mod`` with the function at ``var`` rewritten."""
-        self.builder_.update_func(var, self.visit_expr(mod[var]))
+        self.builder_.update_func(var, _with_outputs(self.visit_expr(mod[var])))
         return self.builder_.get()
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -285,6 +343,13 @@ class _Joining(PyExprMutator):
         if group is None:
             return super().visit_call_(call)
         func = _as_one(self._mod, group)
-        args = [self.visit_expr(value) for value in _outer(group)]
+        args = [self._taken(value, group[-1]) for value in _outer(group)]
         name = joined_name([str(site.func.name_hint) for site in group])
         return relax.call_tir(self.builder_.add_func(func, name), args, group[-1].kind)
+
+    def _taken(self, value: Any, by: _Site) -> Any:
+        """A value as a call can take it."""
+        made = self._reshapes.get(value) if isinstance(value, relax.Var) else None
+        if made is None or made.block == by.block:
+            return self.visit_expr(value)
+        return self.builder_.emit(super().visit_call_(made.call))

@@ -275,7 +275,8 @@ class _Graph:
                 return
 
     def neighbours(self, group: Group) -> Iterator[int]:
-        """What takes a group's output, if nothing else does; then the views that only feed it.
+        """What takes a group's output, if nothing else does; then the views that only feed it, and
+        whatever is computed element by element to feed attention.
 
         Rows take no views before them, and behind them no reshapes but outputs of the model: these
         are copied, where others cost nothing.
@@ -288,17 +289,23 @@ class _Graph:
             is_free = is_rows and call.is_reshape and call.output not in self._outputs
             if call.kind in _EACH and not is_free:
                 yield number
+        # Attention's queries are made once a block, whatever they are made of.
+        feeding = _EACH if self._is_attention(group) else (Kind.VIEW,)
         for number in () if is_rows else group:
             for value in self._calls[number].inputs:
                 maker = self._makers[value]
-                is_view = maker not in group and self._calls[maker].kind is Kind.VIEW
-                if is_view and self._stays(maker, set(group)):
+                is_fed = maker not in group and self._calls[maker].kind in feeding
+                if is_fed and self._stays(maker, set(group)):
                     yield maker
 
     def takers(self, number: int) -> frozenset[int]:
         """Who takes what a call makes; none where that is used elsewhere, too."""
         is_output = self._calls[number].output in self._outputs
         return frozenset(() if is_output else self._taking(number))
+
+    def _is_attention(self, group: Group) -> bool:
+        kinds = [self._calls[number].kind for number in group]
+        return kinds.count(Kind.PRODUCT) > 1 and Kind.ROWS in kinds
 
     def _taking(self, number: int) -> list[int]:
         return self._takers.get(self._calls[number].output, [])
