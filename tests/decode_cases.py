@@ -113,5 +113,7 @@ def _others(dtype: str) -> list[Case]:
 
 
 DECODE_CASES = tuple(
-    case for dtype in ("float32", "bfloat16", "float16") for case in (*_sizes(dtype), *_others(dtype))
+    case
+    for dtype in ("float32", "bfloat16", "float16")
+    for case in (*_sizes(dtype), *_others(dtype))
 )

@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from attention_cases import FLOATS
 from chain_cases import CHAIN_CASES
+from decode_cases import DECODE_CASES
 from gates_cases import GATES_CASES, swiglu
 from golden_text import readable
 from halo_cases import HALO_CASES
@@ -33,6 +34,7 @@ from tvm_tile.device import Device, find_device, with_tf32
 from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
 from tvm_tile.schedule import FindChoices
 from tvm_tile.schedule.attention import schedule_attention
+from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
 
@@ -188,6 +190,11 @@ def _matrix_units() -> Iterator[Golden]:
     # Biased and masked scores, and bands: below the diagonal, and around it. The first of these
     # has two warpgroups of consumers.
     yield from _of("chain", H200, CHAIN_CASES, "biased masked causal_turns window_steep")
+    # A cluster of blocks a group, with a mask; one block of several workers, in other widths.
+    for name in ("masked bfloat16", "12/3x4x130x80 float16", "3/3x1x77x64 float32"):
+        (case,) = (case for case in DECODE_CASES if case.name == name)
+        plain = replace(case, name=name.replace("/", "_").replace(" ", "_"))
+        yield from _of("decode", H200, (plain,), plain.name, joined=schedule_decode)
     # On CUDA cores: masked, ragged rows and keys, columns that are not neighbours' vectors.
     cores = "masked causal_longer 130x97x48x40 by_heads"
     yield from _of("attention", H200, FLOATS, cores, joined=schedule_attention)

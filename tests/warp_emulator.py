@@ -130,7 +130,7 @@ def emulate(
         wave: threads of a wave, for AMD's kernels; 0: the kernel is NVIDIA's.
         columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
-        cluster: blocks that run together and read each other's shared memory.
+        cluster: blocks that run together, and read each other's memory.
 
     Raises:
         Race: in shared memory or in an array, in whatever order threads would run. Kernels of
@@ -142,25 +142,23 @@ def emulate(
         text.partition(";")[0].partition(f"{kernel.name}(")[2],
     )
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
-    modes += [f"-DCLUSTER={cluster}"] if cluster > 1 else []
-    modes += [f"-DCOLUMNS={columns}", *([f"-DWAVE={wave}"] if wave else [])]
+    modes += [f"-DCLUSTER={cluster}", f"-DCOLUMNS={columns}"]
+    modes += [f"-DWAVE={wave}"] if wave else []
     if maps is None:
         # The emulator's own statics, made safe, would need the sanitizer's library.
         modes += ["-fsanitize=thread", "-fno-threadsafe-statics"]
     library = folder / f"kernel{late:d}{backward:d}.so"
-    call = _call(kernel.name, [kind for kind, _ in signature])
-    _compile(f'#include "{header}"\n{_SIZES}\n{text}\n{call}\n', modes, library)
+    text += "\n" + _call(kernel.name, [kind for kind, _ in signature])
+    _compile(f'#include "{header}"\n{_SIZES}\n{text}\n', modes, library)
     given = [
         _memory(maps[name] if maps and name in maps else arrays[name.removesuffix("_ptr")])
         for _, name in signature
     ]
     pointers, sizes = zip(*given, strict=True)
-    run = ctypes.CDLL(str(library)).launch
-    run.restype = ctypes.c_char_p
+    (run := ctypes.CDLL(str(library)).launch).restype = ctypes.c_char_p
     count = len(given)
-    race = run(
-        grid, block, count, (ctypes.c_void_p * count)(*pointers), (ctypes.c_size_t * count)(*sizes)
-    )
+    places, lengths = (ctypes.c_void_p * count)(*pointers), (ctypes.c_size_t * count)(*sizes)
+    race = run(grid, block, count, places, lengths)
     if race:
         raise Race(race.decode())
 

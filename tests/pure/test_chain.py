@@ -216,7 +216,7 @@ def along(*words: str, use: str = "bhi", **sizes: int) -> bool:
         used.append(replace(write, indices=tuple(letters(use))))
     second = replace(second, reads=(*second.reads, *used))
     named = [with_axes_of(first, operator) for operator in (*found, second)]
-    return is_along_rows(attention(**sizes), [op for op in named if op is not None])
+    return is_along_rows(attention(**sizes).keys, [op for op in named if op is not None])
 
 
 class TestBetween:

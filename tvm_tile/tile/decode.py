@@ -13,6 +13,7 @@ columns of the values of some of its keys.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_re
 MOST_ROWS = 16
 ALIGNED = 128  # bytes
 DTYPES = ("float32", "float16", "bfloat16")
+_LANGUAGES = ("cuda", "opencl")  # in others no worker is known
 _FLOAT = 4  # bytes
 _FLAGS = 32  # of tiles, in a register
 _WORKERS, _STAGES, _SPLITS = (8, 4, 2, 1), (3, 2, 1), (8, 4, 2, 1)
@@ -223,9 +225,10 @@ def vector_of(dtype: str, distances: Iterator[int]) -> int:
 
 
 def construct_decode(decode: Decode, device: Device, count: int) -> tuple[DecodeTile, ...]:
-    """At most ``count`` tiles, best first; none of more rows than a thread can hold, and of other
-    types than floating point."""
-    if decode.rows > MOST_ROWS or {decode.keys.dtype, decode.values.dtype} - set(DTYPES):
+    """At most ``count`` tiles, best first; none of more rows than a thread can hold, of other types
+    than floating point, and for devices whose threads are no workers yet."""
+    dtypes = {decode.keys.dtype, decode.values.dtype}
+    if decode.rows > MOST_ROWS or dtypes - set(DTYPES) or device.kernel_language not in _LANGUAGES:
         return ()
     tiles = sorted(_tiles(decode, device), key=lambda tile: tile.seconds)
     return tuple(tiles[:count])
@@ -234,28 +237,27 @@ def construct_decode(decode: Decode, device: Device, count: int) -> tuple[Decode
 def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile]:
     # Threads that do not run in lock step are one worker: all of a block.
     is_warp = device.kernel_language == "cuda"
-    lanes = device.warp_size
-    for workers in _WORKERS if is_warp else (1,):
-        for splits in _SPLITS:
-            if splits > device.cluster_size:
-                continue
-            one = DecodeTile(decode, lanes, workers, splits, 1)
-            if workers * splits > max(1, one.tiles):
-                continue
-            for stages in _STAGES if device.has_asynchronous_copies else (1,):
-                if stages > one.turns:
-                    continue
-                tile = _fitted(replace(one, stages=stages), device)
-                if tile is not None:
-                    yield tile
+    workers = _WORKERS if is_warp else (1,)
+    stages = _STAGES if device.has_asynchronous_copies else (1,)
+    vector = decode.values.vector
+    # Many rows have no registers for wide vectors of sums.
+    for own in (vector, *([vector // 2] if vector > 1 else [])):
+        narrowed = replace(decode, values=replace(decode.values, vector=own))
+        for shape in itertools.product(workers, _SPLITS, stages):
+            tile = DecodeTile(narrowed, device.warp_size, *shape)
+            is_idle = tile.workers * tile.splits > max(1, tile.tiles) or tile.stages > tile.turns
+            if tile.splits <= device.cluster_size and not is_idle:
+                fitted = _fitted(tile, device)
+                if fitted is not None:
+                    yield fitted
 
 
 def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
     """The tile with what it takes; ``None`` where no block has as much."""
     decode = tile.decode
     rows, vector = decode.rows, max(decode.keys.vector, decode.values.vector)
-    held = rows * (tile.runs * decode.values.vector + 3)
-    registers = held + rows + 3 * vector + _FIXED_REGISTERS
+    held = rows * (tile.runs * decode.values.vector + 5)
+    registers = held + 3 * vector + _FIXED_REGISTERS
     shared = max(map(shared_bytes, rooms_of(tile)))
     if registers > nameable_registers(device):
         return None
@@ -298,7 +300,7 @@ def _slots(tile: DecodeTile, times: DecodeTimes) -> float:
     columns = tile.runs * decode.values.vector
     keys = tile.lanes // tile.parts
     products = rows * (depth + columns * keys)
-    loads = decode.keys.vectors * (1 + rows * max(1, decode.keys.vector // 4))
+    loads: float = decode.keys.vectors * (1 + rows * max(1, decode.keys.vector // 4))
     loads += keys * (tile.runs + rows / 4)
     converted = depth + columns * keys
     copies = (decode.keys.vectors + decode.values.vectors) * times.copy_slots

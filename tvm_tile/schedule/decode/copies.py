@@ -10,7 +10,6 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.decode.find import Cache
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.decode import Cached
 
@@ -29,7 +28,7 @@ class Copies:
     Keys behind the last one become zeros.
 
     Attributes:
-        cache: where rows lie.
+        rows: as the tile has them.
         source: the parameter as a flat buffer.
         first: elements from its start to the group's first row.
         stages: shared memory, a flat buffer of all workers' stages.
@@ -40,7 +39,7 @@ class Copies:
         waits: whether copies are done when they were asked for.
     """
 
-    cache: Cache
+    rows: Cached
     source: Any
     first: Any
     stages: Any
@@ -52,7 +51,7 @@ class Copies:
 
     def ask(self, into: Any, key: Any) -> None:
         """Begin to copy the tile from a key on to a stage that begins with element ``into``."""
-        rows = self.cache.rows
+        rows = self.rows
         with ib.unroll(rows.vectors) as turn:
             number = ib.Bind(turn * self.lanes + self.lane)
             row, column = number // rows.vectors, number % rows.vectors * rows.vector
@@ -65,7 +64,7 @@ class Copies:
                 self._copy_asynchronously(there, at, inside)
 
     def _copy(self, into: Any, at: Any, inside: list[Any]) -> None:
-        rows = self.cache.rows
+        rows = self.rows
         with when(inside), ib.vectorized(rows.vector) as v:
             ib.buffer_store(self.stages, self.source[at + v], [into + v])
         for own in inside:
@@ -73,7 +72,7 @@ class Copies:
                 ib.buffer_store(self.stages, tirx.const(0.0, rows.dtype), [into + v])
 
     def _copy_asynchronously(self, into: Any, at: Any, inside: list[Any]) -> None:
-        size = self.cache.rows.vector * element_size(self.cache.rows.dtype)
+        size = self.rows.vector * element_size(self.rows.dtype)
         # Only whole units may pass by the first-level cache.
         copy = T.ptx[f"cp.async.{'cg' if size == _WIDEST else 'ca'}.shared.global"]
         target = self.stages.ptr_to([into])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.compat import start_schedule
-from tvm_tile.graph.extract import Names, affine_index, extract_operator, loads_in
-from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator, element_size
+from tvm_tile.graph.extract import Names, affine_index, extract_operator
+from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 from tvm_tile.schedule.attention.find import factors_of_second
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.decode.expression import Expression
@@ -150,9 +150,7 @@ def _read(sch: Schedule, form: NormalForm, traffic: int) -> DecodeMatch | None:
         return None
     query, keys = pair
     values = Expression.of(blocks[-1], second, load)
-    found = [
-        _cache(source, others, key, own) for source, own in ((keys, depth), (values, column))
-    ]
+    found = [_cache(source, others, key, own) for source, own in ((keys, depth), (values, column))]
     known = [cache for cache in found if cache is not None]
     if len(known) < len(found):
         return None
@@ -283,9 +281,7 @@ def _offset(cache: Expression, cut: Sequence[Shared]) -> AffineIndex | None:
     return whole if stride < _FARTHEST else None
 
 
-def _cache(
-    source: Expression, others: Sequence[Axis], key: Axis, column: Axis
-) -> Cache | None:
+def _cache(source: Expression, others: Sequence[Axis], key: Axis, column: Axis) -> Cache | None:
     """Where rows of keys or values lie; ``None`` unless their columns are neighbours."""
     shared = tuple(_shared(axis, source) for axis in others)
     offset = _offset(source, shared)

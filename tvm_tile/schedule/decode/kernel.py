@@ -13,8 +13,7 @@ The code of one thread, a ``lane`` of a worker, for the rows of a group::
         for key in own: sums[row, own columns] += weight[row, key] * value[key, own columns]
         ask for the next tile but ``stages``
     all threads meet;  sums where the stages were;       all threads meet
-    add up the workers' sums, each scaled from its maximum to that of all
-    add up the blocks' sums likewise, each block some of them;  store
+    add up the workers' sums, and the blocks' (``merge.py``);  store
 
 A tile that no row may see anything of is not read, whatever the mask is, so of a cache that is
 filled to a prefix only the rows in use are. A row that sees no key at all becomes what its sum of
@@ -36,24 +35,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device
-from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.decode.copies import Copies, is_asynchronous
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
+from tvm_tile.schedule.decode.merge import Merging, power
+from tvm_tile.schedule.decode.places import Places
 from tvm_tile.schedule.decode.visible import visible_keys
-from tvm_tile.schedule.decode.worker import Blocks, Threads, Warps
+from tvm_tile.schedule.decode.worker import Blocks, Memory, Threads, Warps, registers
 from tvm_tile.schedule.tensor_cores.parameters import declare
-from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.decode import DecodeTile, rooms_of
+from tvm_tile.tile.decode import Cached, DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
 _FOUR = 4  # float32 numbers that a thread loads at once
@@ -68,47 +66,10 @@ def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.P
         ib.func_attr({"tirx.noalias": True})
         buffers = declare(found.params)
         with threads.launch(tile) as (group, rank, thread):
-            waits = not device.has_asynchronous_copies or not all(
-                is_asynchronous(cache.rows) for cache in (found.keys, found.values)
-            )
+            rows = tile.decode.keys, tile.decode.values
+            waits = not device.has_asynchronous_copies or not all(map(is_asynchronous, rows))
             _Worker(found, tile, threads, buffers, (group, rank, thread), waits).run()
     return builder.get().without_attr("global_symbol")
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """Shared memory of a block, flat buffers.
-
-    Attributes:
-        queries: float32, by rows.
-        keys: stages of all workers.
-        values: likewise.
-        weights: float32, of each worker's keys those of all rows.
-        sums: float32, of each worker's parts those of all rows and columns.
-        marks: float32, of each worker's rows the maximum, and the sum of weights.
-        own: float32, what the block has added up, then maxima and sums of weights.
-    """
-
-    queries: Any
-    keys: Any
-    values: Any
-    weights: Any
-    sums: Any
-    marks: Any
-    own: Any = None
-
-
-def _registers(size: int, dtype: str = "float32") -> Any:
-    return ib.alloc_buffer((size,), dtype, scope="local")
-
-
-def _value(index: AffineIndex, place: Place) -> Any:
-    """An affine form of axes' values; axes that are not in ``place`` are zero."""
-    total: Any = tirx.const(index.offset)
-    for name, coefficient in index.terms:
-        if name in place:
-            total = total + place[name] * coefficient
-    return total
 
 
 class _Worker:
@@ -129,32 +90,32 @@ class _Worker:
         self._rows = rows = tile.decode.rows
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
-        self._memory = _Memory(*threads.allocate(*rooms_of(tile)))
-        self._groups = self._places()
+        self._memory = Memory(*threads.allocate(*rooms_of(tile)))
+        self._places = Places(found, self._group)
         self._most, self._total, self._next, self._scale, self._scores = (
-            _registers(rows) for _ in range(5)
+            registers(rows) for _ in range(5)
         )
         self._vector = tile.decode.values.vector
-        self._sums = _registers(rows * tile.runs * self._vector)
-        self._flags, self._merged = _registers(1, "uint32"), _registers(3)
+        self._sums = registers(rows * tile.runs * self._vector)
+        self._flags = registers(1, "uint32")
         keys, values = tile.decode.keys, tile.decode.values
-        self._key, self._query = _registers(keys.vector, keys.dtype), _registers(keys.vector)
-        self._value = _registers(values.vector, values.dtype)
-        self._weights = _registers(tile.row_pitch)
+        self._key, self._query = registers(keys.vector, keys.dtype), registers(keys.vector)
+        self._value = registers(values.vector, values.dtype)
+        self._weights = registers(tile.row_pitch)
         self._visible = visible_keys(found.weights)
         self._copies = [
-            self._begin(cache, stages)
-            for cache, stages in (
-                (found.keys, self._memory.keys),
-                (found.values, self._memory.values),
+            self._begin(cache, rows, stages)
+            for cache, rows, stages in (
+                (found.keys, keys, self._memory.keys),
+                (found.values, values, self._memory.values),
             )
         ]
-        # Where a stage of this worker begins, and tiles of which it has copied or asked.
-        self._stage, self._left = _registers(1, "int32"), _registers(2, "int32")
-        # Threads with the same columns have every so manieth key.
+        # The stage that is next; of the chunk's tiles those that are seen, and those of these that
+        # were not asked for yet.
+        self._stage, self._left = registers(1, "int32"), registers(2, "int32")
+        # Threads with the same columns take turns at the keys; threads that are left over do what
+        # others do, and store nothing.
         vectors = tile.decode.values.vectors
-        is_own = self._lane < vectors * tile.parts if tile.runs == 1 else None
-        self._is_own = is_own
         part, column = self._lane // vectors, self._lane % vectors
         if tile.runs > 1:
             part, column = tirx.const(0), self._lane
@@ -162,43 +123,18 @@ class _Worker:
             part = ib.min(part, tile.parts - 1)
         self._part, self._column = ib.Bind(part), ib.Bind(column)
 
-    # -- places -------------------------------------------------------------------------------
-
-    def _places(self) -> dict[str, Any]:
-        """Values of the axes of groups."""
-        axes = [own.axis for own in self._found.shared]
-        extents = [own.groups for own in self._found.shared]
-        values = digits(self._group, axes, extents)
-        return {name: ib.Bind(value) for name, value in values}
-
-    def _place(self, row: Any, key: Any = None, column: Any = None) -> dict[str, Any]:
-        """Values of all axes at a row of the group, and at a key or a column."""
-        shared = self._found.shared
-        rows = dict(digits(row, [own.axis for own in shared], [own.rows for own in shared]))
-        place = {
-            own.axis.name: self._groups[own.axis.name] * own.rows + rows[own.axis.name]
-            for own in shared
-        }
-        if key is not None:
-            place[self._found.key.name] = key
-        if column is not None:
-            place[self._found.column.name] = column
-        return place
-
-    def _begin(self, cache: Cache, stages: Any) -> Copies:
-        first = {own.axis.name: self._groups[own.axis.name] * own.rows for own in self._found.shared}
-        groups = {own.outer: first[own.axis.name] // own.rows for own in cache.shared}
+    def _begin(self, cache: Cache, rows: Cached, stages: Any) -> Copies:
         source = self._buffers[cache.name]
         flat = ib.decl_buffer(
             (math.prod(int(extent) for extent in source.ty.shape),),
-            cache.rows.dtype,
+            rows.dtype,
             data=source.data,
         )
         tile = self._tile
         return Copies(
-            cache,
+            rows,
             flat,
-            ib.Bind(_value(cache.offset, groups)),
+            ib.Bind(self._places.start_of(cache)),
             stages,
             tile.lanes,
             tile.decode.key_count,
@@ -247,7 +183,7 @@ class _Worker:
                 inside = key < decode.key_count
                 if self._visible is not None:
                     safe = ib.min(key, decode.key_count - 1)
-                    place = self._place(row, safe)
+                    place = self._places.at(row, safe)
                     inside = tirx.And(inside, self._visible.at(place, self._buffers))
                 flag = T.uint32(1) << tirx.Cast("uint32", turn)
                 ib.buffer_store(own, own[0] | tirx.Select(inside, flag, T.uint32(0)), [0])
@@ -271,39 +207,38 @@ class _Worker:
         for copies, elements in zip(self._copies, self._tile.stage_elements, strict=True):
             with when([left != 0]):
                 key = self._tile_number(first + turn) * self._tile.lanes
-                copies.ask(self._at(stage, elements), ib.Bind(key))
+                copies.ask(self._stage_at(stage, elements), ib.Bind(key))
             ib.evaluate(T.ptx["cp.async.commit_group"]())
         ib.buffer_store(self._left, left & (left - 1), [1])
 
-    def _at(self, stage: Any, elements: int) -> Any:
+    def _stage_at(self, stage: Any, elements: int) -> Any:
         """The first element of a stage of the worker."""
         return (self._number * self._tile.stages + stage) * elements
 
     def _walk(self, first: Any) -> None:
         """Take the tiles of a chunk that are seen."""
         tile = self._tile
-        with ib.serial(tile.chunk) as turn:
-            with when([(self._left[0] >> turn) & 1 != 0]):
-                stage = ib.Bind(self._stage[0]) if tile.stages > 1 else tirx.const(0)
-                key = ib.Bind(self._tile_number(first + turn) * tile.lanes)
-                if self._waits:
-                    for copies, elements in zip(self._copies, tile.stage_elements, strict=True):
-                        copies.ask(self._at(stage, elements), key)
-                else:
-                    ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 1))
-                self._threads.sync()
-                self._score(self._at(stage, tile.stage_elements[0]))
-                self._weigh(key + self._lane)
-                if not self._waits:
-                    ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 2))
-                self._threads.sync()
-                self._add(self._at(stage, tile.stage_elements[1]))
-                self._threads.sync()
-                if not self._waits:
-                    self._ask(first, stage)
-                if tile.stages > 1:
-                    after = tirx.Select(stage + 1 < tile.stages, stage + 1, tirx.const(0))
-                    ib.buffer_store(self._stage, after, [0])
+        with ib.serial(tile.chunk) as turn, when([(self._left[0] >> turn) & 1 != 0]):
+            stage = ib.Bind(self._stage[0]) if tile.stages > 1 else tirx.const(0)
+            key = ib.Bind(self._tile_number(first + turn) * tile.lanes)
+            if self._waits:
+                for copies, elements in zip(self._copies, tile.stage_elements, strict=True):
+                    copies.ask(self._stage_at(stage, elements), key)
+            else:
+                ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 1))
+            self._threads.sync()
+            self._score(self._stage_at(stage, tile.stage_elements[0]))
+            self._weigh(key + self._lane)
+            if not self._waits:
+                ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 2))
+            self._threads.sync()
+            self._add(self._stage_at(stage, tile.stage_elements[1]))
+            self._threads.sync()
+            if not self._waits:
+                self._ask(first, stage)
+            if tile.stages > 1:
+                after = tirx.Select(stage + 1 < tile.stages, stage + 1, tirx.const(0))
+                ib.buffer_store(self._stage, after, [0])
 
     # -- arithmetic ---------------------------------------------------------------------------
 
@@ -315,7 +250,7 @@ class _Worker:
             number = ib.Bind(turn * tile.block_size + self._thread)
             with when([number < count] if count % tile.block_size else []):
                 row, at = ib.Bind(number // depth.extent), ib.Bind(number % depth.extent)
-                place = {**self._place(row), depth.name: at}
+                place = {**self._places.at(row), depth.name: at}
                 value = tirx.Cast("float32", self._found.query.at(place, self._buffers))
                 ib.buffer_store(self._memory.queries, value, [row * tile.query_pitch + at])
         self._threads.meet()
@@ -347,7 +282,7 @@ class _Worker:
         own = ib.Bind(key)
         safe = own if count % tile.lanes == 0 else ib.Bind(ib.min(own, count - 1))
         with ib.unroll(rows) as i:
-            value = weights.at(self._place(i, safe), self._scores[i], self._buffers)
+            value = weights.at(self._places.at(i, safe), self._scores[i], self._buffers)
             if count % tile.lanes:
                 value = tirx.Select(own < count, value, tirx.const(-math.inf, "float32"))
             ib.buffer_store(self._scores, value, [i])
@@ -356,9 +291,9 @@ class _Worker:
         first = ib.Bind((self._number * tile.lanes + self._lane) * tile.row_pitch)
         with ib.unroll(rows) as i:
             ib.buffer_store(self._next, ib.max(self._most[i], self._next[i]), [i])
-            ib.buffer_store(self._scale, _power(self._most[i] - self._next[i]), [i])
+            ib.buffer_store(self._scale, power(self._most[i] - self._next[i]), [i])
             ib.buffer_store(self._most, self._next[i], [i])
-            ib.buffer_store(self._scores, _power(self._scores[i] - self._next[i]), [i])
+            ib.buffer_store(self._scores, power(self._scores[i] - self._next[i]), [i])
             total = self._total[i] * self._scale[i] + self._scores[i]
             ib.buffer_store(self._total, total, [i])
             ib.buffer_store(self._memory.weights, self._scores[i], [first + i])
@@ -395,19 +330,16 @@ class _Worker:
         column = self._column + run * lanes
         return ib.min(column, vectors - 1) if (run + 1) * lanes > vectors > lanes else column
 
-    # -- merging ------------------------------------------------------------------------------
-
     def _finish(self) -> None:
         tile, rows, columns = self._tile, self._rows, self._found.column.extent
         vectors = tile.decode.values.vectors
         self._threads.reduce(self._total, "sum", self._lane)
         self._threads.meet()
         for run in range(tile.runs):
-            fits = [] if self._is_own is None else [self._is_own]
-            if vectors * tile.parts == tile.lanes:
-                fits = []
-            if tile.runs > 1 and (run + 1) * tile.lanes > vectors:
-                fits = [self._column + run * tile.lanes < vectors]
+            fits = [self._lane < vectors * tile.parts] if vectors * tile.parts < tile.lanes else []
+            if tile.runs > 1:
+                is_whole = (run + 1) * tile.lanes <= vectors
+                fits = [] if is_whole else [self._column + run * tile.lanes < vectors]
             with when(fits), ib.unroll(rows) as i, ib.unroll(self._vector) as j:
                 at = (self._number * tile.parts + self._part) * rows + i
                 column = (self._column + run * tile.lanes) * self._vector + j
@@ -418,113 +350,5 @@ class _Worker:
             ib.buffer_store(self._memory.marks, self._most[i], [mark])
             ib.buffer_store(self._memory.marks, self._total[i], [mark + 1])
         self._threads.meet()
-        self._merge()
-
-    def _merge(self) -> None:
-        """Add up the workers' sums, and the blocks'."""
-        tile, columns = self._tile, self._found.column.extent
-        count = self._rows * columns
-        with ib.serial(-(-count // tile.block_size)) as turn:
-            number = ib.Bind(turn * tile.block_size + self._thread)
-            with when([number < count] if count % tile.block_size else []):
-                row, column = ib.Bind(number // columns), ib.Bind(number % columns)
-                merged = self._merged_workers(row, column)
-                if tile.splits == 1:
-                    self._store(row, column, merged)
-                else:
-                    own = self._memory.own
-                    ib.buffer_store(own, merged[0], [number])
-                    with when([column == 0]):
-                        ib.buffer_store(own, merged[1], [count + row])
-                        ib.buffer_store(own, merged[2], [count + self._rows + row])
-        if tile.splits > 1:
-            _wait_for_cluster()
-            self._merge_blocks()
-            _wait_for_cluster()
-
-    def _merged_workers(self, row: Any, column: Any) -> Any:
-        """The sum, the maximum, and the sum of weights, of all workers of the block: registers."""
-        tile, columns = self._tile, self._found.column.extent
-        marks, sums = self._memory.marks, self._memory.sums
-        parts = []
-        for worker in range(tile.workers):
-            mark = (worker * self._rows + row) * 2
-            at = [
-                ((worker * tile.parts + part) * self._rows + row) * columns + column
-                for part in range(tile.parts)
-            ]
-            loads = [sums[own] for own in at]
-            total = loads[0]
-            for other in loads[1:]:
-                total = total + other
-            parts.append((total, marks[mark], marks[mark + 1]))
-        return _merged(self._merged, parts)
-
-    def _merge_blocks(self) -> None:
-        """Store this block's share of the sums of its cluster."""
-        tile, columns = self._tile, self._found.column.extent
-        count = self._rows * columns
-        share = -(-count // tile.splits)
-        others = [self._own_of(block) for block in range(tile.splits)]
-        with ib.serial(-(-share // tile.block_size)) as turn:
-            place = ib.Bind(turn * tile.block_size + self._thread)
-            number = ib.Bind(self._rank * share + place)
-            fits = [place < share] if share % tile.block_size else []
-            fits += [number < count] if count % tile.splits else []
-            with when(fits):
-                row, column = ib.Bind(number // columns), ib.Bind(number % columns)
-                parts = [
-                    (own[number], own[count + row], own[count + self._rows + row])
-                    for own in others
-                ]
-                self._store(row, column, _merged(self._merged, parts))
-
-    def _own_of(self, block: int) -> Any:
-        """What another block of the cluster has added up, as this one can read it."""
-        mapped = _registers(1, "uint64")
-        own = self._memory.own
-        ib.evaluate(T.ptx.mapa.u64(mapped[0], own.ptr_to([0]), T.uint32(block)))
-        kind = ir.PointerType(ir.PrimType("float32"), "shared")
-        pointer = tirx.Var("own", kind)
-        ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
-        return ib.decl_buffer(own.ty.shape, "float32", data=pointer, scope="shared")
-
-    def _store(self, row: Any, column: Any, merged: Any) -> None:
-        """Store what the epilogue makes of a sum, divided by the sum of its weights."""
-        found, total = self._found, merged[2]
-        scale = tirx.const(1.0, "float32") / total
-        if found.weights.is_safe:
-            scale = tirx.Select(total > 0, scale, tirx.const(0.0, "float32"))
-        result = ib.Bind(merged[0] * scale)
-        place = self._place(row, column=column)
-        value, indices = found.epilogue.at(place, result, self._buffers)
-        output = self._buffers[str(found.epilogue.buffer.name)]
-        ib.buffer_store(output, value, indices)
-
-
-def _wait_for_cluster() -> None:
-    """Wait for all threads of all blocks of the cluster; no load or store moves past it."""
-    ib.evaluate(T.cuda.warp_sync())
-    ib.evaluate(T.cuda.cluster_sync())
-    ib.evaluate(T.cuda.warp_sync())
-
-
-def _power(exponent: Any) -> Any:
-    """``e ** exponent``."""
-    return T.exp2(exponent * tirx.const(_LOG2_E, "float32"))
-
-
-def _merged(merged: Any, parts: list[tuple[Any, Any, Any]]) -> Any:
-    """Registers of the sum, the maximum, and the sum of weights of several such, of which
-    each was weighed by its own maximum."""
-    values = [[ib.Bind(value) for value in part] for part in parts]
-    most = values[0][1]
-    for _, other, _ in values[1:]:
-        most = ib.max(most, other)
-    ib.buffer_store(merged, most, [1])
-    for number, (total, own, weight) in enumerate(values):
-        scale = ib.Bind(_power(own - merged[1]))
-        for place, value in ((0, total), (2, weight)):
-            before = tirx.const(0.0, "float32") if number == 0 else merged[place]
-            ib.buffer_store(merged, before + value * scale, [place])
-    return merged
+        numbers = self._rank, self._thread
+        Merging(self._found, tile, self._memory, self._places, self._buffers, numbers).run()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tvm import tirx
@@ -20,6 +21,29 @@ from tvm_tile.schedule.steps import shared_scope
 from tvm_tile.tile.decode import ALIGNED, DecodeTile, Room, shared_bytes
 
 _ALL_LANES = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Shared memory of a block, flat buffers.
+
+    Attributes:
+        queries: float32, by rows.
+        keys: stages of all workers.
+        values: likewise.
+        weights: float32, of each worker's keys those of all rows.
+        sums: float32, of each worker's parts those of all rows and columns.
+        marks: float32, of each worker's rows the maximum, and the sum of weights.
+        own: float32, what the block has added up, then maxima and sums of weights.
+    """
+
+    queries: Any
+    keys: Any
+    values: Any
+    weights: Any
+    sums: Any
+    marks: Any
+    own: Any = None
 
 
 class Threads(Protocol):
@@ -178,3 +202,8 @@ class Blocks:
                 both = ib.max(values[number], own) if op == "max" else values[number] + own
                 ib.buffer_store(values, both, [number])
         self.meet()
+
+
+def registers(size: int, dtype: str = "float32") -> Any:
+    """So many of a thread's."""
+    return ib.alloc_buffer((size,), dtype, scope="local")

@@ -1,0 +1,178 @@
+"""Attention of few queries without a GPU: what the CUDA text computes, its races, what it reads,
+its machine code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from decode_cases import DECODE_CASES
+from emulated import Arguments, arguments, built, emulated_error, kernels_error
+from joined import joined_function
+from kernels import Case, rules_of
+from warp_emulator import COMPILER, Race
+
+from tvm_tile.build import Builder, Program
+from tvm_tile.build.cubin import resources_of
+from tvm_tile.device import Device, find_device
+from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import Choice, Task
+from tvm_tile.schedule.decode import schedule_decode
+from tvm_tile.tile.decode import DecodeTile
+
+A100, H200 = (find_device(f"nvidia/{name}") for name in ("a100", "h200"))
+CASES = {case.name: case for case in DECODE_CASES}
+EMULATED = (
+    "8/2x1x1000x64 float16",
+    "3/3x1x77x64 float32",
+    "6/2x5x33x24 float32",
+    "8/1x1x300x256 float16",
+    "4/2x1x96x35 float16",
+    "2/1x3x50x18 float32",
+    "masked float16",
+    "capped float32",
+    "by position float16",
+    "wide values float32",
+)
+LIMITS = {"float32": 1e-5, "float16": 8e-3}
+BARRIER = re.compile(r"tvm_builtin_(cuda_(cta|cluster)_sync|ptx_cp_async_wait_group)\w*\(\);")
+
+
+def function_and_choices(case: Case, device: Device) -> tuple[Any, Sequence[Any]]:
+    func = joined_function(case, device, schedule_decode)
+    graph = extract(func)
+    assert graph is not None
+    return func, schedule_decode(Task(func, graph, device), 1000)
+
+
+def tile_of(choice: Choice) -> DecodeTile:
+    assert isinstance(choice.write, partial)
+    tile = choice.write.args[-1]
+    assert isinstance(tile, DecodeTile)
+    return tile
+
+
+def error_of(choice: Any, of: Arguments, device: Device, folder: Path, *, late: bool) -> float:
+    folder.mkdir()
+    cluster = tile_of(choice).splits
+    return emulated_error(choice(), of, device, folder, late=late, cluster=cluster)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("name", EMULATED)
+def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
+    """The first choice, with copies that come late, and one far from it, with early ones."""
+    func, found = function_and_choices(CASES[name], H200)
+    of = arguments(func)
+    for late, choice in ((True, found[0]), (False, found[len(found) * 2 // 3])):
+        error = error_of(choice, of, H200, tmp_path / str(late), late=late)
+        assert error < LIMITS[CASES[name].inputs[0].dtype], choice.tile
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_the_text_for_devices_without_clusters(tmp_path: Path) -> None:
+    func, found = function_and_choices(CASES["masked float32"], A100)
+    of = arguments(func)
+    for number in (0, -1):
+        error = error_of(found[number], of, A100, tmp_path / str(number), late=True)
+        assert error < 1e-5, found[number].tile
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_what_no_row_sees_is_not_read(tmp_path: Path) -> None:
+    """Of a cache that is filled to a prefix only tiles with rows in use: others are no numbers."""
+    func, found = function_and_choices(CASES["masked float32"], H200)
+    of = arguments(func)
+    (keep,) = (name for name, array in of.given.items() if array.shape == (2, 1, 2, 150))
+    caches = [n for n in of.given if of.given[n].shape == (2, 2, 150, 32)]
+    of.given[keep][:] = np.arange(150) < 40
+    for name in caches:
+        of.given[name][:, :, 64:] = np.nan
+    for number, choice in enumerate((found[0], found[-1])):
+        cluster, folder = tile_of(choice).splits, tmp_path / str(number)
+        folder.mkdir()
+        item = choice()
+        wanted = _attention(of, caches, keep)
+        same = replace(of, wanted={**of.wanted, **wanted})
+        error = emulated_error(item, same, H200, folder, late=True, cluster=cluster)
+        assert error < 1e-5, choice.tile
+
+
+def _attention(of: Arguments, caches: Sequence[str], keep: str) -> dict[str, np.ndarray]:
+    """The case's result in float64, of the keys that are kept."""
+    (output,) = of.outputs
+    (query,) = set(of.given) - {*caches, keep, output}
+    kept = of.given[keep][0, 0, 0].astype(bool)
+    # In the order of the function's parameters, which is that of their use.
+    k, v = (of.given[name][:, :, kept].astype("float64").repeat(2, 1) for name in _in_use(caches))
+    scores = np.einsum("bhid,bhkd->bhik", of.given[query].astype("float64"), k) * 0.3
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    out = np.einsum("bhik,bhkd->bihd", weights, v)
+    return {output: out.reshape(of.wanted[output].shape).astype("float32")}
+
+
+def _in_use(caches: Sequence[str]) -> list[str]:
+    return sorted(caches, key=lambda name: int(name.removeprefix("p")))
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("name", ["8/2x1x1000x64 float16", "3/3x1x77x64 float32"])
+def test_each_barrier_is_needed(name: str, tmp_path: Path) -> None:
+    """Of blocks of several workers, with several tiles each, that share a group."""
+    func, found = function_and_choices(CASES[name], H200)
+    choice = next(
+        own
+        for own in found
+        if (tile := tile_of(own)).workers > 1 and (tile.splits > 1 or tile.stages > 1)
+    )
+    cluster, done = tile_of(choice).splits, choice()
+    of, kernel, shape = arguments(func), built(done, H200), (done.grid, done.block)
+    text = kernel.source
+    barriers = list(BARRIER.finditer(text, text.index('extern "C" __global__')))
+    assert len(barriers) > 3
+    idle = []
+    for number, barrier in enumerate(barriers):
+        own = tmp_path / str(number)
+        own.mkdir()
+        bare = replace(kernel, source=text[: barrier.start()] + text[barrier.end() :])
+        try:
+            kernels_error([(bare, shape)], of, H200, own, late=True, cluster=cluster)
+        except Race:
+            continue
+        idle.append(f"{number}: {barrier[0]}")
+    # The last wait of a cluster keeps shared memory alive, which the emulator always is.
+    assert [entry for entry in idle if "cluster" not in entry] == []
+    assert len(idle) <= 1
+
+
+@pytest.mark.parametrize("device", [A100, H200], ids=lambda device: device.name)
+@pytest.mark.parametrize(
+    "name", ["8/2x1x1000x64 bfloat16", "12/3x4x130x80 float16", "8/1x1x300x256 float32"]
+)
+def test_the_first_choice_becomes_machine_code_that_spills_nothing(
+    name: str, device: Device
+) -> None:
+    _, found = function_and_choices(CASES[name], device)
+    choice = found[0]()
+    program = Builder(device).build_functions({"t": choice.func})["t"]
+    assert isinstance(program, Program), str(program)
+    (kernel,) = program.kernels
+    taken = resources_of(kernel.binary)
+    assert taken.stack == 0, choice.tile
+    assert choice.registers is not None
+    assert taken.registers <= choice.registers + 40, choice.tile
+
+
+@pytest.mark.parametrize(
+    "name", ["8/2x1x1000x64 bfloat16", "capped float32", "by position float16"]
+)
+def test_views_masks_and_products_become_one_kernel(name: str) -> None:
+    """Where the model says that it pays, not only where it must; no cache is repeated."""
+    assert rules_of(CASES[name], H200) == "decode"

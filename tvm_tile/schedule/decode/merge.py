@@ -1,0 +1,155 @@
+"""Add up what the workers of a decode kernel have summed, and its blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.decode.find import DecodeMatch
+from tvm_tile.schedule.decode.places import Places
+from tvm_tile.schedule.decode.worker import Memory, registers
+from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.tile.decode import DecodeTile
+
+_LOG2_E = 1 / math.log(2)
+
+
+class Merging:
+    """One thread's part, while its code is written.
+
+    Args:
+        found: what is computed.
+        tile: how.
+        memory: that holds all workers' sums, and their marks.
+        places: of the group.
+        buffers: name of a parameter -> the buffer that stands for it.
+        numbers: of the block in its cluster, and of the thread in the block.
+    """
+
+    def __init__(
+        self,
+        found: DecodeMatch,
+        tile: DecodeTile,
+        memory: Memory,
+        places: Places,
+        buffers: Mapping[str, Any],
+        numbers: tuple[Any, Any],
+    ) -> None:
+        self._found, self._tile, self._memory = found, tile, memory
+        self._places, self._buffers = places, buffers
+        self._rank, self._thread = numbers
+        self._rows = tile.decode.rows
+        self._merged = registers(3)
+
+    def run(self) -> None:
+        """Add up the workers' sums, and the blocks'."""
+        tile, columns = self._tile, self._found.column.extent
+        count = self._rows * columns
+        with ib.serial(-(-count // tile.block_size)) as turn:
+            number = ib.Bind(turn * tile.block_size + self._thread)
+            with when([number < count] if count % tile.block_size else []):
+                row, column = ib.Bind(number // columns), ib.Bind(number % columns)
+                merged = self._merged_workers(row, column)
+                if tile.splits == 1:
+                    self._store(row, column, merged)
+                else:
+                    own = self._memory.own
+                    ib.buffer_store(own, merged[0], [number])
+                    with when([column == 0]):
+                        ib.buffer_store(own, merged[1], [count + row])
+                        ib.buffer_store(own, merged[2], [count + self._rows + row])
+        if tile.splits > 1:
+            _wait_for_cluster()
+            self._merge_blocks()
+            _wait_for_cluster()
+
+    def _merged_workers(self, row: Any, column: Any) -> Any:
+        """The sum, the maximum, and the sum of weights, of all workers of the block: registers."""
+        tile, columns = self._tile, self._found.column.extent
+        marks, sums = self._memory.marks, self._memory.sums
+        parts = []
+        for worker in range(tile.workers):
+            mark = (worker * self._rows + row) * 2
+            at = [
+                ((worker * tile.parts + part) * self._rows + row) * columns + column
+                for part in range(tile.parts)
+            ]
+            loads = [sums[own] for own in at]
+            total = loads[0]
+            for other in loads[1:]:
+                total = total + other
+            parts.append((total, marks[mark], marks[mark + 1]))
+        return _merged(self._merged, parts)
+
+    def _merge_blocks(self) -> None:
+        """Store this block's share of the sums of its cluster."""
+        tile, columns = self._tile, self._found.column.extent
+        count = self._rows * columns
+        share = -(-count // tile.splits)
+        others = [self._own_of(block) for block in range(tile.splits)]
+        with ib.serial(-(-share // tile.block_size)) as turn:
+            place = ib.Bind(turn * tile.block_size + self._thread)
+            number = ib.Bind(self._rank * share + place)
+            fits = [place < share] if share % tile.block_size else []
+            fits += [number < count] if count % tile.splits else []
+            with when(fits):
+                row, column = ib.Bind(number // columns), ib.Bind(number % columns)
+                parts = [
+                    (own[number], own[count + row], own[count + self._rows + row]) for own in others
+                ]
+                self._store(row, column, _merged(self._merged, parts))
+
+    def _own_of(self, block: int) -> Any:
+        """What another block of the cluster has added up, as this one can read it."""
+        mapped = registers(1, "uint64")
+        own = self._memory.own
+        ib.evaluate(T.ptx.mapa.u64(mapped[0], own.ptr_to([0]), T.uint32(block)))
+        kind = ir.PointerType(ir.PrimType("float32"), "shared")
+        pointer = tirx.Var("own", kind)
+        ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
+        return ib.decl_buffer(own.ty.shape, "float32", data=pointer, scope="shared")
+
+    def _store(self, row: Any, column: Any, merged: Any) -> None:
+        """Store what the epilogue makes of a sum, divided by the sum of its weights."""
+        found, total = self._found, merged[2]
+        scale = tirx.const(1.0, "float32") / total
+        if found.weights.is_safe:
+            scale = tirx.Select(total > 0, scale, tirx.const(0.0, "float32"))
+        result = ib.Bind(merged[0] * scale)
+        place = self._places.at(row, column=column)
+        value, indices = found.epilogue.at(place, result, self._buffers)
+        output = self._buffers[str(found.epilogue.buffer.name)]
+        ib.buffer_store(output, value, indices)
+
+
+def _wait_for_cluster() -> None:
+    """Wait for all threads of all blocks of the cluster; no load or store moves past it."""
+    ib.evaluate(T.cuda.warp_sync())
+    ib.evaluate(T.cuda.cluster_sync())
+    ib.evaluate(T.cuda.warp_sync())
+
+
+def power(exponent: Any) -> Any:
+    """``e ** exponent``."""
+    return T.exp2(exponent * tirx.const(_LOG2_E, "float32"))
+
+
+def _merged(merged: Any, parts: list[tuple[Any, Any, Any]]) -> Any:
+    """Registers of the sum, the maximum, and the sum of weights of several such, of which
+    each was weighed by its own maximum."""
+    values = [[ib.Bind(value) for value in part] for part in parts]
+    most = values[0][1]
+    for _, other, _ in values[1:]:
+        most = ib.max(most, other)
+    ib.buffer_store(merged, most, [1])
+    for number, (total, own, weight) in enumerate(values):
+        scale = ib.Bind(power(own - merged[1]))
+        for place, value in ((0, total), (2, weight)):
+            before = tirx.const(0.0, "float32") if number == 0 else merged[place]
+            ib.buffer_store(merged, before + value * scale, [place])
+    return merged

@@ -1,0 +1,54 @@
+"""Where rows, keys and columns of a group are, as values of the axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.schedule.decode.find import Cache, DecodeMatch
+from tvm_tile.schedule.tensor_cores.place import Place, digits
+
+
+class Places:
+    """Values of axes for a group of rows.
+
+    Args:
+        found: whose axes they are.
+        group: number of the group.
+    """
+
+    def __init__(self, found: DecodeMatch, group: Any) -> None:
+        self._found = found
+        axes = [own.axis for own in found.shared]
+        values = dict(digits(group, axes, [own.groups for own in found.shared]))
+        self._first = {
+            own.axis.name: ib.Bind(values[own.axis.name] * own.rows) for own in found.shared
+        }
+
+    def at(self, row: Any, key: Any = None, column: Any = None) -> dict[str, Any]:
+        """Values of all axes at a row of the group, and at a key or a column."""
+        shared = self._found.shared
+        rows = dict(digits(row, [own.axis for own in shared], [own.rows for own in shared]))
+        place = {name: first + rows[name] for name, first in self._first.items()}
+        if key is not None:
+            place[self._found.key.name] = key
+        if column is not None:
+            place[self._found.column.name] = column
+        return place
+
+    def start_of(self, cache: Cache) -> Any:
+        """Elements from the start of a tensor to the group's first row of it."""
+        groups = {own.outer: self._first[own.axis.name] // own.rows for own in cache.shared}
+        return _value(cache.offset, groups)
+
+
+def _value(index: AffineIndex, place: Place) -> Any:
+    """An affine form of axes' values; axes that are not in ``place`` are zero."""
+    total: Any = tirx.const(index.offset)
+    for name, coefficient in index.terms:
+        if name in place:
+            total = total + place[name] * coefficient
+    return total
