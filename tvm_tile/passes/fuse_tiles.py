@@ -98,7 +98,7 @@ def _joined(
     """``mod`` with the groups of one of its functions joined, and what became of every group."""
     sites, outputs = _sites(func)
     made = {site.var: str(number) for number, site in enumerate(sites)}
-    kinds = {func: _kind(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
+    kinds = {func: kind_of(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
     reshapes = {func: _is_reshape(mod[func]) for func in kinds}
     calls = [
         Call(made[s.var], _among(s.args, made), kinds[s.func], reshapes[s.func]) for s in sites
@@ -184,9 +184,9 @@ def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
     sites: list[_Site] = []
     others: list[Any] = list(relax.analysis.free_vars(func.body.body))
     numbers = {block: number for number, block in enumerate(func.body.blocks)}
-    for place, (block, binding) in enumerate(_bindings(func)):
+    for place, (block, binding) in enumerate(bindings_of(func)):
         value = binding.value
-        if isinstance(block, relax.DataflowBlock) and _is_plain_call(value):
+        if isinstance(block, relax.DataflowBlock) and is_plain_call(value):
             arguments = tuple(value.args[1].fields)
             kind = value.ty_args[0]
             found = (value.args[0], arguments, kind, place, numbers[block])
@@ -197,7 +197,7 @@ def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
     return sites, others
 
 
-def _bindings(func: relax.Function) -> list[tuple[Any, Any]]:
+def bindings_of(func: relax.Function) -> list[tuple[Any, Any]]:
     """The bindings of a function, each with its block, in order."""
     return [(block, binding) for block in func.body.blocks for binding in block.bindings]
 
@@ -206,7 +206,7 @@ def _overwritten(func: relax.Function) -> list[tuple[int, Any]]:
     """The values whose memory calls write over, each with the place of the call's binding."""
     return [
         (place, binding.value.args[1].fields[int(number)])
-        for place, (_, binding) in enumerate(_bindings(func))
+        for place, (_, binding) in enumerate(bindings_of(func))
         if is_in_place(binding.value)
         for number in binding.value.attrs.inplace_indices
         if int(number) >= 0
@@ -225,7 +225,7 @@ def _may_wait(members: Sequence[_Site], written: Sequence[tuple[int, Any]]) -> b
     )
 
 
-def _is_plain_call(value: Any) -> bool:
+def is_plain_call(value: Any) -> bool:
     """Whether it is a ``call_tir`` of one output."""
     if not is_call_tir(value):
         return False
@@ -236,7 +236,8 @@ def _among(args: Sequence[Any], made: Mapping[Any, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(made[a] for a in args if isinstance(a, relax.Var) and a in made))
 
 
-def _kind(func: Any) -> Kind:
+def kind_of(func: Any) -> Kind:
+    """What a function computes, as far as connecting asks."""
     graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
     if graph is None:
         return Kind.OTHER
@@ -299,12 +300,12 @@ def _as_one(mod: tvm.IRModule, members: Sequence[_Site]) -> tirx.PrimFunc:
     return one_function(builder.get(), "joined")
 
 
-def _with_outputs(func: relax.Function) -> relax.Function:
+def with_outputs(func: relax.Function) -> relax.Function:
     """A function whose dataflow blocks hand out what other blocks use."""
-    home = {binding.var: block for block, binding in _bindings(func)}
+    home = {binding.var: block for block, binding in bindings_of(func)}
     renamed = {
         var: relax.Var(var.name, var.ty)
-        for block, binding in _bindings(func)
+        for block, binding in bindings_of(func)
         for var in relax.analysis.free_vars(binding.value)
         if isinstance(var, relax.DataflowVar) and not home[var].same_as(block)
     }
@@ -330,7 +331,7 @@ class _Joining(PyExprMutator):
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
         """``mod`` with the function at ``var`` rewritten."""
-        self.builder_.update_func(var, _with_outputs(self.visit_expr(mod[var])))
+        self.builder_.update_func(var, with_outputs(self.visit_expr(mod[var])))
         return self.builder_.get()
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:

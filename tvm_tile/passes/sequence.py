@@ -15,6 +15,7 @@ from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults, EmptySums
+from tvm_tile.passes.feed_writes import FeedWrites
 from tvm_tile.passes.first_choices import FirstChoices, predicted_cost
 from tvm_tile.passes.fold_constants import FoldConstants
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
@@ -161,6 +162,7 @@ def welding(
         *_patterns(),
         *_fusion(),
         FuseTiles(device, record, first, refused),
+        FeedWrites(device, first, refused),
     ]
 
 

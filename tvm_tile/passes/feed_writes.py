@@ -1,0 +1,207 @@
+"""What is written in place is computed where it is written, in the kernel that writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.compat import start_schedule
+from tvm_tile.device.device import Device
+from tvm_tile.graph.functions import with_relax_functions
+from tvm_tile.passes.first_choices import FirstChoices, content_of
+from tvm_tile.passes.fuse_tiles import Predict, bindings_of, is_plain_call, kind_of, with_outputs
+from tvm_tile.passes.one_function import joined_name, one_function
+from tvm_tile.passes.rewriter import is_in_place
+from tvm_tile.passes.separate_in_place import writes_in_place
+from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.tile.connect import Kind
+
+
+@tvm.transform.module_pass(opt_level=0, name="FeedWrites")
+@dataclass(frozen=True, slots=True)
+class FeedWrites:
+    """Join calls that write in place with what makes their operands, element by element.
+
+    before: ``k = call_tir(rotated, (y, cos, sin))``
+            ``cache2 = call_tir_inplace(write_rows, (cache, position, k))``
+    after:  ``cache2 = call_tir_inplace(joined, (cache, position, y, cos, sin))``
+
+    Nothing else may read ``k``, but for views, which cost nothing: these are made anew. Nor may
+    what it is made of be written over before the call, or by it: no thread would know whether
+    others have read it. Each element is made once, as it is written once.
+
+    Args:
+        device: that the kernels are for.
+        predict: schedules functions; shared with whoever schedules them afterwards.
+        refused: why functions must not be made of others, by their contents.
+    """
+
+    device: Device
+    predict: Predict | None = None
+    refused: Mapping[Any, str] | None = None
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        predict = self.predict or FirstChoices(self.device)
+        added: dict[Any, tuple[Any, tirx.PrimFunc]] = {}
+
+        def fed(func: relax.Function) -> relax.Function:
+            if not writes_in_place(func):
+                return func
+            return _Fed(mod, func, predict, self.refused or {}, added).result()
+
+        changed = with_relax_functions(mod, fed)
+        for var, func in added.values():
+            changed[var] = func
+        return changed
+
+
+class _Fed:
+    """One function, while its calls are joined."""
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        func: relax.Function,
+        predict: Predict,
+        refused: Mapping[Any, str],
+        added: dict[Any, tuple[Any, tirx.PrimFunc]],
+    ) -> None:
+        self._mod, self._func, self._predict, self._refused = mod, func, predict, refused
+        self._added = added
+        self._places = {b.var: place for place, (_, b) in enumerate(bindings_of(func))}
+        self._makers = {
+            binding.var: binding.value
+            for block, binding in bindings_of(func)
+            if isinstance(block, relax.DataflowBlock) and is_plain_call(binding.value)
+        }
+        values = [binding.value for _, binding in bindings_of(func)]
+        used = [var for value in values for var in relax.analysis.free_vars(value)]
+        self._used = [*used, *relax.analysis.free_vars(func.body.body)]
+
+    def result(self) -> relax.Function:
+        """The function with its writes joined."""
+        blocks = []
+        for block in self._func.body.blocks:
+            found = [self._binding(binding) for binding in block.bindings]
+            kind = relax.DataflowBlock if isinstance(block, relax.DataflowBlock) else None
+            blocks.append((kind or relax.BindingBlock)(found))
+        func = self._func
+        body = relax.SeqExpr(blocks, func.body.body)
+        joined = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+        return with_outputs(joined)
+
+    def _binding(self, binding: Any) -> Any:
+        call = binding.value
+        if not is_in_place(call) or len(call.ty_args) != 1 or len(call.attrs.inplace_indices) != 1:
+            return binding
+        makers = self._feeding(call, self._places[binding.var])
+        joined = self._joined(call, makers) if makers else None
+        return binding if joined is None else relax.VarBinding(binding.var, joined)
+
+    def _feeding(self, call: Any, place: int) -> list[Any]:
+        """The values that the call can make itself, in the order of the program."""
+        over = [
+            (self._places[own.var], own.value.args[1].fields[int(number)])
+            for _, own in bindings_of(self._func)
+            if is_in_place(own.value)
+            for number in own.value.attrs.inplace_indices
+            if int(number) >= 0
+        ]
+        written = int(call.attrs.inplace_indices[0])
+        left = [a for n, a in enumerate(call.args[1].fields) if n != written]
+        found: list[Any] = []
+        while left:
+            value = left.pop()
+            made = self._makers.get(value) if isinstance(value, relax.Var) else None
+            if made is None or any(value.same_as(own) for own in found):
+                continue
+            kind = kind_of(self._mod[made.args[0]])
+            alone = sum(value.same_as(own) for own in self._used) == 1
+            if kind is not Kind.VIEW and not (kind is Kind.SPATIAL and alone):
+                continue
+            arguments = list(made.args[1].fields)
+            is_late = any(
+                self._places[value] < at <= place and argument.same_as(gone)
+                for argument in arguments
+                for at, gone in over
+            )
+            if not is_late:
+                found.append(value)
+                left += arguments
+        return sorted(found, key=self._places.__getitem__)
+
+    def _joined(self, call: Any, makers: Sequence[Any]) -> Any | None:
+        """The call of one function for all of it; ``None`` where no rule writes that."""
+        mod, calls = self._mod, [self._makers[value] for value in makers]
+        outer: list[Any] = []
+        for value in (a for own in (call, *calls) for a in own.args[1].fields):
+            if not any(value.same_as(known) for known in (*makers, *outer)):
+                outer.append(value)
+        called = dict.fromkeys(own.args[0] for own in (*calls, call))
+        builder = relax.BlockBuilder(tvm.IRModule({var: mod[var] for var in called}))
+        inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
+        given = list(zip(outer, inner, strict=True))
+
+        def arguments(own: Any) -> list[Any]:
+            fields = own.args[1].fields
+            return [next(made for value, made in given if value.same_as(a)) for a in fields]
+
+        written = [int(number) for number in call.attrs.inplace_indices]
+        with builder.function("joined", inner, private=True):
+            with builder.dataflow():
+                for value, own in zip(makers, calls, strict=True):
+                    made = relax.call_tir(own.args[0], arguments(own), own.ty_args[0])
+                    given.append((value, builder.emit(made)))
+                last = relax.call_tir_inplace(
+                    call.args[0], arguments(call), written, call.ty_args[0]
+                )
+                result = builder.emit_output(last)
+            builder.emit_func_output(result)
+        func = _as_one_block(one_function(builder.get(), "joined"))
+        if func is None or content_of(func) in self._refused or self._predict(func, None) is None:
+            return None
+        names = [str(own.args[0].name_hint) for own in (*calls, call)]
+        var = self._named(func, joined_name(names))
+        # The written one is the function's first parameter, as it is the first of ``outer``.
+        place = next(n for n, v in enumerate(outer) if v.same_as(call.args[1].fields[written[0]]))
+        return relax.call_tir_inplace(var, outer, [place], call.ty_args[0])
+
+    def _named(self, func: tirx.PrimFunc, name: str) -> Any:
+        """The variable of a function, the same for equal ones: the layers of a model are alike."""
+        key = content_of(func)
+        if key not in self._added:
+            var = tvm.ir.GlobalVar(f"{name}_{len(self._added)}")
+            relax.expr._update_type(var, func.ty)
+            self._added[key] = var, func
+        var, _ = self._added[key]
+        return var
+
+
+def _as_one_block(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
+    """All that a function computes as the block that writes; ``None`` where that cannot be.
+
+    What the block reads of the tensor that it writes is the element that the same thread writes:
+    as :mod:`tvm_tile.frontend.torch.rows_in_place` has it, schedules need not know.
+    """
+    sch = start_schedule(func)
+    form = inline_spatial(sch, keep_producers=False)
+    if form is None or form.producers or form.reductions or len(form.outputs) != 1:
+        return None
+
+    def without_own(block: SBlock) -> SBlock:
+        own = [region.source for region in block.writes]
+        reads = [r for r in block.reads if not any(r.source.same_as(o) for o in own)]
+        return replace_parts(block, reads=reads)
+
+    inlined = sch.mod["main"]
+    body = tvm_ffi.structural_map(inlined.body, [(SBlock, without_own)], order="post")
+    written = tirx.PrimFunc(inlined.params, body, inlined.ret_type, func.attrs)
+    return written.without_attr("global_symbol")
