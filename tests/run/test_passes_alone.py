@@ -22,6 +22,7 @@ from tvm_tile.frontend import import_model
 from tvm_tile.passes import (
     ChannelsLast,
     DispatchOpenSorts,
+    FeedWrites,
     FuseTiles,
     GroupGates,
     InlineConstants,
@@ -130,10 +131,12 @@ def test_passes_on_loops_in_any_order(name: str, seed: int) -> None:
     first = [make() for make in drawn.sample(LOOPS, len(LOOPS))]
     again = [make() for make in drawn.sample(LOOPS, 2)]
     legal = [transform.LegalizeOps(), transform.AnnotateTIROpPattern()]
-    check(name, [*legal, *first, *fusion, *again, *fusion, FuseTiles(H200)])
+    check(name, [*legal, *first, *fusion, *again, *fusion, FuseTiles(H200), FeedWrites(H200)])
 
 
-@pytest.mark.parametrize("make", [*OPERATORS, *LOOPS, lambda: FuseTiles(H200)])
+@pytest.mark.parametrize(
+    "make", [*OPERATORS, *LOOPS, lambda: FuseTiles(H200), lambda: FeedWrites(H200)]
+)
 def test_a_pass_leaves_alone_what_it_is_not_about(make: Any) -> None:
     """Calls of others, functions without dataflow, those that are scheduled."""
     builder = relax.BlockBuilder()

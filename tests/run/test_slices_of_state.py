@@ -184,7 +184,7 @@ def test_equal_positions_are_computed_once() -> None:
 
     ours = check(layers, DRAW, lambda: 2 * torch.randperm(3)[:2])
     calls = {kernel.name.rpartition("_")[0]: kernel.calls for kernel in ours.report.kernels}
-    assert calls["write_rows"] + calls.get("write_rows1", 0) == 2
+    assert sum(count for name, count in calls.items() if "write_rows" in name) == 2
     positions = [name for name in calls if "floor_divide" in name]
     assert [calls[name] for name in positions] == [1]
 

@@ -6,6 +6,7 @@ from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.coschedule_tasks import CoscheduleTasks
 from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.exact_loops import ExactLoops
+from tvm_tile.passes.feed_writes import FeedWrites
 from tvm_tile.passes.first_choices import FirstChoices, content_of, predicted_cost
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.group_gates import GroupGates
@@ -48,6 +49,7 @@ __all__ = [
     "CoscheduleTasks",
     "DispatchOpenSorts",
     "ExactLoops",
+    "FeedWrites",
     "FirstChoices",
     "FuseTiles",
     "GroupGates",
