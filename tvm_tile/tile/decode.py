@@ -245,7 +245,7 @@ def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile]:
         narrowed = replace(decode, values=replace(decode.values, vector=own))
         for shape in itertools.product(workers, _SPLITS, stages):
             tile = DecodeTile(narrowed, device.warp_size, *shape)
-            is_idle = tile.workers * tile.splits > max(1, tile.tiles) or tile.stages > tile.turns
+            is_idle = tile.workers * tile.splits >= 2 * tile.tiles or tile.stages > tile.turns
             if tile.splits <= device.cluster_size and not is_idle:
                 fitted = _fitted(tile, device)
                 if fitted is not None:
@@ -282,8 +282,9 @@ def _seconds(tile: DecodeTile, device: Device) -> float:
     own = resident * rounds * decode.read_bytes / tile.splits
     lone = device.read_bandwidth / units * times.lone_bandwidth
     streamed = max(own / lone, decode.traffic / device.read_bandwidth)
-    tiles = rounds * resident * tile.workers * tile.turns
-    issued = tiles * _slots(tile, times) / (SCHEDULERS * device.clock)
+    # A worker's instructions, one behind the other, and those of all that share a scheduler.
+    turns = rounds * tile.turns * max(1.0, resident * tile.workers / SCHEDULERS)
+    issued = turns * _slots(tile, times) / device.clock
     # With one tile on its way, what a worker computes and what it waits for alternate.
     waits = -(-tile.turns // tile.stages) * times.fetch_cycles
     merged = -(-decode.rows * decode.values.columns // tile.block_size)
