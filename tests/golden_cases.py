@@ -12,6 +12,7 @@ import tvm
 from attention_cases import FLOATS
 from chain_cases import CHAIN_CASES
 from decode_cases import DECODE_CASES
+from few_vectors_cases import FEW_VECTORS
 from gates_cases import GATES_CASES, swiglu
 from golden_text import readable
 from halo_cases import HALO_CASES
@@ -36,6 +37,7 @@ from tvm_tile.schedule import FindChoices
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.halo import schedule_halo
+from tvm_tile.schedule.matvec import schedule_matvec
 from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
 
 H200 = find_device("nvidia/h200")
@@ -178,6 +180,8 @@ def _cuda_cores() -> Iterator[Golden]:
         ("contraction", "mm_bias_relu mm_deep mm_int8 mm_batched conv_bias_relu conv_stem"),
     ):
         yield from _of(rule, H200, CASES, names)
+    norms = "rms_gated layer_norm_bias_gelu rms_gated_turned"
+    yield from _of("matvec", H200, FEW_VECTORS, norms, joined=schedule_matvec)
     yield from _of("window", H200, VECTORS, "conv1d_depthwise_vectors conv_nhwc_depthwise_bias")
     yield from _of("scan", H200, ROWWISE, "cumsum_rows cumsum_columns cumsum_in_parts")
     yield from _of("sort", H200, ROWWISE, "sort_rows topk_in_merges")

@@ -162,6 +162,37 @@ class TestRows:
         assert connect_calls(shared[:2], frozenset("a"), by_size) == ()
 
 
+class TestRowsThatFeedProducts:
+    """A norm, of what queries, keys and values are made."""
+
+    THREE = calls((ROWS, ""), (PRODUCT, "a"), (PRODUCT, "a"), (PRODUCT, "a"))
+
+    def test_all_that_takes_them_computes_them(self) -> None:
+        assert connect_calls(self.THREE, NONE, by_size) == ((0, 1), (0, 2), (0, 3))
+
+    def test_unless_one_cannot(self) -> None:
+        assert connect_calls(self.THREE, NONE, only((0, 1), (0, 2))) == ()
+        other = [*self.THREE[:3], Call("d", ("a",), SPATIAL)]
+        assert connect_calls(other, NONE, by_size) == ()
+
+    def test_nor_where_they_are_used_elsewhere(self) -> None:
+        assert connect_calls(self.THREE, frozenset("a"), by_size) == ()
+
+    def test_their_kernel_is_saved_once(self) -> None:
+        """Each group saves 2 seconds by itself, the rows' kernel among these."""
+        for alone, joined in ((2.9, ((0, 1), (0, 2), (0, 3))), (3.0, ())):
+            assert connect_calls(self.THREE, NONE, by_size, lambda _, t=alone: t) == joined
+
+    def test_a_group_takes_them_as_one(self) -> None:
+        """A norm, two products, of which the second takes the first one's value, too."""
+        gated = calls((ROWS, ""), (PRODUCT, "a"), (PRODUCT, "ab"))
+        assert connect_calls(gated, NONE, by_size, lambda _: 10.0) == ((0, 1, 2),)
+
+    def test_else_they_grow_by_what_is_behind_them(self) -> None:
+        row = calls((ROWS, ""), (SPATIAL, "a"), (PRODUCT, "b"))
+        assert connect_calls(row, NONE, by_size) == ((0, 1),)
+
+
 class TestNeighbours:
     def test_one_by_one_while_each_saves_more(self) -> None:
         row = calls((VIEW, ""), (VIEW, "a"), (PRODUCT, "b"), (SPATIAL, "c"), (VIEW, "d"))

@@ -29,6 +29,17 @@ forms, by what is contiguous in it. Before → after, for few ``m``::
           z = f(y)
 
 Where a step goes on behind the end of the sum, loads give zeros there.
+
+What makes ``x``, such as a norm of its rows, each block does anew, before all that. Its sums are
+over all threads, and end in registers; ``x`` itself is in shared memory, behind a barrier::
+
+    for n_block in blockIdx:
+        s[m] = sum of g(a[m, k]) over k in threads
+        for m, k in threads:  x_shared[m, k] = h(a[m, k], s[m])
+        (the loops above, which read x_shared)
+
+Products of one ``x`` are :mod:`tvm_tile.schedule.stacked_sums`: a thread adds up those of all of
+them, for the same ``n``, and has them in registers where ``f`` takes them.
 """
 
 from __future__ import annotations
