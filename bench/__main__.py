@@ -119,6 +119,7 @@ def _add_filters(parser: argparse.ArgumentParser, default: str | None = None) ->
     parser.add_argument("--families", help="only these: A,B,...")
     parser.add_argument("--dtypes", help="only these: A,B,...")
     parser.add_argument("--batches", help="only these: A,B,...")
+    parser.add_argument("--contexts", help="only with so many tokens in the cache: A,B,...")
     parser.add_argument("--every", type=int, default=1, help="only every so many-th workload")
 
 
@@ -216,6 +217,7 @@ def _chosen(arguments: argparse.Namespace) -> tuple[Workload, ...]:
         family=_words(arguments.families),
         dtype=_words(arguments.dtypes),
         batch=_words(arguments.batches),
+        context=_words(arguments.contexts),
     )
     return fitting[:: arguments.every]
 
@@ -227,7 +229,7 @@ def _words(text: str | None) -> list[str] | None:
 def _command(arguments: argparse.Namespace, command: str) -> str:
     """What to type for the same measurement; where its results go is no part of it."""
     parts = [f"python -m bench {command}"]
-    filters = ("workloads", "families", "dtypes", "batches")
+    filters = ("workloads", "families", "dtypes", "batches", "contexts")
     for name in ("suite", "systems", "device", "devices", *filters):
         value = getattr(arguments, name, None)
         parts += [f"--{name} {value}"] if value is not None else []

@@ -95,8 +95,14 @@ def per_round(seconds: float) -> int:
     return -(-int(min(max(wanted, MIN_SAMPLES), MAX_SAMPLES)) // ROUNDS)
 
 
-def checked(run: Run, reference: Sequence[Any], stage: Stage) -> float:
+def checked(run: Run, reference: Sequence[Any], stage: Stage, compared: int | None = None) -> float:
     """The relative error of a run whose output memory was poisoned beforehand.
+
+    Args:
+        run: enqueues one run.
+        reference: what the outputs should be.
+        stage: where it runs.
+        compared: as of :class:`bench.workload.Case`.
 
     Returns:
         The largest over the outputs of the norm of the difference over the norm of the
@@ -112,7 +118,7 @@ def checked(run: Run, reference: Sequence[Any], stage: Stage) -> float:
     stage.synchronize()
     # The last references: what comes next gets this very memory.
     del outputs, output
-    outputs = tensors(run())
+    outputs = tensors(run())[:compared]
     stage.synchronize()
     if len(outputs) != len(reference):
         raise ValueError(f"{len(outputs)} outputs; the reference has {len(reference)}")

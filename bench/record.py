@@ -41,6 +41,12 @@ class Record:
         kernels: of the compiled workload, where the system tells.
         fallbacks: how many of them are not the system's own work (ours only).
         predicted_ms: what the system's model says that a run takes (ours only).
+        read_bandwidth: bytes per second that the device record says can be read.
+        steps: of a decoder, whose tokens were compared with the reference's, given its tokens.
+        same_tokens: of these, how many are the same.
+        calls: of one step that were compared with each other.
+        differing_calls: of these, how many differ in any bit from the first.
+        chained_ms: of a step, behind others whose tokens it takes on the device.
         dram_bytes: measured traffic, where it was measured.
         jobs: workloads compiled at once, which slows ``compile_s``.
         note: what the reader must know, such as a chosen tile.
@@ -75,6 +81,12 @@ class Record:
     kernels: int | None = None
     fallbacks: int | None = None
     predicted_ms: float | None = None
+    read_bandwidth: float | None = None
+    steps: int | None = None
+    same_tokens: int | None = None
+    calls: int | None = None
+    differing_calls: int | None = None
+    chained_ms: float | None = None
     dram_bytes: float | None = None
     jobs: int = 1
     note: str = ""

@@ -211,7 +211,8 @@ class Runner:
                 else:
                     wanted.append(name)
             if wanted:
-                yield Task(workload, tuple(wanted), self.plan.device, self.plan.seed)
+                threads = max(1, len(os.sched_getaffinity(0)) // self.plan.jobs)
+                yield Task(workload, tuple(wanted), self.plan.device, self.plan.seed, threads)
 
     def _is_over(self, todo: deque[Task], workers: list[Worker]) -> bool:
         spent = time.monotonic() - self._start

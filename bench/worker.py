@@ -14,14 +14,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from bench.gpu import CudaStage, GpuLock, HostStage, Stage
-from bench.inputs import draw, reference
+from bench.inputs import Placed, draw, reference
 from bench.protocol import checked, measure
 from bench.systems import load_system
 from bench.systems.system import NotSupported, Prepared, Session, System
@@ -32,12 +32,16 @@ _LONGEST_REASON = 300
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker is asked: a workload, and systems by name."""
+    """What a worker is asked: a workload, and systems by name.
+
+    ``threads`` is how many it may compile with.
+    """
 
     workload: Workload
     systems: tuple[str, ...]
     device: str
     seed: int
+    threads: int = 1
     is_second_try: bool = False
 
 
@@ -101,7 +105,11 @@ class _Work:
         self._phase("", "building the workload")
         case = load_suite(self.task.workload.suite).case(self.task.workload)
         session = Session(
-            self.task.device, self.gpu, lambda: draw(case, self.place, self.task.seed)
+            self.task.device,
+            self.gpu,
+            lambda: draw(case, self.place, self.task.seed),
+            Placed(self.place),
+            self.task.threads,
         )
         prepared: dict[str, Prepared] = {}
         for name, system in self.systems.items():
@@ -117,7 +125,15 @@ class _Work:
     def _on_gpu(self, case: Case, prepared: Mapping[str, Prepared]) -> None:
         inputs = draw(case, self.place, self.task.seed)
         self._phase("", "computing the reference")
-        runs = self._right_or_wrong(prepared, inputs, reference(case, inputs))
+        expected, look = reference(case, inputs)
+        runs = self._right_or_wrong(prepared, inputs, expected, case)
+        for name in list(runs) if look else ():
+            self._phase(name, "examining")
+            found = self._try(name, partial(look, runs[name], self.stage))
+            if found is None:
+                del runs[name]
+            else:
+                self.fields[name].update(asdict(found))
         clocks = {name: prepared[name].clock for name in runs if prepared[name].clock}
         times = measure(
             runs,
@@ -143,11 +159,16 @@ class _Work:
                 tolerance=case.tolerance,
                 flops=case.flops,
                 bytes=case.bytes,
+                read_bandwidth=_read_bandwidth(self.task.device),
                 **self.fields[name],
             )
 
     def _right_or_wrong(
-        self, prepared: Mapping[str, Prepared], inputs: tuple[Any, ...], expected: list[Any]
+        self,
+        prepared: Mapping[str, Prepared],
+        inputs: tuple[Any, ...],
+        expected: list[Any],
+        case: Case,
     ) -> dict[str, Callable[[], Any]]:
         """Start every system and note its error; what to time."""
         runs = {}
@@ -157,7 +178,7 @@ class _Work:
             if run is None:
                 continue
             self._phase(name, "checking")
-            error = self._try(name, partial(checked, run, expected, self.stage))
+            error = self._try(name, partial(checked, run, expected, self.stage, case.compared))
             if error is not None:
                 self.fields[name]["error"] = error
                 runs[name] = run
@@ -198,6 +219,13 @@ def _started(item: Prepared, inputs: tuple[Any, ...], stage: Stage) -> Callable[
     run()
     stage.synchronize()
     return run
+
+
+def _read_bandwidth(device: str) -> float:
+    """Of the device record."""
+    from tvm_tile.device import find_device
+
+    return find_device(device).read_bandwidth
 
 
 def release_memory() -> None:

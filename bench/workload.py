@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+    from bench.gpu import Stage
+
+    Look = Callable[[Callable[[], Any], Stage], "Findings"]
+    Examine = Callable[[torch.nn.Module, tuple[Any, ...]], Look]
+
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "bool": 1}
 
 
@@ -44,11 +49,13 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input to draw at random: normal of unit variance, or integers below ``below``."""
+    """An input to draw at random: normal of unit variance, or integers below ``below``; or one
+    that is ``value`` everywhere."""
 
     shape: tuple[int, ...]
     dtype: str
     below: int = 0
+    value: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -57,6 +64,25 @@ class Input:
         for extent in self.shape:
             total *= extent
         return total
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is found of a decoder's steps besides times and the error of the first.
+
+    Attributes:
+        steps: whose tokens were compared, of all sequences.
+        same_tokens: of these, that are the reference's.
+        calls: of one step, whose results were compared.
+        differing_calls: of these, with any bit that is another than the first call's.
+        chained_ms: of a step, behind others whose tokens it takes on the device.
+    """
+
+    steps: int
+    same_tokens: int
+    calls: int
+    differing_calls: int
+    chained_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +103,10 @@ class Case:
             measured from an idle device, launches included.
         loop: for workloads of loops, makes the same computation in JAX: a jittable function
             of the same inputs that holds the module's parameters.
+        compared: so many outputs, the first, are compared with the reference; None: all.
+        examine: of the module in the reference's dtype and the inputs, both on the device, makes
+            what looks at a system's runs besides: at a function that enqueues one run on these
+            very inputs, which may be written to.
     """
 
     module: torch.nn.Module
@@ -87,3 +117,5 @@ class Case:
     tolerance: float
     is_operator: bool = True
     loop: Callable[[], Callable[..., Any]] | None = None
+    compared: int | None = None
+    examine: Examine | None = None

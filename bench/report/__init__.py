@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.code import record as built
-from bench.report import code, coscheduling, ranking, repeat, traffic, welding
+from bench.report import code, coscheduling, decoding, ranking, repeat, traffic, welding
 from bench.report.data import Suite, load
 from bench.report.index import index
 from bench.report.markdown import join
@@ -48,7 +48,9 @@ def main(results: Path) -> list[Path]:
         drawn = pictures(suite, results)
         images[suite.name] = [path.name for path in drawn]
         written += drawn
-        worth = join(welding.section(suite, moved), coscheduling.section(suite))
+        worth = join(
+            decoding.section(suite), welding.section(suite, moved), coscheduling.section(suite)
+        )
         text = page(suite, images[suite.name], worth, repeat.unlike(suite))
         written.append(_write(results / f"{suite.name}.md", text))
     if moved:

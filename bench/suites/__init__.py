@@ -8,7 +8,18 @@ from typing import Any, Protocol
 
 from bench.workload import Case, Workload
 
-_SUITES = ("ops", "drawn", "gemm", "conv", "attention", "norm", "models", "rnn", "control_flow")
+_SUITES = (
+    "ops",
+    "drawn",
+    "gemm",
+    "conv",
+    "attention",
+    "norm",
+    "models",
+    "rnn",
+    "control_flow",
+    "decode",
+)
 
 
 class Suite(Protocol):
@@ -44,19 +55,25 @@ def load_suite(name: str) -> Suite:
 def choose(
     suites: Iterable[str], **allowed: Collection[str | int | None] | None
 ) -> tuple[Workload, ...]:
-    """The workloads of some suites whose ``name``, ``family``, ``dtype`` and ``batch`` are allowed.
+    """The workloads of some suites whose ``name``, ``family``, ``dtype`` and ``batch``, or what
+    else is among their sizes, are allowed.
 
     Where ``allowed`` has None for one of these, all are; values are compared as text.
     """
 
     def fits(workload: Workload) -> bool:
         return all(
-            wanted is None or str(getattr(workload, key)) in map(str, wanted)
+            wanted is None or _value(workload, key) in map(str, wanted)
             for key, wanted in allowed.items()
         )
 
     found = (workload for suite in suites for workload in load_suite(suite).workloads())
     return tuple(filter(fits, found))
+
+
+def _value(workload: Workload, key: str) -> str:
+    found = getattr(workload, key, None) if key not in dict(workload.sizes) else workload.size(key)
+    return str(found)
 
 
 def vendor_module(workload: Workload, suite: str) -> Any | None:

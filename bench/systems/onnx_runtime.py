@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from bench.systems.system import NotSupported, Prepared, Session
-from bench.systems.torch_eager import no_gpu, on_device_of, peer_module
+from bench.systems.torch_eager import no_gpu, peer_module
 from bench.workload import Case, Workload
 
 _OPSET = 18
@@ -63,7 +63,7 @@ class OnnxRuntime:
             raise NotSupported("tracing a module unrolls its loops")
         with session.gpu:
             inputs = session.draw()
-            module = on_device_of(peer_module(workload, case), inputs)
+            module = session.place(peer_module(workload, case))
             model, note = _exported(module, inputs), ""
             begin = partial(_Run.begin, module)
             try:

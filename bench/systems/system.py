@@ -23,11 +23,16 @@ class Session:
         gpu: hold it (``with session.gpu:``) for whatever runs on the GPU, and only for that:
             another process may be measuring.
         draw: makes the case's inputs on the GPU, fresh tensors at each call.
+        place: copies a module to where the inputs are, in evaluation mode; its parameters are
+            shared with other copies of it, and nobody may write to them.
+        threads: that compiling may take of this machine's processors.
     """
 
     device: str
     gpu: AbstractContextManager[Any]
     draw: Callable[[], tuple[Any, ...]]
+    place: Callable[[Any], Any]
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

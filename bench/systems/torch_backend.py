@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.systems.system import Prepared, Session
-from bench.systems.torch_eager import bound, no_gpu, on_device_of, peer_module
+from bench.systems.torch_eager import bound, no_gpu, peer_module
 from bench.workload import Case, Workload
 
 
@@ -48,7 +48,7 @@ class TorchBackend:
 
         torch._dynamo.reset()
         inputs = session.draw()
-        module = on_device_of(peer_module(workload, case), inputs)
+        module = session.place(peer_module(workload, case))
         # One worker: the others compile other workloads. An earlier run's plans are not read.
         options = {"parallel_builds": 1, "cache": False, "freeze": self.freezes}
         compiled = torch.compile(

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from bench.systems.system import Prepared, Session
-from bench.systems.torch_eager import bound, captured, no_gpu, on_device_of, peer_module
+from bench.systems.torch_eager import bound, captured, no_gpu, peer_module
 from bench.workload import Case, Workload
 
 
@@ -24,12 +24,14 @@ class TorchCompile:
     """Inductor, with Triton's kernels and the vendor's.
 
     Attributes:
-        is_tuned: whether models are tuned as operators are, and their weights frozen.
+        is_tuned: whether models are tuned as operators are.
+        is_frozen: whether weights are compiled in.
     """
 
     name = "torch_compile"
     variant = ""
     is_tuned = False
+    is_frozen = False
     preload = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "triton")
 
     def missing(self) -> str:
@@ -64,10 +66,11 @@ class TorchCompile:
         is_tuned = case.is_operator or self.is_tuned
         mode = "max-autotune-no-cudagraphs" if is_tuned else "default"
         inputs = session.draw()
-        module = on_device_of(peer_module(workload, case), inputs)
+        module = session.place(peer_module(workload, case))
         compiled = torch.compile(module, mode=mode, fullgraph=True, dynamic=False)
         backends = "ATEN" if workload.family == "depthwise" else "ATEN,TRITON"
-        options = {"max_autotune_conv_backends": backends, "freezing": self.is_tuned}
+        options = {"max_autotune_conv_backends": backends, "freezing": self.is_frozen}
+        options["compile_threads"] = session.threads
         with (
             torch._inductor.config.patch(options),
             _tuning_under(session.gpu),
@@ -76,11 +79,18 @@ class TorchCompile:
         return Prepared(start=lambda inputs: captured(bound(compiled, inputs)))
 
 
-class TorchCompileTuned(TorchCompile):
-    """The same with ``max-autotune`` and frozen weights for models, too; minutes a model."""
+class TorchCompileMax(TorchCompile):
+    """The same with ``max-autotune`` for models, too."""
+
+    variant = "max-autotune"
+    is_tuned = True
+
+
+class TorchCompileTuned(TorchCompileMax):
+    """The same with frozen weights besides; minutes a model."""
 
     variant = "max-autotune, frozen"
-    is_tuned = True
+    is_frozen = True
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +37,7 @@ class TorchEager:
     def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
         """Nothing to compile; cuDNN tries its algorithms at the first call."""
         module = peer_module(workload, case)
-        return Prepared(start=lambda inputs: bound(on_device_of(module, inputs), inputs))
+        return Prepared(start=lambda inputs: bound(session.place(module), inputs))
 
 
 class TorchGraph(TorchEager):
@@ -53,17 +52,12 @@ class TorchGraph(TorchEager):
     def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
         """Captured at the start."""
         module = peer_module(workload, case)
-        return Prepared(start=lambda inputs: captured(bound(on_device_of(module, inputs), inputs)))
+        return Prepared(start=lambda inputs: captured(bound(session.place(module), inputs)))
 
 
 def peer_module(workload: Workload, case: Case) -> Any:
     """The vendor's fused form where the suite has one, else the module itself."""
     return vendor_module(workload, workload.suite) or case.module
-
-
-def on_device_of(module: Any, inputs: Sequence[Any]) -> Any:
-    """A copy of the module where the inputs are."""
-    return copy.deepcopy(module).to(inputs[0].device).eval()
 
 
 def bound(function: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:

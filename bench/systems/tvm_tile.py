@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bench.inputs import untouched
 from bench.systems.system import Prepared, Session
@@ -22,6 +22,7 @@ class TvmTile:
         topk: schedules of each kernel that compiling may measure; 1: none is.
         weld: whether kernels are joined beyond TVM's own fusion.
         coschedule: whether small kernels share persistent ones.
+        dependent_launches: as in :class:`tvm_tile.Options`.
     """
 
     name = "tvm_tile"
@@ -29,6 +30,7 @@ class TvmTile:
     topk = 1
     weld = True
     coschedule = True
+    dependent_launches: bool | Literal["auto"] = "auto"
     preload = ("torch", "torch.export", "tvm_tile", "tvm_tile.frontend.torch")
 
     def missing(self) -> str:
@@ -73,6 +75,7 @@ class TvmTile:
             cuda_graph=cuda_graph,
             weld=self.weld,
             coschedule=self.coschedule,
+            dependent_launches=self.dependent_launches,
             parallel_builds=1,
             topk=self.topk,
             # Others may be measuring, and what waiting for them takes is not compile time.
@@ -107,6 +110,22 @@ class TvmTileNoCoschedule(TvmTile):
     name = "tvm_tile_no_coschedule"
     variant = ""
     coschedule = False
+
+
+class TvmTileDependent(TvmTile):
+    """Each kernel that can starts while the one before it in a CUDA graph ends."""
+
+    name = "tvm_tile"
+    variant = "dependent launches"
+    dependent_launches = True
+
+
+class TvmTileOrdinary(TvmTile):
+    """No kernel starts before the one before it has ended."""
+
+    name = "tvm_tile"
+    variant = "ordinary launches"
+    dependent_launches = False
 
 
 def _note(kernels: Sequence[Any]) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.inputs import draw
+from bench.inputs import Placed, draw
 from bench.isolated import Crash, Job, run_jobs
 from bench.machine import Machine
 from bench.runner import Plan, Say
@@ -145,7 +145,9 @@ def make_compiler(plan: Plan, folder: Path) -> Callable[[Job], tuple[KernelRepor
         assert isinstance(system, TvmTile)
         try:
             case = load_suite(workload.suite).case(workload)
-            session = Session(plan.device, nullcontext(), lambda: draw(case, "cpu", plan.seed))
+            session = Session(
+                plan.device, nullcontext(), lambda: draw(case, "cpu", plan.seed), Placed("cpu")
+            )
             model = system.compile(case, session, cuda_graph=False)
             model.save(folder / f"{job}.tvmtile")
             torch.save(session.draw(), folder / f"{job}.pt")

@@ -235,7 +235,7 @@ def _artifact(name: str) -> Artifact:
 
 
 def _session() -> Session:
-    return Session("nvidia/h200", Gpu(), lambda: ())
+    return Session("nvidia/h200", Gpu(), lambda: (), lambda module: module)
 
 
 @needs_xgboost

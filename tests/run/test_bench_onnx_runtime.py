@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.inputs import draw
+from bench.inputs import Placed, draw
 from bench.systems import load_system
 from bench.systems.system import NotSupported, Session
 from tests.small_operators import SMALL, small_case
@@ -23,7 +23,7 @@ class OnCpu(onnx_runtime.OnnxRuntime):
 
 
 def prepared(case: Any, workload: Any) -> Any:
-    session = Session("none", nullcontext(), lambda: draw(case, "cpu", 1))
+    session = Session("none", nullcontext(), lambda: draw(case, "cpu", 1), Placed("cpu"))
     return OnCpu().prepare(workload, case, session)
 
 

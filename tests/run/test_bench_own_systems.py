@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.inputs import draw
+from bench.inputs import Placed, draw
 from bench.systems.system import Session
 from bench.systems.tvm_tile import (
     TvmTile,
@@ -39,7 +39,7 @@ class Gpu:
 
 def prepare(system: TvmTile, gpu: Gpu, kind: str = "product") -> Any:
     case = small_case(kind, "float32")
-    session = Session("emulated", gpu, lambda: draw(case, "cpu", 1))
+    session = Session("emulated", gpu, lambda: draw(case, "cpu", 1), Placed("cpu"))
     return case, system.prepare(SMALL[kind][1], case, session)
 
 
@@ -79,7 +79,7 @@ def test_the_best_of_ten_is_timed_with_the_gpu_held(monkeypatch: pytest.MonkeyPa
 def test_unfused_is_right_and_not_welded() -> None:
     case, prepared = prepare(TvmTileUnfused(), Gpu(), "softmax")
     run(case, prepared)
-    session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1))
+    session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1), Placed("cpu"))
     assert "weld is off" in TvmTileUnfused().compile(case, session).explain()
     assert "weld is off" not in TvmTile().compile(case, session).explain()
 
@@ -87,7 +87,7 @@ def test_unfused_is_right_and_not_welded() -> None:
 def test_without_coscheduling_it_is_right_and_says_so() -> None:
     case, prepared = prepare(TvmTileNoCoschedule(), Gpu(), "softmax")
     run(case, prepared)
-    session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1))
+    session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1), Placed("cpu"))
     assert "coschedule is off" in TvmTileNoCoschedule().compile(case, session).explain()
     assert "coschedule is off" not in TvmTile().compile(case, session).explain()
 
