@@ -40,7 +40,16 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.kernel.body import Body, with_numbers
-from tvm_tile.plan.records import ARGUMENTS, BLOCK, BODY, RESIDENT_PLACE, SIGNAL, WAIT_COUNT, WAITS
+from tvm_tile.plan.records import (
+    ARGUMENTS,
+    BLOCK,
+    BODY,
+    RESIDENT_PLACE,
+    SIGNAL,
+    UNIT,
+    WAIT_COUNT,
+    WAITS,
+)
 
 _WARP = 32
 ZEROING = 256  # threads of a block that sets counters to zero
@@ -227,7 +236,7 @@ class _Record:
     def pointer(self, position: int, kind: Any) -> Any:
         """A pointer to an argument: its tensor's distance from the workspace, and its place."""
         which, place = (self.word(ARGUMENTS + 2 * position + n) for n in range(2))
-        offset = self.places[which] + tirx.Cast("int64", place)
+        offset = self.places[which] + tirx.Cast("int64", place) * UNIT
         return _offset(kind, self.base, offset)
 
     def shared(self, buffer: Any, offset: Any) -> Any:

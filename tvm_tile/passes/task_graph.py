@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
@@ -83,7 +82,7 @@ def identity(argument: Location | GenericConst) -> Hashable:
     """A key of an argument: equal for places, and for constants in the same memory."""
     if isinstance(argument, Location):
         return argument
-    return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
+    return argument.value.data_ptr(), str(argument.ty)
 
 
 def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:

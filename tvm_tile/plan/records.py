@@ -6,13 +6,13 @@ them is in :mod:`tvm_tile.kernel.assemble`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_tile.errors import BuildError
 from tvm_tile.plan.execution_plan import ExecutionPlan, ResidentPart, ROperator
 from tvm_tile.plan.waits import Wait, counter_of, waits
 
@@ -23,10 +23,12 @@ RESIDENT_PLACE = 3  # first byte of its resident part in the vEU's shared memory
 WAIT_COUNT = 4  # counters that it waits for
 WAITS = 5  # each: which one, and how far it must have come
 MOST_WAITS = 4
-ARGUMENTS = WAITS + 2 * MOST_WAITS  # each: which tensor, and how many bytes from its start
+ARGUMENTS = WAITS + 2 * MOST_WAITS  # each: which tensor, and how many units from its start
 NOTHING = -1
+UNIT = 16  # bytes: tensors of more than 2 GiB have places that 32 bits can name
 
 _WARP = 32  # words; a record is a multiple, so that whole warps fetch it
+_MOST_UNITS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,9 @@ def make_table(
         plan: for them.
         tasks: of each operator, its bodies and arguments.
         counter: the first that the kernel may use.
+
+    Raises:
+        BuildError: an argument begins where no word can say.
     """
     waited = waits(operators, plan)
     longest = max(len(own) for task in tasks for own in (task.arguments, task.load_arguments))
@@ -94,7 +99,7 @@ def make_table(
             rows += [[NOTHING, 0, NOTHING, 0, *_words(batch, counter)] for batch in earlier]
             place = places.get((operators[queued.operator].weights, queued.task), 0)
             head = [task.body, queued.task * copies, counter + own, place]
-            rows.append([*head, *_words(last, counter), *chain.from_iterable(task.arguments)])
+            rows.append([*head, *_words(last, counter), *_places(task.arguments)])
         queues += [first, len(rows) - first]
     rows.append([NOTHING])
     words = np.zeros((len(rows), width), np.int32)
@@ -108,7 +113,25 @@ def _load(part: ResidentPart, plan: ExecutionPlan, task: TaskKind) -> list[int]:
     assert task.load is not None
     first = part.task * plan.copies[part.operator]
     head = [task.load, first, NOTHING, part.offset]
-    return [*head, *_words((), 0), *chain.from_iterable(task.load_arguments)]
+    return [*head, *_words((), 0), *_places(task.load_arguments)]
+
+
+def _places(arguments: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """The words of arguments.
+
+    Raises:
+        BuildError: one does not begin at a multiple of :data:`UNIT`, or too far from the start.
+    """
+    for tensor, start in arguments:
+        unit, rest = divmod(start, UNIT)
+        if rest or not 0 <= unit <= _MOST_UNITS:
+            raise BuildError(
+                f"an argument of a rTask begins at a multiple of {UNIT} bytes, at most "
+                f"{_MOST_UNITS * UNIT}, in its tensor",
+                f"at byte {start}",
+                "launch it by itself",
+            )
+        yield from (tensor, unit)
 
 
 def _batches(waited: tuple[Wait, ...]) -> list[tuple[Wait, ...]]:
