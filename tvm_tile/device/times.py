@@ -85,6 +85,8 @@ class PersistentTimes:
         rtask_cycles: reading an rTask's record, looking at its counters, the barriers before and
             after it, and the addition to its own counter.
         flag_cycles: from the addition to a counter until those who spin on it go on.
+        half_precision_pays: whether kernels of float16 and bfloat16 were measured to gain by it.
+            Where they were not, they stay launches of their own.
     """
 
     origin: str
@@ -98,6 +100,7 @@ class PersistentTimes:
     resident_cycles: float
     rtask_cycles: float
     flag_cycles: float
+    half_precision_pays: bool
 
 
 @dataclass(frozen=True, slots=True)

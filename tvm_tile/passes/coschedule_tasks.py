@@ -27,9 +27,9 @@ from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
 from tvm_tile.tile.rules import rule_named
 
-# Element types whose kernels are no rTasks: their times inside a persistent kernel are not
-# known.
-_NARROW = ("float16", "bfloat16", "float8")
+_HALVES = ("float16", "bfloat16")
+# Elements whose kernels are no rTasks: what they take inside a persistent kernel is not known.
+_NARROW = "float8"
 # What lowering raises for a kernel that cannot be part of another.
 _UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
 
@@ -101,9 +101,11 @@ class Apart:
     reason: str
 
 
-def is_known_inside(scheduled: Scheduled) -> bool:
+def is_known_inside(scheduled: Scheduled, device: Device) -> bool:
     """Whether such kernels were measured as parts of persistent ones; all others stay apart."""
-    dtypes = (str(param.ty.dtype) for param in scheduled.func.params)
+    dtypes = {str(param.ty.dtype) for param in scheduled.func.params}
+    if dtypes & set(_HALVES) and not device.times.persistent.half_precision_pays:
+        return False
     return scheduled.rule.is_task and not any(d.startswith(_NARROW) for d in dtypes)
 
 
@@ -242,7 +244,9 @@ class _Functions:
 
     def _find(self, name: str) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
         facts = self._facts(name)
-        if facts is None or not facts.variants or not is_known_inside(facts.variants[0].scheduled):
+        if facts is None or not facts.variants:
+            return (), (), 0.0
+        if not is_known_inside(facts.variants[0].scheduled, self._device):
             return (), (), 0.0
         found = [pair for v in facts.variants for pair in _ways(v, facts, self._device)]
         ways, choices = tuple(way for way, _ in found), tuple(choice for _, choice in found)
