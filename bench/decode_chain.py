@@ -8,7 +8,8 @@ norm, gate and up, down product and residual. Compiled for the GPU that is prese
 * ``dependent``: the same, each of which starts while the one before it ends, with ``--ahead-mib``
   of its weights asked for in advance;
 * ``cores``: as ``apart``, the kernels being those that the persistent kernel is made of;
-* ``persistent``: one persistent kernel, whatever the model of time says of it.
+* ``persistent``: one persistent kernel, whatever the model of time says of it;
+* ``ahead``: the same, whose blocks ask for ``--ahead-mib`` of a step's weights before they wait.
 
 The ways take turns; the table has medians of a call, what weights that is in bytes a second, and
 the largest difference from the same chain in float32, over its largest value. The exit status is 1
@@ -34,7 +35,7 @@ from torch.nn import functional
 import tvm_tile
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.detect import detect_device
-from tvm_tile.device.times import DependentLaunchTimes
+from tvm_tile.device.times import DependentLaunchTimes, StreamTimes
 from tvm_tile.passes import coschedule_tasks
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, ROperator
@@ -42,6 +43,7 @@ from tvm_tile.plan.execution_plan import Group, ROperator
 _HIDDEN, _FFN, _KEYS = 2048, 8192, 512
 _SPIN_CYCLES = 2_000_000  # of the clock, in which the host queues calls
 _CHECKED_CALLS = 200
+_SHARE, _STEP_CYCLES = 0.9, 4000.0  # of the stream clock: estimates
 
 
 class Layer(nn.Module):
@@ -88,6 +90,14 @@ def _forced() -> Iterator[None]:
         yield
 
 
+def _cores(device: Device, ahead_bytes: int) -> Device:
+    """The device without matrix units, whose persistent kernels ask for so many bytes ahead."""
+    stream = StreamTimes("as asked for", _SHARE, _STEP_CYCLES, ahead_bytes)
+    persistent = replace(device.times.persistent, half_precision_pays=True, stream=stream)
+    times = replace(device.times, persistent=persistent)
+    return replace(device, matrix_instructions=(), times=times)
+
+
 def compiled(module: nn.Module, device: Device, ahead_mib: int) -> dict[str, Any]:
     """Way -> the chain compiled so."""
     x = torch.zeros((1, 1, _HIDDEN), dtype=torch.bfloat16)
@@ -97,9 +107,7 @@ def compiled(module: nn.Module, device: Device, ahead_mib: int) -> dict[str, Any
         return tvm_tile.compile(module, record, example_inputs=(x,), options=options)
 
     asking = DependentLaunchTimes("as asked for", 0.0, 0.0, ahead_mib << 20, 0.0)
-    persistent = replace(device.times.persistent, half_precision_pays=True)
-    times = replace(device.times, persistent=persistent)
-    cores = replace(device, matrix_instructions=(), times=times)
+    cores, asks = _cores(device, 0), _cores(device, ahead_mib << 20)
     ways = {
         "apart": made(device),
         "dependent": made(replace(device, dependent_launches=asking), early=True),
@@ -107,6 +115,7 @@ def compiled(module: nn.Module, device: Device, ahead_mib: int) -> dict[str, Any
     }
     with _forced():
         ways["persistent"] = made(cores, inside=True)
+        ways["ahead"] = made(asks, inside=True)
     return ways
 
 
@@ -162,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=20, help="of a round")
-    parser.add_argument("--ahead-mib", type=int, default=4, help="that kernels ask for")
+    parser.add_argument("--ahead-mib", type=int, default=8, help="that kernels, or steps, ask for")
     parser.add_argument("--tolerance", type=float, default=0.05)
     parser.add_argument("--only-compile", metavar="DEVICE", help="and tell what was made")
     arguments = parser.parse_args(argv)

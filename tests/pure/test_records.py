@@ -19,6 +19,7 @@ from tvm_tile.plan.execution_plan import (
 from tvm_tile.plan.records import (
     ARGUMENTS,
     BODY,
+    MOST_ASKS,
     MOST_WAITS,
     NOTHING,
     SIGNAL,
@@ -66,7 +67,7 @@ def records(table: Table, veu: int) -> list[list[int]]:
 
 def record(body: int, block: int, signal: int, waits: list[int], arguments: list[int]) -> list[int]:
     """Without a resident part."""
-    padding = [0] * (2 * MOST_WAITS - len(waits))
+    padding = [0] * (2 * MOST_WAITS - len(waits) + 3 * MOST_ASKS)
     return [body, block, signal, 0, len(waits) // 2, *waits, *padding, *arguments]
 
 

@@ -90,9 +90,10 @@ def merge(
     last = len(inputs) + len(outputs)
     _check_count(last + 1)
     places |= {value: (last, start) for value, start in zip(inner, spaces, strict=True)}
+    arguments = ([_bind(a, places, constants, first) for a in _arguments(node)] for node in nodes)
     bound = [
-        Bound(ways(n.function), tuple(_bind(a, places, constants, first) for a in _arguments(n)))
-        for n in nodes
+        Bound(ways(node.function), tuple(bound_to), tuple(node.weights)[: len(operator.constants)])
+        for node, operator, bound_to in zip(nodes, own, arguments, strict=True)
     ]
     results = [_parameter(f"out{n}", graph.kinds[value]) for n, value in enumerate(outputs)]
     results.append(Parameter("workspace", (max(total, _ALIGNMENT),), "uint8"))
