@@ -18,6 +18,7 @@
 #define uint unsigned int
 #define uchar unsigned char
 #define ushort unsigned short
+#include "half_precision.h"
 using std::max;
 using std::min;
 #define CUDART_INF_F INFINITY
@@ -26,16 +27,20 @@ template <class T> static T maximum(T a, T b) { return b > a || b != b ? b : a; 
 template <class T> static T minimum(T a, T b) { return b < a || b != b ? b : a; }
 struct alignas(8) int2 { int x, y; };
 struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(8) uint2 { uint x, y; };
+struct alignas(16) uint4 { uint x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 static float2 make_float2(float x, float y) { return {x, y}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static uint2 make_uint2(uint x, uint y) { return {x, y}; }
+static uint4 make_uint4(uint x, uint y, uint z, uint w) { return {x, y, z, w}; }
 static int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 #define __expf expf
 static float __frcp_rn(float x) { return 1 / x; }
 static float rsqrtf(float x) { return 1 / sqrtf(x); }
 
-struct Index { int x; };
+struct Index { int x, y; };
 struct Meeting { int arrived = 0, turn = 0; };
 struct Thread {
   ucontext_t context;  // that it starts in
@@ -57,8 +62,8 @@ static const int STATIC = 49152;  // bytes that a kernel declares itself, at mos
 static std::vector<Block> grid;
 static jmp_buf home;
 static int block_number, thread_number;
-#define blockIdx (Index{block_number})
-#define threadIdx (Index{thread_number})
+#define blockIdx (Index{block_number, 0})
+#define threadIdx (Index{thread_number % COLUMNS, thread_number / COLUMNS})
 
 static void leave(Thread &own) {
   if (!_setjmp(own.state)) _longjmp(home, 1);
@@ -128,6 +133,7 @@ static int ended_before = 1;  // whether the kernel before this one has ended
 static void tvm_builtin_ptx_griddepcontrol_wait() { wait_until(&ended_before, 1); }
 static void tvm_builtin_ptx_griddepcontrol_launch_dependents() {}
 static void tile_ask_ahead(const void *, uint, uint) {}
+static void tile_ask_for(const void *, int, int, int) {}
 
 static void start();  // the kernel, with its arguments
 

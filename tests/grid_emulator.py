@@ -14,11 +14,12 @@ import numpy as np
 
 from tvm_tile.build.program import Kernel
 
+_MOST_THREADS = 1024
 COMPILER = shutil.which("g++") or ""
 _FOLDER = Path(__file__).parent
 _SHARED = re.compile(r"__shared__ alignas\((\d+)\) (\w+) (\w+)\[(\d+)\];")
 _DYNAMIC = re.compile(r"extern __shared__ \S+ uchar (\w+)\[\];")
-_SIZES = {"int64_t": 8, "float": 4, "int": 4, "uchar": 1}
+_SIZES = {"int64_t": 8, "float": 4, "int": 4, "half": 2, "nv_bfloat16": 2, "uchar": 1}
 
 
 class Stuck(AssertionError):
@@ -33,6 +34,7 @@ def run_grid(
     folder: Path,
     *,
     seeds: Sequence[int] = (0,),
+    columns: int = _MOST_THREADS,
 ) -> list[list[np.ndarray]]:
     """What the arrays hold after the kernel, for each seed of the blocks' order.
 
@@ -43,11 +45,12 @@ def run_grid(
         shared_bytes: dynamic shared memory of a block.
         folder: for the program.
         seeds: of random orders in which blocks go on.
+        columns: threads of a block along x; the others are behind them along y.
 
     Raises:
         Stuck: some threads never end.
     """
-    library = _compiled(kernel, folder)
+    library = _compiled(kernel, folder, columns)
     results = []
     for seed in seeds:
         own = [array.copy() for array in arrays]
@@ -118,7 +121,7 @@ def _parameters(kernel: Kernel) -> list[str]:
     return signature[1].split(", ")
 
 
-def _compiled(kernel: Kernel, folder: Path) -> ctypes.CDLL:
+def _compiled(kernel: Kernel, folder: Path, columns: int = _MOST_THREADS) -> ctypes.CDLL:
     text = kernel.source[kernel.source.index('extern "C" __global__') :]
     end = 0
 
@@ -152,7 +155,8 @@ extern "C" int end(int seed) {{
 """
     source, library = folder / f"{kernel.name}.cpp", folder / f"{kernel.name}.so"
     if not library.exists():
-        source.write_text('#include "grid_emulator.h"\n' + text)
+        head = f'#define COLUMNS {columns}\n#include "grid_emulator.h"\n'
+        source.write_text(head + text)
         # Checked jumps would refuse those to other stacks.
         options = ["-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE"]
         command = [COMPILER, *options, f"-I{_FOLDER}", "-o", str(library), str(source)]

@@ -31,6 +31,7 @@ Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""
 
 _REGISTERS = 64  # of a thread: building each kernel would tell, and take long
+_MOST_SHARED = 227 << 10  # bytes, of a kernel of which nobody has said how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,10 @@ class Kernels:
         result = tvm.transform.Sequential(passes)(mod or self.scheduled)
         relax.analysis.well_formed(result)  # or raises
         return result
+
+    def apart(self) -> Joined:
+        """All of them as launches of their own."""
+        return Joined(self.scheduled, (), self._device)
 
     def joined(self, *, uses_flags: bool) -> Joined:
         """All of them co-scheduled, whether that pays or not, with flags or with barriers."""
@@ -176,8 +181,10 @@ class Emulation:
             self._change(arrays["records"])
         order = parameters(kernel)
         given = [np.ascontiguousarray(arrays[name]) for name in order]
-        shape, shared = _shape(function, self._model.device), self._shared.get(name, 0)
-        (after,) = run_grid(kernel, given, shape, shared, self._folder, seeds=(seed,))
+        blocks, columns, rows = _shape(function, self._model.device)
+        shape, shared = (blocks, columns * rows), self._shared.get(name, _MOST_SHARED)
+        run = (kernel, given, shape, shared, self._folder)
+        (after,) = run_grid(*run, seeds=(seed,), columns=columns)
         # What the kernel does not use is not among its arguments.
         arrays |= dict(zip(order, after, strict=True))
         results = tuple(arrays[name] for name in names[len(inputs) :])
@@ -191,8 +198,8 @@ def _poisoned(kind: Any) -> np.ndarray:
     return array
 
 
-def _shape(function: tirx.PrimFunc, device: Device) -> tuple[int, int]:
-    """Blocks, and threads of a block."""
+def _shape(function: tirx.PrimFunc, device: Device) -> tuple[int, int, int]:
+    """Blocks, and threads of a block along x and y."""
     named = tvm.IRModule({"shape": function.with_attr("global_symbol", "shape")})
     (kernel,) = lower_module(named, compat.make_target(device)).kernels
     (lowered,) = kernel.module.functions.values()
@@ -203,5 +210,7 @@ def _shape(function: tirx.PrimFunc, device: Device) -> tuple[int, int]:
             extents[str(attr.node.thread_tag)] = int(attr.value)
 
     tvm_ffi.structural_walk(lowered.body, (tirx.AttrStmt, launch))
-    assert set(extents) <= {"blockIdx.x", "threadIdx.x"}
-    return extents.get("blockIdx.x", 1), extents.get("threadIdx.x", 1)
+    axes = ("blockIdx.x", "threadIdx.x", "threadIdx.y")
+    assert set(extents) <= set(axes)
+    blocks, columns, rows = (extents.get(axis, 1) for axis in axes)
+    return blocks, columns, rows

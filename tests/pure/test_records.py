@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from tvm_tile.errors import BuildError
 from tvm_tile.plan.execution_plan import (
     ExecutionPlan,
     Placement,
@@ -17,9 +19,11 @@ from tvm_tile.plan.execution_plan import (
 from tvm_tile.plan.records import (
     ARGUMENTS,
     BODY,
+    MOST_ASKS,
     MOST_WAITS,
     NOTHING,
     SIGNAL,
+    UNIT,
     WAIT_COUNT,
     WAITS,
     Table,
@@ -63,28 +67,43 @@ def records(table: Table, veu: int) -> list[list[int]]:
 
 def record(body: int, block: int, signal: int, waits: list[int], arguments: list[int]) -> list[int]:
     """Without a resident part."""
-    padding = [0] * (2 * MOST_WAITS - len(waits))
+    padding = [0] * (2 * MOST_WAITS - len(waits) + 3 * MOST_ASKS)
     return [body, block, signal, 0, len(waits) // 2, *waits, *padding, *arguments]
 
 
 def test_with_barriers_a_step_waits_for_all_rtasks_of_the_one_before() -> None:
     table = make_table(OPERATORS, PLAN, TASKS)
-    assert records(table, 1) == [record(0, block, 0, [], [0, 0, 5, 16]) for block in (0, 4)]
-    assert records(table, 2) == [record(0, 2, 0, [], [0, 0, 5, 16])]
+    assert records(table, 1) == [record(0, block, 0, [], [0, 0, 5, 1]) for block in (0, 4)]
+    assert records(table, 2) == [record(0, 2, 0, [], [0, 0, 5, 1])]
     assert records(table, 0) == [
-        *(record(1, block, 0, [], [1, 64, 5, 16]) for block in (0, 2, 4)),
-        *(record(2, block, 1, [0, 6], [2, 128, 5, 16]) for block in (0, 2, 4)),
+        *(record(1, block, 0, [], [1, 4, 5, 1]) for block in (0, 2, 4)),
+        *(record(2, block, 1, [0, 6], [2, 8, 5, 1]) for block in (0, 2, 4)),
     ]
     assert count_counters(OPERATORS, PLAN) == 2
 
 
 def test_with_flags_it_waits_for_each_operator_that_it_reads_from() -> None:
     table = make_table(OPERATORS, FLAGS, TASKS, counter=10)
-    assert records(table, 2) == [record(0, 2, 10, [], [0, 0, 5, 16])]
+    assert records(table, 2) == [record(0, 2, 10, [], [0, 0, 5, 1])]
     assert records(table, 0)[3:] == [
-        record(2, block, 12, [10, 3, 11, 3], [2, 128, 5, 16]) for block in (0, 2, 4)
+        record(2, block, 12, [10, 3, 11, 3], [2, 8, 5, 1]) for block in (0, 2, 4)
     ]
     assert count_counters(OPERATORS, FLAGS) == 3
+
+
+def test_weights_of_many_gigabytes_have_places() -> None:
+    """Bytes from the start overflowed 32 bits with 2.4e9 of them; no such memory is made here."""
+    places = (2_400_000_000, 5 << 30, (2**31 - 1) * UNIT)
+    tasks = tuple(TaskKind(n, None, ((n, place),)) for n, place in enumerate(places))
+    words = make_table(OPERATORS, PLAN, tasks).words[:-1]
+    found = {int(row[BODY]): int(row[ARGUMENTS + 1]) * UNIT for row in words}
+    assert found == dict(enumerate(places))
+
+
+@pytest.mark.parametrize("start", [8, -16, 2**31 * UNIT])
+def test_a_place_that_no_word_names_is_refused(start: int) -> None:
+    with pytest.raises(BuildError, match=f"at byte {start}"):
+        make_table(OPERATORS, PLAN, (*TASKS[:2], TaskKind(2, None, ((0, start),))))
 
 
 def test_rows_are_whole_warps_and_one_is_behind_the_last() -> None:
@@ -144,7 +163,7 @@ def test_what_stays_is_loaded_first_once_for_all_who_share_it() -> None:
     assert heads == [[3, 1, NOTHING, 2048], [1, 1, 1, 2048], [2, 1, 2, 2048]]
     load = records(table, 2)[0]
     assert load[WAIT_COUNT] == 0
-    assert load[ARGUMENTS:] == [4, 512, 0, 0]
+    assert load[ARGUMENTS:] == [4, 32, 0, 0]
     # The vEU's first rTask comes behind what it loads, though it needs nothing of that.
     assert [own[BODY] for own in records(table, 1)] == [3, 0, 1, 2]
     assert [own[BODY] for own in records(table, 0)] == [0, 0]

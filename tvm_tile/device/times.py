@@ -70,6 +70,25 @@ class WarmTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamTimes:
+    """Operators of a persistent kernel that are bound by reading weights (``plan/stream.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        share: of the bandwidth of reading, that all vEUs reach together.
+        step_cycles: from the end of a step's last rTask to the first data of the next one, if that
+            has asked for none ahead; beside a barrier, where it waits for one.
+        ahead_bytes: of its weights that a step asks for while it waits; zero where that gains
+            nothing.
+    """
+
+    origin: str
+    share: float
+    step_cycles: float
+    ahead_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PersistentTimes:
     """Kernels as parts of a persistent one (``plan/choices.py``, ``ways.py``, ``place.py``).
 
@@ -86,6 +105,10 @@ class PersistentTimes:
         rtask_cycles: reading an rTask's record, looking at its counters, the barriers before and
             after it, and the addition to its own counter.
         flag_cycles: from the addition to a counter until those who spin on it go on.
+        half_precision_pays: whether kernels of float16 and bfloat16 were measured to gain by it.
+            Where they were not, they stay launches of their own.
+        stream: operators that are bound by reading weights; ``None`` where they were not measured:
+            then no weights are asked for ahead.
     """
 
     origin: str
@@ -99,6 +122,8 @@ class PersistentTimes:
     resident_cycles: float
     rtask_cycles: float
     flag_cycles: float
+    half_precision_pays: bool
+    stream: StreamTimes | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ queue that was filled at compile time. What this writes::
 
     for number in queue of this vEU:
         record = records[number]                     # asked for one rTask ahead
+        ask for what the record names of constants   # of plans that do, see tvm_tile.plan.ahead
         wait until the counters that the record names have reached what it says
         if record.body == 0:    kernel 0, its blocks record.block, + 1, ... side by side
         elif record.body == 1:  kernel 1
@@ -40,7 +41,18 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.kernel.body import Body, with_numbers
-from tvm_tile.plan.records import ARGUMENTS, BLOCK, BODY, RESIDENT_PLACE, SIGNAL, WAIT_COUNT, WAITS
+from tvm_tile.plan.records import (
+    ARGUMENTS,
+    ASKS,
+    BLOCK,
+    BODY,
+    MOST_ASKS,
+    RESIDENT_PLACE,
+    SIGNAL,
+    UNIT,
+    WAIT_COUNT,
+    WAITS,
+)
 
 _WARP = 32
 ZEROING = 256  # threads of a block that sets counters to zero
@@ -55,6 +67,12 @@ __forceinline__ __device__ void tile_wait_for(int* counter, int target) {
 _SIGNAL = """
 __forceinline__ __device__ void tile_count_up(int* counter) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(counter) : "memory");
+}
+"""
+_ASK = """
+__forceinline__ __device__ void tile_ask_for(const void* constant, int thread, int lines, int by) {
+  for (int line = thread; line < lines; line += by)
+    asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)constant + 128ll * line));
 }
 """
 _MEET = """
@@ -106,6 +124,7 @@ class Layout:
         records: how many.
         counters: of all persistent kernels, each of which has some of its own.
         shared_bytes: of a vEU, but for what the kernel needs for itself.
+        asks: whether its records ask for constants ahead.
     """
 
     num_veus: int
@@ -117,6 +136,7 @@ class Layout:
     records: int
     counters: int
     shared_bytes: int
+    asks: bool
 
 
 def assemble(name: str, parts: Sequence[CopiedBody], layout: Layout) -> tirx.PrimFunc:
@@ -188,6 +208,8 @@ def _write(kernel: _PersistentKernel, tensors: Sequence[Any], parts: Sequence[Co
             with ib.If(thread + start < words), ib.Then():
                 word = (first + turn + 1) * words + thread + start
                 ib.buffer_store(following, kernel.records[word], [share])
+        if layout.asks:
+            _ask(kernel, kept, own, places, base)
         with ib.If(thread < kept[own + WAIT_COUNT]), ib.Then():
             counter = T.address_of(kernel.counters[kept[own + WAITS + thread * 2]])
             target = kept[own + WAITS + thread * 2 + 1]
@@ -203,6 +225,17 @@ def _write(kernel: _PersistentKernel, tensors: Sequence[Any], parts: Sequence[Co
         with ib.If(tirx.all(thread == 0, signal >= 0)), ib.Then():
             counter = T.address_of(kernel.counters[signal])
             ib.evaluate(T.cuda.func_call("tile_count_up", counter, source_code=_SIGNAL))
+
+
+def _ask(kernel: _PersistentKernel, kept: Any, own: Any, places: Any, base: Any) -> None:
+    """Ask for the constants that a record names; a thread asks for a line of each."""
+    for first in range(ASKS, ASKS + 3 * MOST_ASKS, 3):
+        which, place, lines = (kept[own + first + n] for n in range(3))
+        with ib.If(kernel.thread < lines), ib.Then():
+            offset = places[which] + tirx.Cast("int64", place) * UNIT
+            constant = _offset(base.ty, base, offset)
+            given = (constant, kernel.thread, lines, kernel.layout.block_size)
+            ib.evaluate(T.cuda.func_call("tile_ask_for", *given, source_code=_ASK))
 
 
 def _address(pointer: Any) -> Any:
@@ -227,7 +260,7 @@ class _Record:
     def pointer(self, position: int, kind: Any) -> Any:
         """A pointer to an argument: its tensor's distance from the workspace, and its place."""
         which, place = (self.word(ARGUMENTS + 2 * position + n) for n in range(2))
-        offset = self.places[which] + tirx.Cast("int64", place)
+        offset = self.places[which] + tirx.Cast("int64", place) * UNIT
         return _offset(kind, self.base, offset)
 
     def shared(self, buffer: Any, offset: Any) -> Any:

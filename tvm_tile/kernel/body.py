@@ -88,7 +88,8 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
 
     Raises:
         BuildError: it is none, or has what no part of a kernel can have: tensor maps (copies by
-            TMA), clusters, or scalars as parameters.
+            TMA), clusters, scalars as parameters, or sums in shared memory that threads of a warp
+            add up in step, of types that no shuffle takes.
     """
     named = with_numbered_params(widen_halves(func)).with_attr("global_symbol", "body")
     lowered = lower_module(tvm.IRModule({"body": named}), compat.make_target(device))
@@ -148,7 +149,14 @@ def _found(stmt: Any, params: Mapping[int, Any]) -> Body:
 
     visits = [(tirx.AttrStmt, launch), (tirx.AllocBuffer, allocate), (tirx.Evaluate, call)]
     tvm_ffi.structural_walk(stmt, visits)
+    if any(_is_of_a_warp(statement.value) for statement in waits):
+        raise _no_body("barriers that whole blocks come to", "some of part of a warp")
     return Body(stmt, params, indices, tuple(shared), bool(waits))
+
+
+def _is_of_a_warp(call: Any) -> bool:
+    """Whether a barrier is for threads of a warp that go on in step, not all of which come."""
+    return len(call.args) > 0 and str(getattr(call.args[0], "value", "")) == "warp"
 
 
 def _adds_in_place(stmt: Any) -> bool:

@@ -80,10 +80,12 @@ class Bound:
     Attributes:
         ways: one for each of its choices.
         arguments: each as (tensor of the persistent kernel, bytes from its start).
+        constants: positions of the arguments that are its operator's ``constants``.
     """
 
     ways: tuple[Lowering, ...]
     arguments: tuple[tuple[int, int], ...]
+    constants: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +153,9 @@ def make_persistent(
     for operator, own in enumerate(bound):
         kernel = own.ways[plan.chosen[operator]].lowered()
         stays = plan.residents[operator]
-        tasks.append(
-            TaskKind(
-                number(operator, loads=False),
-                number(operator, loads=True) if stays else None,
-                tuple(own.arguments[n] for n in kernel.run_arguments),
-                tuple(own.arguments[n] for n in kernel.load_arguments) if stays else (),
-            )
-        )
+        run, load = number(operator, loads=False), number(operator, loads=True) if stays else None
+        given = kernel.run_arguments, kernel.load_arguments if stays else (), own.constants
+        tasks.append(TaskKind(run, load, *(tuple(own.arguments[n] for n in ns) for ns in given)))
     table = make_table(operators, plan, tasks, counters.first)
     layout = Layout(
         plan.num_veus,
@@ -170,6 +167,7 @@ def make_persistent(
         table.words.shape[0],
         counters.total,
         max(_LEAST_SHARED, plan.shared_bytes),
+        any(plan.ahead),
     )
     return Persistent(assemble(name, parts, layout), table)
 

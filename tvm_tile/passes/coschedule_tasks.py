@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from tvm_tile import compat
+from tvm_tile.build.dependent_launches import step_seconds
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.kernel.persistent import Counters, Lowering
@@ -27,9 +28,9 @@ from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
 from tvm_tile.tile.rules import rule_named
 
-# Element types whose kernels are no rTasks: their times inside a persistent kernel are not
-# known.
-_NARROW = ("float16", "bfloat16", "float8")
+_HALVES = ("float16", "bfloat16")
+# Elements whose kernels are no rTasks: what they take inside a persistent kernel is not known.
+_NARROW = "float8"
 # What lowering raises for a kernel that cannot be part of another.
 _UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
 
@@ -101,9 +102,11 @@ class Apart:
     reason: str
 
 
-def is_known_inside(scheduled: Scheduled) -> bool:
+def is_known_inside(scheduled: Scheduled, device: Device) -> bool:
     """Whether such kernels were measured as parts of persistent ones; all others stay apart."""
-    dtypes = (str(param.ty.dtype) for param in scheduled.func.params)
+    dtypes = {str(param.ty.dtype) for param in scheduled.func.params}
+    if dtypes & set(_HALVES) and not device.times.persistent.half_precision_pays:
+        return False
     return scheduled.rule.is_task and not any(d.startswith(_NARROW) for d in dtypes)
 
 
@@ -226,7 +229,7 @@ class _Functions:
         """A node as a rOperator; without choices, if it must stay apart."""
         name = node.function or str(node.binding.var.name)
         if node.function and node.function not in self._known:
-            self._known[node.function] = self._find(node.function)
+            self._known[node.function] = self._find(node)
         ways, choices, seconds = self._known.get(node.function, ((), (), 0.0))
         body = self._numbers.setdefault(name, len(self._numbers))
         weights = None
@@ -234,23 +237,43 @@ class _Functions:
         if kept:
             key = (name, *(identity(node.arguments[n]) for n in kept))
             weights = self._numbers.setdefault(key, len(self._numbers))
-        return ROperator(name, choices, node.reads, node.outputs, seconds, weights, body)
+        own = (node.reads, node.outputs, seconds, weights, body)
+        return ROperator(name, choices, *own, self._constants(node) if choices else ())
 
     def ways(self, name: str) -> tuple[Lowering, ...]:
         """How to lower each of a function's choices."""
         return self._known[name][0]
 
-    def _find(self, name: str) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
-        facts = self._facts(name)
-        if facts is None or not facts.variants or not is_known_inside(facts.variants[0].scheduled):
+    def _constants(self, node: TaskNode) -> tuple[int, ...]:
+        """Bytes of the weights that a node reads; none of a table of which it takes some rows."""
+        facts, sizes = self._facts(node.function), tuple(node.weights.values())
+        return sizes if facts is not None and sum(sizes) <= facts.traffic else ()
+
+    def _find(self, node: TaskNode) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
+        facts = self._facts(node.function)
+        if facts is None or not facts.variants:
             return (), (), 0.0
-        found = [pair for v in facts.variants for pair in _ways(v, facts, self._device)]
+        if not is_known_inside(facts.variants[0].scheduled, self._device):
+            return (), (), 0.0
+        size = sum(self._constants(node))
+        found = [pair for v in facts.variants for pair in _ways(v, facts, size, self._device)]
         ways, choices = tuple(way for way, _ in found), tuple(choice for _, choice in found)
-        return ways, choices, facts.variants[0].seconds
+        # What it would take where kernels start early, if it is one of those.
+        first = facts.variants[0]
+        return ways, choices, max(0.0, first.seconds - step_seconds(first.scheduled.func))
 
 
-def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Lowering, RKernel]]:
-    """A schedule as something that a vEU can run, without and with its weights in place."""
+def _ways(
+    variant: Variant, facts: Facts, weights: int, device: Device
+) -> list[tuple[Lowering, RKernel]]:
+    """A schedule as something that a vEU can run, without and with its weights in place.
+
+    Args:
+        variant: the schedule.
+        facts: about its function.
+        weights: bytes of the constants that the function reads.
+        device: that it is for.
+    """
     scheduled = variant.scheduled
     way = Lowering(device, scheduled.func, tuple(range(len(scheduled.func.params))))
     if variant is facts.variants[0]:
@@ -271,6 +294,7 @@ def _ways(variant: Variant, facts: Facts, device: Device) -> list[tuple[Lowering
         variant.seconds,
         facts.flops,
         facts.traffic,
+        weights,
     )
     plain = make_choice(launch, device, barriers=waits)
     resident = scheduled.resident

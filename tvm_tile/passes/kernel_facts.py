@@ -77,7 +77,7 @@ class KernelFacts:
         func = self._scheduled[name]
         first = Scheduled(func, rule, report.tile, report.grid, report.block, report.seconds)
         own = Variant(first, warm_seconds(report.rule, report.seconds, self._device), registers[0])
-        adapts = rule.has_fewer_blocks and is_known_inside(first)
+        adapts = rule.has_fewer_blocks and is_known_inside(first, self._device)
         return (own, *(self._others(original, graph, rule) if adapts else ()))
 
     def _others(self, original: tirx.PrimFunc, graph: TileGraph, rule: Rule) -> tuple[Variant, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
+from tvm_tile.errors import BuildError
 from tvm_tile.kernel.assemble import Parameter
 from tvm_tile.kernel.persistent import Bound, Counters, Lowering, make_persistent
 from tvm_tile.passes.rewriter import size_of
@@ -18,7 +19,11 @@ from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
 from tvm_tile.plan.workspace import allocate, lifetimes
 
 _ALIGNMENT = 256  # bytes, of constants and of what lies in the workspace
-_CONSTANTS = "constants"  # the tensor of all of them
+_CONSTANTS = "constants"  # the tensor of those that lie in one
+# Bytes of a constant that is a tensor of its own, the very one that the model has: smaller ones are
+# copied behind one another, so that the kernel has few parameters.
+_LARGE = 1 << 20
+_MOST_TENSORS = 500  # pointers are eight bytes, and parameters of a kernel 4 KiB together
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,9 @@ def merge(
         operators: the nodes as they were planned.
         ways: to run a function, one a choice.
         counters: that it uses.
+
+    Raises:
+        BuildError: it has too many tensors, or a kernel that cannot be part of another.
     """
     plan = group.plan
     assert plan is not None
@@ -71,34 +79,45 @@ def merge(
     given = tuple(dict.fromkeys(v for node in nodes for v in node.reads if v not in own_values))
     outputs = tuple(value for value in made if value in escaping)
     inner = [value for value in made if value not in escaping]
-    packed, offsets = _pack(a for node in nodes for a in node.arguments)
+    constants = _Constants.of(a for node in nodes for a in node.arguments)
     spaces, total = _workspace(inner, own, plan, [size_of(graph.kinds[v]) for v in inner])
 
-    tensors: list[int | str] = [*given, *([] if packed is None else [_CONSTANTS]), *outputs]
-    places: dict[int | str, tuple[int, int]] = {t: (n, 0) for n, t in enumerate(tensors)}
-    last = len(places)
-    places |= {value: (last, start) for value, start in zip(inner, spaces, strict=True)}
-    bound = [
-        Bound(ways(node.function), tuple(_bind(a, places, offsets) for a in _arguments(node)))
-        for node in nodes
-    ]
     inputs = [_parameter(f"in{n}", graph.kinds[value]) for n, value in enumerate(given)]
-    inputs += [] if packed is None else [Parameter(_CONSTANTS, packed.shape, "uint8")]
+    inputs += constants.parameters
+    first = len(given)
+    places = {value: (number, 0) for number, value in enumerate(given)}
+    places |= {value: (len(inputs) + number, 0) for number, value in enumerate(outputs)}
+    last = len(inputs) + len(outputs)
+    _check_count(last + 1)
+    places |= {value: (last, start) for value, start in zip(inner, spaces, strict=True)}
+    arguments = ([_bind(a, places, constants, first) for a in _arguments(node)] for node in nodes)
+    bound = [
+        Bound(ways(node.function), tuple(bound_to), tuple(node.weights)[: len(operator.constants)])
+        for node, operator, bound_to in zip(nodes, own, arguments, strict=True)
+    ]
     results = [_parameter(f"out{n}", graph.kinds[value]) for n, value in enumerate(outputs)]
     results.append(Parameter("workspace", (max(total, _ALIGNMENT),), "uint8"))
     kernel = make_persistent(name, own, plan, bound, tuple(inputs), tuple(results), counters)
     table = kernel.table
-    constants = [] if packed is None else [packed]
-    constants += [table.words.reshape(-1), table.queues]
+    tables = (relax.const(array) for array in (table.words.reshape(-1), table.queues))
     return MergedCalls(
         name,
         kernel.func,
         frozenset(group.operators),
         given,
-        tuple(relax.const(array) for array in constants),
+        (*constants.tensors, *tables),
         outputs,
         tuple(relax.TensorType(p.shape, p.dtype) for p in results),
     )
+
+
+def _check_count(tensors: int) -> None:
+    if tensors > _MOST_TENSORS:
+        raise BuildError(
+            f"a persistent kernel has at most {_MOST_TENSORS} tensors",
+            f"{tensors}",
+            "leave the kernels to launches of their own: Options(coschedule=False)",
+        )
 
 
 def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
@@ -108,14 +127,19 @@ def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
 
 def _bind(
     argument: Location | GenericConst,
-    places: Mapping[int | str, tuple[int, int]],
-    offsets: Mapping[Any, int],
+    places: Mapping[int, tuple[int, int]],
+    constants: _Constants,
+    first: int,
 ) -> tuple[int, int]:
-    """The tensor of the persistent kernel in which an argument lies, and bytes from its start."""
+    """The tensor of the persistent kernel in which an argument lies, and bytes from its start.
+
+    Constants are the tensors from ``first`` on.
+    """
     if isinstance(argument, Location):
         tensor, start = places[argument.value]
         return tensor, start + argument.offset
-    return places[_CONSTANTS][0], offsets[identity(argument)]
+    tensor, start = constants.places[identity(argument)]
+    return first + tensor, start
 
 
 def _parameter(name: str, kind: Any) -> Parameter:
@@ -134,20 +158,42 @@ def _escaping(graph: TaskGraph, group: frozenset[int]) -> frozenset[int]:
     return frozenset(used)
 
 
-def _pack(arguments: Any) -> tuple[Any, dict[Any, int]]:
-    """All constants in one array, and where each begins; None where there are none."""
-    offsets: dict[Any, int] = {}
-    arrays: list[Any] = []
-    end = 0
-    for argument in arguments:
-        if isinstance(argument, Location) or identity(argument) in offsets:
-            continue
-        data = np.ascontiguousarray(argument.value.numpy()).reshape(-1).view(np.uint8)
-        offsets[identity(argument)] = end
-        padding = -data.size % _ALIGNMENT
-        arrays += [data, np.zeros(padding, np.uint8)]
-        end += data.size + padding
-    return (np.concatenate(arrays) if arrays else None), offsets
+@dataclass(frozen=True, slots=True)
+class _Constants:
+    """The constants that a kernel reads, each memory once.
+
+    Attributes:
+        tensors: that the kernel is given: the small ones as one, then the large ones.
+        parameters: of each.
+        places: identity of a constant -> which of these tensors, and bytes from its start.
+    """
+
+    tensors: tuple[Any, ...]
+    parameters: tuple[Parameter, ...]
+    places: Mapping[Hashable, tuple[int, int]]
+
+    @classmethod
+    def of(cls, arguments: Iterable[Location | GenericConst]) -> _Constants:
+        """Those among a group's arguments."""
+        found = {identity(a): a for a in arguments if not isinstance(a, Location)}
+        small = {key: a for key, a in found.items() if size_of(a.ty) < _LARGE}
+        large = {key: a for key, a in found.items() if key not in small}
+        pieces: list[Any] = []
+        places: dict[Hashable, tuple[int, int]] = {}
+        end = 0
+        for key, constant in small.items():
+            data = np.ascontiguousarray(constant.value.numpy()).reshape(-1).view(np.uint8)
+            places[key] = 0, end
+            padding = -data.size % _ALIGNMENT
+            pieces += [data, np.zeros(padding, np.uint8)]
+            end += data.size + padding
+        tensors = [relax.const(np.concatenate(pieces))] if pieces else []
+        parameters = [Parameter(_CONSTANTS, (end,), "uint8")] if pieces else []
+        for number, (key, constant) in enumerate(large.items()):
+            places[key] = len(tensors), 0
+            tensors.append(constant)
+            parameters.append(_parameter(f"weights{number}", constant.ty))
+        return cls(tuple(tensors), tuple(parameters), places)
 
 
 def _workspace(

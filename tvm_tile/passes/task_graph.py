@@ -6,18 +6,18 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
 from tvm_tile.graph.tile_graph import Access, Operator, TileGraph
-from tvm_tile.passes.rewriter import is_call_tir
+from tvm_tile.passes.rewriter import is_call_tir, size_of
 
 Slices = Callable[[str], tuple[tuple[int, int] | None, ...]]
 """Of each output of a function, by its name, the position of the argument that it is a contiguous
 part of, and how many bytes from its start; ``None`` where it is no such part."""
 
+_LEAST_WEIGHTS = 16 << 10  # bytes: about a line for every multiprocessor
 _ALIGNMENT = 16  # bytes: kernels load and store vectors of so many
 
 
@@ -52,6 +52,13 @@ class TaskNode:
     reads: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    @property
+    def weights(self) -> dict[int, int]:
+        """Bytes of the constants among its arguments that take long to read, by their position."""
+        constants = ((n, a) for n, a in enumerate(self.arguments) if not isinstance(a, Location))
+        sizes = {number: size_of(constant.ty) for number, constant in constants}
+        return {number: size for number, size in sizes.items() if size >= _LEAST_WEIGHTS}
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -83,7 +90,7 @@ def identity(argument: Location | GenericConst) -> Hashable:
     """A key of an argument: equal for places, and for constants in the same memory."""
     if isinstance(argument, Location):
         return argument
-    return np.from_dlpack(argument.value).ctypes.data, str(argument.ty)
+    return argument.value.data_ptr(), str(argument.ty)
 
 
 def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:

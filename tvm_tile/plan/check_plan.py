@@ -38,13 +38,15 @@ def check(
     Raises:
         PlanError: an rTask is missing, twice, or on no vEU; an operator does not come after those
             it reads from; threads, registers or shared memory are exceeded; weights that stay are
-            not where they are looked for; or two values that are needed at once overlap.
+            not where they are looked for; more is asked for ahead than an operator's constants
+            have, or nothing that it could wait for; or two values that are needed at once overlap.
     """
     _check_tasks(operators, plan)
     _check_order(operators, plan)
     _check_threads(operators, plan, device)
     _check_residents(operators, plan)
     _check_shared(operators, plan, device)
+    _check_ahead(operators, plan)
     check_extents(operators, plan, extents)
 
 
@@ -137,6 +139,18 @@ def _check_shared(operators: tuple[ROperator, ...], plan: ExecutionPlan, device:
     ends = (part.offset + part.size for part in plan.resident_parts(operators))
     needed = max(plan.scratch_bytes(operators), max(ends, default=0))
     require(needed <= plan.shared_bytes, f"rTasks and weights need {needed} bytes", current)
+
+
+def _check_ahead(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
+    if not plan.ahead:
+        return
+    require(len(plan.ahead) == len(operators), "each operator has bytes ahead", str(plan.ahead))
+    kept = zip(dependences(operators), plan.residents, strict=True)
+    waiting = [bool(before) and not stays for before, stays in kept]
+    for operator, waits, size in zip(operators, waiting, plan.ahead, strict=True):
+        most = operator.constant_bytes if waits else 0
+        found = f"{operator.name}: {size} bytes"
+        require(0 <= size <= most, f"at most {most} bytes of constants are asked for ahead", found)
 
 
 def check_extents(

@@ -28,6 +28,7 @@ class Launch:
         seconds: predicted amid a model, launch included.
         flops: floating-point operations.
         traffic: bytes that it reads and writes.
+        weights: of these, constants that it reads once.
     """
 
     rule: Rule
@@ -38,6 +39,12 @@ class Launch:
     seconds: float
     flops: float
     traffic: float
+    weights: int = 0
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is bound by reading constants, which no kernel before it has touched."""
+        return 2 * self.weights > self.traffic
 
 
 def make_choice(launch: Launch, device: Device, *, barriers: bool) -> RKernel:
@@ -95,7 +102,7 @@ def _block_seconds(launch: Launch, device: Device) -> float:
     turns = -(-launch.blocks // (device.multi_processor_count * max(1, fits)))
     times, clock = device.times.persistent, device.clock
     seconds = max(times.shortest_cycles / clock, launch.seconds - times.launch_seconds) / turns
-    if launch.rule.is_timed_inside:
+    if launch.rule.is_timed_inside or (times.stream is not None and launch.is_stream):
         return seconds
     # Beside others a block is slower than as a kernel: its code and its operands are in no
     # first-level cache, and it shares its multiprocessor.
@@ -104,6 +111,10 @@ def _block_seconds(launch: Launch, device: Device) -> float:
 
 def _busy_seconds(launch: Launch, device: Device) -> float:
     """Seconds of its multiprocessor's throughput that a block takes."""
+    times = device.times.persistent
+    if times.stream is not None and launch.is_stream:
+        rate = device.read_bandwidth * times.stream.share
+        return launch.traffic / rate * device.multi_processor_count / launch.blocks
     work = max(launch.flops / device.flops("float32"), launch.traffic / device.l2_bandwidth)
     share = device.multi_processor_count / launch.blocks
-    return min(work * device.times.persistent.inefficiency * share, launch.seconds)
+    return min(work * times.inefficiency * share, launch.seconds)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
 from tvm_tile.device.device import Device
+from tvm_tile.plan.ahead import ahead_bytes
 from tvm_tile.plan.estimate import Estimate, estimated
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, dependences
 from tvm_tile.plan.fit import Fits, Ints, fits
 from tvm_tile.plan.place import Placed, Placer, flag_seconds, homes
+from tvm_tile.plan.stream import stream_seconds
 from tvm_tile.plan.waves import form_steps, levels, step_points
 from tvm_tile.plan.ways import Shape, Way
 
@@ -89,7 +92,20 @@ def _plans(
     begin = kernel_seconds(device) + float(load)
     veus = num_veus, scratch + int(sizes.max())
     both = placer.with_barriers(members, barrier), placer.with_flags(members)
-    return tuple(_plan(placed, begin, chosen, estimate.shape, veus) for placed in both)
+    plans = (_plan(placed, begin, chosen, estimate.shape, veus) for placed in both)
+    return tuple(_streaming(operators, plan, begin, device) for plan in plans)
+
+
+def _streaming(
+    operators: tuple[ROperator, ...], plan: ExecutionPlan, begin: float, device: Device
+) -> ExecutionPlan:
+    """A plan that asks for weights ahead, where it is known what that is worth."""
+    stream = device.times.persistent.stream
+    if stream is None or not any(operator.constants for operator in operators):
+        return plan
+    asking = replace(plan, ahead=ahead_bytes(operators, plan, device))
+    seconds = begin + stream_seconds(operators, asking, stream, device)
+    return replace(asking, seconds=seconds)
 
 
 def _plan(

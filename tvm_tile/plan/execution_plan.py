@@ -69,6 +69,7 @@ class ROperator:
         weights: equal for operators that read the same constants, so that they can share what is
             resident; None where no choice has a resident part.
         body: equal for operators whose code is the same, choice by choice.
+        constants: bytes of each constant that it reads and that is worth asking for ahead.
     """
 
     name: str
@@ -78,6 +79,12 @@ class ROperator:
     alone_seconds: float
     weights: int | None = None
     body: int = 0
+    constants: tuple[int, ...] = ()
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of all its constants that are worth asking for ahead."""
+        return sum(self.constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +165,8 @@ class ExecutionPlan:
         residents: of each operator, whether its weights stay in shared memory; then its choice has
             a resident part.
         seconds: predicted, launch included.
+        ahead: of each operator, bytes of its constants that the vEUs ask for before they wait for
+            what else it reads (:mod:`tvm_tile.plan.ahead`); empty where they ask for nothing.
     """
 
     num_veus: int
@@ -170,6 +179,7 @@ class ExecutionPlan:
     uses_flags: bool
     residents: tuple[bool, ...]
     seconds: float
+    ahead: tuple[int, ...] = ()
 
     def choice(self, operators: tuple[ROperator, ...], operator: int) -> RKernel:
         """The rKernel that ``operator`` is run by."""

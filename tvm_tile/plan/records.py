@@ -6,15 +6,16 @@ them is in :mod:`tvm_tile.kernel.assemble`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tvm_tile.errors import BuildError
+from tvm_tile.plan.ahead import Entry, entries
 from tvm_tile.plan.execution_plan import ExecutionPlan, ResidentPart, ROperator
-from tvm_tile.plan.waits import Wait, counter_of, waits
+from tvm_tile.plan.waits import counter_of, waits
 
 BODY = 0  # number of the body; NOTHING where the record only waits
 BLOCK = 1  # the first of its blocks
@@ -23,10 +24,16 @@ RESIDENT_PLACE = 3  # first byte of its resident part in the vEU's shared memory
 WAIT_COUNT = 4  # counters that it waits for
 WAITS = 5  # each: which one, and how far it must have come
 MOST_WAITS = 4
-ARGUMENTS = WAITS + 2 * MOST_WAITS  # each: which tensor, and how many bytes from its start
+MOST_ASKS = 2
+ASKS = WAITS + 2 * MOST_WAITS  # each: which tensor, how many units from its start, lines
+ARGUMENTS = ASKS + 3 * MOST_ASKS  # each: which tensor, and how many units from its start
 NOTHING = -1
+UNIT = 16  # bytes: tensors of more than 2 GiB have places that 32 bits can name
 
 _WARP = 32  # words; a record is a multiple, so that whole warps fetch it
+_MOST_UNITS = 2**31 - 1
+_IDLE = (NOTHING, 0, NOTHING, 0)  # words of a record that runs nothing
+_NO_WORDS = (0,) * (ARGUMENTS - WAIT_COUNT)  # of one that neither waits nor asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +45,14 @@ class TaskKind:
         load: the number of the body that loads its resident part; ``None`` without one.
         arguments: of its kernel, each as (tensor, bytes from its start).
         load_arguments: the same of the body that loads.
+        constants: the same of the constants that it asks for ahead.
     """
 
     body: int
     load: int | None
     arguments: tuple[tuple[int, int], ...]
     load_arguments: tuple[tuple[int, int], ...] = ()
+    constants: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,9 @@ def make_table(
         plan: for them.
         tasks: of each operator, its bodies and arguments.
         counter: the first that the kernel may use.
+
+    Raises:
+        BuildError: an argument begins where no word can say.
     """
     waited = waits(operators, plan)
     longest = max(len(own) for task in tasks for own in (task.arguments, task.load_arguments))
@@ -83,18 +95,22 @@ def make_table(
         places[operators[part.operator].weights, part.task] = part.offset
     rows: list[list[int]] = []
     queues: list[int] = []
-    for veu, queue in enumerate(plan.queues()):
+    for veu, queue in enumerate(entries(operators, plan, waited)):
         first = len(rows)
         for part in loads.get(veu, ()):
             rows.append(_load(part, plan, tasks[part.operator]))
-        for queued in queue:
+        for entry in queue:
+            *earlier, last = _batches(entry, counter, tasks)
+            rows += [[*_IDLE, *words] for words in earlier]
+            queued = entry.task
+            if queued is None:
+                rows.append([*_IDLE, *last])
+                continue
             task, copies = tasks[queued.operator], plan.copies[queued.operator]
-            own = counter_of(plan, queued)
-            *earlier, last = _batches(waited[own])
-            rows += [[NOTHING, 0, NOTHING, 0, *_words(batch, counter)] for batch in earlier]
             place = places.get((operators[queued.operator].weights, queued.task), 0)
-            head = [task.body, queued.task * copies, counter + own, place]
-            rows.append([*head, *_words(last, counter), *chain.from_iterable(task.arguments)])
+            signal = counter + counter_of(plan, queued)
+            head = [task.body, queued.task * copies, signal, place]
+            rows.append([*head, *last, *_places(task.arguments)])
         queues += [first, len(rows) - first]
     rows.append([NOTHING])
     words = np.zeros((len(rows), width), np.int32)
@@ -108,15 +124,45 @@ def _load(part: ResidentPart, plan: ExecutionPlan, task: TaskKind) -> list[int]:
     assert task.load is not None
     first = part.task * plan.copies[part.operator]
     head = [task.load, first, NOTHING, part.offset]
-    return [*head, *_words((), 0), *chain.from_iterable(task.load_arguments)]
+    return [*head, *_NO_WORDS, *_places(task.load_arguments)]
 
 
-def _batches(waited: tuple[Wait, ...]) -> list[tuple[Wait, ...]]:
-    """As many as a record holds, at least one of them, which may be empty."""
-    starts = range(0, max(1, len(waited)), MOST_WAITS)
-    return [waited[start : start + MOST_WAITS] for start in starts]
+def _places(arguments: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """The words of arguments.
+
+    Raises:
+        BuildError: one does not begin at a multiple of :data:`UNIT`, or too far from the start.
+    """
+    for tensor, start in arguments:
+        unit, rest = divmod(start, UNIT)
+        if rest or not 0 <= unit <= _MOST_UNITS:
+            raise BuildError(
+                f"an argument of a rTask begins at a multiple of {UNIT} bytes, at most "
+                f"{_MOST_UNITS * UNIT}, in its tensor",
+                f"at byte {start}",
+                "launch it by itself",
+            )
+        yield from (tensor, unit)
 
 
-def _words(waited: tuple[Wait, ...], first: int) -> list[int]:
-    numbers = [number for wait in waited for number in (first + wait.counter, wait.target)]
-    return [len(waited), *numbers, *[0] * (2 * MOST_WAITS - len(numbers))]
+def _batches(entry: Entry, counter: int, tasks: Sequence[TaskKind]) -> list[list[int]]:
+    """The words of waits and asks, as many as a record holds; at least one, maybe of none.
+
+    All asks come before the last waits. Words are those from :data:`WAIT_COUNT` to
+    :data:`ARGUMENTS`.
+    """
+    count = max(1, -(-len(entry.waits) // MOST_WAITS), -(-len(entry.asks) // MOST_ASKS))
+    found = []
+    for number in range(count):
+        # Where a vEU asks more than it waits, it asks first.
+        late = number - count + max(1, -(-len(entry.waits) // MOST_WAITS))
+        waited = entry.waits[MOST_WAITS * late : MOST_WAITS * (late + 1)] if late >= 0 else ()
+        asked = entry.asks[MOST_ASKS * number : MOST_ASKS * (number + 1)]
+        words = [len(waited)]
+        words += [word for wait in waited for word in (counter + wait.counter, wait.target)]
+        words += [0] * (2 * (MOST_WAITS - len(waited)))
+        for ask in asked:
+            tensor, start = tasks[ask.operator].constants[ask.constant]
+            words += [*_places([(tensor, start + ask.start)]), ask.lines]
+        found.append([*words, *[0] * (3 * (MOST_ASKS - len(asked)))])
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from tvm_tile.plan.ahead import entries
 from tvm_tile.plan.check_plan import require
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ROperator
 from tvm_tile.plan.waits import Wait, Waits, counter_of, waits
@@ -65,10 +66,10 @@ class _Run:
         extents: Sequence[Extent],
         waited: Waits,
     ) -> None:
-        self._plan, self._waited = plan, waited
+        self._plan = plan
         self._targets = frozenset(wait for several in waited for wait in several)
         self._memory = _Memory(operators, plan, extents)
-        self._queues = plan.queues()
+        self._queues = entries(operators, plan, waited)
         self._next = [0] * plan.num_veus  # in its queue
         self._running = [False] * plan.num_veus
         self._counters = [0] * len(waited)
@@ -79,15 +80,16 @@ class _Run:
         queue, position = self._queues[veu], self._next[veu]
         if position == len(queue):
             return "end"
-        task = queue[position]
-        counter = counter_of(self._plan, task)
-        if self._running[veu]:
-            self._end(veu, task, counter)
-        elif all(self._counters[wait.counter] >= wait.target for wait in self._waited[counter]):
+        task, waited = queue[position].task, queue[position].waits
+        if task is not None and self._running[veu]:
+            self._end(veu, task, counter_of(self._plan, task))
+        elif not all(self._counters[wait.counter] >= wait.target for wait in waited):
+            return "waits"
+        elif task is None:
+            self._next[veu] += 1
+        else:
             self._memory.begin(task)
             self._running[veu] = True
-        else:
-            return "waits"
         return "goes on"
 
     def _end(self, veu: int, task: QueuedTask, counter: int) -> None:
