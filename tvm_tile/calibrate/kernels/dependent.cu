@@ -5,7 +5,6 @@ constexpr int DEPTH = 8;
 
 __device__ __forceinline__ void give_way() {
   asm volatile("griddepcontrol.wait;" : : : "memory");
-  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 }
 
 // Adds one to what a thread of another block wrote.
