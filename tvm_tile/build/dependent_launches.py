@@ -1,8 +1,8 @@
 """Kernels that start while the one before them ends: programmatic dependent launches (PDL).
 
 A launch with the attribute "programmatic stream serialization" may start as soon as every block of
-the kernel before it on the stream has ended (or has said ``griddepcontrol.launch_dependents``, which
-none here does), before what that kernel wrote is visible.
+the kernel before it on the stream has ended, before what that kernel wrote is visible. (Blocks may
+say ``griddepcontrol.launch_dependents`` earlier; none here does.)
 Captured into a CUDA graph, the order between the two becomes a programmatic edge (by drivers of
 CUDA 12.3 and later), where the one before is a kernel; behind a copy it is an ordinary one. Until
 ``griddepcontrol.wait`` returns, which it does once all blocks of the kernel before have ended and
@@ -24,7 +24,8 @@ before all else. So the order that the stream had remains: let kernels A, B, C f
 
 Cooperative launches keep the ordinary edge: all blocks of a persistent kernel are to be resident at
 once, and those of a kernel that still runs would be in their way. So does what is not built here,
-library calls and copies. A kernel of ours behind them starts when they have ended. Clusters wait as other kernels do; CUTLASS launches them with both attributes.
+library calls and copies; a kernel of ours behind them starts when they have ended. Clusters wait as
+other kernels do; CUTLASS launches them with the attribute, too.
 
 **No** ``__restrict__`` of what other kernels write: compilers take it to say that a pointer's
 memory does not change while the kernel runs. They would read it through the path for constants
