@@ -22,7 +22,7 @@ import argparse
 import copy
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -33,6 +33,7 @@ from torch import nn
 from torch.nn import functional
 
 import tvm_tile
+from bench.gpu import queued_seconds
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.detect import detect_device
 from tvm_tile.device.times import DependentLaunchTimes, StreamTimes
@@ -41,7 +42,6 @@ from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, ROperator
 
 _HIDDEN, _FFN, _KEYS = 2048, 8192, 512
-_SPIN_CYCLES = 2_000_000  # of the clock, in which the host queues calls
 _CHECKED_CALLS = 200
 _SHARE, _STEP_CYCLES = 0.9, 4000.0  # of the stream clock: estimates
 
@@ -119,18 +119,6 @@ def compiled(module: nn.Module, device: Device, ahead_mib: int) -> dict[str, Any
     return ways
 
 
-def _seconds(call: Callable[[], Any], calls: int) -> float:
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    torch.cuda._sleep(_SPIN_CYCLES * max(1, calls // 4))
-    start.record()
-    for _ in range(calls):
-        call()
-    stop.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(stop) * 1e-3 / calls
-
-
 def _only(result: Any) -> torch.Tensor:
     found: torch.Tensor = result if isinstance(result, torch.Tensor) else result[0]
     return found
@@ -144,7 +132,7 @@ def _measured(ways: dict[str, Any], module: nn.Module, arguments: argparse.Names
     samples: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(arguments.rounds):
         for way, model in ways.items():
-            samples[way].append(_seconds(lambda m=model: m(x), arguments.calls))
+            samples[way].append(queued_seconds(lambda m=model: m(x), arguments.calls))
     print("| way | kernels | us a call | us a layer | TB/s | difference | unequal calls |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     status = 0

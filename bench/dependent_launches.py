@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 import tvm_tile
-from bench.gpu import CudaStage
+from bench.gpu import CudaStage, queued_seconds
 from bench.inputs import draw, untouched
 from bench.suites import models
 from bench.workload import Case, Input
@@ -36,7 +36,6 @@ from tvm_tile.device.detect import detect_device
 from tvm_tile.device.times import DependentLaunchTimes
 
 _CHECKED_CALLS, _SEEDS = 200, 4
-_SPIN_CYCLES = 2_000_000  # of the clock: a millisecond, about, in which the host queues calls
 _SUITE = ("bert_base", "mobilenet_v2", "vit_small", "resnet50")
 _DECODER = "llama_layers"
 ORDINARY = "ordinary"
@@ -166,22 +165,10 @@ def _measured(name: str, device: Device, arguments: argparse.Namespace) -> Row:
     samples: dict[str, list[float]] = {way: [] for way in compiled}
     for _ in range(arguments.rounds):
         for way, model in compiled.items():
-            samples[way].append(_seconds(lambda m=model: m(*inputs[0]), arguments.calls))
+            samples[way].append(queued_seconds(lambda m=model: m(*inputs[0]), arguments.calls))
     seconds = {way: statistics.median(own) for way, own in samples.items()}
     launches = compiled["waiting"].report.launches
     return Row(name, (launches.captured, launches.dependent), seconds, wrong)
-
-
-def _seconds(call: Callable[[], Any], calls: int) -> float:
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    torch.cuda._sleep(_SPIN_CYCLES * max(1, calls // 4))
-    start.record()
-    for _ in range(calls):
-        call()
-    stop.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(stop) * 1e-3 / calls
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,6 +14,28 @@ FLUSH_BYTES = 256 << 20
 _MIN_LEAD_S = 50e-6
 
 
+# Of the spinning kernel's clock: about a millisecond.
+_SPIN_CYCLES = 2_000_000
+
+
+def queued_seconds(call: Callable[[], Any], calls: int) -> float:
+    """Seconds that the GPU takes for a call, the mean of ``calls`` in a row.
+
+    A kernel that spins is ahead of them, so that the host has queued them before they begin.
+    """
+    import torch
+
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    torch.cuda._sleep(_SPIN_CYCLES * max(1, calls // 4))
+    start.record()
+    for _ in range(calls):
+        call()
+    stop.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(stop) * 1e-3 / calls
+
+
 class Stage(Protocol):
     """Where runs are timed."""
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from kernels import Case, prim_functions
 from tvm import tirx
 
 from tvm_tile.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import FindChoices, Scheduled, Task
+from tvm_tile.schedule import Choice, FindChoices, Scheduled, Task
 from tvm_tile.tile.rules import ELEMENTWISE
 
 
@@ -39,3 +41,19 @@ def joined_function(case: Case, device: Device, rule: FindChoices) -> tirx.PrimF
     found = joined_functions(case, device, rule)
     assert len(found) == 1, [func.script() for func in found]
     return found[0]
+
+
+def function_and_choices(
+    case: Case, device: Device, rule: FindChoices
+) -> tuple[tirx.PrimFunc, Sequence[Choice]]:
+    """The only function that a case becomes, and all that the rule would make of it."""
+    func = joined_function(case, device, rule)
+    graph = extract(func)
+    assert graph is not None
+    return func, rule(Task(func, graph, device), 1000)
+
+
+def tile_of(choice: Choice) -> Any:
+    """The tile that a choice writes."""
+    assert isinstance(choice.write, partial)
+    return choice.write.args[-1]

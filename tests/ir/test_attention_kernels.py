@@ -4,18 +4,15 @@ its races, its machine code."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attention_cases import FLOATS
 from chain_cases import CHAIN_CASES, attention
 from emulated import arguments, built, emulated_error, kernels_error
 from hip_assembly import metadata, unfinished_stores
-from joined import joined_function
+from joined import function_and_choices, tile_of
 from kernels import Case, Input, rules_of
 from warp_emulator import COMPILER, Race
 
@@ -24,8 +21,6 @@ from tvm_tile.build.cubin import resources_of
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.rocm import MI300X, ROCM_DEVICES, RX7900XTX, RX9070XT
-from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Choice, Task
 from tvm_tile.schedule.attention import schedule_attention
 
 A100, RTX4090, H200, V100 = (
@@ -55,23 +50,11 @@ BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden"
 BARRIER = re.compile(r"tvm_builtin_(cuda_cta_sync|ptx_cp_async_wait_all)\w*\(\);")
 
 
-def function_and_choices(entry: Case, device: Device) -> tuple[Any, Sequence[Any]]:
-    func = joined_function(entry, device, schedule_attention)
-    graph = extract(func)
-    assert graph is not None
-    return func, schedule_attention(Task(func, graph, device), 1000)
-
-
-def tile_of(choice: Choice) -> Any:
-    assert isinstance(choice.write, partial)
-    return choice.write.args[-1]
-
-
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("name", EMULATED)
 def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
     """The first choice, with copies that come late, and one far from it, with early ones."""
-    func, found = function_and_choices(HALVES[name], A100)
+    func, found = function_and_choices(HALVES[name], A100, schedule_attention)
     of = arguments(func)
     for late, choice in ((True, found[0]()), (False, found[len(found) * 2 // 3]())):
         # Of 8 columns two rows of a tile lie on the same banks.
@@ -87,7 +70,7 @@ def test_the_text_for_waves_computes_what_the_cpu_does(
     device: Device, name: str, tmp_path: Path
 ) -> None:
     """The first choice, and one of another instruction, or with more rows of a wave."""
-    func, found = function_and_choices(HALVES[name], device)
+    func, found = function_and_choices(HALVES[name], device, schedule_attention)
     of = arguments(func)
     first = found[0]
     unit, rows = tile_of(first).unit, tile_of(first).warp_rows
@@ -102,7 +85,7 @@ def test_the_text_for_waves_computes_what_the_cpu_does(
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("device", [H200, MI300X, RX7900XTX], ids=lambda device: device.name)
 def test_the_text_for_cores_computes_what_the_cpu_does(device: Device, tmp_path: Path) -> None:
-    func, found = function_and_choices(SINGLES["by_heads_of_odd_width"], device)
+    func, found = function_and_choices(SINGLES["by_heads_of_odd_width"], device, schedule_attention)
     of = arguments(func)
     for late, choice in ((True, found[0]()), (False, found[len(found) // 2]())):
         folder = tmp_path / str(late)
@@ -124,7 +107,7 @@ def test_the_text_for_cores_computes_what_the_cpu_does(device: Device, tmp_path:
     ids=["mma", "mma, sums over values", "cores", "mfma", "wmma, sums over values"],
 )
 def test_each_barrier_is_needed(entry: Case, device: Device, tmp_path: Path) -> None:
-    func, found = function_and_choices(entry, device)
+    func, found = function_and_choices(entry, device, schedule_attention)
     # Several steps, and several warps.
     choice = next(
         own()
@@ -153,7 +136,7 @@ def test_each_barrier_is_needed(entry: Case, device: Device, tmp_path: Path) -> 
 def test_the_first_choice_becomes_machine_code(name: str, device: Device) -> None:
     """What a step needs once may be spilled, as compilers do to have more threads."""
     for entry in (HALVES[name], SINGLES[name]):
-        _, found = function_and_choices(entry, device)
+        _, found = function_and_choices(entry, device, schedule_attention)
         choice = found[0]()
         program = Builder(device).build_functions({"t": choice.func})["t"]
         assert isinstance(program, Program), str(program)
@@ -171,7 +154,7 @@ def test_choices_for_waves_become_machine_code_that_spills_nothing(
 ) -> None:
     if name.startswith("256x512x128") and device is RX7900XTX:
         return  # it has no registers for 128 columns: see the test below
-    _, found = function_and_choices(HALVES[name], device)
+    _, found = function_and_choices(HALVES[name], device, schedule_attention)
     for choice in (found[0](), found[-1]()):
         assembly = assembly_of(built(choice, device).source, str(dict(device.target)["mcpu"]))
         facts = metadata(assembly)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,14 @@ import numpy as np
 import pytest
 from decode_cases import DECODE_CASES
 from emulated import Arguments, arguments, built, emulated_error, kernels_error
-from joined import joined_function
-from kernels import Case, rules_of
+from joined import function_and_choices, tile_of
+from kernels import rules_of
 from warp_emulator import COMPILER, Race
 
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.cubin import resources_of
 from tvm_tile.device import Device, find_device
-from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Choice, Task
+from tvm_tile.schedule import Choice
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.tile.decode import DecodeTile
 
@@ -44,23 +42,15 @@ LIMITS = {"float32": 1e-5, "float16": 8e-3}
 BARRIER = re.compile(r"tvm_builtin_(cuda_(cta|cluster)_sync|ptx_cp_async_wait_group)\w*\(\);")
 
 
-def function_and_choices(case: Case, device: Device) -> tuple[Any, Sequence[Any]]:
-    func = joined_function(case, device, schedule_decode)
-    graph = extract(func)
-    assert graph is not None
-    return func, schedule_decode(Task(func, graph, device), 1000)
-
-
-def tile_of(choice: Choice) -> DecodeTile:
-    assert isinstance(choice.write, partial)
-    tile = choice.write.args[-1]
+def decode_tile(choice: Choice) -> DecodeTile:
+    tile = tile_of(choice)
     assert isinstance(tile, DecodeTile)
     return tile
 
 
 def error_of(choice: Any, of: Arguments, device: Device, folder: Path, *, late: bool) -> float:
     folder.mkdir()
-    cluster = tile_of(choice).splits
+    cluster = decode_tile(choice).splits
     return emulated_error(choice(), of, device, folder, late=late, cluster=cluster)
 
 
@@ -68,7 +58,7 @@ def error_of(choice: Any, of: Arguments, device: Device, folder: Path, *, late: 
 @pytest.mark.parametrize("name", EMULATED)
 def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
     """The first choice, with copies that come late, and one far from it, with early ones."""
-    func, found = function_and_choices(CASES[name], H200)
+    func, found = function_and_choices(CASES[name], H200, schedule_decode)
     of = arguments(func)
     for late, choice in ((True, found[0]), (False, found[len(found) * 2 // 3])):
         error = error_of(choice, of, H200, tmp_path / str(late), late=late)
@@ -77,7 +67,7 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 def test_the_text_for_devices_without_clusters(tmp_path: Path) -> None:
-    func, found = function_and_choices(CASES["masked float32"], A100)
+    func, found = function_and_choices(CASES["masked float32"], A100, schedule_decode)
     of = arguments(func)
     for number in (0, -1):
         error = error_of(found[number], of, A100, tmp_path / str(number), late=True)
@@ -87,7 +77,7 @@ def test_the_text_for_devices_without_clusters(tmp_path: Path) -> None:
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 def test_what_no_row_sees_is_not_read(tmp_path: Path) -> None:
     """Of a cache that is filled to a prefix only tiles with rows in use: others are no numbers."""
-    func, found = function_and_choices(CASES["masked float32"], H200)
+    func, found = function_and_choices(CASES["masked float32"], H200, schedule_decode)
     of = arguments(func)
     (keep,) = (name for name, array in of.given.items() if array.shape == (2, 1, 2, 150))
     caches = [n for n in of.given if of.given[n].shape == (2, 2, 150, 32)]
@@ -95,7 +85,7 @@ def test_what_no_row_sees_is_not_read(tmp_path: Path) -> None:
     for name in caches:
         of.given[name][:, :, 64:] = np.nan
     for number, choice in enumerate((found[0], found[-1])):
-        cluster, folder = tile_of(choice).splits, tmp_path / str(number)
+        cluster, folder = decode_tile(choice).splits, tmp_path / str(number)
         folder.mkdir()
         item = choice()
         wanted = _attention(of, caches, keep)
@@ -126,13 +116,13 @@ def _in_use(caches: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("name", ["8/2x1x1000x64 float16", "3/3x1x77x64 float32"])
 def test_each_barrier_is_needed(name: str, tmp_path: Path) -> None:
     """Of blocks of several workers, with several tiles each, that share a group."""
-    func, found = function_and_choices(CASES[name], H200)
+    func, found = function_and_choices(CASES[name], H200, schedule_decode)
     choice = next(
         own
         for own in found
-        if (tile := tile_of(own)).workers > 1 and (tile.splits > 1 or tile.stages > 1)
+        if (tile := decode_tile(own)).workers > 1 and (tile.splits > 1 or tile.stages > 1)
     )
-    cluster, done = tile_of(choice).splits, choice()
+    cluster, done = decode_tile(choice).splits, choice()
     of, kernel, shape = arguments(func), built(done, H200), (done.grid, done.block)
     text = kernel.source
     barriers = list(BARRIER.finditer(text, text.index('extern "C" __global__')))
@@ -159,7 +149,7 @@ def test_each_barrier_is_needed(name: str, tmp_path: Path) -> None:
 def test_the_first_choice_becomes_machine_code_that_spills_nothing(
     name: str, device: Device
 ) -> None:
-    _, found = function_and_choices(CASES[name], device)
+    _, found = function_and_choices(CASES[name], device, schedule_decode)
     choice = found[0]()
     program = Builder(device).build_functions({"t": choice.func})["t"]
     assert isinstance(program, Program), str(program)

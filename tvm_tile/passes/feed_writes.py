@@ -15,8 +15,15 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.functions import with_relax_functions
 from tvm_tile.passes.first_choices import FirstChoices, content_of
-from tvm_tile.passes.fuse_tiles import Predict, bindings_of, is_plain_call, kind_of, with_outputs
-from tvm_tile.passes.one_function import joined_name, one_function
+from tvm_tile.passes.fuse_tiles import (
+    Predict,
+    bindings_of,
+    is_plain_call,
+    kind_of,
+    overwritten,
+    with_outputs,
+)
+from tvm_tile.passes.one_function import as_one, joined_name, outer_values
 from tvm_tile.passes.rewriter import is_in_place
 from tvm_tile.passes.separate_in_place import writes_in_place
 from tvm_tile.schedule.normalize import inline_spatial
@@ -75,7 +82,7 @@ class _Fed:
         added: dict[Any, tuple[Any, tirx.PrimFunc]],
     ) -> None:
         self._mod, self._func, self._predict, self._refused = mod, func, predict, refused
-        self._added = added
+        self._added, self._over = added, overwritten(func)
         self._places = {b.var: place for place, (_, b) in enumerate(bindings_of(func))}
         self._makers = {
             binding.var: binding.value
@@ -103,18 +110,11 @@ class _Fed:
         if not is_in_place(call) or len(call.ty_args) != 1 or len(call.attrs.inplace_indices) != 1:
             return binding
         makers = self._feeding(call, self._places[binding.var])
-        joined = self._joined(call, makers) if makers else None
+        joined = self._joined(binding, makers) if makers else None
         return binding if joined is None else relax.VarBinding(binding.var, joined)
 
     def _feeding(self, call: Any, place: int) -> list[Any]:
         """The values that the call can make itself, in the order of the program."""
-        over = [
-            (self._places[own.var], own.value.args[1].fields[int(number)])
-            for _, own in bindings_of(self._func)
-            if is_in_place(own.value)
-            for number in own.value.attrs.inplace_indices
-            if int(number) >= 0
-        ]
         written = int(call.attrs.inplace_indices[0])
         left = [a for n, a in enumerate(call.args[1].fields) if n != written]
         found: list[Any] = []
@@ -131,47 +131,25 @@ class _Fed:
             is_late = any(
                 self._places[value] < at <= place and argument.same_as(gone)
                 for argument in arguments
-                for at, gone in over
+                for at, gone in self._over
             )
             if not is_late:
                 found.append(value)
                 left += arguments
         return sorted(found, key=self._places.__getitem__)
 
-    def _joined(self, call: Any, makers: Sequence[Any]) -> Any | None:
+    def _joined(self, binding: Any, makers: Sequence[Any]) -> Any | None:
         """The call of one function for all of it; ``None`` where no rule writes that."""
-        mod, calls = self._mod, [self._makers[value] for value in makers]
-        outer: list[Any] = []
-        for value in (a for own in (call, *calls) for a in own.args[1].fields):
-            if not any(value.same_as(known) for known in (*makers, *outer)):
-                outer.append(value)
-        called = dict.fromkeys(own.args[0] for own in (*calls, call))
-        builder = relax.BlockBuilder(tvm.IRModule({var: mod[var] for var in called}))
-        inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
-        given = list(zip(outer, inner, strict=True))
-
-        def arguments(own: Any) -> list[Any]:
-            fields = own.args[1].fields
-            return [next(made for value, made in given if value.same_as(a)) for a in fields]
-
-        written = [int(number) for number in call.attrs.inplace_indices]
-        with builder.function("joined", inner, private=True):
-            with builder.dataflow():
-                for value, own in zip(makers, calls, strict=True):
-                    made = relax.call_tir(own.args[0], arguments(own), own.ty_args[0])
-                    given.append((value, builder.emit(made)))
-                last = relax.call_tir_inplace(
-                    call.args[0], arguments(call), written, call.ty_args[0]
-                )
-                result = builder.emit_output(last)
-            builder.emit_func_output(result)
-        func = _as_one_block(one_function(builder.get(), "joined"))
+        made = [(value, self._makers[value]) for value in makers]
+        last = (binding.var, call := binding.value)
+        outer = outer_values([last, *made])
+        func = _as_one_block(as_one(self._mod, [*made, last], outer))
         if func is None or content_of(func) in self._refused or self._predict(func, None) is None:
             return None
-        names = [str(own.args[0].name_hint) for own in (*calls, call)]
+        names = [str(own.args[0].name_hint) for own in (*(maker for _, maker in made), call)]
         var = self._named(func, joined_name(names))
-        # The written one is the function's first parameter, as it is the first of ``outer``.
-        place = next(n for n, v in enumerate(outer) if v.same_as(call.args[1].fields[written[0]]))
+        written = call.args[1].fields[int(call.attrs.inplace_indices[0])]
+        place = next(n for n, value in enumerate(outer) if value.same_as(written))
         return relax.call_tir_inplace(var, outer, [place], call.ty_args[0])
 
     def _named(self, func: tirx.PrimFunc, name: str) -> Any:

@@ -15,7 +15,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
-from tvm_tile.passes.one_function import joined_name, one_function
+from tvm_tile.passes.one_function import as_one, joined_name, outer_values
 from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of
 from tvm_tile.passes.separate_in_place import with_blocks
 from tvm_tile.schedule import Scheduled
@@ -106,7 +106,7 @@ def _joined(
     asked: dict[Group, Decision] = {}
     known: dict[Any, Decision] = {}  # the layers of a model are alike
 
-    written = _overwritten(func)
+    written = overwritten(func)
 
     def gain(group: Group) -> float | None:
         members = [sites[number] for number in group]
@@ -145,7 +145,8 @@ def _reckoned(
     if None in alone:
         return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
     apart = sum(found.seconds for found in alone if found is not None)
-    joined = _as_one(mod, members)
+    calls = _calls(members)
+    joined = as_one(mod, calls, outer_values(calls))
     together = predict(joined, JOINING)
     if together is None:
         return Decision(names, edges, apart, reason="no rule writes them as one kernel")
@@ -162,7 +163,7 @@ def _reckoned(
 def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:
     """The functions of a group, and of which value each argument is: equal where they compute the
     same."""
-    values = [site.var for site in members] + _outer(members)
+    values = [site.var for site in members] + outer_values(_calls(members))
     return tuple(
         (site.func, *(next(n for n, v in enumerate(values) if v.same_as(a)) for a in site.args))
         for site in members
@@ -202,7 +203,7 @@ def bindings_of(func: relax.Function) -> list[tuple[Any, Any]]:
     return [(block, binding) for block in func.body.blocks for binding in block.bindings]
 
 
-def _overwritten(func: relax.Function) -> list[tuple[int, Any]]:
+def overwritten(func: relax.Function) -> list[tuple[int, Any]]:
     """The values whose memory calls write over, each with the place of the call's binding."""
     return [
         (place, binding.value.args[1].fields[int(number)])
@@ -270,34 +271,8 @@ def _moves(operator: Operator) -> bool:
     return read.tensor.dtype == operator.write.tensor.dtype
 
 
-def _outer(members: Sequence[_Site]) -> list[Any]:
-    """The values that a group is given: arguments that it does not make, each once."""
-    own = [site.var for site in members]
-    found: list[Any] = []
-    for argument in (argument for site in members for argument in site.args):
-        if not any(argument.same_as(known) for known in (*own, *found)):
-            found.append(argument)
-    return found
-
-
-def _as_one(mod: tvm.IRModule, members: Sequence[_Site]) -> tirx.PrimFunc:
-    """The functions of a group as one, unscheduled: stock FuseTIR merges them."""
-    called = {site.func: mod[site.func] for site in members}
-    builder = relax.BlockBuilder(tvm.IRModule(called))
-    outer = _outer(members)
-    inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
-    given = list(zip(outer, inner, strict=True))
-    with builder.function("joined", inner, private=True):
-        with builder.dataflow():
-            for site in members:
-                args = [
-                    next(own for value, own in given if value.same_as(arg)) for arg in site.args
-                ]
-                call = relax.call_tir(site.func, args, site.kind)
-                is_last = site is members[-1]
-                given.append((site.var, (builder.emit_output if is_last else builder.emit)(call)))
-        builder.emit_func_output(given[-1][1])
-    return one_function(builder.get(), "joined")
+def _calls(members: Sequence[_Site]) -> list[tuple[Any, Any]]:
+    return [(site.var, site.call) for site in members]
 
 
 def with_outputs(func: relax.Function) -> relax.Function:
@@ -343,8 +318,9 @@ class _Joining(PyExprMutator):
         group = next((g for g in self._groups if call.same_as(g[-1].call)), None)
         if group is None:
             return super().visit_call_(call)
-        func = _as_one(self._mod, group)
-        args = [self._taken(value, group[-1]) for value in _outer(group)]
+        outer = outer_values(_calls(group))
+        func = as_one(self._mod, _calls(group), outer)
+        args = [self._taken(value, group[-1]) for value in outer]
         name = joined_name([str(site.func.name_hint) for site in group])
         return relax.call_tir(self.builder_.add_func(func, name), args, group[-1].kind)
 

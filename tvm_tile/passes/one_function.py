@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import tvm
 from tvm import relax, tirx
 
 from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.passes.op_pattern import OpPattern, with_pattern
+from tvm_tile.passes.rewriter import is_in_place
 
 _PREFIX = "joined_"
 
@@ -29,6 +33,52 @@ def one_function(mod: tvm.IRModule, name: str) -> tirx.PrimFunc:
     merged = relax.transform.FuseTIR()(builder.get())[name]
     named = with_own_names(merged.without_attr("global_symbol"))
     return with_pattern(named, OpPattern.OPAQUE)
+
+
+def outer_values(calls: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """The values that calls of kernels are given and do not make, each once.
+
+    Args:
+        calls: each with the variable of what it makes.
+    """
+    made = [var for var, _ in calls]
+    found: list[Any] = []
+    for value in (value for _, call in calls for value in call.args[1].fields):
+        if not any(value.same_as(known) for known in (*made, *found)):
+            found.append(value)
+    return found
+
+
+def as_one(
+    mod: tvm.IRModule, calls: Sequence[tuple[Any, Any]], outer: Sequence[Any]
+) -> tirx.PrimFunc:
+    """The functions that calls call as one, unscheduled, which makes what the last one makes.
+
+    Args:
+        mod: has the functions.
+        calls: each with the variable of what it makes, in the order of the program.
+        outer: what they are given, in the order of the function's parameters.
+    """
+    called = {call.args[0]: mod[call.args[0]] for _, call in calls}
+    builder = relax.BlockBuilder(tvm.IRModule(called))
+    inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
+    given = list(zip(outer, inner, strict=True))
+
+    def again(call: Any) -> Any:
+        fields = call.args[1].fields
+        args = [next(own for value, own in given if value.same_as(a)) for a in fields]
+        if not is_in_place(call):
+            return relax.call_tir(call.args[0], args, call.ty_args[0])
+        written = [int(number) for number in call.attrs.inplace_indices]
+        return relax.call_tir_inplace(call.args[0], args, written, call.ty_args[0])
+
+    with builder.function("joined", inner, private=True):
+        with builder.dataflow():
+            for var, call in calls[:-1]:
+                given.append((var, builder.emit(again(call))))
+            result = builder.emit_output(again(calls[-1][1]))
+        builder.emit_func_output(result)
+    return one_function(builder.get(), "joined")
 
 
 def joined_name(names: list[str]) -> str:

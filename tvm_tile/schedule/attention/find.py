@@ -52,6 +52,16 @@ class AttentionMatch:
 
 def find_chain(task: Task) -> AttentionMatch | None:
     """The chain that a function computes; ``None`` if it computes anything else."""
+    normal = softmax_form(task)
+    found = None if normal is None else _read(*normal)
+    if normal is None or found is None:
+        return None
+    return AttentionMatch(*found, list(normal[0].mod["main"].params))
+
+
+def softmax_form(task: Task) -> tuple[Schedule, NormalForm] | None:
+    """The normal form of a function with the sums of two products and of a softmax in between, and
+    with nothing else; ``None`` for others."""
     if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
         return None
     sch = start_schedule(task.func)
@@ -59,8 +69,7 @@ def find_chain(task: Task) -> AttentionMatch | None:
     if form is None or form.producers or len(form.outputs) > 1:
         return None
     store_by_sums(sch, form)
-    found = _read(sch, form)
-    return None if found is None else AttentionMatch(*found, list(sch.mod["main"].params))
+    return sch, form
 
 
 def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | None:

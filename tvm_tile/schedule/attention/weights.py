@@ -14,6 +14,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.tensor_cores.epilogue import are_same
+from tvm_tile.schedule.tensor_cores.place import placed
 
 _HALVES = ("float16", "bfloat16")
 _HIGHEST = 3.4028234663852886e38  # of float32, finite
@@ -70,20 +71,12 @@ class Weights:
             buffers: name of a parameter -> the buffer that stands for it.
         """
 
-        def variable(var: Any) -> Any:
-            if var not in self.axes:
-                return var
-            value = place.get(self.axes[var], tirx.const(0))  # of one element
-            dtype = str(var.ty.dtype)
-            return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
-
         def load(node: ir.TensorLoad) -> Any:
             if node.source.same_as(self.scores):
                 return score
             return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
 
-        placed = tvm_ffi.structural_map(self.value, [(tirx.Var, variable)], order="post")
-        return _in_float32(placed, load)
+        return _in_float32(placed(self.value, self.axes, place), load)
 
 
 def read_weights(

@@ -11,7 +11,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.tensor_cores.place import Place, placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,8 @@ class Expression:
             buffers: name of a parameter -> the buffer that stands for it.
         """
 
-        def variable(var: Any) -> Any:
-            if var not in self.axes:
-                return var
-            value = place.get(self.axes[var], tirx.const(0))  # of one element
-            dtype = str(var.ty.dtype)
-            return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
-
         def load(node: ir.TensorLoad) -> Any:
             return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
 
-        entries = [(tirx.Var, variable), (ir.TensorLoad, load)]
-        return tvm_ffi.structural_map(self.value, entries, order="post")
+        value = placed(self.value, self.axes, place)
+        return tvm_ffi.structural_map(value, [(ir.TensorLoad, load)], order="post")

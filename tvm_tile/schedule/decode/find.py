@@ -23,21 +23,18 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import Names, affine_index, extract_operator
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
-from tvm_tile.schedule.attention.find import factors_of_second
+from tvm_tile.schedule.attention.find import factors_of_second, softmax_form
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.decode.expression import Expression
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
+from tvm_tile.schedule.normalize import NormalForm
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import epilogue_of
 from tvm_tile.tile.chain import is_along_rows, with_axes_of
 from tvm_tile.tile.decode import Cached, Decode, vector_of
 
-# Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
-_SOFTMAX, _SAFE_SOFTMAX = 4, 5
 _FARTHEST = 1 << 31  # elements that an address reaches
 
 
@@ -115,14 +112,8 @@ class DecodeMatch:
 def find_decode(task: Task) -> DecodeMatch | None:
     """The attention that a function computes; ``None`` if it computes anything else, or keys lie
     otherwise than one row behind the other."""
-    if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
-        return None
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=False)
-    if form is None or form.producers or len(form.outputs) > 1:
-        return None
-    store_by_sums(sch, form)
-    return _read(sch, form, task.graph.traffic)
+    normal = softmax_form(task)
+    return None if normal is None else _read(*normal, task.graph.traffic)
 
 
 def _read(sch: Schedule, form: NormalForm, traffic: int) -> DecodeMatch | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import tvm_ffi
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
@@ -15,6 +16,25 @@ from tvm_tile.tile.product import Operand
 
 Place = Mapping[str, Any]
 """Name of an axis -> its value."""
+
+
+def placed(value: Any, axes: Mapping[Any, str], place: Place) -> Any:
+    """An expression of a block, with its variables as they are at a place.
+
+    Args:
+        value: the expression.
+        axes: its variables -> the axes that they stand for.
+        place: value of every axis of more than one element.
+    """
+
+    def variable(var: Any) -> Any:
+        if var not in axes:
+            return var
+        found = place.get(axes[var], tirx.const(0))  # of one element
+        dtype = str(var.ty.dtype)
+        return found if str(found.ty.dtype) == dtype else tirx.Cast(dtype, found)
+
+    return tvm_ffi.structural_map(value, [(tirx.Var, variable)], order="post")
 
 
 class Side(Protocol):
