@@ -52,7 +52,7 @@ class TestReadTransposed:
             # What is no transposition of matrices is left alone.
             (
                 lambda x, w: op.matmul(x, op.permute_dims(w, [1, 0, 2])),
-                ((2, 7, 64), (64, 2, 16)),
+                ((2, 512, 64), (64, 2, 128)),
                 2,
             ),
         ],
