@@ -153,8 +153,9 @@ class _Compiler:
         workers = options.parallel_builds
         builder = Builder(record, workers=workers, on_kernel=self.progress, store=store)
         taken = TakenConstants(self.pool)
-        passing = [PassWeights(len(imported.effects.state), taken.position)]
-        lowered = lower(imported.mod, record, options, builder, store, watch, passing)
+        state = len(imported.effects.state)
+        passing = [PassWeights(state, taken.position)]
+        lowered = lower(imported.mod, record, options, builder, store, watch, passing, state)
         program = replace(builder.build(lowered.mod), constants=taken.constants)
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)

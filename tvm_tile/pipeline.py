@@ -44,6 +44,7 @@ from tvm_tile.passes.sequence import (
     welding,
 )
 from tvm_tile.passes.share_equal_values import ShareEqualValues
+from tvm_tile.passes.write_state import WriteState
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.plan.store import Store
@@ -78,6 +79,7 @@ def lower(
     store: Store | None = None,
     watch: Stopwatch | None = None,
     passing: Sequence[tvm.transform.Pass] = (),
+    state: int = 0,
 ) -> Lowered:
     """Every stage from operators to kernels that build, and to calls of them.
 
@@ -89,6 +91,7 @@ def lower(
         store: where plans are kept.
         watch: is told when the operators are fused.
         passing: as of :func:`lowering_passes`.
+        state: as of :func:`fuse`.
 
     Raises:
         BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
@@ -100,7 +103,16 @@ def lower(
 
     def fuse_without(refused: Refused) -> tvm.IRModule:
         decisions.clear()
-        return fuse(mod, record, decisions.append, first, weld=weld, graphs=graphs, refused=refused)
+        return fuse(
+            mod,
+            record,
+            decisions.append,
+            first,
+            weld=weld,
+            graphs=graphs,
+            refused=refused,
+            state=state,
+        )
 
     fused = fuse_without({})
     if watch is not None:
@@ -124,6 +136,7 @@ def fuse(
     weld: bool = True,
     graphs: bool = False,
     refused: Refused | None = None,
+    state: int = 0,
 ) -> tvm.IRModule:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
@@ -135,6 +148,7 @@ def fuse(
         weld: as in :class:`Options`.
         graphs: whether launches will be captured as graphs.
         refused: why functions must not be made of others, by their contents.
+        state: how many parameters and results of ``main``, the last ones, are the model's state.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -145,7 +159,7 @@ def fuse(
     gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
     ends = [CopyEnds(device)] if graphs else []
-    passes = [*fusion_passes(device, fusion, grouping), *ends]
+    passes = [*fusion_passes(device, fusion, grouping), WriteState(state), *ends]
     with compat.make_target(device):
         return rename_by_content(run_passes(passes, mod))
 

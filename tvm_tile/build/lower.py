@@ -32,7 +32,7 @@ from tvm_tile.build.numerics import (
     widen_halves,
 )
 from tvm_tile.build.opencl import check_opencl, complete_opencl
-from tvm_tile.build.program import WEIGHTS, Kernel, Program
+from tvm_tile.build.program import RETURNED_STATE, WEIGHTS, Kernel, Program
 from tvm_tile.build.tail_calls import repeat_tail_calls, write_repeated
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.build.unrolling import mark_loops
@@ -158,11 +158,12 @@ class Builder:
             BuildError: a PrimFunc cannot be lowered or a kernel does not compile.
             UnsupportedOperatorError: an operator is still one, which TVM has no loops for.
         """
-        copied_outputs = find_copied_outputs(mod)
+        copied_outputs, attrs = find_copied_outputs(mod), mod["main"].attrs or {}
         vm, prim_funcs = _virtual_machine(mod)
         functions = {} if prim_funcs is None else _prim_funcs(prim_funcs)
         program = self._program(vm, self.build_parts(functions), copied_outputs)
-        return replace(program, weights=int((mod["main"].attrs or {}).get(WEIGHTS, 0)))
+        returned = tuple(map(int, attrs.get(RETURNED_STATE, ())))
+        return replace(program, weights=int(attrs.get(WEIGHTS, 0)), returned_state=returned)
 
     def build_parts(self, functions: Mapping[str, Any]) -> tuple[Built, ...]:
         """Build scheduled PrimFuncs, to be linked by the caller.

@@ -10,6 +10,9 @@ from tvm_tile.errors import ModelError
 WEIGHTS = "tvm_tile.weights"
 """Attribute of a model's ``main`` while it is built: as :attr:`Program.weights`."""
 
+RETURNED_STATE = "tvm_tile.returned_state"
+"""Attribute of a model's ``main`` while it is built: as :attr:`Program.returned_state`."""
+
 
 DEPENDENT_TAG = "tirx.use_programtic_dependent_launch"
 """Launch parameter, as TVM spells it, of kernels that wait for the one before them themselves."""
@@ -87,7 +90,10 @@ class Program:
             input, so that they are copied before a caller gets to write into them.
         weights: how many of the model's inputs, its last, ``main`` takes as one tuple, behind which
             it takes the number of the place where they lie.
-        constants: what this tuple holds behind the weights; without both there is none.
+        constants: what this tuple holds behind the weights and the model's state; without weights
+            and constants there is none, and ``main`` takes the state behind the inputs.
+        returned_state: which tensors of the state ``main`` returns new values of, behind all other
+            results; it writes the others itself.
     """
 
     language: str
@@ -98,3 +104,4 @@ class Program:
     copied_outputs: tuple[int, ...]
     weights: int = 0
     constants: tuple[Constant, ...] = ()
+    returned_state: tuple[int, ...] = ()

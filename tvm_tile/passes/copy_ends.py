@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
-from tvm_tile.passes.rewriter import is_call_tir, size_of
+from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of
 from tvm_tile.plan.copied_ends import copied_ends
 
 _MAIN = "main"
@@ -34,7 +34,8 @@ class CopyEnds:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        if len(mod[_MAIN].body.blocks) != 1:
+        bindings = [b for block in mod[_MAIN].body.blocks for b in block.bindings]
+        if not bindings or any(isinstance(binding.value, relax.If) for binding in bindings):
             return mod
         touched = _Touched(mod[_MAIN])
         sizes = {end: size_of(touched.ends[end].ty) for end in touched.candidates}
@@ -56,7 +57,7 @@ class _Touched:
     """
 
     def __init__(self, main: relax.Function) -> None:
-        bindings = main.body.blocks[0].bindings
+        bindings = [binding for block in main.body.blocks for binding in block.bindings]
         made = {binding.var: binding.value for binding in bindings}
         self.results = _results(main.body.body, made)
         count = int((main.attrs or {}).get(NUM_INPUT, len(main.params)))
@@ -78,6 +79,8 @@ class _Touched:
         if is_call_tir(value):
             written = self._written.get(var, set())
             self.kernels.append(written.union(*map(self._of, value.args[1].fields)))
+        elif is_in_place(value):
+            self._write_over(var, value)
         elif isinstance(value, relax.Var):
             self._roots[var] = self._of(var) | self._of(value)
         elif isinstance(value, relax.Call) and value.op == _RESHAPE:
@@ -85,6 +88,14 @@ class _Touched:
         elif not isinstance(value, relax.Tuple | relax.TupleGetItem):
             for other in relax.analysis.free_vars(value):
                 self.candidates -= self._of(other)
+
+    def _write_over(self, var: Any, call: Any) -> None:
+        """A kernel reads some of its arguments; those that it writes to are left alone."""
+        arguments = [self._of(argument) for argument in call.args[1].fields]
+        written = {int(number) for number in call.attrs.inplace_indices} - {-1}
+        self._roots[var] = set().union(*(arguments[number] for number in written))
+        self.candidates -= self._roots[var]
+        self.kernels.append(set().union(*arguments))
 
     def _of(self, value: Any) -> set[int]:
         return self._roots.get(value, set()) if isinstance(value, relax.Var) else set()
@@ -105,17 +116,16 @@ def _maker(var: Any, made: dict[Any, Any]) -> Any:
 
 
 def _can_be_copied(ty: Any) -> bool:
-    """Whether it is of tensors of known extents, with elements and at least one dimension."""
+    """Whether it is of tensors of known extents, with elements."""
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return False
-    extents = list(ty.shape)
-    return bool(extents) and all(isinstance(e, tirx.IntImm) and int(e) > 0 for e in extents)
+    return all(isinstance(extent, tirx.IntImm) and int(extent) > 0 for extent in ty.shape)
 
 
 def _with_copies(mod: tvm.IRModule, chosen: list[Any], results: list[Any]) -> tvm.IRModule:
     """The module, some inputs and outputs of its ``main`` copied."""
     main = mod[_MAIN]
-    (block,) = main.body.blocks
+    first, *blocks = main.body.blocks
     copies = _Copies(mod.clone())
     inputs = {var: relax.Var(var.name, var.ty) for var in main.params if _is_among(var, chosen)}
     before = [relax.VarBinding(var, copies.of(given)) for var, given in inputs.items()]
@@ -124,15 +134,16 @@ def _with_copies(mod: tvm.IRModule, chosen: list[Any], results: list[Any]) -> tv
     behind = [relax.VarBinding(made, copies.of(var)) for var, made in outputs.items()]
     fields = [outputs.get(v, v) if isinstance(v, relax.Var) else v for v in results]
     returned = main.body.body
-    bindings = list(block.bindings)
+    blocks = [type(first)([*before, *first.bindings]), *blocks]
     if len(results) == 1 and results[0].same_as(returned):  # as it is made
         (result,) = fields
     else:
-        bindings = [b for b in bindings if not b.var.same_as(returned)]
+        kept = [b for b in blocks[-1].bindings if not b.var.same_as(returned)]
+        blocks[-1] = type(blocks[-1])(kept)
         result = relax.Var("results", main.ret_ty)
         behind.append(relax.VarBinding(result, relax.Tuple(fields)))
-    kind = type(block)
-    body = relax.SeqExpr([kind([*before, *bindings, *behind])], result)
+    blocks[-1] = type(blocks[-1])([*blocks[-1].bindings, *behind])
+    body = relax.SeqExpr(blocks, result)
     params = [inputs.get(param, param) for param in main.params]
     copies.mod[mod.get_global_var(_MAIN)] = relax.Function(
         params, body, main.ret_ty, main.is_pure, main.attrs

@@ -31,11 +31,11 @@ class PassWeights:
     """Take the parameters of ``main`` that are no inputs, and constants, as one tuple, together
     with a number.
 
-    before, with ``num_input = 1``::
+    before, with ``num_input = 1`` and the state ``s``::
 
-        main(x, w, b):
+        main(x, w, b, s):
             y = matmul(x, w)
-            z = run_or_capture(f, (w, b, memory), 0)
+            z = run_or_capture(f, (w, b, s, memory), 0)
 
     after::
 
@@ -44,20 +44,20 @@ class PassWeights:
             y = matmul(x, w)
             z = run_or_capture(f, (weights, memory), 0, place)
 
-    where ``f(weights, memory)`` takes ``w``, ``b`` and its constants out of ``weights``. A CUDA
-    graph holds the addresses of the weights that it was captured with, and the virtual machine
+    where ``f(weights, memory)`` takes ``w``, ``b``, ``s`` and its constants out of ``weights``. A
+    CUDA graph holds the addresses of the weights that it was captured with, and the virtual machine
     captures one for each ``place``, a shape of one extent: a caller whose weights lie elsewhere
-    passes another one. Weights that only graphs read cost a call nothing; parameters are checked
-    each time. Constants so are in nobody's bytecode: programs can have them in common.
+    passes another one. Weights and state that only graphs touch cost a call nothing; parameters are
+    checked each time. Constants so are in nobody's bytecode: programs can have them in common.
 
     A ``main`` that functions of the model call is left as it is, and so are constants of functions
-    that are called by others than ``main``.
+    that are called by others than ``main``; and a ``main`` with neither weights nor constants.
 
     Attributes:
-        state: how many parameters, the last ones, are the model's state. They stay parameters,
-            behind ``place``: they lie at one place for good.
+        state: how many parameters, the last ones, are the model's state. They are in the tuple
+            behind the weights, and lie at one place for good.
         position: is given each constant that is taken out, and says where in the tuple it is,
-            behind the weights.
+            behind the weights and the state.
     """
 
     state: int
@@ -70,16 +70,16 @@ class PassWeights:
             return mod
         count = len(main.params) - self.state
         inputs = max(0, int((main.attrs or {}).get(NUM_INPUT, count)))
-        weights = main.params[inputs:count]
+        weights = main.params[inputs:]
         given = relax.Var("weights", relax.AnyType())
         place = relax.Var("place", relax.ShapeType(ndim=1))
         taken = _Taken(mod, weights, given, place, lambda c: len(weights) + self.position(c))
         body = taken.body_of(main, given)
-        if not weights and not taken.is_needed:
+        if inputs == count and not taken.has_constants:
             return mod
-        params = [*main.params[:inputs], given, place, *main.params[count:]]
+        params = [*main.params[:inputs], given, place]
         changed = relax.Function(params, body, main.ret_ty, main.is_pure, main.attrs)
-        changed = changed.without_attr(NUM_INPUT).with_attr(WEIGHTS, len(weights))
+        changed = changed.without_attr(NUM_INPUT).with_attr(WEIGHTS, count - inputs)
         result = mod.clone()
         result.update(taken.captured)
         result[mod.get_global_var(_MAIN)] = changed
@@ -96,7 +96,7 @@ class _Taken(ModuleRewriter):
     Attributes:
         captured: these functions.
         former: what they are made of.
-        is_needed: whether anything is taken out of the tuple.
+        has_constants: whether the tuple has any.
 
     Args:
         mod: the module.
@@ -117,7 +117,7 @@ class _Taken(ModuleRewriter):
         self._position = position
         self.captured: dict[Any, relax.Function] = {}
         self.former: list[Any] = []
-        self.is_needed = False
+        self.has_constants = False
         # Of the function that is being written: positions -> variables.
         self._constants: dict[int, Any] = {}
 
@@ -138,7 +138,6 @@ class _Taken(ModuleRewriter):
         self._constants = outer
         free = relax.analysis.free_vars(body)
         items = {v: at for v, at in items.items() if any(v.same_as(other) for other in free)}
-        self.is_needed |= bool(items)
         bindings = [
             relax.VarBinding(
                 var, relax.Call(_ITEM, [given, tvm.tirx.IntImm("int64", at)], None, [var.ty])
@@ -150,7 +149,7 @@ class _Taken(ModuleRewriter):
     def visit_generic_const_(self, constant: Any) -> relax.Expr:
         if not _is_large(constant):
             return constant
-        at = self._position(constant.value)
+        at = self._constant(constant)
         if at not in self._constants:
             self._constants[at] = relax.Var("constant", constant.ty)
         return self._constants[at]
@@ -171,8 +170,13 @@ class _Taken(ModuleRewriter):
     def _place_of(self, argument: Any) -> int | None:
         """Where in the tuple an argument of a captured function is, if it is in there."""
         if _is_large(argument):
-            return self._position(argument.value)
+            return self._constant(argument)
         return self._weights.get(argument)
+
+    def _constant(self, constant: Any) -> int:
+        """Where in the tuple a constant is, from now on."""
+        self.has_constants = True
+        return self._position(constant.value)
 
     def _with_tuple(self, func: relax.Function, places: Sequence[int | None]) -> relax.Function:
         """A captured function that takes parameters with a place out of a tuple, its first."""

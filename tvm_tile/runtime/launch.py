@@ -13,7 +13,7 @@ from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceError, UnknownDeviceError
 from tvm_tile.foreign_errors import let_errors_through
-from tvm_tile.graph.signature import Signature
+from tvm_tile.graph.signature import Signature, State
 from tvm_tile.runtime.arrays import as_tvm, is_torch
 from tvm_tile.runtime.emulate import attach_emulated
 from tvm_tile.runtime.held import Held
@@ -37,6 +37,7 @@ class Loaded:
         hip: the AMD GPU it is on; None elsewhere.
         inputs: how many tensors a call takes besides weights.
         weights: those that a call takes, and constants; None where there are neither.
+        state: TVM's tensors of the model's state.
     """
 
     machine: Any
@@ -46,17 +47,16 @@ class Loaded:
     hip: HipDevice | None
     inputs: int
     weights: Weights | None
+    state: tuple[Any, ...]
 
     def arguments(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """What ``main`` takes for a call's tensors, which are torch's or TVM's, on the device.
-
-        Behind that it takes the model's state.
 
         Raises:
             InputError: a weight has another shape or type than the program takes.
         """
         if self.weights is None:
-            return tensors
+            return [*tensors, *self.state]
         inputs = tensors[: self.inputs]
         in_torch = any(is_torch(tensor) for tensor in inputs)
         return [*inputs, *self.weights.taken(tensors[self.inputs :], in_torch=in_torch)]
@@ -65,13 +65,12 @@ class Loaded:
         """Around all use of the device: raises what its memory could not raise through TVM."""
         return nullcontext() if self.hip is None else self.hip.guard()
 
-    def time(self, tensors: Sequence[Any], repeats: int, state: Sequence[Any] = ()) -> Timing:
+    def time(self, tensors: Sequence[Any], repeats: int) -> Timing:
         """Time ``main`` on tensors that are on the device; see :func:`time_function`."""
         if self.hip is not None:
             given = self.arguments([as_tvm(tensor) for tensor in tensors])
-            return self.hip.time(self.main, [*given, *state], repeats)
-        given = self.arguments(tensors)
-        return time_function(self.machine, self.device, [*given, *state], repeats)
+            return self.hip.time(self.main, given, repeats)
+        return time_function(self.machine, self.device, self.arguments(tensors), repeats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +96,7 @@ def load_program(
     device_name: str,
     inputs: Sequence[Signature] = (),
     held: Held | None = None,
+    state: Sequence[State] = (),
 ) -> Loaded:
     """Load a model's program onto the device that is present.
 
@@ -105,6 +105,7 @@ def load_program(
         device_name: the device's name, for people.
         inputs: what a call takes.
         held: has what other programs on the device have taken already.
+        state: what the model keeps between calls.
 
     Raises:
         ModelError: the memory that a constant was compiled with has been written to since.
@@ -122,11 +123,14 @@ def load_program(
     with nullcontext() if hip is None else hip.guard():
         # The memory of an AMD GPU is pooled by HipMemory, not by TVM.
         machine = compat.make_virtual_machine(machine_module, device, pooled=hip is None)
-        constants = (held or Held()).constants(program.constants, device)
+        held = held or Held()
+        constants = held.constants(program.constants, device)
+        kept = held.state(state, device)
     others = len(inputs) - program.weights
     has_any = program.weights or program.constants
-    weights = Weights(inputs[others:], device, constants) if has_any else None
-    return Loaded(machine, machine["main"], device, launchers, hip, others, weights)
+    fixed = [*kept, *constants]
+    weights = Weights(inputs[others:], device, fixed) if has_any else None
+    return Loaded(machine, machine["main"], device, launchers, hip, others, weights, kept)
 
 
 def load_functions(program: Program, device_name: str) -> LoadedFunctions:

@@ -19,7 +19,7 @@ from tvm_tile.plan.report import Report
 from tvm_tile.runtime.arrays import numpy_dtype
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 WHOLE = ""
 """The name of the entry of a model that has one."""
@@ -82,6 +82,7 @@ class Entry:
     copied_outputs: tuple[int, ...]
     weights: int
     constants: tuple[int, ...]
+    returned_state: tuple[int, ...]
     kernels: tuple[KernelEntry, ...]
     report: str
     written_inputs: tuple[int, ...]
@@ -196,6 +197,7 @@ def _entry(name: str, saved: SavedEntry, places: Mapping[Constant, int]) -> Entr
         copied_outputs=program.copied_outputs,
         weights=program.weights,
         constants=tuple(places[constant] for constant in program.constants),
+        returned_state=program.returned_state,
         kernels=tuple(KernelEntry(k.name, k.arg_types, k.launch_params) for k in program.kernels),
         report=saved.report.to_json(),
         written_inputs=effects.written_inputs,
@@ -265,7 +267,10 @@ def _problems_of(entry: Entry) -> Iterator[str]:
         yield f"of {len(inputs)} inputs {written} are written to"
     if len({signature.name for signature in state}) < len(state):
         yield "two tensors of the state have one name"
-    positions = range(len(entry.outputs) + len(written) + len(state))
+    returned = entry.returned_state
+    if len(set(returned)) < len(returned) or not all(n in range(len(state)) for n in returned):
+        yield f"of {len(state)} tensors of the state {returned} are returned"
+    positions = range(len(entry.outputs) + len(written) + len(returned))
     if not all(position in positions for position in entry.copied_outputs):
         yield f"of {len(positions)} results {entry.copied_outputs} are copied"
     if not 0 <= entry.weights <= len(inputs):
@@ -346,6 +351,7 @@ def _assembled(
         copied_outputs=entry.copied_outputs,
         weights=entry.weights,
         constants=tuple(constants[place] for place in entry.constants),
+        returned_state=entry.returned_state,
     )
     report = Report.from_json(entry.report)
     # One that cannot be shown is none.

@@ -104,7 +104,7 @@ class CompiledModel:
             with loaded.guard():
                 tensors, kept = _on_device(kinds, values, loaded), self._keep(loaded)
                 kept.check_apart(zip(kinds, values, strict=True))
-                results = loaded.main(*loaded.arguments(tensors), *kept.tensors)
+                results = loaded.main(*loaded.arguments(tensors))
             with loaded.guard():
                 fields = [results] if hasattr(results, "shape") else list(results)
                 outputs = self._outputs(fields, kinds, values)
@@ -177,7 +177,7 @@ class CompiledModel:
                 kept = self._keep(loaded)
                 kept.check_apart(zip(kinds, values, strict=True))
                 before = kept.snapshot()
-                timing = loaded.time(tensors, repeats, kept.tensors)
+                timing = loaded.time(tensors, repeats)
                 kept.restore(before)
                 return timing
 
@@ -298,7 +298,9 @@ class CompiledModel:
         """The program in memory, which it is loaded into when first needed: within
         :meth:`running`."""
         if self._loaded is None:
-            self._loaded = load_program(self.program, self.device_name, self.inputs, self._held)
+            self._loaded = load_program(
+                self.program, self.device_name, self.inputs, self._held, self.effects.state
+            )
         return self._loaded
 
     def _keep(self, loaded: Loaded) -> Kept:
@@ -315,9 +317,9 @@ class CompiledModel:
         values: tuple[Any, ...],
     ) -> None:
         """Put new values where they belong, unless they are there already."""
-        written = self.effects.written_inputs
+        written, returned = self.effects.written_inputs, self.program.returned_state
         homes = [kinds[i].memory(values[i])[0] for i in written]
-        homes += [tensor.data_ptr() for tensor in kept]
+        homes += [kept[i].data_ptr() for i in returned]
         waiting = []
         for position, home in enumerate(homes, start=len(self.outputs)):
             field = fields[position]
@@ -329,7 +331,7 @@ class CompiledModel:
             if number < len(written):
                 kinds[written[number]].write(values[written[number]], field)
             else:
-                copy_into(kept[number - len(written)], field, wait=False)
+                copy_into(kept[returned[number - len(written)]], field, wait=False)
 
     def _in_order(self, args: tuple[Any, ...], by_name: dict[str, Any]) -> tuple[Any, ...]:
         remaining = self.inputs[len(args) :]

@@ -26,7 +26,8 @@ class Weights:
     memory is kept: a tensor that is gone may have left its address to another, which is then
     compared like any.
 
-    Behind them the tuple holds the program's constants, which lie at one place for good.
+    Behind them the tuple holds the model's state and the program's constants, which lie at one
+    place for good.
 
     What lies in too many places, or not as kernels read it (dense, aligned, on the device), or is
     no tensor of PyTorch's, is copied at each call into memory that is the program's own.
@@ -34,15 +35,13 @@ class Weights:
     Args:
         signatures: of each weight; there may be none.
         device: the TVM device that the program runs on.
-        constants: TVM's tensors on it.
+        fixed: TVM's tensors of the state and of constants, on it.
     """
 
-    def __init__(
-        self, signatures: Sequence[Signature], device: Any, constants: Sequence[Any]
-    ) -> None:
+    def __init__(self, signatures: Sequence[Signature], device: Any, fixed: Sequence[Any]) -> None:
         self._signatures = signatures
         self._device = device
-        self._constants = constants
+        self._fixed = fixed
         self._last: tuple[int, ...] = ()
         self._taken = self._arguments((), 0)
         self._known: dict[tuple[int, ...], tuple[Any, Any]] = {}
@@ -98,4 +97,4 @@ class Weights:
     def _arguments(self, weights: Sequence[Any], number: int) -> tuple[Any, Any]:
         import tvm_ffi
 
-        return tvm_ffi.Array([*weights, *self._constants]), tvm_ffi.Shape([number])
+        return tvm_ffi.Array([*weights, *self._fixed]), tvm_ffi.Shape([number])

@@ -8,11 +8,14 @@ Before → after, for a chain ``B = f(A)``, ``C = g(B)``::
     for block in blockIdx:  for thread in threadIdx:  for v in vectorized:
         C[...] = g(f(A[...]))
 
-Each output becomes one kernel; everything between input and output is inlined.
+Everything between input and output is inlined. Outputs of as many elements each, none of which is
+computed from another, are one kernel, a thread of which writes the same place of each; else each
+output becomes one kernel.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +32,7 @@ from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
-from tvm_tile.schedule.steps import bind_flat
+from tvm_tile.schedule.steps import bind_flat, bind_loop, flat_loop
 from tvm_tile.tile.plain import PlainTile, construct_plain
 from tvm_tile.tile.rules import ELEMENTWISE
 from tvm_tile.tile.transpose import construct_flat
@@ -44,7 +47,47 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
     if form is None or form.producers or not form.outputs:
         return ()
     choices = [_tiles(sch, name, task.device) for name in form.outputs]
+    if _are_alike(sch, form.outputs):
+        saved = (len(choices) - 1) * task.device.launch_latency
+        together = partial(_together, sch, form.outputs, saved)
+        return tuple(
+            replace(choice, seconds=choice.seconds - saved)
+            for choice in choices_of_outputs(ELEMENTWISE, choices, count, together)
+        )
     return choices_of_outputs(ELEMENTWISE, choices, count, partial(_written, sch, form.outputs))
+
+
+def _are_alike(sch: Schedule, outputs: Sequence[str]) -> bool:
+    """Whether several outputs have as many elements each, and none is computed from another."""
+    blocks = [sch.get(sch.get_sblock(name)) for name in outputs]
+    written = [region.source for block in blocks for region in block.writes]
+    read = [region.source for block in blocks for region in block.reads]
+    is_apart = not any(one.same_as(own) for one in read for own in written)
+    return len(blocks) > 1 and is_apart and len(set(map(_points, blocks))) == 1
+
+
+def _points(block: Any) -> int:
+    return math.prod(int(v.dom.extent) for v in block.iter_vars)
+
+
+def _together(
+    sch: Schedule, outputs: Sequence[str], saved: float, tiles: tuple[PlainTile, ...]
+) -> Scheduled:
+    """One kernel of all outputs, with the tile of the one that takes longest."""
+    sch = sch.copy()
+    flat = sch.merge(*(flat_loop(sch, sch.get_sblock(name)) for name in outputs))
+    longest = max(tiles, key=lambda tile: tile.seconds)
+    main = replace(longest, vector=min(tile.vector for tile in tiles))
+    bind_loop(sch, flat, main.threads, main.vector)
+    return Scheduled(
+        sch.mod["main"],
+        ELEMENTWISE,
+        main.describe(),
+        main.grid,
+        main.threads,
+        sum(tile.seconds for tile in tiles) - saved,
+        registers=main.registers,
+    )
 
 
 def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
@@ -90,7 +133,5 @@ def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]
 
 def _opaque(sch: Schedule, name: str, device: Device) -> PlainTile:
     """A tile for a block whose expression extraction does not read (a tuple, a select)."""
-    points = 1
-    for v in sch.get(sch.get_sblock(name)).iter_vars:
-        points *= int(v.dom.extent)
+    points = _points(sch.get(sch.get_sblock(name)))
     return PlainTile.for_points(points, device, vector=1, traffic=8.0 * points)

@@ -79,11 +79,20 @@ def fuse(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
 
 def bind_flat(sch: Schedule, block: SBlockRV, threads: int, vector: int = 1) -> None:
     """Spread all loops of ``block`` over the grid: ``fused -> blockIdx, threadIdx, vector``."""
+    bind_loop(sch, flat_loop(sch, block), threads, vector)
+
+
+def flat_loop(sch: Schedule, block: SBlockRV) -> LoopRV:
+    """All loops of ``block`` as one, which is made where there is none."""
     loops = sch.get_loops(block)
     if not loops:
         sch.add_unit_loop(block)
         loops = sch.get_loops(block)
-    flat = fuse(sch, list(loops))
+    return fuse(sch, list(loops))
+
+
+def bind_loop(sch: Schedule, flat: LoopRV, threads: int, vector: int) -> None:
+    """Spread a loop over the grid, as :func:`bind_flat` does."""
     outer, thread, inner = sch.split(flat, [None, threads, vector])
     sch.bind(outer, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
