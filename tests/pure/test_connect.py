@@ -142,6 +142,11 @@ class TestRows:
         row = calls((ROWS, ""), (SPATIAL, "a"), (SPATIAL, "b"), (ROWS, "c"))
         assert connect_calls(row, NONE, by_size) == ((0, 1, 2),)
 
+    def test_nor_does_a_product_take_one_that_costs_nothing(self) -> None:
+        viewed = [*calls((PRODUCT, "")), Call("b", ("a",), VIEW, is_reshape=True)]
+        assert connect_calls(viewed, NONE, by_size) == ()
+        assert connect_calls(viewed, frozenset("b"), by_size) == ((0, 1),)
+
     def test_a_reshape_costs_nothing_but_at_the_end(self) -> None:
         viewed = [*calls((ROWS, "")), Call("b", ("a",), VIEW, is_reshape=True)]
         assert connect_calls(viewed, NONE, by_size) == ()

@@ -91,6 +91,11 @@ class _Site:
     place: int
     block: int
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only its block knows the value: there a reshape is a view, else a copy."""
+        return isinstance(self.var, relax.DataflowVar)
+
 
 def _joined(
     mod: tvm.IRModule, var: Any, func: Any, predict: Predict, refused: Mapping[Any, str]
@@ -101,7 +106,8 @@ def _joined(
     kinds = {func: kind_of(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
     reshapes = {func: _is_reshape(mod[func]) for func in kinds}
     calls = [
-        Call(made[s.var], _among(s.args, made), kinds[s.func], reshapes[s.func]) for s in sites
+        Call(made[s.var], _among(s.args, made), kinds[s.func], reshapes[s.func] and s.is_local)
+        for s in sites
     ]
     asked: dict[Group, Decision] = {}
     known: dict[Any, Decision] = {}  # the layers of a model are alike
@@ -301,7 +307,7 @@ class _Joining(PyExprMutator):
         super().__init__(mod)
         self._mod = mod
         self._groups = groups
-        self._reshapes = {s.var: s for s in reshapes if isinstance(s.var, relax.DataflowVar)}
+        self._reshapes = {s.var: s for s in reshapes if s.is_local}
         self._inner = {site.var for group in groups for site in group[:-1]}
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:

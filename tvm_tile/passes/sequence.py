@@ -34,6 +34,7 @@ from tvm_tile.passes.outline_branches import OutlineBranches
 from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.separate_in_place import SeparateInPlace
 from tvm_tile.passes.share_equal_values import ShareEqualValues
+from tvm_tile.passes.slice_splits import SliceSplits
 from tvm_tile.passes.widen_late import WidenLate
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.mma import mma_dtypes
@@ -59,6 +60,9 @@ def fusion_passes(
     return [
         OutlineBranches(),
         relax.transform.ConvertToDataflow(),
+        SliceSplits(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
         SeparateInPlace(),
         NarrowProducts(),
         *grouping,

@@ -278,15 +278,15 @@ class _Graph:
         """What takes a group's output, if nothing else does; then the views that only feed it, and
         whatever is computed element by element to feed attention.
 
-        Rows take no views before them, and behind them no reshapes but outputs of the model: these
-        are copied, where others cost nothing.
+        Rows take no views before them. Of reshapes nothing takes any behind it but outputs of the
+        model: these are copied, where others cost nothing.
         """
         followers = self._taking(group[-1])
         is_handed_on = len(followers) == 1 and self._calls[group[-1]].output not in self._outputs
         is_rows = all(self._calls[number].kind is not Kind.PRODUCT for number in group)
         for number in followers if is_handed_on else ():
             call = self._calls[number]
-            is_free = is_rows and call.is_reshape and call.output not in self._outputs
+            is_free = call.is_reshape and call.output not in self._outputs
             if call.kind in _EACH and not is_free:
                 yield number
         # Attention's queries are made once a block, whatever they are made of.
