@@ -50,14 +50,19 @@ def outer_values(calls: Sequence[tuple[Any, Any]]) -> list[Any]:
 
 
 def as_one(
-    mod: tvm.IRModule, calls: Sequence[tuple[Any, Any]], outer: Sequence[Any]
+    mod: tvm.IRModule,
+    calls: Sequence[tuple[Any, Any]],
+    outer: Sequence[Any],
+    *,
+    makes_all: bool = False,
 ) -> tirx.PrimFunc:
-    """The functions that calls call as one, unscheduled, which makes what the last one makes.
+    """The functions that calls call as one, unscheduled.
 
     Args:
         mod: has the functions.
         calls: each with the variable of what it makes, in the order of the program.
         outer: what they are given, in the order of the function's parameters.
+        makes_all: whether it makes what each of them makes, or only what the last one does.
     """
     called = {call.args[0]: mod[call.args[0]] for _, call in calls}
     builder = relax.BlockBuilder(tvm.IRModule(called))
@@ -74,9 +79,10 @@ def as_one(
 
     with builder.function("joined", inner, private=True):
         with builder.dataflow():
-            for var, call in calls[:-1]:
+            for var, call in calls:
                 given.append((var, builder.emit(again(call))))
-            result = builder.emit_output(again(calls[-1][1]))
+            made = [new for _, new in given[-len(calls) :]]
+            result = builder.emit_output(relax.Tuple(made) if makes_all else made[-1])
         builder.emit_func_output(result)
     return one_function(builder.get(), "joined")
 

@@ -21,6 +21,7 @@ from tvm_tile.passes.fold_constants import FoldConstants
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
+from tvm_tile.passes.join_writes import JoinWrites
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.limit_fusion import LimitFusion
 from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
@@ -167,6 +168,8 @@ def welding(
         *_fusion(),
         FuseTiles(device, record, first, refused),
         FeedWrites(device, first, refused),
+        relax.transform.DeadCodeElimination(),
+        JoinWrites(device, first, refused),
     ]
 
 
