@@ -14,6 +14,7 @@ from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
+from tvm_tile.passes.drop_neutral import DropNeutral
 from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults, EmptySums
 from tvm_tile.passes.feed_writes import FeedWrites
 from tvm_tile.passes.first_choices import FirstChoices, predicted_cost
@@ -62,6 +63,7 @@ def fusion_passes(
         OutlineBranches(),
         relax.transform.ConvertToDataflow(),
         SliceSplits(),
+        DropNeutral(),
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
         SeparateInPlace(),

@@ -1,0 +1,154 @@
+"""DropNeutral: what leaves elements as they are is gone, unless that changes anything."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from scheduled import relax_module
+from tvm import relax
+from tvm.relax import op
+
+import tvm_tile
+from tvm_tile.passes.drop_neutral import DropNeutral
+from tvm_tile.passes.sequence import run_passes
+
+
+def dropped(mod: Any) -> Any:
+    """The module as the pipeline has it behind the pass."""
+    passes = [
+        relax.transform.Normalize(),
+        relax.transform.ConvertToDataflow(),
+        DropNeutral(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    after = run_passes(passes, mod)
+    assert relax.analysis.check_well_formed(after)
+    return after
+
+
+def names(mod: Any) -> list[str]:
+    blocks = mod["main"].body.blocks
+    calls = [binding.value for block in blocks for binding in block.bindings]
+    return [call.op.name for call in calls if isinstance(call, relax.Call)]
+
+
+def run(mod: Any, x: np.ndarray) -> np.ndarray:
+    built = tvm.compile(mod, target="llvm")
+    result: np.ndarray = relax.VirtualMachine(built, tvm.cpu())["main"](
+        tvm.runtime.tensor(x)
+    ).numpy()
+    return result
+
+
+def filled(shape: tuple[int, ...], value: int) -> Any:
+    return relax.const(np.full(shape, value), "int64")
+
+
+ZERO, ONE = filled((1,), 0), filled((1, 1), 1)
+GONE = {
+    "zeros before": lambda x: op.add(ZERO, x),
+    "zeros behind": lambda x: op.add(x, filled((2, 3), 0)),
+    "less nothing": lambda x: op.subtract(x, ZERO),
+    "ones": lambda x: op.multiply(ONE, x),
+    "there and back": lambda x: op.reshape(op.expand_dims(op.flatten(x), [0]), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_what_changes_nothing_is_gone(name: str) -> None:
+    after = dropped(relax_module(lambda x: op.negative(GONE[name](x)), ((2, 3),), "int64"))
+    assert names(after) == ["relax.negative"]
+
+
+STAYS = {
+    "from nothing": lambda x: op.subtract(ZERO, x),
+    "other numbers": lambda x: op.add(x, ONE),
+    "many of one": lambda x: op.add(x, filled((4, 2, 3), 0)),
+}
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_what_changes_something_stays(name: str) -> None:
+    after = dropped(relax_module(lambda x: op.negative(STAYS[name](x)), ((2, 3),), "int64"))
+    assert len(names(after)) == 2
+
+
+def test_zeros_of_floating_point_numbers_stay() -> None:
+    """The sum of a negative zero and zero is zero."""
+    after = dropped(relax_module(lambda x: op.add(x, relax.const(np.float32(0))), ((2, 3),)))
+    assert names(after) == ["relax.add"]
+
+
+def test_positions_are_read_where_they_are_given() -> None:
+    def body(x: Any) -> Any:
+        places = op.add(ZERO, op.squeeze(x))
+        return op.negative(op.expand_dims(places, [0]))
+
+    after = dropped(relax_module(body, ((1,),), "int64"))
+    assert names(after) == ["relax.expand_dims", "relax.negative"]
+
+
+def _shapes(rng: random.Random, elements: int) -> tuple[int, ...]:
+    divisors = [n for n in range(1, elements + 1) if elements % n == 0]
+    first = rng.choice(divisors)
+    return tuple(e for e in (first, 1, elements // first) if e > 1 or rng.random() < 0.5)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_chains(seed: int) -> None:
+    rng = random.Random(seed)
+    elements = rng.choice([1, 6, 12])
+
+    def body(x: Any) -> Any:
+        values = [x]
+        for _ in range(6):
+            value = rng.choice(values)
+            kind = rng.randrange(5)
+            if kind == 0:
+                value = op.reshape(value, _shapes(rng, elements))
+            elif kind == 1:
+                value = op.expand_dims(value, [0])
+            elif kind == 2:
+                value = op.squeeze(value)
+            elif kind == 3:
+                value = op.add(ZERO, value)
+            else:
+                value = op.multiply(value, filled((), rng.randint(1, 2)))
+            values.append(builder.emit(value))
+        return op.flatten(values[-1])
+
+    builder = relax.BlockBuilder()
+    given = relax.Var("x", relax.TensorType((elements,), "int64"))
+    with builder.function("main", [given]):
+        builder.emit_func_output(builder.emit(body(given)))
+    mod = builder.get()
+    x = np.random.default_rng(seed).integers(-9, 9, elements)
+    assert np.array_equal(run(dropped(mod), x), run(mod, x))
+
+
+class _Former(torch.nn.Module):
+    """A view of a buffer of integers is read behind a write to the buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.arange(6))
+
+    def forward(self, x: Any, at: Any) -> Any:
+        before = (self.kept + 0).reshape(2, 3).reshape(6)
+        self.kept.index_copy_(0, at, x)
+        return before * 2, (self.kept + 0).reshape(3, 2)
+
+
+def test_what_is_written_over_is_read_before() -> None:
+    model, x, at = _Former(), torch.tensor([7]), torch.tensor([2])
+    compiled = tvm_tile.compile(torch.export.export(model, (x, at)), device="emulated")
+    for place in (2, 5, 0):
+        x, at = torch.tensor([place + 10]), torch.tensor([place])
+        for got, wanted in zip(compiled(x.numpy(), at.numpy()), model(x, at), strict=True):
+            assert np.array_equal(got, wanted.numpy())
