@@ -26,6 +26,7 @@ from tvm_tile.passes.join_writes import JoinWrites
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.limit_fusion import LimitFusion
 from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
+from tvm_tile.passes.mark_gathers import MarkGathers
 from tvm_tile.passes.mark_pads import MarkPads
 from tvm_tile.passes.mark_reductions import MarkReductions
 from tvm_tile.passes.mark_spreads import MarkSpreads
@@ -177,7 +178,7 @@ def welding(
 
 def _patterns() -> list[tvm.transform.Pass]:
     """The passes that tell TVM's fusion about functions that are to be welded."""
-    return [relax.transform.AnnotateTIROpPattern(), MarkPads(), MarkSpreads()]
+    return [relax.transform.AnnotateTIROpPattern(), MarkPads(), MarkGathers(), MarkSpreads()]
 
 
 def _fusion() -> list[tvm.transform.Pass]:
