@@ -142,12 +142,17 @@ class _Compiler:
             imported[name] = _import(model, None, None, None)
             watches[name].lap("import")
         require_common_state({name: one.effects for name, one in imported.items()})
-        return CompiledEntries(
-            {n: self.compiled(models[n], imported[n], watches[n]) for n in models}, self.held
-        )
+        as_stored = len(models) > 1  # so that what entries have in common is stored once
+        compiled = {
+            name: self.compiled(model, imported[name], watches[name], as_stored=as_stored)
+            for name, model in models.items()
+        }
+        return CompiledEntries(compiled, self.held)
 
-    def compiled(self, model: Any, imported: Imported, watch: Stopwatch) -> CompiledModel:
-        """The stages behind the import."""
+    def compiled(
+        self, model: Any, imported: Imported, watch: Stopwatch, *, as_stored: bool = False
+    ) -> CompiledModel:
+        """The stages behind the import; weights are kept ``as_stored`` where others read them."""
         record, options = self.record, self.options
         store = open_store(options)
         workers = options.parallel_builds
@@ -155,7 +160,17 @@ class _Compiler:
         taken = TakenConstants(self.pool)
         state = len(imported.effects.state)
         passing = [PassWeights(state, taken.position)]
-        lowered = lower(imported.mod, record, options, builder, store, watch, passing, state)
+        lowered = lower(
+            imported.mod,
+            record,
+            options,
+            builder,
+            store,
+            watch,
+            passing,
+            state,
+            as_stored=as_stored,
+        )
         program = replace(builder.build(lowered.mod), constants=taken.constants)
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)

@@ -21,6 +21,7 @@ from tvm_tile.passes import (
     FirstChoices,
     GroupGates,
     JoinProducts,
+    LayOutWeights,
     MeasureCandidates,
     Plan,
     PlanFunction,
@@ -80,6 +81,8 @@ def lower(
     watch: Stopwatch | None = None,
     passing: Sequence[tvm.transform.Pass] = (),
     state: int = 0,
+    *,
+    as_stored: bool = False,
 ) -> Lowered:
     """Every stage from operators to kernels that build, and to calls of them.
 
@@ -92,6 +95,7 @@ def lower(
         watch: is told when the operators are fused.
         passing: as of :func:`lowering_passes`.
         state: as of :func:`fuse`.
+        as_stored: whether weights are read as they are stored, since others read them, too.
 
     Raises:
         BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
@@ -112,6 +116,7 @@ def lower(
             graphs=graphs,
             refused=refused,
             state=state,
+            as_stored=as_stored,
         )
 
     fused = fuse_without({})
@@ -137,6 +142,7 @@ def fuse(
     graphs: bool = False,
     refused: Refused | None = None,
     state: int = 0,
+    as_stored: bool = False,
 ) -> tvm.IRModule:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
@@ -149,6 +155,7 @@ def fuse(
         graphs: whether launches will be captured as graphs.
         refused: why functions must not be made of others, by their contents.
         state: how many parameters and results of ``main``, the last ones, are the model's state.
+        as_stored: as of :func:`lower`.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -158,8 +165,10 @@ def fuse(
 
     gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
+    layouts = [] if as_stored else [LayOutWeights(device, first, refused)]
     ends = [CopyEnds(device)] if graphs else []
-    passes = [*fusion_passes(device, fusion, grouping), WriteState(state), *ends]
+    fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
+    passes = [*fusing, *layouts, WriteState(state), *ends]
     with compat.make_target(device):
         return rename_by_content(run_passes(passes, mod))
 

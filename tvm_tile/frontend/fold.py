@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm_ffi import StructuralKey
 
+from tvm_tile.frontend.transposed_weights import transposed_weights
 from tvm_tile.graph.functions import mutated
 
 # What is made of nothing or spread is kept as an operator above this, if it is larger than its
@@ -68,6 +69,9 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
 
         batch_norm(conv2d(x, w), gamma, beta, mean, var)[0]   =>   conv2d(x, w') + b'
 
+    Weights of products stay as they are stored, and their transposition an operator: how they are
+    read is decided when it is known by what.
+
     Args:
         mod: Relax operators.
 
@@ -88,10 +92,13 @@ class _Fold(relax.PyExprMutator):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self._known: dict[Any, relax.Expr] = {}
+        self._kept = transposed_weights(mod)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        ty = call.ty
+        ty, is_kept = call.ty, call in self._kept
         call = self.visit_expr_post_order(call)
+        if is_kept:
+            return call
         values = tuple(self._definition(argument) for argument in call.args)
         if not all(isinstance(value, tvm.ir.Constant) for value in values):
             return self._folded(call, ty)
@@ -174,6 +181,9 @@ class _Fold(relax.PyExprMutator):
 
     def _constant(self, value: relax.Expr) -> np.ndarray | None:
         value = self._definition(value)
+        if _is_call(value, "relax.permute_dims"):  # one that is kept
+            source = self._constant(value.args[0])
+            return None if source is None else source.T
         if not isinstance(value, tvm.ir.GenericConst) or not hasattr(value.value, "numpy"):
             return None
         array: np.ndarray = value.value.numpy()

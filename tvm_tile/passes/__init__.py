@@ -13,6 +13,7 @@ from tvm_tile.passes.group_gates import GroupGates
 from tvm_tile.passes.inline_constants import InlineConstants
 from tvm_tile.passes.join_products import JoinProducts
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
+from tvm_tile.passes.lay_out_weights import LayOutWeights
 from tvm_tile.passes.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.passes.mark_reductions import MarkReductions
@@ -56,6 +57,7 @@ __all__ = [
     "InlineConstants",
     "JoinProducts",
     "KeepGraphResults",
+    "LayOutWeights",
     "LiftWorkspaces",
     "MarkDependentLaunches",
     "MarkReductions",

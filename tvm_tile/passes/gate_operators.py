@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import StructuralKey
 
+from tvm_tile.frontend.transposed_weights import is_transposition
 from tvm_tile.tile.gate_groups import Role
 from tvm_tile.tile.gates import MOST_VECTORS
 
@@ -34,18 +35,23 @@ class Statement:
         bindings: itself, and the parts.
         operands: numbers of the statements above it whose values it takes.
         readers: variable that it binds -> numbers of the statements that read it.
+        transposed: of a product, the constant whose transposition it multiplies with; ``None``
+            where its weights are a constant themselves.
     """
 
     role: Role
     bindings: list[relax.Binding]
     operands: tuple[int, ...]
     readers: dict[Any, list[int]]
+    transposed: Any = None
 
     def reads(self, number: int) -> Sequence[Any]:
         """The tensors, or the tuple, that one of the bindings reads."""
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return [value.tuple_value]
+        if self.transposed is not None:
+            return [value.args[0], self.transposed]
         # What is no tensor tells how, not of what.
         return [o for o in value.args if isinstance(o.ty, relax.TensorType | relax.TupleType)
                 and isinstance(o, relax.Var | tvm.ir.Constant)]  # fmt: skip
@@ -55,7 +61,8 @@ class Statement:
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return int(value.index)
-        rest = [o for o in value.args if not any(o.same_as(read) for read in self.reads(number))]
+        reads = value.args if self.role is Role.PRODUCT else self.reads(number)
+        rest = [o for o in value.args if not any(o.same_as(read) for read in reads)]
         attrs = None if value.attrs is None else StructuralKey(value.attrs)
         return str(value.op.name), attrs, tuple(StructuralKey(o) for o in rest)
 
@@ -74,6 +81,11 @@ def read_statements(block: relax.DataflowBlock) -> list[Statement]:
     """All bindings of a dataflow block, in its order."""
     statements: list[Statement] = []
     maker: dict[Any, int] = {}
+    transposed = {
+        binding.var: binding.value.args[0]
+        for binding in block.bindings
+        if is_transposition(binding.value) and isinstance(binding.value.args[0], tvm.ir.Constant)
+    }
     for binding in block.bindings:
         free = [var for var in relax.analysis.free_vars(binding.value) if var in maker]
         value, number = binding.value, len(statements)
@@ -86,16 +98,19 @@ def read_statements(block: relax.DataflowBlock) -> list[Statement]:
         for var in free:
             statements[maker[var]].readers[var].append(number)
         operands = tuple(dict.fromkeys(maker[var] for var in free))
-        statements.append(Statement(_role(value), [binding], operands, {binding.var: []}))
+        role, weights = _role(value, transposed), None
+        if role is Role.PRODUCT:
+            weights = transposed.get(value.args[1])
+        statements.append(Statement(role, [binding], operands, {binding.var: []}, weights))
         maker[binding.var] = number
     return statements
 
 
-def _role(value: Any) -> Role:
-    """The role of what stands on the right of a binding."""
+def _role(value: Any, transposed: Mapping[Any, Any]) -> Role:
+    """The role of what stands on the right of a binding; some values are weights, transposed."""
     name = getattr(value.op, "name", "") if isinstance(value, relax.Call) else ""
     if name == "relax.matmul":
-        return Role.PRODUCT if _is_of_few_rows(value) else Role.OTHER
+        return Role.PRODUCT if _is_of_few_rows(value, transposed) else Role.OTHER
     if name in ("relax.split", "relax.strided_slice"):
         return Role.PART if _is_by_columns(name, value) else Role.OTHER
     few = name in _EACH and _extents(value.ty)
@@ -111,11 +126,12 @@ def _extents(ty: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in ty.shape)
 
 
-def _is_of_few_rows(call: relax.Call) -> bool:
+def _is_of_few_rows(call: relax.Call, transposed: Mapping[Any, Any]) -> bool:
     """Whether it is a matrix of few rows times constant weights, added up in float32."""
     left, right = call.args
     rows = _extents(left.ty)
-    if isinstance(left, tvm.ir.Constant) or not isinstance(right, tvm.ir.Constant):
+    is_weight = isinstance(right, tvm.ir.Constant) or right in transposed
+    if isinstance(left, tvm.ir.Constant) or not is_weight:
         return False
     if not rows or not _extents(right.ty) or str(call.ty.dtype) != "float32":
         return False

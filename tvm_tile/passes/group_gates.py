@@ -155,22 +155,22 @@ class _Wired:
         made = 0
         for statement in members:
             for number, binding in enumerate(statement.bindings):
-                is_product = statement.role is Role.PRODUCT
-                operands = [self._operand(o, is_product) for o in statement.reads(number)]
+                operands = [self._operand(o, statement) for o in statement.reads(number)]
                 described.append((statement.described(number), tuple(operands)))
                 self._places[binding.var] = ("made", made)
                 made += 1
         kinds = tuple((tuple(map(int, o.ty.shape)), str(o.ty.dtype)) for o in self.outer)
         self.key = tuple(described), kinds, tuple(self._places[output] for output in outputs)
 
-    def _operand(self, value: Any, of_product: bool) -> tuple[str, Any]:
+    def _operand(self, value: Any, statement: Statement) -> tuple[str, Any]:
         """Which value an operand is, of those made or of those given; or the scalar itself."""
         if isinstance(value, tvm.ir.Constant) and value.ty.ndim == 0:
             return str(value.ty.dtype), value.value.numpy().item()
-        key = (value, True) if of_product and isinstance(value, tvm.ir.Constant) else value
+        key = _key(value, statement)
         if key not in self._places:
             self._places[key] = ("given", len(self.outer))
-            self.outer.append(self._transposed(value) if key is not value else value)
+            is_by_columns = key is not value and statement.transposed is None
+            self.outer.append(self._transposed(value) if is_by_columns else value)
         return self._places[key]
 
     def _transposed(self, weights: Any) -> Any:
@@ -185,20 +185,18 @@ class _Wired:
         params = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(self.outer)]
         made: list[Any] = []
 
-        def inner(value: Any, of_product: bool) -> Any:
+        def inner(value: Any, statement: Statement) -> Any:
             if isinstance(value, tvm.ir.Constant) and value.ty.ndim == 0:
                 return value
-            key = (value, True) if of_product and isinstance(value, tvm.ir.Constant) else value
-            kind, number = self._places.get(key, ("", 0))
+            kind, number = self._places.get(_key(value, statement), ("", 0))
             return {"made": made, "given": params}[kind][number] if kind else value
 
         with builder.function("joined", params, private=True):
             with builder.dataflow():
                 for statement in self._members:
                     for number, binding in enumerate(statement.bindings):
-                        is_product = statement.role is Role.PRODUCT
-                        operands = [inner(o, is_product) for o in statement.reads(number)]
-                        if is_product:
+                        operands = [inner(o, statement) for o in statement.reads(number)]
+                        if statement.role is Role.PRODUCT:
                             call = builder.call_te(
                                 _by_rows(str(binding.var.ty.dtype)),
                                 *operands,
@@ -215,6 +213,12 @@ class _Wired:
         return one_function(legalized, "joined")
 
 
+def _key(value: Any, statement: Statement) -> Any:
+    """What a statement's operand is known by: weights also by whether they are by columns."""
+    is_weight = statement.role is Role.PRODUCT and isinstance(value, tvm.ir.Constant)
+    return (value, statement.transposed is None) if is_weight else value
+
+
 def _by_rows(dtype: str) -> Any:
     return lambda x, w: product_of(x, w, [False, True], dtype)
 
@@ -223,9 +227,13 @@ def _alone(statement: Statement) -> tirx.PrimFunc:
     """A product as a function of its own, as it is without a group."""
     builder = relax.BlockBuilder()
     call = statement.bindings[0].value
-    params = [relax.Var(f"p{number}", operand.ty) for number, operand in enumerate(call.args)]
+    operands = statement.reads(0)
+    params = [relax.Var(f"p{number}", operand.ty) for number, operand in enumerate(operands)]
     with builder.function("joined", params, private=True):
         with builder.dataflow():
-            output = builder.emit_output(relax.Call(call.op, params, call.attrs))
+            value = relax.Call(call.op, params, call.attrs)
+            if statement.transposed is not None:
+                value = builder.call_te(_by_rows(str(call.ty.dtype)), *params)
+            output = builder.emit_output(value)
         builder.emit_func_output(output)
     return one_function(relax.transform.LegalizeOps()(builder.get()), "joined")

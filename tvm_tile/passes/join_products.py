@@ -43,6 +43,8 @@ class JoinProducts:
     before: ``q = add(matmul(x, w1), b1); k = matmul(x, w2); v = add(matmul(x, w3), b3)``
     after:  ``y = add(matmul(x, [w1 w2 w3]), [b1 -0 b3])`` and ``q``, ``k``, ``v`` slices of ``y``
 
+    Weights that all are transposed first are so side by side, too.
+
     Each element is the sum of the same products as before. What is behind products and treats
     columns one by one is joined as far as it is the same operator, a constant for each column
     aside; a product without it gets the constant that changes nothing. A scalar's operator is found
@@ -165,8 +167,11 @@ class _Joining:
     def _whole(self, products: Sequence[ConstantProduct], joints: Sequence[Joint]) -> list[Any]:
         """The joined product, and the operators behind it."""
         call = products[0].binding.value
-        value = relax.Call(call.op, [call.args[0], self._joined_weights(products)], call.attrs)
-        made = [self._bound(None, value)]
+        made, weights = [], self._joined_weights(products)
+        if all(product.is_turned for product in products):
+            made = [self._bound(None, relax.op.permute_dims(weights))]
+            weights = made[-1].var
+        made.append(self._bound(None, relax.Call(call.op, [call.args[0], weights], call.attrs)))
         for joint in joints:
             steps = [
                 None if n is None else p.operations[n] for p, n in zip(products, joint, strict=True)
@@ -182,10 +187,12 @@ class _Joining:
         return made
 
     def _joined_weights(self, products: Sequence[ConstantProduct]) -> Any:
-        """The weights side by side, of depth by all columns; one constant for the same parts."""
+        """The weights side by side, of depth by all columns, or by depth where all are turned; one
+        constant for the same parts."""
         key = tuple((product.weights, product.is_turned) for product in products)
         if key not in self._weights:
             array = np.concatenate([product.matrix for product in products], axis=1)
+            array = array.T if all(product.is_turned for product in products) else array
             self._weights[key] = relax.const(array, str(products[0].weights.ty.dtype))
         return self._weights[key]
 

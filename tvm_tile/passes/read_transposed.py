@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te
-from tvm.relax.expr_functor import mutator
+from tvm import ir, relax, te
+from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
 
+from tvm_tile.frontend.fold import folded, static_shape
 from tvm_tile.passes.rewriter import ModuleRewriter
+from tvm_tile.tile.weight_layout import is_of_few_rows
+
+_MATRIX = 2  # dimensions
 
 
 @tvm.transform.module_pass(opt_level=0, name="ReadTransposed")
@@ -22,39 +26,50 @@ class ReadTransposed:
     before: ``wt = permute_dims(w); y = matmul(x, wt)``
     after:  ``y[i, j] = sum(x[i, k] * w[j, k])``
 
-    Constants are left alone: their transposition is done at compile time. So is that of weights
-    in ``dtypes_by_depth``, the other way: their summed axis becomes the contiguous one. (TVM's own
+    Constants, too, are read as they are stored where the product is of few rows, which
+    :class:`~tvm_tile.passes.LayOutWeights` may change, or where others read them as they are
+    stored: so they are stored once. Other constants are transposed here. So are weights in
+    ``dtypes_by_depth``, the other way: their summed axis becomes the contiguous one. (TVM's own
     FuseTransposeMatmul knows the second operand only, and fails where both are the same tensor.)
 
     Args:
         dtypes_by_depth: what matrix units multiply only, or best, where the summed axis is
             contiguous.
+        as_stored: whether all constants are read as they are stored.
     """
 
     dtypes_by_depth: frozenset[str] = frozenset()
+    as_stored: bool = False
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return _Rewriter(mod, self.dtypes_by_depth).rewritten(mod)
+        return folded(mod, _Rewriter(mod, self.dtypes_by_depth, self.as_stored))
 
 
 @mutator
 class _Rewriter(ModuleRewriter):
-    def __init__(self, mod: tvm.IRModule, dtypes_by_depth: frozenset[str]) -> None:
+    def __init__(self, mod: tvm.IRModule, dtypes_by_depth: frozenset[str], as_stored: bool) -> None:
         super().__init__(mod)
-        self._dtypes_by_depth = dtypes_by_depth
+        self._dtypes_by_depth, self._as_stored = dtypes_by_depth, as_stored
+        self._readers = _Readers.of(mod)
+        self._turned: dict[Any, relax.Expr] = {}  # weights -> these, transposed
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        if call.op != tvm.ir.Op.get("relax.matmul") or min(a.ty.ndim for a in call.args) < 2:
+        if not _is_product(call):
             return call
-        sources = [self._source(operand) for operand in call.args]
-        if sources[1] is None:
-            sources[1] = self._turned(call.args[1])
+        left, right = call.args
+        sources = [self._source(left), self._source(right)]
+        if isinstance(sources[0], ir.Constant):
+            sources[0] = None
+        if isinstance(sources[1], ir.Constant) and not self._stays(call, sources[1]):
+            sources[1], right = None, self._transposed(sources[1])
+        elif self._is_by_depth(right):
+            sources[1] = self._transposed(right)
         if all(source is None for source in sources):
-            return call
+            return relax.Call(call.op, [left, right], call.attrs)
         dtype = str(call.ty.dtype)
-        operands = [o if s is None else s for s, o in zip(sources, call.args, strict=True)]
+        operands = [o if s is None else s for s, o in zip(sources, (left, right), strict=True)]
         transposed = [source is not None for source in sources]
 
         def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -65,22 +80,77 @@ class _Rewriter(ModuleRewriter):
     def _source(self, operand: relax.Expr) -> relax.Expr | None:
         """What ``operand`` is the transposition of, its last two axes exchanged."""
         made = self.lookup_binding(operand) if isinstance(operand, relax.Var) else None
-        if not isinstance(made, relax.Call) or made.op != tvm.ir.Op.get("relax.permute_dims"):
-            return None
-        source = made.args[0]
-        rank = source.ty.ndim
-        order = [*range(rank - 2), rank - 1, rank - 2]
-        axes = list(reversed(range(rank))) if made.attrs.axes is None else list(made.attrs.axes)
-        axes = [int(axis) % rank for axis in axes]
-        return source if axes == order and not isinstance(source, tvm.ir.Constant) else None
+        return _source_of(made)
 
-    def _turned(self, weight: relax.Expr) -> relax.Expr | None:
-        """A constant with its last two axes exchanged, where that is of use."""
-        dtype = str(weight.ty.dtype)
-        if not isinstance(weight, tvm.ir.Constant) or dtype not in self._dtypes_by_depth:
-            return None
-        array = np.swapaxes(weight.value.numpy(), -1, -2)
-        return relax.const(np.ascontiguousarray(array), dtype)
+    def _stays(self, call: relax.Call, weights: Any) -> bool:
+        """Whether transposed weights are read as they are stored."""
+        is_by_depth = str(weights.ty.dtype) in self._dtypes_by_depth
+        is_few = is_of_few_rows(static_shape(call.ty))
+        return self._as_stored or is_by_depth or is_few or weights in self._readers.constants
+
+    def _is_by_depth(self, weights: relax.Expr) -> bool:
+        """Whether it is a constant that is of use with its last two axes exchanged."""
+        return isinstance(weights, ir.Constant) and str(weights.ty.dtype) in self._dtypes_by_depth
+
+    def _transposed(self, weights: Any) -> relax.Expr:
+        if weights not in self._turned:
+            array = np.swapaxes(weights.value.numpy(), -1, -2)
+            dtype = str(weights.ty.dtype)
+            self._turned[weights] = relax.const(np.ascontiguousarray(array), dtype)
+        return self._turned[weights]
+
+
+@visitor
+class _Readers(PyExprVisitor):
+    """Finds the constants that are read as they are stored.
+
+    Those are all but weights that only products of many rows read, transposed.
+    """
+
+    def __init__(self) -> None:
+        self.constants: set[Any] = set()
+        self._transposed: dict[Any, Any] = {}  # variable -> the constant that it is made of
+
+    @classmethod
+    def of(cls, mod: tvm.IRModule) -> _Readers:
+        """Of all functions of a module."""
+        readers = cls()
+        for func in mod.functions.values():
+            if isinstance(func, relax.Function):
+                readers.visit_expr(func)
+        return readers
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        source = _source_of(binding.value)
+        if isinstance(source, ir.Constant):
+            self._transposed[binding.var] = source
+        else:
+            super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: relax.Call) -> None:
+        super().visit_call_(call)
+        weights = self._transposed.get(call.args[-1]) if _is_product(call) else None
+        if weights is not None and is_of_few_rows(static_shape(call.ty)):
+            self.constants.add(weights)
+
+    def visit_generic_const_(self, constant: Any) -> None:
+        self.constants.add(constant)
+
+
+def _is_product(call: relax.Call) -> bool:
+    is_product = call.op == ir.Op.get("relax.matmul")
+    return bool(is_product and min(operand.ty.ndim for operand in call.args) >= _MATRIX)
+
+
+def _source_of(made: Any) -> Any:
+    """What a value is the transposition of, its last two axes exchanged; ``None`` of others."""
+    if not isinstance(made, relax.Call) or made.op != ir.Op.get("relax.permute_dims"):
+        return None
+    source = made.args[0]
+    rank = source.ty.ndim
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    axes = list(reversed(range(rank))) if made.attrs.axes is None else list(made.attrs.axes)
+    return source if [int(axis) % rank for axis in axes] == order else None
 
 
 def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: str) -> te.Tensor:

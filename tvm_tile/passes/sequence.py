@@ -54,10 +54,13 @@ def fusion_passes(
     device: Device,
     fusion: Sequence[tvm.transform.Pass],
     grouping: Sequence[tvm.transform.Pass] = (),
+    *,
+    as_stored: bool = False,
 ) -> list[tvm.transform.Pass]:
     """The passes that make loops of operators and groups of loops; plain reshapes become views.
 
-    What ``grouping`` joins, while they are operators, becomes loops at once.
+    What ``grouping`` joins, while they are operators, becomes loops at once. All constants are read
+    as they are stored, if ``as_stored``.
     """
     warps = mma_dtypes(device) | matrix_core_dtypes(device)
     return [
@@ -70,7 +73,7 @@ def fusion_passes(
         SeparateInPlace(),
         NarrowProducts(),
         *grouping,
-        ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device)),
+        ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device), as_stored),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         ChannelsLast(warpgroup_dtypes(device) | warps),
