@@ -23,6 +23,7 @@ nn, functional = torch.nn, torch.nn.functional
 pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 
 WIDTH, TOKENS = 32, 12
+MATMUL, PERMUTE = (tvm.ir.Op.get(f"relax.{name}") for name in ("matmul", "permute_dims"))
 
 
 class Attention(nn.Module):
@@ -105,16 +106,16 @@ def fewest(mod: tvm.IRModule) -> Cost:
 
 
 def products(mod: tvm.IRModule) -> int:
-    """Products with constants."""
-    found: list[Any] = []
+    """Products with constants, transposed or not."""
+    made = relax.analysis.get_var2val(mod["main"])
 
-    def visit(node: Any) -> None:
-        is_product = isinstance(node, relax.Call) and node.op == tvm.ir.Op.get("relax.matmul")
-        if is_product and isinstance(node.args[1], tvm.ir.Constant):
-            found.append(node)
+    def is_constant(operand: Any) -> bool:
+        value = made.get(operand)
+        is_transposed = isinstance(value, relax.Call) and value.op == PERMUTE
+        return isinstance(value.args[0] if is_transposed else operand, tvm.ir.Constant)
 
-    relax.analysis.post_order_visit(mod["main"], visit)
-    return len(found)
+    calls = [value for value in made.values() if isinstance(value, relax.Call)]
+    return sum(call.op == MATMUL and is_constant(call.args[1]) for call in calls)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

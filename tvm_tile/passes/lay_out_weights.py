@@ -37,7 +37,8 @@ class LayOutWeights:
     Or the other way. This comes when it is known what else a kernel does: functions as they are
     are compared, norms before a product and several products side by side included. Constants that
     others read, too, such as the table of tied embeddings, stay as they are: nothing is stored
-    twice.
+    twice. So do those of recurrent cells, which are to stay in persistent kernels: what cells take
+    there is not what their kernels take.
 
     Args:
         device: that the kernels are for.
@@ -138,8 +139,10 @@ class _Layouts(ModuleRewriter):
     def _faster(self, func: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFunc | None:
         """A function that takes some matrices transposed; ``None`` where it takes no less time."""
         now, other = self._predict(func, None), transposing(func, places)
-        found = None if content_of(other) in self._refused else self._predict(other, None)
-        if now is None or found is None:
+        if now is None or now.rule.is_timed_inside or content_of(other) in self._refused:
+            return None
+        found = self._predict(other, None)
+        if found is None:
             return None
         return other if self._seconds(found) < self._seconds(now) else None
 
