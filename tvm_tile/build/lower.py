@@ -20,6 +20,7 @@ from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
+from tvm_tile.build.late_rounding import round_late
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
@@ -292,8 +293,8 @@ class Builder:
                 "compile for a GPU, or in float32",
             )
         try:
-            named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
-            module = tvm.IRModule({name: named})
+            exact = hide_arithmetic(round_late(widen_halves(function)))
+            module = tvm.IRModule({name: exact.with_attr("global_symbol", name)})
             lowered = lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
@@ -316,9 +317,8 @@ class Builder:
     def _source(self, kernel: compat.LoweredKernel) -> str:
         kernel = replace(kernel, module=show_arithmetic(kernel.module))
         if self._language == "cuda":
-            kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
-            kernel = replace(kernel, module=add_behind_extrema(kernel.module))
-            kernel = replace(kernel, module=round_doubled_halves(kernel.module))
+            module = add_behind_extrema(bfloat16_as_bits(kernel.module))
+            kernel = replace(kernel, module=round_doubled_halves(module))
         if self._language == "rocm":
             kernel = replace(kernel, module=mark_loops(kernel.module))
         if self._language == "opencl":

@@ -34,15 +34,45 @@ def _convert_element_type(emit: Emit, a: relax.Expr, dtype: torch.dtype) -> rela
 
 
 def _add(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
-    left, right = emit.promoted(x, other)
+    left, right = _operands(emit, x, other)
     if _is_bool(left):
         return _or(left, right) if alpha else left
-    return relax.op.add(left, emit.times(right, alpha))
+    return emit.cast(emit(relax.op.add(left, emit.times(right, alpha))), emit.dtype)
 
 
 def _subtract(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
-    left, right = emit.promoted(x, other)
-    return relax.op.subtract(left, emit.times(right, alpha))
+    left, right = _operands(emit, x, other)
+    return emit.cast(emit(relax.op.subtract(left, emit.times(right, alpha))), emit.dtype)
+
+
+def _multiply(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
+    left, right = _operands(emit, x, other)
+    if _is_bool(left):
+        return _and(left, right)
+    return emit.cast(emit(relax.op.multiply(left, right)), emit.dtype)
+
+
+def _operands(
+    emit: Emit, x: Operand, other: Operand, kind: PROMOTION = PROMOTION.DEFAULT
+) -> list[relax.Expr]:
+    """Both sides of arithmetic, in float32 where half precision lacks a number: PyTorch does not
+    round it, and what it is off by would not even out over a tensor."""
+    sides = emit.promoted(x, other, kind=kind)
+    pairs = list(zip((x, other), sides, strict=True))
+    if all(isinstance(given, relax.Expr) or _is_held(given, side) for given, side in pairs):
+        return sides
+    return [
+        emit.wide(side) if isinstance(given, relax.Expr) else constant(given, torch.float32)
+        for given, side in pairs
+    ]
+
+
+def _is_held(number: float, side: relax.Expr) -> bool:
+    """Whether a number is one of a value's element type, if that is of half precision."""
+    dtype = dtype_of(side)
+    if dtype not in (torch.float16, torch.bfloat16) or not math.isfinite(number):
+        return True
+    return torch.tensor(number, dtype=torch.float64).to(dtype).item() == number
 
 
 def _is_bool(value: relax.Expr) -> bool:
@@ -112,8 +142,8 @@ def _shift(join: Join, is_right: bool) -> Converter:
 
 
 def _divide(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
-    left, right = emit.promoted(x, other, kind=PROMOTION.INT_TO_FLOAT)
-    return _quotient(left, right)
+    left, right = _operands(emit, x, other, PROMOTION.INT_TO_FLOAT)
+    return emit.cast(emit(_quotient(left, right)), emit.dtype)
 
 
 def _quotient(left: relax.Expr, right: relax.Expr) -> relax.Expr:
@@ -323,7 +353,7 @@ CONVERTERS: Converters = {
     torch.ops.prims.convert_element_type.default: _convert_element_type,
     **overloads(_add, _ATEN.add.Tensor, _ATEN.add.Scalar),
     **overloads(_subtract, _ATEN.sub.Tensor, _ATEN.sub.Scalar),
-    **overloads(_binary(relax.op.multiply, _and), _ATEN.mul.Tensor, _ATEN.mul.Scalar),
+    **overloads(_multiply, _ATEN.mul.Tensor, _ATEN.mul.Scalar),
     **overloads(_divide, _ATEN.div.Tensor, _ATEN.div.Scalar),
     **overloads(_divide_rounding, _ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode),
     **overloads(_remainder, _ATEN.remainder.Tensor, _ATEN.remainder.Scalar),
