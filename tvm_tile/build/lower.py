@@ -20,7 +20,6 @@ from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
-from tvm_tile.build.late_rounding import round_late
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
@@ -293,8 +292,8 @@ class Builder:
                 "compile for a GPU, or in float32",
             )
         try:
-            exact = hide_arithmetic(round_late(widen_halves(function)))
-            module = tvm.IRModule({name: exact.with_attr("global_symbol", name)})
+            named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
+            module = tvm.IRModule({name: named})
             lowered = lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
@@ -317,8 +316,9 @@ class Builder:
     def _source(self, kernel: compat.LoweredKernel) -> str:
         kernel = replace(kernel, module=show_arithmetic(kernel.module))
         if self._language == "cuda":
-            module = add_behind_extrema(bfloat16_as_bits(kernel.module))
-            kernel = replace(kernel, module=round_doubled_halves(module))
+            kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
+            kernel = replace(kernel, module=add_behind_extrema(kernel.module))
+            kernel = replace(kernel, module=round_doubled_halves(kernel.module))
         if self._language == "rocm":
             kernel = replace(kernel, module=mark_loops(kernel.module))
         if self._language == "opencl":
