@@ -33,6 +33,10 @@ static half2 make_half2(half x, half y) { return {x, y}; }
 static half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 struct alignas(4) nv_bfloat162 { nv_bfloat16 x, y; };
 static nv_bfloat162 make_bfloat162(nv_bfloat16 x, nv_bfloat16 y) { return {x, y}; }
+struct alignas(8) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
+static nv_bfloat164 make_nv_bfloat164(nv_bfloat16 x, nv_bfloat16 y, nv_bfloat16 z, nv_bfloat16 w) {
+  return {x, y, z, w};
+}
 template <class T> static uint pack(T x, T y) {
   ushort low, high;
   memcpy(&low, &x, 2), memcpy(&high, &y, 2);
