@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm_ffi import StructuralKey
 
-from tvm_tile.frontend.transposed_weights import transposed_weights
+from tvm_tile.frontend.transposed_weights import is_transposition, transposed_weights
 from tvm_tile.graph.functions import mutated
 
 # What is made of nothing or spread is kept as an operator above this, if it is larger than its
@@ -181,7 +181,7 @@ class _Fold(relax.PyExprMutator):
 
     def _constant(self, value: relax.Expr) -> np.ndarray | None:
         value = self._definition(value)
-        if _is_call(value, "relax.permute_dims"):  # one that is kept
+        if is_transposition(value):  # one that is kept
             source = self._constant(value.args[0])
             return None if source is None else source.T
         if not isinstance(value, tvm.ir.GenericConst) or not hasattr(value.value, "numpy"):

@@ -37,11 +37,20 @@ def _within(body: relax.SeqExpr) -> set[Any]:
 
 def is_transposition(value: Any) -> bool:
     """Whether it exchanges the axes of a matrix of floating-point numbers."""
-    if not _is_call(value, "relax.permute_dims") or value.args[0].ty.ndim != _MATRIX:
-        return False
-    axes = value.attrs.axes
-    is_exchange = axes is None or [int(axis) % _MATRIX for axis in axes] == [1, 0]
-    return is_exchange and "float" in str(value.args[0].ty.dtype)
+    source = transposition_source(value)
+    is_matrix = source is not None and source.ty.ndim == _MATRIX
+    return is_matrix and "float" in str(source.ty.dtype)
+
+
+def transposition_source(value: Any) -> Any:
+    """What a value is the transposition of, its last two axes exchanged; ``None`` of others."""
+    if not _is_call(value, "relax.permute_dims"):
+        return None
+    source = value.args[0]
+    rank = source.ty.ndim
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    axes = list(reversed(range(rank))) if value.attrs.axes is None else list(value.attrs.axes)
+    return source if [int(axis) % rank for axis in axes] == order else None
 
 
 def _is_product(value: Any) -> bool:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
-from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of
+from tvm_tile.passes.copies import copying
+from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.plan.copied_ends import copied_ends
 
 _MAIN = "main"
@@ -91,11 +92,9 @@ class _Touched:
 
     def _write_over(self, var: Any, call: Any) -> None:
         """A kernel reads some of its arguments; those that it writes to are left alone."""
-        arguments = [self._of(argument) for argument in call.args[1].fields]
-        written = {int(number) for number in call.attrs.inplace_indices} - {-1}
-        self._roots[var] = set().union(*(arguments[number] for number in written))
+        self._roots[var] = set().union(*map(self._of, written_over(call)))
         self.candidates -= self._roots[var]
-        self.kernels.append(set().union(*arguments))
+        self.kernels.append(set().union(*map(self._of, call.args[1].fields)))
 
     def _of(self, value: Any) -> set[int]:
         return self._roots.get(value, set()) if isinstance(value, relax.Var) else set()
@@ -126,12 +125,12 @@ def _with_copies(mod: tvm.IRModule, chosen: list[Any], results: list[Any]) -> tv
     """The module, some inputs and outputs of its ``main`` copied."""
     main = mod[_MAIN]
     first, *blocks = main.body.blocks
-    copies = _Copies(mod.clone())
+    changed = mod.clone()
     inputs = {var: relax.Var(var.name, var.ty) for var in main.params if _is_among(var, chosen)}
-    before = [relax.VarBinding(var, copies.of(given)) for var, given in inputs.items()]
+    before = [relax.VarBinding(var, _copy(changed, given)) for var, given in inputs.items()]
     # A variable of the same name in the former's place; an output's copy takes over its name.
     outputs = {var: relax.Var(var.name, var.ty) for var in chosen if var not in inputs}
-    behind = [relax.VarBinding(made, copies.of(var)) for var, made in outputs.items()]
+    behind = [relax.VarBinding(made, _copy(changed, var)) for var, made in outputs.items()]
     fields = [outputs.get(v, v) if isinstance(v, relax.Var) else v for v in results]
     returned = main.body.body
     blocks = [type(first)([*before, *first.bindings]), *blocks]
@@ -145,37 +144,15 @@ def _with_copies(mod: tvm.IRModule, chosen: list[Any], results: list[Any]) -> tv
     blocks[-1] = type(blocks[-1])([*blocks[-1].bindings, *behind])
     body = relax.SeqExpr(blocks, result)
     params = [inputs.get(param, param) for param in main.params]
-    copies.mod[mod.get_global_var(_MAIN)] = relax.Function(
+    changed[mod.get_global_var(_MAIN)] = relax.Function(
         params, body, main.ret_ty, main.is_pure, main.attrs
     )
-    return copies.mod
+    return changed
 
 
-class _Copies:
-    """Calls of kernels that copy, whose functions are added to a module."""
-
-    def __init__(self, mod: tvm.IRModule) -> None:
-        self.mod = mod
-        self._known: dict[tuple[Any, ...], Any] = {}
-
-    def of(self, var: Any) -> relax.Call:
-        """A call that copies a tensor."""
-        kind = (tuple(map(int, var.ty.shape)), str(var.ty.dtype))
-        if kind not in self._known:
-            builder = relax.BlockBuilder()
-            given = relax.Var("given", var.ty)
-            with builder.function("only", [given]):
-                builder.emit_func_output(builder.call_te(_copy, given, primfunc_name_hint="copy"))
-            (func,) = (f for f in builder.get().functions.values() if isinstance(f, tirx.PrimFunc))
-            name = tvm.ir.GlobalVar(f"copy_of_end{len(self._known)}")
-            relax.expr._update_type(name, func.ty)
-            self.mod[name] = func
-            self._known[kind] = name
-        return relax.call_tir(self._known[kind], [var], var.ty)
-
-
-def _copy(given: te.Tensor) -> te.Tensor:
-    return te.compute(given.shape, lambda *place: given(*place), name="copy")
+def _copy(mod: tvm.IRModule, var: Any) -> relax.Call:
+    """A call that copies a tensor, whose function is added to a module."""
+    return relax.call_tir(copying(mod, var.ty, 1, "copy_of_end"), [var], var.ty)
 
 
 def _is_among(var: Any, others: list[Any]) -> bool:

@@ -14,7 +14,7 @@ from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
 from tvm_tile.frontend.fold import static_shape
-from tvm_tile.passes.rewriter import ModuleRewriter, is_in_place
+from tvm_tile.passes.rewriter import ModuleRewriter, is_in_place, written_over
 
 _RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten"))
 
@@ -108,8 +108,7 @@ def _written(mod: tvm.IRModule) -> set[Any]:
 
     def visit(node: Any) -> None:
         if is_in_place(node):
-            places = [int(place) for place in node.attrs.inplace_indices]
-            found.update(node.args[1].fields[place] for place in places if place >= 0)
+            found.update(home for home in written_over(node) if home is not None)
         elif isinstance(node, relax.Call) and not isinstance(node.op, ir.Op):
             for argument in node.args:
                 found.update(relax.analysis.free_vars(argument))

@@ -23,8 +23,8 @@ from tvm_tile.passes.fuse_tiles import (
     overwritten,
     with_outputs,
 )
-from tvm_tile.passes.one_function import as_one, joined_name, outer_values
-from tvm_tile.passes.rewriter import is_in_place
+from tvm_tile.passes.one_function import JoinedFunctions, as_one, joined_name, outer_values
+from tvm_tile.passes.rewriter import is_in_place, written_over
 from tvm_tile.passes.separate_in_place import writes_in_place
 from tvm_tile.schedule.normalize import inline_spatial
 from tvm_tile.schedule.steps import replace_parts
@@ -57,7 +57,7 @@ class FeedWrites:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         predict = self.predict or FirstChoices(self.device)
-        added: dict[Any, tuple[Any, tirx.PrimFunc]] = {}
+        added = JoinedFunctions()
 
         def fed(func: relax.Function) -> relax.Function:
             if not writes_in_place(func):
@@ -65,8 +65,7 @@ class FeedWrites:
             return _Fed(mod, func, predict, self.refused or {}, added).result()
 
         changed = with_relax_functions(mod, fed)
-        for var, func in added.values():
-            changed[var] = func
+        added.add_to(changed)
         return changed
 
 
@@ -79,7 +78,7 @@ class _Fed:
         func: relax.Function,
         predict: Predict,
         refused: Mapping[Any, str],
-        added: dict[Any, tuple[Any, tirx.PrimFunc]],
+        added: JoinedFunctions,
     ) -> None:
         self._mod, self._func, self._predict, self._refused = mod, func, predict, refused
         self._added, self._over = added, overwritten(func)
@@ -147,20 +146,10 @@ class _Fed:
         if func is None or content_of(func) in self._refused or self._predict(func, None) is None:
             return None
         names = [str(own.args[0].name_hint) for own in (*(maker for _, maker in made), call)]
-        var = self._named(func, joined_name(names))
-        written = call.args[1].fields[int(call.attrs.inplace_indices[0])]
+        var = self._added.named(func, joined_name(names))
+        (written,) = written_over(call)
         place = next(n for n, value in enumerate(outer) if value.same_as(written))
         return relax.call_tir_inplace(var, outer, [place], call.ty_args[0])
-
-    def _named(self, func: tirx.PrimFunc, name: str) -> Any:
-        """The variable of a function, the same for equal ones: the layers of a model are alike."""
-        key = content_of(func)
-        if key not in self._added:
-            var = tvm.ir.GlobalVar(f"{name}_{len(self._added)}")
-            relax.expr._update_type(var, func.ty)
-            self._added[key] = var, func
-        var, _ = self._added[key]
-        return var
 
 
 def _as_one_block(func: tirx.PrimFunc) -> tirx.PrimFunc | None:

@@ -16,7 +16,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.one_function import as_one, joined_name, outer_values
-from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of
+from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.passes.separate_in_place import with_blocks
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
@@ -212,11 +212,11 @@ def bindings_of(func: relax.Function) -> list[tuple[Any, Any]]:
 def overwritten(func: relax.Function) -> list[tuple[int, Any]]:
     """The values whose memory calls write over, each with the place of the call's binding."""
     return [
-        (place, binding.value.args[1].fields[int(number)])
+        (place, home)
         for place, (_, binding) in enumerate(bindings_of(func))
         if is_in_place(binding.value)
-        for number in binding.value.attrs.inplace_indices
-        if int(number) >= 0
+        for home in written_over(binding.value)
+        if home is not None
     ]
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.functions import with_relax_functions
 from tvm_tile.passes.first_choices import FirstChoices, content_of
 from tvm_tile.passes.fuse_tiles import Predict
-from tvm_tile.passes.one_function import as_one, joined_name, outer_values
-from tvm_tile.passes.rewriter import is_in_place
+from tvm_tile.passes.one_function import JoinedFunctions, as_one, joined_name, outer_values
+from tvm_tile.passes.rewriter import is_in_place, written_over
 from tvm_tile.passes.separate_in_place import writes_in_place
 
 
@@ -50,8 +50,7 @@ class JoinWrites:
             return joining.joined(func) if writes_in_place(func) else func
 
         changed = with_relax_functions(mod, joined)
-        for var, func in joining.added.values():
-            changed[var] = func
+        joining.added.add_to(changed)
         return changed
 
 
@@ -59,12 +58,12 @@ class _Joining:
     """The functions of a module, while their calls are joined.
 
     Attributes:
-        added: content -> a joined function and its variable; the layers of a model are alike.
+        added: the joined functions.
     """
 
     def __init__(self, mod: tvm.IRModule, predict: Predict, refused: Mapping[Any, str]) -> None:
         self._mod, self._predict, self._refused = mod, predict, refused
-        self.added: dict[Any, tuple[Any, tirx.PrimFunc]] = {}
+        self.added = JoinedFunctions()
 
     def joined(self, func: relax.Function) -> relax.Function:
         """The function with calls joined that stand right behind each other."""
@@ -85,7 +84,8 @@ class _Joining:
         whole = None if content_of(func) in self._refused else self._predict(func, None)
         if whole is None or whole.seconds >= sum(one.seconds for one in alone if one is not None):
             return None
-        var = self._named(func, joined_name([str(call.args[0].name_hint) for _, call in calls]))
+        names = [str(call.args[0].name_hint) for _, call in calls]
+        var = self.added.named(func, joined_name(names))
         places = [_place(outer, _written(call)) for _, call in calls]
         types = [call.ty_args[0] for _, call in calls]
         both = relax.Var("written", relax.TupleType(types))
@@ -95,15 +95,6 @@ class _Joining:
         ]
         call = relax.call_tir_inplace(var, outer, places, types)
         return relax.BindingBlock([relax.VarBinding(both, call), *parts])
-
-    def _named(self, func: tirx.PrimFunc, name: str) -> Any:
-        """The variable of a function, the same for equal ones."""
-        key = content_of(func)
-        if key not in self.added:
-            var = tvm.ir.GlobalVar(f"{name}_{len(self.added)}")
-            relax.expr._update_type(var, func.ty)
-            self.added[key] = var, func
-        return self.added[key][0]
 
 
 def _runs(func: relax.Function) -> Iterator[list[Any]]:
@@ -139,7 +130,8 @@ def _write_of(block: Any) -> Any | None:
     call = block.bindings[0].value
     if not is_in_place(call) or not isinstance(call.ty_args[0], relax.TensorType):
         return None
-    return call if [int(place) >= 0 for place in call.attrs.inplace_indices] == [True] else None
+    homes = written_over(call)
+    return call if len(homes) == 1 and homes[0] is not None else None
 
 
 def _is_apart(later: Any, earlier: Any) -> bool:
@@ -154,7 +146,7 @@ def _is_apart(later: Any, earlier: Any) -> bool:
 
 def _written(call: relax.Call) -> Any:
     """The tensor that a call writes."""
-    return call.args[1].fields[int(call.attrs.inplace_indices[0])]
+    return written_over(call)[0]
 
 
 def _place(values: Sequence[Any], value: Any) -> int:

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile.graph.own_names import with_own_names
+from tvm_tile.passes.first_choices import content_of
 from tvm_tile.passes.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.rewriter import is_in_place
 
@@ -85,6 +86,27 @@ def as_one(
             result = builder.emit_output(relax.Tuple(made) if makes_all else made[-1])
         builder.emit_func_output(result)
     return one_function(builder.get(), "joined")
+
+
+class JoinedFunctions:
+    """Functions that a pass adds to a module, equal ones once: the layers of a model are alike."""
+
+    def __init__(self) -> None:
+        self._added: dict[Any, tuple[Any, tirx.PrimFunc]] = {}
+
+    def named(self, func: tirx.PrimFunc, name: str) -> Any:
+        """The variable of a function, the same for equal ones, whose name begins with ``name``."""
+        key = content_of(func)
+        if key not in self._added:
+            var = tvm.ir.GlobalVar(f"{name}_{len(self._added)}")
+            relax.expr._update_type(var, func.ty)
+            self._added[key] = var, func
+        return self._added[key][0]
+
+    def add_to(self, mod: tvm.IRModule) -> None:
+        """Add all of them to a module, which is changed."""
+        for var, func in self._added.values():
+            mod[var] = func
 
 
 def joined_name(names: list[str]) -> str:

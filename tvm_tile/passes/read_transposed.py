@@ -12,6 +12,7 @@ from tvm import ir, relax, te
 from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
 
 from tvm_tile.frontend.fold import folded, static_shape
+from tvm_tile.frontend.transposed_weights import transposition_source
 from tvm_tile.passes.rewriter import ModuleRewriter
 from tvm_tile.tile.weight_layout import is_of_few_rows
 
@@ -80,7 +81,7 @@ class _Rewriter(ModuleRewriter):
     def _source(self, operand: relax.Expr) -> relax.Expr | None:
         """What ``operand`` is the transposition of, its last two axes exchanged."""
         made = self.lookup_binding(operand) if isinstance(operand, relax.Var) else None
-        return _source_of(made)
+        return transposition_source(made)
 
     def _stays(self, call: relax.Call, weights: Any) -> bool:
         """Whether transposed weights are read as they are stored."""
@@ -121,7 +122,7 @@ class _Readers(PyExprVisitor):
         return readers
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        source = _source_of(binding.value)
+        source = transposition_source(binding.value)
         if isinstance(source, ir.Constant):
             self._transposed[binding.var] = source
         else:
@@ -140,17 +141,6 @@ class _Readers(PyExprVisitor):
 def _is_product(call: relax.Call) -> bool:
     is_product = call.op == ir.Op.get("relax.matmul")
     return bool(is_product and min(operand.ty.ndim for operand in call.args) >= _MATRIX)
-
-
-def _source_of(made: Any) -> Any:
-    """What a value is the transposition of, its last two axes exchanged; ``None`` of others."""
-    if not isinstance(made, relax.Call) or made.op != ir.Op.get("relax.permute_dims"):
-        return None
-    source = made.args[0]
-    rank = source.ty.ndim
-    order = [*range(rank - 2), rank - 1, rank - 2]
-    axes = list(reversed(range(rank))) if made.attrs.axes is None else list(made.attrs.axes)
-    return source if [int(axis) % rank for axis in axes] == order else None
 
 
 def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: str) -> te.Tensor:

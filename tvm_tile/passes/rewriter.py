@@ -61,6 +61,13 @@ def is_in_place(value: Any) -> bool:
     return isinstance(value, relax.Call) and value.op == in_place
 
 
+def written_over(call: relax.Call) -> list[Any]:
+    """For each output of a call that writes in place: the argument that it is written over, or
+    ``None`` where it has memory of its own."""
+    arguments, places = call.args[1].fields, call.attrs.inplace_indices
+    return [arguments[int(place)] if int(place) >= 0 else None for place in places]
+
+
 def size_of(ty: Any) -> int:
     """Bytes of a tensor of static shape, or of a tuple of them."""
     if isinstance(ty, relax.TupleType):

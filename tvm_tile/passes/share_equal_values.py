@@ -11,7 +11,7 @@ from tvm import ir, relax
 from tvm_ffi import StructuralKey
 
 from tvm_tile.graph.functions import global_vars, with_relax_functions
-from tvm_tile.passes.rewriter import is_in_place
+from tvm_tile.passes.rewriter import is_in_place, written_over
 from tvm_tile.passes.separate_in_place import with_blocks, writes_in_place
 
 
@@ -110,9 +110,7 @@ def _written(func: relax.Function) -> set[Any] | None:
             return None
         if not is_in_place(binding.value):
             continue
-        _, arguments = binding.value.args[:2]
-        for place in binding.value.attrs.inplace_indices:
-            target = arguments.fields[int(place)] if int(place) >= 0 else None
+        for target in written_over(binding.value):
             if target is not None and target not in made:
                 written.add(target)
         made.add(binding.var)

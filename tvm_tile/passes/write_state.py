@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
 from tvm_tile.build.program import RETURNED_STATE
-from tvm_tile.passes.rewriter import is_call_tir, is_in_place
+from tvm_tile.passes.copies import copying
+from tvm_tile.passes.rewriter import is_call_tir, is_in_place, written_over
 from tvm_tile.passes.separate_in_place import SeparateInPlace
 
 _MAIN = "main"
@@ -108,25 +109,14 @@ def _root(value: Any, made: Made) -> Any:
             value = origin
         elif isinstance(origin, relax.Call) and origin.op == _RESHAPE:
             value = origin.args[0]
-        elif isinstance(origin, relax.TupleGetItem):
-            home = _written_over(made.get(origin.tuple_value), origin.index)
-            if home is None:
-                return value
-            value = home
         else:
-            home = _written_over(origin, 0)
+            is_item = isinstance(origin, relax.TupleGetItem)
+            call, output = (made.get(origin.tuple_value), origin.index) if is_item else (origin, 0)
+            home = written_over(call)[output] if is_in_place(call) else None
             if home is None:
                 return value
             value = home
     return value
-
-
-def _written_over(call: Any, output: int) -> Any:
-    """The argument over which a call writes one of its outputs, if it does."""
-    if not is_in_place(call):
-        return None
-    argument = int(call.attrs.inplace_indices[output])
-    return call.args[1].fields[argument] if argument >= 0 else None
 
 
 def _is_new(root: Any, made: Made) -> bool:
@@ -207,29 +197,10 @@ def _write(mod: tvm.IRModule, value: Any, params: Sequence[Any]) -> relax.VarBin
     """A call that copies a value to the memory of some parameters."""
     types = [param.ty for param in params]
     call = relax.op.call_tir_inplace(
-        _copies(mod, value.ty, len(params)),
+        copying(mod, value.ty, len(params), "write_state"),
         [value, *params],
         list(range(1, 1 + len(params))),
         types,
     )
     whole = types[0] if len(types) == 1 else relax.TupleType(types)
     return relax.VarBinding(relax.Var("written", whole), call)
-
-
-def _copies(mod: tvm.IRModule, ty: Any, count: int) -> Any:
-    """A function of a module that copies a value to so many places."""
-    shape, dtype = tuple(map(int, ty.shape)), str(ty.dtype)
-    value = te.placeholder(shape, dtype, "value")
-    places = [
-        te.compute(shape, lambda *at: value(*at), name=f"written{number}")
-        for number in range(count)
-    ]
-    func = te.create_prim_func([value, *places]).without_attr("global_symbol")
-    extents = "_".join(map(str, (*shape, dtype, count)))
-    name = tvm.ir.GlobalVar(f"write_state_{extents}")
-    known = {var.name_hint: var for var in mod.get_global_vars()}
-    if name.name_hint in known:
-        return known[name.name_hint]
-    relax.expr._update_type(name, func.ty)
-    mod[name] = func
-    return name

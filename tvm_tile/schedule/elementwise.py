@@ -79,15 +79,7 @@ def _together(
     longest = max(tiles, key=lambda tile: tile.seconds)
     main = replace(longest, vector=min(tile.vector for tile in tiles))
     bind_loop(sch, flat, main.threads, main.vector)
-    return Scheduled(
-        sch.mod["main"],
-        ELEMENTWISE,
-        main.describe(),
-        main.grid,
-        main.threads,
-        sum(tile.seconds for tile in tiles) - saved,
-        registers=main.registers,
-    )
+    return _scheduled(sch, main, sum(tile.seconds for tile in tiles) - saved)
 
 
 def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
@@ -120,13 +112,18 @@ def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]
     for name, tile in zip(outputs, tiles, strict=True):
         bind_flat(sch, sch.get_sblock(name), tile.threads, tile.vector)
     main = max(tiles, key=lambda tile: tile.seconds)
+    return _scheduled(sch, main, sum(tile.seconds for tile in tiles))
+
+
+def _scheduled(sch: Schedule, main: PlainTile, seconds: float) -> Scheduled:
+    """What was written, described by the tile of the output that takes longest."""
     return Scheduled(
         sch.mod["main"],
         ELEMENTWISE,
         main.describe(),
         main.grid,
         main.threads,
-        sum(tile.seconds for tile in tiles),
+        seconds,
         registers=main.registers,
     )
 
