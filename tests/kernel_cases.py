@@ -72,7 +72,7 @@ MOVES = (
     case("concat_last", "elementwise", lambda *x: op.concat(x, -1), (4, 3), (4, 5), (4, 1)),
     case("concat_of_results", "elementwise",
          lambda x, y: op.concat((op.nn.relu(x), op.exp(y)), 1), (2, 3, 7), (2, 4, 7)),
-    case("split", "elementwise elementwise elementwise",
+    case("split", "elementwise elementwise",
          lambda x: (lambda parts: (op.exp(parts[0]), op.nn.relu(parts[1])))(op.split(x, 2, 1)),
          (5, 12)),
     case("slice_with_strides", "elementwise",

@@ -67,7 +67,7 @@ class Tripping:
 
 @pytest.mark.parametrize("stage", ["fusion_passes", "lowering_passes"])
 def test_a_pass_that_fails_is_named(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tvm_tile.pipeline, stage, lambda *_: [Tripping()])
+    monkeypatch.setattr(tvm_tile.pipeline, stage, lambda *_, **__: [Tripping()])
     with pytest.raises(BuildError, match=r"Tripping fails: .*trips"):
         tvm_tile.compile(relax_module(op.nn.relu, ((4, 4),)), "emulated")
 

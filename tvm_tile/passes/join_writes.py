@@ -13,7 +13,8 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.functions import with_relax_functions
 from tvm_tile.passes.first_choices import FirstChoices, content_of
 from tvm_tile.passes.fuse_tiles import Predict
-from tvm_tile.passes.one_function import JoinedFunctions, as_one, joined_name, outer_values
+from tvm_tile.passes.one_function import JoinedFunctions, in_turn, joined_name, outer_values
+from tvm_tile.passes.parallel_products import is_static
 from tvm_tile.passes.rewriter import is_in_place, written_over
 from tvm_tile.passes.separate_in_place import writes_in_place
 
@@ -25,7 +26,7 @@ class JoinWrites:
 
     before: ``keys2 = call_tir_inplace(f, (keys, position, k), [0])``
             ``values2 = call_tir_inplace(g, (values, position, v), [0])``
-    after:  ``both = call_tir_inplace(joined, (keys, position, k, values, v), [0, 3])``
+    after:  ``both = call_tir_inplace(joined, (keys, values, position, k, v), [0, 1])``
             ``keys2 = both[0]; values2 = both[1]``
 
     None of them may take what another one writes, before or after: no thread would know whether
@@ -78,22 +79,22 @@ class _Joining:
         """Blocks of one call each as one block; ``None`` where that takes no less time."""
         bindings = [block.bindings[0] for block in run]
         calls = [(binding.var, binding.value) for binding in bindings]
-        outer = outer_values(calls)
-        func = as_one(self._mod, calls, outer, makes_all=True)
+        homes = [_written(call) for _, call in calls]
+        outer = homes + [value for value in outer_values(calls) if not _is_one_of(value, homes)]
+        func = in_turn(self._mod, [call for _, call in calls], outer)
         alone = [self._predict(self._mod[call.args[0]], None) for _, call in calls]
         whole = None if content_of(func) in self._refused else self._predict(func, None)
         if whole is None or whole.seconds >= sum(one.seconds for one in alone if one is not None):
             return None
         names = [str(call.args[0].name_hint) for _, call in calls]
         var = self.added.named(func, joined_name(names))
-        places = [_place(outer, _written(call)) for _, call in calls]
         types = [call.ty_args[0] for _, call in calls]
         both = relax.Var("written", relax.TupleType(types))
         parts = [
             relax.VarBinding(binding.var, relax.TupleGetItem(both, number))
             for number, binding in enumerate(bindings)
         ]
-        call = relax.call_tir_inplace(var, outer, places, types)
+        call = relax.call_tir_inplace(var, outer, list(range(len(homes))), types)
         return relax.BindingBlock([relax.VarBinding(both, call), *parts])
 
 
@@ -124,11 +125,13 @@ def _pieces(func: relax.Function) -> Iterator[Any]:
 
 
 def _write_of(block: Any) -> Any | None:
-    """The call of a block that is one call which writes one tensor; ``None`` of any other block."""
+    """The call of a block that is one call, of static shapes, and writes one tensor, else none."""
     if isinstance(block, relax.DataflowBlock) or len(block.bindings) != 1:
         return None
     call = block.bindings[0].value
     if not is_in_place(call) or not isinstance(call.ty_args[0], relax.TensorType):
+        return None
+    if not all(is_static(value.ty) for value in call.args[1].fields):
         return None
     homes = written_over(call)
     return call if len(homes) == 1 and homes[0] is not None else None
@@ -139,9 +142,7 @@ def _is_apart(later: Any, earlier: Any) -> bool:
     first, second = earlier.bindings[0], later.bindings[0]
     taken, taking = first.value.args[1].fields, second.value.args[1].fields
     mine, others = _written(second.value), (first.var, _written(first.value))
-    return not any(mine.same_as(value) for value in taken) and not any(
-        own.same_as(value) for own in others for value in taking
-    )
+    return not _is_one_of(mine, taken) and not any(_is_one_of(own, taking) for own in others)
 
 
 def _written(call: relax.Call) -> Any:
@@ -149,5 +150,5 @@ def _written(call: relax.Call) -> Any:
     return written_over(call)[0]
 
 
-def _place(values: Sequence[Any], value: Any) -> int:
-    return next(number for number, own in enumerate(values) if own.same_as(value))
+def _is_one_of(value: Any, values: Sequence[Any]) -> bool:
+    return any(value.same_as(known) for known in values)

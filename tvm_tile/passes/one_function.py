@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.passes.first_choices import content_of
 from tvm_tile.passes.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.rewriter import is_in_place
+from tvm_tile.schedule.steps import replace_parts
 
 _PREFIX = "joined_"
 
@@ -51,19 +54,14 @@ def outer_values(calls: Sequence[tuple[Any, Any]]) -> list[Any]:
 
 
 def as_one(
-    mod: tvm.IRModule,
-    calls: Sequence[tuple[Any, Any]],
-    outer: Sequence[Any],
-    *,
-    makes_all: bool = False,
+    mod: tvm.IRModule, calls: Sequence[tuple[Any, Any]], outer: Sequence[Any]
 ) -> tirx.PrimFunc:
-    """The functions that calls call as one, unscheduled.
+    """The functions that calls call as one, unscheduled; it makes what the last one does.
 
     Args:
         mod: has the functions.
         calls: each with the variable of what it makes, in the order of the program.
         outer: what they are given, in the order of the function's parameters.
-        makes_all: whether it makes what each of them makes, or only what the last one does.
     """
     called = {call.args[0]: mod[call.args[0]] for _, call in calls}
     builder = relax.BlockBuilder(tvm.IRModule(called))
@@ -82,10 +80,56 @@ def as_one(
         with builder.dataflow():
             for var, call in calls:
                 given.append((var, builder.emit(again(call))))
-            made = [new for _, new in given[-len(calls) :]]
-            result = builder.emit_output(relax.Tuple(made) if makes_all else made[-1])
+            result = builder.emit_output(given[-1][1])
         builder.emit_func_output(result)
     return one_function(builder.get(), "joined")
+
+
+def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> tirx.PrimFunc:
+    """The functions that calls which write in place call, one behind the other, unscheduled.
+
+    TVM's fusion would do, but says in no order which of its parameters several outputs are.
+
+    Args:
+        mod: has the functions, all of static shapes.
+        calls: none takes what another one makes.
+        outer: what they are given, in the order of the function's parameters.
+    """
+    params: list[Any] = [None] * len(outer)
+    blocks: list[SBlock] = []
+    for number, call in enumerate(calls):
+        func = _with_block_names(s_tir.renew_defs(mod[call.args[0]]), f"_{number}")
+        for own, value in zip(func.params, call.args[1].fields, strict=True):
+            place = next(n for n, known in enumerate(outer) if value.same_as(known))
+            if params[place] is None:
+                params[place] = tirx.Var(f"p{place}", own.ty)
+            func = _with_buffer(func, own, params[place])
+        blocks.append(func.body.block)
+    allocated = [buffer for block in blocks for buffer in block.alloc_buffers]
+    body = tirx.SeqStmt([block.body for block in blocks])
+    root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, allocated))
+    joined = tirx.PrimFunc(params, root, None, func.attrs)
+    return with_pattern(with_own_names(joined), OpPattern.OPAQUE)
+
+
+def _with_buffer(func: tirx.PrimFunc, old: Any, new: Any) -> tirx.PrimFunc:
+    """A function whose body has the buffer ``new`` where ``old`` was."""
+
+    def variable(var: Any) -> Any:
+        return new if var.same_as(old) else var
+
+    body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
+    return func.with_body(body)
+
+
+def _with_block_names(func: tirx.PrimFunc, suffix: str) -> tirx.PrimFunc:
+    """A function whose blocks' names end with ``suffix``."""
+
+    def renamed(block: SBlock) -> SBlock:
+        return replace_parts(block, name=block.name_hint + suffix)
+
+    body = tvm_ffi.structural_map(func.body, [(SBlock, renamed)], order="post")
+    return func.with_body(body)
 
 
 class JoinedFunctions:

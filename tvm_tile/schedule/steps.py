@@ -50,6 +50,7 @@ def replace_parts(
     *,
     reads: Any = None,
     writes: Any = None,
+    name: str | None = None,
     body: Any = None,
     alloc_buffers: Any = None,
 ) -> SBlock:
@@ -58,7 +59,7 @@ def replace_parts(
         block.iter_vars,
         block.reads if reads is None else reads,
         block.writes if writes is None else writes,
-        block.name_hint,
+        name or block.name_hint,
         block.body if body is None else body,
         block.init,
         block.alloc_buffers if alloc_buffers is None else alloc_buffers,
