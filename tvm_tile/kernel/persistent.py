@@ -9,10 +9,14 @@ from tvm import tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
-from tvm_tile.kernel.assemble import CopiedBody, Layout, Parameter, assemble
+from tvm_tile.kernel.assemble import assemble
 from tvm_tile.kernel.body import Body, lower_body
+from tvm_tile.kernel.dispatch import CopiedBody, Layout, Parameter
+from tvm_tile.plan import program_records
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
-from tvm_tile.plan.records import Table, TaskKind, make_table
+from tvm_tile.plan.program_records import make_program_table
+from tvm_tile.plan.records import ARGUMENTS, Table, TaskKind, make_table
+from tvm_tile.plan.rprogram import RProgram
 
 _LEAST_SHARED = 16  # bytes: a pool is never empty
 
@@ -102,6 +106,19 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlFlow:
+    """Control flow of a persistent kernel.
+
+    Attributes:
+        program: of its rOperators.
+        conditions: what each decision reads, as (tensor of the kernel, bytes from its start).
+    """
+
+    program: RProgram
+    conditions: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Persistent:
     """A persistent kernel.
 
@@ -122,6 +139,7 @@ def make_persistent(
     inputs: tuple[Parameter, ...],
     outputs: tuple[Parameter, ...],
     counters: Counters,
+    control: ControlFlow | None = None,
 ) -> Persistent:
     """Write the kernel of a plan.
 
@@ -133,6 +151,7 @@ def make_persistent(
         inputs: tensors that the kernel reads; arguments count them first.
         outputs: tensors that it writes, the workspace last.
         counters: that it uses.
+        control: of its operators, where that is no straight line.
     """
     parts: list[CopiedBody] = []
     numbers: dict[tuple[int, int, int, bool], int] = {}
@@ -156,7 +175,13 @@ def make_persistent(
         run, load = number(operator, loads=False), number(operator, loads=True) if stays else None
         given = kernel.run_arguments, kernel.load_arguments if stays else (), own.constants
         tasks.append(TaskKind(run, load, *(tuple(own.arguments[n] for n in ns) for ns in given)))
-    table = make_table(operators, plan, tasks, counters.first)
+    if control is None:
+        table = make_table(operators, plan, tasks, counters.first)
+        form = any(plan.ahead), ARGUMENTS, 0
+    else:
+        flow = control.program, plan, tasks, control.conditions, counters.first
+        table = make_program_table(operators, *flow)
+        form = False, program_records.ARGUMENTS, control.program.count_regions
     layout = Layout(
         plan.num_veus,
         plan.block_size,
@@ -167,7 +192,7 @@ def make_persistent(
         table.words.shape[0],
         counters.total,
         max(_LEAST_SHARED, plan.shared_bytes),
-        any(plan.ahead),
+        *form,
     )
     return Persistent(assemble(name, parts, layout), table)
 

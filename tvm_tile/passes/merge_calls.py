@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from tvm_tile.errors import BuildError
-from tvm_tile.kernel.assemble import Parameter
+from tvm_tile.kernel.dispatch import Parameter
 from tvm_tile.kernel.persistent import Bound, Counters, Lowering, make_persistent
 from tvm_tile.passes.rewriter import size_of
 from tvm_tile.passes.task_graph import Location, TaskGraph, TaskNode, identity

@@ -86,8 +86,7 @@ def make_table(
         BuildError: an argument begins where no word can say.
     """
     waited = waits(operators, plan)
-    longest = max(len(own) for task in tasks for own in (task.arguments, task.load_arguments))
-    width = -(-(ARGUMENTS + 2 * longest) // _WARP) * _WARP
+    width = record_width(ARGUMENTS, tasks)
     loads: dict[int, list[ResidentPart]] = {}
     places: dict[tuple[int | None, int], int] = {}
     for part in plan.resident_parts(operators):
@@ -110,7 +109,7 @@ def make_table(
             place = places.get((operators[queued.operator].weights, queued.task), 0)
             signal = counter + counter_of(plan, queued)
             head = [task.body, queued.task * copies, signal, place]
-            rows.append([*head, *last, *_places(task.arguments)])
+            rows.append([*head, *last, *argument_words(task.arguments)])
         queues += [first, len(rows) - first]
     rows.append([NOTHING])
     words = np.zeros((len(rows), width), np.int32)
@@ -124,11 +123,17 @@ def _load(part: ResidentPart, plan: ExecutionPlan, task: TaskKind) -> list[int]:
     assert task.load is not None
     first = part.task * plan.copies[part.operator]
     head = [task.load, first, NOTHING, part.offset]
-    return [*head, *_NO_WORDS, *_places(task.load_arguments)]
+    return [*head, *_NO_WORDS, *argument_words(task.load_arguments)]
 
 
-def _places(arguments: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """The words of arguments.
+def record_width(first: int, tasks: Sequence[TaskKind]) -> int:
+    """Words of a record whose arguments begin at ``first``: whole warps fetch it."""
+    longest = max(len(own) for task in tasks for own in (task.arguments, task.load_arguments))
+    return -(-(first + 2 * longest) // _WARP) * _WARP
+
+
+def argument_words(arguments: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """The words of arguments, each given as (tensor, bytes from its start).
 
     Raises:
         BuildError: one does not begin at a multiple of :data:`UNIT`, or too far from the start.
@@ -163,6 +168,6 @@ def _batches(entry: Entry, counter: int, tasks: Sequence[TaskKind]) -> list[list
         words += [0] * (2 * (MOST_WAITS - len(waited)))
         for ask in asked:
             tensor, start = tasks[ask.operator].constants[ask.constant]
-            words += [*_places([(tensor, start + ask.start)]), ask.lines]
+            words += [*argument_words([(tensor, start + ask.start)]), ask.lines]
         found.append([*words, *[0] * (3 * (MOST_ASKS - len(asked)))])
     return found

@@ -1,0 +1,181 @@
+"""A persistent kernel with control flow: its blocks follow records that say which one is next.
+
+What this writes, around the bodies that :mod:`tvm_tile.kernel.assemble` dispatches to::
+
+    record = first record of this vEU
+    while it is not the end:
+        ask for the next record
+        wait until each counter that the record names is at count * (executions[region] - lag)
+        if it decides:   next = the condition holds ? next : otherwise; count what is entered
+        if it enters:    iterations left = trips; count that
+        if it goes on:   next = iterations are left ? next : otherwise; count that
+        else:            run the body
+        count up the counter that the record names
+
+Why waits are right is in :mod:`tvm_tile.plan.rprogram`. What is added here: each vEU reads each
+condition itself, behind a wait for those who have written it, and nobody writes it again before all
+vEUs have counted that they have read it. So they all see one value and follow one path, along which
+each counts for itself how often regions were entered. These numbers lie in shared memory; one
+thread changes them between two meetings of the block, all others read them behind the second one.
+Counters, executions and what is waited for are counted modulo 2**32: they differ by a few
+executions at most, so that their difference says which is ahead however long a loop runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.kernel.dispatch import (
+    CopiedBody,
+    PersistentKernel,
+    Record,
+    begin,
+    count_up,
+    dispatch,
+)
+from tvm_tile.plan.program_records import (
+    AGAIN,
+    ARGUMENTS,
+    DECIDE,
+    END,
+    ENTER,
+    NEXT,
+    OTHERWISE,
+    REGIONS,
+    TRIPS,
+    WAIT_COUNT,
+    WAIT_WORDS,
+    WAITS,
+)
+from tvm_tile.plan.records import BODY, SIGNAL
+from tvm_tile.plan.rprogram import WHOLE
+
+_WAIT = """
+__forceinline__ __device__ void tile_wait_until(int* counter, int count, uint executions) {
+  int seen;
+  do {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  } while ((int)((uint)seen - (uint)count * executions) < 0);
+}
+"""
+_HOLDS = """
+__forceinline__ __device__ int tile_holds(const void* condition) {
+  int seen;
+  asm volatile("ld.relaxed.gpu.global.u8 %0, [%1];" : "=r"(seen) : "l"(condition) : "memory");
+  return seen != 0;
+}
+"""
+
+
+def write_looping(
+    kernel: PersistentKernel, tensors: Sequence[Any], parts: Sequence[CopiedBody]
+) -> None:
+    """Write the kernel's statements.
+
+    Args:
+        kernel: that is being written.
+        tensors: its inputs, then its outputs.
+        parts: its bodies.
+    """
+    layout, thread = kernel.layout, kernel.thread
+    words = layout.record_words
+    shared = begin(kernel, tensors, kernel.queues[kernel.veu])
+    executions = ib.alloc_buffer((layout.regions,), "uint32", scope="shared")
+    left = ib.alloc_buffer((layout.regions,), "int32", scope="shared")
+    for first in range(0, layout.regions, layout.block_size):
+        with ib.If(thread + first < layout.regions), ib.Then():
+            entered = tirx.Select(thread + first == WHOLE, _unsigned(1), _unsigned(0))
+            ib.buffer_store(executions, entered, [thread + first])
+    ib.evaluate(T.cuda.cta_sync())
+    following = ib.alloc_buffer((len(shared.shares),), "int32", scope="local")
+    own = ib.alloc_buffer((1,), "int32", scope="local")
+    ib.buffer_store(own, 0, [0])
+    with ib.While(shared.kept[own[0] + BODY] != END):
+        record = Record(shared, own[0], layout, thread)
+        behind = ib.Bind(words - own[0])
+        for share, start in shared.shares:
+            with ib.If(thread + start < words), ib.Then():
+                word = record.word(NEXT) * words + thread + start
+                ib.buffer_store(following, kernel.records[word], [share])
+        _wait(kernel, record, executions)
+        for share, start in shared.shares:
+            with ib.If(thread + start < words), ib.Then():
+                ib.buffer_store(shared.kept, following[share], [behind + thread + start])
+        ib.evaluate(T.cuda.cta_sync())
+        signal = ib.Bind(record.word(SIGNAL))
+        dispatch(record, parts)
+        _decide(kernel, record, behind, executions)
+        _count(kernel, record, behind, executions, left)
+        ib.evaluate(T.cuda.cta_sync())
+        count_up(kernel, signal)
+        ib.buffer_store(own, behind, [0])
+
+
+def _wait(kernel: PersistentKernel, record: Record, executions: Any) -> None:
+    """Wait for the counters that a record names, a thread for each."""
+    with ib.If(kernel.thread < record.word(WAIT_COUNT)), ib.Then():
+        first = WAITS + kernel.thread * WAIT_WORDS
+        which, count, region, lag = (record.word(first + n) for n in range(WAIT_WORDS))
+        counter = T.address_of(kernel.counters[which])
+        given = counter, count, executions[region] - _unsigned(lag)
+        ib.evaluate(T.cuda.func_call("tile_wait_until", *given, source_code=_WAIT))
+
+
+def _decide(kernel: PersistentKernel, record: Record, behind: Any, executions: Any) -> None:
+    """Read the condition of a record that decides; where it does not hold, go on otherwise."""
+    with ib.If(record.word(BODY) == DECIDE), ib.Then():
+        which, place = (record.word(ARGUMENTS + n) for n in range(2))
+        condition = record.place(which, place, record.shared.base.ty)
+        kind = "int32"
+        holds = ib.Bind(
+            T.cuda.func_call("tile_holds", condition, source_code=_HOLDS, return_type=kind)
+        )
+        with ib.If(holds == 0), ib.Then():
+            _fetch(kernel, record, behind)
+        with ib.If(kernel.thread == 0), ib.Then():
+            side = tirx.Select(holds != 0, record.word(REGIONS + 1), record.word(REGIONS + 2))
+            for region in (record.word(REGIONS), side):
+                _enter(executions, region)
+
+
+def _count(
+    kernel: PersistentKernel, record: Record, behind: Any, executions: Any, left: Any
+) -> None:
+    """Begin the first or the next iteration of a loop, or go on behind its last."""
+    region = record.word(REGIONS)
+    with ib.If(tirx.all(record.word(BODY) == ENTER, kernel.thread == 0)), ib.Then():
+        ib.buffer_store(left, record.word(TRIPS), [region])
+        _enter(executions, region)
+    with ib.If(record.word(BODY) == AGAIN), ib.Then():
+        is_last = ib.Bind(left[region] == 1)
+        with ib.If(is_last), ib.Then():
+            _fetch(kernel, record, behind)
+        # Nobody changes what others have yet to read.
+        ib.evaluate(T.cuda.cta_sync())
+        with ib.If(tirx.all(kernel.thread == 0, tirx.Not(is_last))), ib.Then():
+            ib.buffer_store(left, left[region] - 1, [region])
+            _enter(executions, region)
+
+
+def _enter(executions: Any, region: Any) -> None:
+    with ib.If(region >= 0), ib.Then():
+        ib.buffer_store(executions, executions[region] + _unsigned(1), [region])
+
+
+def _fetch(kernel: PersistentKernel, record: Record, behind: Any) -> None:
+    """Fetch the record that is next otherwise, in the place of that which was expected."""
+    words = kernel.layout.record_words
+    for _, start in record.shared.shares:
+        with ib.If(kernel.thread + start < words), ib.Then():
+            word = kernel.thread + start
+            found = kernel.records[record.word(OTHERWISE) * words + word]
+            ib.buffer_store(record.shared.kept, found, [behind + word])
+
+
+def _unsigned(value: Any) -> Any:
+    return tirx.Cast("uint32", value) if not isinstance(value, int) else tirx.const(value, "uint32")

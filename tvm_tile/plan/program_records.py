@@ -1,0 +1,195 @@
+"""The instructions of a persistent kernel with control flow as the table that it reads.
+
+A record is one instruction: 32-bit words, of which the first four are those of
+:mod:`tvm_tile.plan.records`, and the next ones are named here. What the kernel does with them is in
+:mod:`tvm_tile.kernel.looping`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tvm_tile.plan.execution_plan import ExecutionPlan, ResidentPart, ROperator
+from tvm_tile.plan.instructions import (
+    NO_REGION,
+    Again,
+    Decide,
+    End,
+    Enter,
+    Instruction,
+    RunTask,
+    instructions,
+)
+from tvm_tile.plan.records import (
+    BLOCK,
+    NOTHING,
+    RESIDENT_PLACE,
+    SIGNAL,
+    Table,
+    TaskKind,
+    argument_words,
+    record_width,
+)
+from tvm_tile.plan.rprogram import Lagged, RProgram, program_waits
+
+# The body may also be one of the kinds below, or NOTHING of a record that only waits.
+NEXT = 4  # record that is next
+OTHERWISE = 5  # record that is next where a condition does not hold, or no iteration is left
+REGIONS = 6  # those that are entered: always, where it holds, where it does not; NOTHING for none
+TRIPS = 9  # iterations
+WAIT_COUNT = 10  # counters that it waits for
+WAITS = 11  # each: which one, rTasks that add to it in an execution, region, lag
+WAIT_WORDS = 4
+MOST_WAITS = 4
+ARGUMENTS = WAITS + WAIT_WORDS * MOST_WAITS  # each: which tensor, and how many units from its start
+
+DECIDE = -2
+ENTER = -3
+AGAIN = -4
+END = -5
+"""Kinds of records that run no body."""
+
+
+def make_program_table(
+    operators: tuple[ROperator, ...],
+    program: RProgram,
+    plan: ExecutionPlan,
+    tasks: Sequence[TaskKind],
+    conditions: Sequence[tuple[int, int]],
+    counter: int = 0,
+) -> Table:
+    """The records of a program.
+
+    Args:
+        operators: of the program.
+        program: itself.
+        plan: for them.
+        tasks: of each operator, its bodies and arguments.
+        conditions: of each decision, what it reads, as (tensor, bytes from its start).
+        counter: the first that the kernel may use.
+
+    Returns:
+        Records, and of each vEU where it begins.
+
+    Raises:
+        BuildError: an argument begins where no word can say.
+    """
+    writer = _Writer(operators, program, plan, tasks, conditions, counter)
+    return writer.table()
+
+
+class _Writer:
+    def __init__(
+        self,
+        operators: tuple[ROperator, ...],
+        program: RProgram,
+        plan: ExecutionPlan,
+        tasks: Sequence[TaskKind],
+        conditions: Sequence[tuple[int, int]],
+        counter: int,
+    ) -> None:
+        self._operators, self._program, self._plan = operators, program, plan
+        self._tasks, self._conditions, self._counter = tasks, conditions, counter
+        self._waits = program_waits(program)
+        self._rows: list[list[int]] = []
+        parts = plan.resident_parts(operators)
+        self._places = {(operators[p.operator].weights, p.task): p.offset for p in parts}
+        self._loads: dict[int, list[ResidentPart]] = {}
+        for part in parts:
+            self._loads.setdefault(part.veu, []).append(part)
+
+    def table(self) -> Table:
+        """All records, one vEU's behind another's."""
+        starts = []
+        for veu, code in enumerate(instructions(self._program, self._plan)):
+            starts.append(len(self._rows))
+            self._load(veu)
+            self._write(code)
+        width = record_width(ARGUMENTS, self._tasks)
+        words = np.zeros((len(self._rows), width), np.int32)
+        for number, row in enumerate(self._rows):
+            words[number, : len(row)] = row
+        return Table(words, np.array(starts, np.int32))
+
+    def _load(self, veu: int) -> None:
+        """Records that fill resident parts; who reads them is behind them."""
+        for part in self._loads.get(veu, ()):
+            task = self._tasks[part.operator]
+            assert task.load is not None
+            row = self._row(task.load, len(self._rows) + 1, (), task.load_arguments)
+            row[BLOCK] = part.task * self._plan.copies[part.operator]
+            row[RESIDENT_PLACE] = part.offset
+            self._rows.append(row)
+
+    def _write(self, code: Sequence[Instruction]) -> None:
+        """The records of a vEU's instructions, each behind those that wait for it if need be."""
+        batches = [_batches(self._waited(instruction)) for instruction in code]
+        first = [len(self._rows)]
+        for own in batches[:-1]:
+            first.append(first[-1] + len(own))
+        for instruction, own in zip(code, batches, strict=True):
+            for waited in own[:-1]:
+                self._rows.append(self._row(NOTHING, len(self._rows) + 1, waited))
+            self._rows.append(self._instruction(instruction, own[-1], first))
+
+    def _waited(self, instruction: Instruction) -> Sequence[Lagged]:
+        match instruction:
+            case RunTask(task):
+                return self._waits[task.operator]
+            case Decide(decision):
+                return self._waits[len(self._operators) + decision]
+        return ()
+
+    def _instruction(
+        self, instruction: Instruction, waited: Sequence[Lagged], first: Sequence[int]
+    ) -> list[int]:
+        """The record of an instruction; ``first`` are those of all of the vEU's."""
+        match instruction:
+            case RunTask(task, following):
+                kind, copies = self._tasks[task.operator], self._plan.copies[task.operator]
+                row = self._row(kind.body, first[following], waited, kind.arguments)
+                weights = self._operators[task.operator].weights
+                row[BLOCK], row[SIGNAL] = task.task * copies, self._counter + task.operator
+                row[RESIDENT_PLACE] = self._places.get((weights, task.task), 0)
+            case Decide(decision, head, then_region, else_region, following, otherwise):
+                place = (self._conditions[decision],)
+                row = self._row(DECIDE, first[following], waited, place)
+                row[SIGNAL] = self._counter + len(self._operators) + decision
+                row[OTHERWISE] = first[otherwise]
+                row[REGIONS : REGIONS + 3] = head, then_region, else_region
+            case Enter(region, trips, following):
+                row = self._row(ENTER, first[following], waited)
+                row[REGIONS], row[TRIPS] = region, trips
+            case Again(region, following, otherwise):
+                row = self._row(AGAIN, first[following], waited)
+                row[REGIONS], row[OTHERWISE] = region, first[otherwise]
+            case End():
+                row = self._row(END, len(self._rows), waited)
+        return row
+
+    def _row(
+        self,
+        body: int,
+        following: int,
+        waited: Sequence[Lagged],
+        arguments: Sequence[tuple[int, int]] = (),
+    ) -> list[int]:
+        row = [body, 0, NOTHING, 0, following, following, *[NO_REGION] * 3, 0, len(waited)]
+        for wait in waited:
+            row += [self._counter + wait.counter, self._count(wait.counter), wait.region, wait.lag]
+        row += [0] * (ARGUMENTS - len(row))
+        return [*row, *argument_words(arguments)]
+
+    def _count(self, counter: int) -> int:
+        """How many add to a counter in an execution."""
+        if counter < len(self._operators):
+            return self._plan.tasks(self._operators, counter)
+        return self._plan.num_veus
+
+
+def _batches(waited: Sequence[Lagged]) -> list[Sequence[Lagged]]:
+    """Waits, as many as a record holds; at least one batch, maybe of none."""
+    starts = range(0, max(1, len(waited)), MOST_WAITS)
+    return [waited[start : start + MOST_WAITS] for start in starts]

@@ -1,0 +1,275 @@
+"""Control flow inside a persistent kernel: rOperators in straight lines, loops and branches.
+
+Rammer's rProgram (OSDI 2020, section 3) is a straight line. Cocktailer (OSDI 2023) puts loops and
+branches beside the data flow; here all vEUs follow one path through them, each by itself, as every
+vEU reads each condition.
+
+**What rTasks wait for.** A rOperator has one counter, to which each of its rTasks adds one, and
+which is never reset. It lies in a region: the whole program, or the body of a loop, or a side of a
+branch. Each vEU knows how often it has entered each region. Of two rOperators that touch the same
+memory, and not both only to read it, the one that comes later on the path waits until the counter
+of the other one is at its number of rTasks times ``executions - lag``, where ``executions`` says
+how often the other one's region was entered, and ``lag`` is one if that region is still gone
+through and the other one is yet to come in it. That is one rule for what iterations hand on, for
+memory that is written again, and for sides of branches that were not taken: their counts stand
+still, as do their executions.
+
+**Why that is right.** The path is a sequence of executions of rOperators, the same for all vEUs.
+Whatever a rOperator waits for comes before it on that path, so that the first one which has not
+ended waits for none that has not: some vEU goes on, and the kernel ends if the path does. Any two
+that touch the same memory, one of which writes, are ordered by a wait or by a chain of them, so
+that each reads what it would read if one ran after the other. The rTasks of one rOperator write
+apart from one another, and a rTask is run by the same vEU each time; where a rOperator changes
+memory in place, it waits for its own last execution, too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+WHOLE = 0
+"""The region that is the whole program, which is entered once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """rOperators that run one after the other, as far as they depend on one another."""
+
+    operators: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A loop of ``trips`` iterations, at least one; ``region`` is entered in each."""
+
+    region: int
+    trips: int
+    body: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """A loop that goes on as long as a decision says.
+
+    Attributes:
+        head: the region that is entered whenever it is decided, once more than there are
+            iterations.
+        region: that is entered in each iteration.
+        decision: number of the decision.
+        body: an iteration.
+    """
+
+    head: int
+    region: int
+    decision: int
+    body: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One of two sides, as a decision says; each side is a region."""
+
+    decision: int
+    then_region: int
+    then: tuple[Item, ...]
+    else_region: int
+    otherwise: tuple[Item, ...]
+
+
+Item = Run | Repeat | While | Branch
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Numbers of the memories that a rOperator reads, and that it writes; what it changes in place
+    is in both."""
+
+    reads: frozenset[int]
+    writes: frozenset[int]
+
+    def conflicts(self, other: Access) -> bool:
+        """Whether the order of both matters."""
+        return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
+
+
+@dataclass(frozen=True, slots=True)
+class RProgram:
+    """What a persistent kernel does.
+
+    Attributes:
+        items: in their order; each rOperator and each decision is in one of them, once.
+        accesses: of each rOperator.
+        decisions: of each decision, the memory that it reads: a bool.
+    """
+
+    items: tuple[Item, ...]
+    accesses: tuple[Access, ...]
+    decisions: tuple[int, ...] = ()
+
+    @property
+    def count_counters(self) -> int:
+        """How many counters it takes: one a rOperator, then one a decision."""
+        return len(self.accesses) + len(self.decisions)
+
+    @property
+    def count_regions(self) -> int:
+        """How many regions it has, the whole one among them."""
+        return 1 + max(_regions(self.items), default=WHOLE)
+
+    def access(self, counter: int) -> Access:
+        """What a rOperator or, behind them, a decision touches."""
+        if counter < len(self.accesses):
+            return self.accesses[counter]
+        memory = self.decisions[counter - len(self.accesses)]
+        return Access(frozenset((memory,)), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rOperator or a decision stands.
+
+    Attributes:
+        counter: its own.
+        regions: that it lies in, the innermost one last.
+    """
+
+    counter: int
+    regions: tuple[int, ...]
+
+
+def places(program: RProgram) -> tuple[Place, ...]:
+    """All rOperators and decisions, in the order of the text."""
+    first_decision = len(program.accesses)
+
+    def walk(items: Sequence[Item], regions: tuple[int, ...]) -> Iterator[Place]:
+        for item in items:
+            match item:
+                case Run(operators):
+                    yield from (Place(number, regions) for number in operators)
+                case Repeat(region, _, body):
+                    yield from walk(body, (*regions, region))
+                case While(head, region, decision, body):
+                    yield Place(first_decision + decision, (*regions, head))
+                    yield from walk(body, (*regions, head, region))
+                case Branch(decision, then_region, then, else_region, otherwise):
+                    yield Place(first_decision + decision, regions)
+                    yield from walk(then, (*regions, then_region))
+                    yield from walk(otherwise, (*regions, else_region))
+
+    return tuple(walk(program.items, (WHOLE,)))
+
+
+def _regions(items: Sequence[Item]) -> Iterator[int]:
+    for item in items:
+        match item:
+            case Repeat(region, _, body):
+                yield from (region, *_regions(body))
+            case While(head, region, _, body):
+                yield from (head, region, *_regions(body))
+            case Branch(_, then_region, then, else_region, otherwise):
+                yield from (then_region, else_region, *_regions(then), *_regions(otherwise))
+
+
+def repeated_regions(items: Sequence[Item]) -> frozenset[int]:
+    """The regions that may be entered again while what is around them is not left."""
+    found: set[int] = set()
+    for item in items:
+        match item:
+            case Repeat(region, _, body):
+                found |= {region, *repeated_regions(body)}
+            case While(head, _, _, body):
+                found |= {head, *repeated_regions(body)}
+            case Branch(_, _, then, _, otherwise):
+                found |= repeated_regions(then) | repeated_regions(otherwise)
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Lagged:
+    """A wait until a counter is at ``count * (executions of region - lag)``.
+
+    Attributes:
+        counter: of what is waited for.
+        region: in which that lies.
+        lag: zero, or one where that is yet to come in an execution that has begun.
+    """
+
+    counter: int
+    region: int
+    lag: int
+
+
+def program_waits(program: RProgram) -> tuple[tuple[Lagged, ...], ...]:
+    """For each counter, what those who add to it wait for; without what other waits imply."""
+    ordered = places(program)
+    loops = repeated_regions(program.items)
+    found: list[tuple[Lagged, ...]] = [()] * program.count_counters
+    for position, place in enumerate(ordered):
+        waited = (
+            _wait(program, loops, place, other, is_behind=number >= position)
+            for number, other in enumerate(ordered)
+        )
+        found[place.counter] = tuple(wait for wait in waited if wait is not None)
+    return _without_implied(ordered, found)
+
+
+def _wait(
+    program: RProgram, loops: frozenset[int], place: Place, other: Place, *, is_behind: bool
+) -> Lagged | None:
+    """What one waits for of another, or of itself: nothing where their order does not matter."""
+    own, its = program.access(place.counter), program.access(other.counter)
+    conflicts = own.reads & own.writes if place is other else own.conflicts(its)
+    is_in_loop = bool(loops & set(place.regions) & set(other.regions))
+    if not conflicts or (is_behind and not is_in_loop):
+        return None
+    region = other.regions[-1]
+    return Lagged(other.counter, region, int(is_behind and region in place.regions))
+
+
+def _without_implied(
+    ordered: Sequence[Place], waits: Sequence[tuple[Lagged, ...]]
+) -> tuple[tuple[Lagged, ...], ...]:
+    """Waits without those that another wait of the same region implies.
+
+    Within a region, who has waited for one execution of a rOperator has waited for all that this
+    one had waited for: executions back add up along a chain of waits.
+    """
+    regions = {place.counter: place.regions for place in ordered}
+    near = [
+        [(wait.counter, wait.lag) for wait in own if regions[wait.counter] == regions[counter]]
+        for counter, own in enumerate(waits)
+    ]
+    behind = [_executions_back(near, counter) for counter in range(len(waits))]
+
+    def is_implied(wait: Lagged, own: Sequence[tuple[int, int]]) -> bool:
+        return any(
+            lag + behind[counter].get(wait.counter, wait.lag + 1) <= wait.lag
+            for counter, lag in own
+            if counter != wait.counter
+        )
+
+    return tuple(
+        tuple(
+            wait
+            for wait in own
+            if (wait.counter, wait.lag) not in near[counter] or not is_implied(wait, near[counter])
+        )
+        for counter, own in enumerate(waits)
+    )
+
+
+def _executions_back(near: Sequence[Sequence[tuple[int, int]]], start: int) -> dict[int, int]:
+    """How many executions back others have ended for sure when one begins, up to one (0-1 BFS)."""
+    found: dict[int, int] = {}
+    queue = deque((counter, lag) for counter, lag in near[start])
+    while queue:
+        counter, lag = queue.popleft()
+        if lag > 1 or found.get(counter, 2) <= lag:
+            continue
+        found[counter] = lag
+        for further, more in near[counter]:
+            step = (further, lag + more)
+            queue.append(step) if more else queue.appendleft(step)
+    return found

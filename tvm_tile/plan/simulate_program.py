@@ -1,0 +1,210 @@
+"""Run a rProgram in a random interleaving, with counters and executions as the kernel has them.
+
+A path is drawn first: what each decision says, each time. Then any vEU may take its next event at
+any time: an instruction is two, it begins and reads, and it ends, when what it wrote is there and
+its counter goes up. Whoever reads a memory must find there what the last before it on the path has
+written, completely; whoever writes one, that all who were to read it are done.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tvm_tile.plan.check_plan import require
+from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
+from tvm_tile.plan.instructions import (
+    NO_REGION,
+    Again,
+    Decide,
+    End,
+    Enter,
+    Instruction,
+    RunTask,
+    instructions,
+)
+from tvm_tile.plan.path import Says, path
+from tvm_tile.plan.rprogram import WHOLE, Lagged, RProgram, program_waits
+
+
+def simulate_program(
+    operators: tuple[ROperator, ...],
+    program: RProgram,
+    plan: ExecutionPlan,
+    says: Says,
+    rng: random.Random,
+    waited: Sequence[Sequence[Lagged]] | None = None,
+) -> None:
+    """Run all vEUs, each event on one picked at random.
+
+    Args:
+        operators: of the program.
+        program: itself.
+        plan: places the operators.
+        says: what decisions say.
+        rng: picks.
+        waited: where it is not :func:`~tvm_tile.plan.rprogram.program_waits`.
+
+    Raises:
+        PlanError: a memory does not hold what is to be read, or is written before all have read
+            it; or no vEU can go on.
+    """
+    tasks = [plan.tasks(operators, number) for number in range(len(operators))]
+    tasks += [plan.num_veus] * len(program.decisions)
+    executed = tuple(step.counter for step in path(program, says))
+    memory = _Memory(program, executed, tasks)
+    waits = program_waits(program) if waited is None else waited
+    run = _Run(program, waits, tasks, memory, says)
+    veus = [_Veu(own) for own in instructions(program, plan)]
+    active = [veu for veu in veus if not run.is_done(veu)]
+    while active:
+        able = [veu for veu in active if run.may_advance(veu)]
+        require(bool(able), "some vEU can go on", f"{len(active)} vEUs wait, and nobody runs")
+        chosen = rng.choice(able)
+        # Some run far ahead, so that those behind meet what these have left.
+        for _ in range(rng.choice((1, 1, 2, 40))):
+            if run.is_done(chosen) or not run.may_advance(chosen):
+                break
+            run.advance(chosen)
+        active = [veu for veu in active if not run.is_done(veu)]
+
+
+@dataclass(slots=True)
+class _Veu:
+    """Where a vEU is.
+
+    Attributes:
+        code: its instructions.
+        place: of the one that is next, or runs.
+        running: whether that has begun.
+        executions: of each region, how often it was entered.
+        left: of each counted loop, iterations that are left.
+        begun: of each counter, how often the vEU has come to its rOperator's rTasks: by rTask.
+        asked: of each decision, how often.
+    """
+
+    code: Sequence[Instruction]
+    place: int = 0
+    running: bool = False
+    executions: dict[int, int] = field(default_factory=lambda: {WHOLE: 1})
+    left: dict[int, int] = field(default_factory=dict)
+    begun: dict[tuple[int, int], int] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
+
+
+class _Run:
+    def __init__(
+        self,
+        program: RProgram,
+        waits: Sequence[Sequence[Lagged]],
+        tasks: Sequence[int],
+        memory: _Memory,
+        says: Says,
+    ) -> None:
+        self._first_decision = len(program.accesses)
+        self._waits, self._tasks, self._memory, self._says = waits, tasks, memory, says
+        self._counters = [0] * len(tasks)
+
+    def is_done(self, veu: _Veu) -> bool:
+        return isinstance(veu.code[veu.place], End)
+
+    def may_advance(self, veu: _Veu) -> bool:
+        counter = self._counter(veu)
+        return (
+            counter is None
+            or veu.running
+            or all(
+                self._counters[wait.counter]
+                >= self._tasks[wait.counter] * (veu.executions.get(wait.region, 0) - wait.lag)
+                for wait in self._waits[counter]
+            )
+        )
+
+    def advance(self, veu: _Veu) -> None:
+        """Take the next event of a vEU."""
+        instruction, counter = veu.code[veu.place], self._counter(veu)
+        if counter is not None and not veu.running:
+            task = instruction.task.task if isinstance(instruction, RunTask) else -1
+            veu.begun[counter, task] = veu.begun.get((counter, task), -1) + 1
+            self._memory.begin(counter, veu.begun[counter, task])
+            veu.running = True
+            return
+        if counter is not None:
+            task = instruction.task.task if isinstance(instruction, RunTask) else -1
+            self._memory.end(counter, veu.begun[counter, task])
+            self._counters[counter] += 1
+            veu.running = False
+        self._go_on(veu, instruction)
+
+    def _counter(self, veu: _Veu) -> int | None:
+        match veu.code[veu.place]:
+            case RunTask(task):
+                return task.operator
+            case Decide(decision):
+                return self._first_decision + decision
+        return None
+
+    def _go_on(self, veu: _Veu, instruction: Instruction) -> None:
+        match instruction:
+            case RunTask():
+                veu.place = instruction.next
+            case Enter(region, trips):
+                veu.left[region] = trips
+                _enter(veu, region)
+                veu.place = instruction.next
+            case Again(region):
+                veu.left[region] -= 1
+                if veu.left[region]:
+                    _enter(veu, region)
+                veu.place = instruction.next if veu.left[region] else instruction.otherwise
+            case Decide(decision, head, then_region, else_region):
+                veu.asked[decision] = veu.asked.get(decision, -1) + 1
+                holds = self._says(decision, veu.asked[decision])
+                _enter(veu, head)
+                _enter(veu, then_region if holds else else_region)
+                veu.place = instruction.next if holds else instruction.otherwise
+
+
+def _enter(veu: _Veu, region: int) -> None:
+    if region != NO_REGION:
+        veu.executions[region] = veu.executions.get(region, 0) + 1
+
+
+class _Memory:
+    """Keeps which execution on the path has written each memory, and who has yet to read it."""
+
+    def __init__(self, program: RProgram, executed: Sequence[int], tasks: Sequence[int]) -> None:
+        self._accesses = [program.access(counter) for counter in range(len(tasks))]
+        self._left: list[int] = [tasks[counter] for counter in executed]
+        # Of each counter, where on the path its executions are.
+        self._places: dict[int, list[int]] = {}
+        # Of each execution, those on the path that must have ended before: by memory.
+        self._before: list[frozenset[int]] = []
+        writer: dict[int, int] = {}
+        readers: dict[int, list[int]] = {}
+        for place, counter in enumerate(executed):
+            self._places.setdefault(counter, []).append(place)
+            own, before = self._accesses[counter], set[int]()
+            for memory in own.reads | own.writes:
+                before |= {writer[memory]} if memory in writer else set()
+            for memory in own.writes:
+                before |= set(readers.get(memory, ()))
+                is_alone = memory in own.writes - own.reads
+                if is_alone and memory in writer and executed[writer[memory]] == counter:
+                    # A rTask writes where it has written before, and the same vEU runs it.
+                    before -= {writer[memory]} if not readers.get(memory) else set()
+                writer[memory], readers[memory] = place, []
+            for memory in own.reads - own.writes:
+                readers.setdefault(memory, []).append(place)
+            self._before.append(frozenset(before))
+
+    def begin(self, counter: int, execution: int) -> None:
+        places = self._places.get(counter, ())
+        require(execution < len(places), "only what is on the path runs", f"{counter}")
+        for before in self._before[places[execution]]:
+            current = f"number {counter}, execution {execution}, runs before place {before} ended"
+            require(not self._left[before], "who touches the same memory comes in order", current)
+
+    def end(self, counter: int, execution: int) -> None:
+        self._left[self._places[counter][execution]] -= 1
