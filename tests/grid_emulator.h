@@ -104,6 +104,10 @@ static void __syncwarp() { warp_sync(); }
 // A warp counts as a whole, however many of its threads come.
 static void tile_meet(int which, int threads) { meet(here().meetings[which], threads); }
 static void tile_wait_for(int *counter, int target) { wait_until(counter, target); }
+static void tile_wait_until(int *counter, int count, uint executions) {
+  wait_until(counter, count * (int)executions);
+}
+static int tile_holds(const void *condition) { return *(const uchar *)condition != 0; }
 static void tile_count_up(int *counter) { ++*counter; }
 
 template <class T> static T exchange(T value, int from) {
@@ -163,10 +167,18 @@ static int go_on(int seed) {
   std::mt19937 random(seed);
   std::vector<int> order(grid.size());
   for (int i = 0; i < order.size(); i++) order[i] = i;
-  for (bool moves = true; moves;) {
+  // Some blocks are faster than others for a while, so that they run ahead; where none of those
+  // that had their turn could move, all have one.
+  std::vector<int> speed(grid.size(), 8);
+  bool moves = true, all = false;
+  for (int round = 0; moves || !all; round++) {
+    all = !moves;
     moves = false;
+    if (round % 256 == 0)
+      for (int &own : speed) own = 1 << random() % 4;
     std::shuffle(order.begin(), order.end(), random);
     for (int number : order) {
+      if (!all && random() % 8 >= speed[number]) continue;
       for (int i = 0; i < grid[number].threads.size(); i++) {
         Thread &thread = grid[number].threads[i];
         if (thread.done || (thread.watched && *thread.watched < thread.target)) continue;

@@ -30,7 +30,7 @@ from tvm_tile.plan.execution_plan import Group, RKernel, ROperator
 Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""
 
-_REGISTERS = 64  # of a thread: building each kernel would tell, and take long
+REGISTERS = 64  # of a thread: building each kernel would tell, and take long
 _MOST_SHARED = 227 << 10  # bytes, of a kernel of which nobody has said how many
 
 
@@ -62,7 +62,7 @@ class Kernels:
         fused = fuse(mod, device)
         scheduled, reports = schedule_module(fused, device)
         self.scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
-        registers = {report.name: (_REGISTERS,) for report in reports}
+        registers = {report.name: (REGISTERS,) for report in reports}
         self._facts = KernelFacts(device, fused, self.scheduled, reports, registers)
 
     def coscheduled(
@@ -194,7 +194,7 @@ class Emulation:
 def _poisoned(kind: Any) -> np.ndarray:
     """Memory that is not a number, wherever it is read before it was written."""
     array = np.empty([int(extent) for extent in kind.shape], str(kind.dtype))
-    array.view(np.uint8).fill(255)
+    array.reshape(-1).view(np.uint8).fill(255)
     return array
 
 

@@ -15,11 +15,13 @@ from tvm_tile.errors import DeviceTooSmallError
 from tvm_tile.kernel.assemble import ZEROING
 from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
 from tvm_tile.passes.kernel_facts import KernelFacts
+from tvm_tile.passes.loops_in_kernels import LoopsInKernels, copies_for_loops
 from tvm_tile.passes.reorder_calls import is_zeroing
-from tvm_tile.passes.schedule_tiles import count_calls
+from tvm_tile.passes.schedule_tiles import count_calls, schedule_module
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
+from tvm_tile.plan.rprogram import Control
 from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
@@ -61,8 +63,9 @@ def coschedule_what_builds(
     kernels: Sequence[KernelReport],
     device: Device,
     builder: Builder,
+    control: Control = "host",
 ) -> Coscheduling:
-    """Join small kernels; a group whose kernel does not build or does not fit stays apart.
+    """Join small kernels, and put loops into kernels; what does not build or fit stays apart.
 
     Args:
         fused: the module before it was scheduled.
@@ -70,9 +73,12 @@ def coschedule_what_builds(
         kernels: of its functions.
         device: that it is for.
         builder: that has built its functions.
+        control: where loops run.
     """
     if not device.supports_grid_barrier:
         return Coscheduling(scheduled, tuple(kernels))
+    if control != "host":
+        fused, scheduled, kernels = with_copies(fused, scheduled, kernels, device)
     built = builder.resources(scheduled)
     registers = {name: tuple(r.registers for r in own) for name, own in built.items()}
     facts = KernelFacts(device, fused, scheduled, kernels, registers)
@@ -80,8 +86,12 @@ def coschedule_what_builds(
     while True:
         made: list[Coscheduled] = []
         apart: list[Apart] = []
-        merging = CoscheduleTasks(device, facts, made.append, refused, apart.append)
-        mod = tvm.transform.Sequential([merging])(scheduled)
+        passes: list[tvm.transform.Pass] = []
+        told = made.append, refused, apart.append
+        if control != "host":
+            passes.append(LoopsInKernels(device, facts, control == "kernel", *told))
+        passes.append(CoscheduleTasks(device, facts, *told))
+        mod = tvm.transform.Sequential(passes)(scheduled)
         plans, failed = _proved(mod, made, device, builder)
         if not failed:
             break
@@ -90,12 +100,29 @@ def coschedule_what_builds(
     for var, func in mod.functions_items():
         if isinstance(func, tirx.PrimFunc) and not counts[str(var.name_hint)]:
             del mod[var]
+    names = {each.name for each in made}
+    apart = [a for a in apart if a.function not in names and not is_zeroing(a.function)]
     left = [replace(k, calls=counts[k.name]) for k in kernels if counts[k.name]]
     zeroing = [
         _zeroing(mod[name], name, n, device) for name, n in counts.items() if is_zeroing(name)
     ]
     reports = (*left, *map(_kernel_report, plans), *zeroing)
     return Coscheduling(mod, reports, plans, tuple(_by_reason(apart)))
+
+
+def with_copies(
+    fused: tvm.IRModule,
+    scheduled: tvm.IRModule,
+    kernels: Sequence[KernelReport],
+    device: Device,
+) -> tuple[tvm.IRModule, tvm.IRModule, Sequence[KernelReport]]:
+    """Modules and reports with the functions that loops in kernels copy by."""
+    copies = copies_for_loops(scheduled)
+    done, reports = schedule_module(copies, device)
+    fused, scheduled = fused.clone(), scheduled.clone()
+    fused.update(copies)
+    scheduled.update(done)
+    return fused, scheduled, (*kernels, *reports)
 
 
 def _zeroing(func: tirx.PrimFunc, name: str, calls: int, device: Device) -> KernelReport:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tvm_tile.arguments import check_count, check_flag, check_folder
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.errors import DeviceAbsentError, OptionError
+from tvm_tile.plan.rprogram import Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,12 @@ class Options:
             devices only. All blocks of a persistent kernel are resident at once, so that it runs
             beside no other cooperative kernel. False launches each kernel by itself, which shows
             what co-scheduling is worth; all else is the same.
+        control: where loops run whose iterations are kernels only. ``"host"``: on the host, which
+            launches each kernel of each iteration, and reads each condition back. ``"kernel"``:
+            in a persistent kernel each (Cocktailer), where that can be: CUDA devices, float32,
+            static shapes; a loop in a loop and a branch in one stay on the host, the report says
+            why. ``"auto"``: in a kernel where the model predicts less time than the launches of an
+            iteration take. None was measured on a GPU yet, so that ``"host"`` is the default.
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability
             9.0 on). ``"auto"``: where the model predicts less time, which takes numbers that
@@ -62,6 +69,7 @@ class Options:
     tf32: bool = False
     weld: bool = True
     coschedule: bool = True
+    control: Control = "host"
     dependent_launches: bool | Literal["auto"] = "auto"
     cache: bool | str | os.PathLike[str] = True
     cache_bytes: int = 1 << 30
@@ -70,6 +78,9 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("cuda_graph", "tf32", "weld", "coschedule", "verify"):
             check_flag(name, getattr(self, name))
+        if self.control not in get_args(Control):
+            wanted = ", ".join(map(repr, get_args(Control)))
+            raise OptionError(f"control must be one of {wanted}", repr(self.control), '"host"')
         if self.dependent_launches != "auto":
             check_flag('dependent_launches, if not "auto",', self.dependent_launches)
         if self.dependent_launches is True and not self.cuda_graph:

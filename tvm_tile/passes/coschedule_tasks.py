@@ -32,7 +32,7 @@ _HALVES = ("float16", "bfloat16")
 # Elements whose kernels are no rTasks: what they take inside a persistent kernel is not known.
 _NARROW = "float8"
 # What lowering raises for a kernel that cannot be part of another.
-_UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
+UNFIT: tuple[type[Exception], ...] = (BuildError, *compat.TVM_ERRORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class CoscheduleTasks:
             return mod
         result = mod.clone()
         facts = self.facts or (lambda name: _predicted(mod[name], self.device))
-        functions = _Functions(facts, self.device)
+        functions = TaskFunctions(facts, self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
                 blocks = [
@@ -159,13 +159,13 @@ class CoscheduleTasks:
         return result
 
     def _rewritten(
-        self, block: Any, place: str, functions: _Functions, result: tvm.IRModule
+        self, block: Any, place: str, functions: TaskFunctions, result: tvm.IRModule
     ) -> Any:
         """The block at ``place`` with its groups merged; their kernels go to ``result``."""
         if not isinstance(block, relax.DataflowBlock):
             return block
         graph = read_block(block, functions.slices)
-        operators = tuple(functions.operator(node, graph) for node in graph.nodes)
+        operators = tuple(functions.operator(node) for node in graph.nodes)
         allowed = tuple(bool(operator.choices) for operator in operators)
         refused = self.refused or {}
         taken = []
@@ -187,7 +187,7 @@ class CoscheduleTasks:
                 merged.append(merge(made.name, graph, group, operators, functions.ways, counters))
                 if self.record:
                     self.record(made)
-            except _UNFIT as error:
+            except UNFIT as error:
                 self._leave(group, graph, f"its persistent kernel cannot be written: {error}")
         return reordered(block, graph, merged, sum(counts), result) if merged else block
 
@@ -211,7 +211,7 @@ def _predicted(func: Any, device: Device) -> Facts | None:
     return Facts((variant,), float(found["flops"]), float(found["traffic"]))
 
 
-class _Functions:
+class TaskFunctions:
     """Knows each PrimFunc of a module; what it is asked for is found out once."""
 
     def __init__(self, facts: FactsOf, device: Device) -> None:
@@ -225,7 +225,7 @@ class _Functions:
         facts = self._facts(name)
         return () if facts is None else facts.slices
 
-    def operator(self, node: TaskNode, graph: TaskGraph) -> ROperator:
+    def operator(self, node: TaskNode) -> ROperator:
         """A node as a rOperator; without choices, if it must stay apart."""
         name = node.function or str(node.binding.var.name)
         if node.function and node.function not in self._known:
@@ -280,7 +280,7 @@ def _ways(
         # The one that is there anyhow is looked at; rules that write others predict them well.
         try:
             body = way.lowered().body
-        except _UNFIT:
+        except UNFIT:
             return []
         shared, waits = body.scratch_bytes, body.waits
     else:

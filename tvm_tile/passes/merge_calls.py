@@ -18,7 +18,7 @@ from tvm_tile.passes.task_graph import Location, TaskGraph, TaskNode, identity
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
 from tvm_tile.plan.workspace import allocate, lifetimes
 
-_ALIGNMENT = 256  # bytes, of constants and of what lies in the workspace
+ALIGNMENT = 256  # bytes, of constants and of what lies in the workspace
 _CONSTANTS = "constants"  # the tensor of those that lie in one
 # Bytes of a constant that is a tensor of its own, the very one that the model has: smaller ones are
 # copied behind one another, so that the kernel has few parameters.
@@ -79,24 +79,24 @@ def merge(
     given = tuple(dict.fromkeys(v for node in nodes for v in node.reads if v not in own_values))
     outputs = tuple(value for value in made if value in escaping)
     inner = [value for value in made if value not in escaping]
-    constants = _Constants.of(a for node in nodes for a in node.arguments)
+    constants = Constants.of(a for node in nodes for a in node.arguments)
     spaces, total = _workspace(inner, own, plan, [size_of(graph.kinds[v]) for v in inner])
 
-    inputs = [_parameter(f"in{n}", graph.kinds[value]) for n, value in enumerate(given)]
+    inputs = [parameter(f"in{n}", graph.kinds[value]) for n, value in enumerate(given)]
     inputs += constants.parameters
     first = len(given)
     places = {value: (number, 0) for number, value in enumerate(given)}
     places |= {value: (len(inputs) + number, 0) for number, value in enumerate(outputs)}
     last = len(inputs) + len(outputs)
-    _check_count(last + 1)
+    check_count(last + 1)
     places |= {value: (last, start) for value, start in zip(inner, spaces, strict=True)}
-    arguments = ([_bind(a, places, constants, first) for a in _arguments(node)] for node in nodes)
+    arguments = ([bind(a, places, constants, first) for a in _arguments(node)] for node in nodes)
     bound = [
         Bound(ways(node.function), tuple(bound_to), tuple(node.weights)[: len(operator.constants)])
         for node, operator, bound_to in zip(nodes, own, arguments, strict=True)
     ]
-    results = [_parameter(f"out{n}", graph.kinds[value]) for n, value in enumerate(outputs)]
-    results.append(Parameter("workspace", (max(total, _ALIGNMENT),), "uint8"))
+    results = [parameter(f"out{n}", graph.kinds[value]) for n, value in enumerate(outputs)]
+    results.append(Parameter("workspace", (max(total, ALIGNMENT),), "uint8"))
     kernel = make_persistent(name, own, plan, bound, tuple(inputs), tuple(results), counters)
     table = kernel.table
     tables = (relax.const(array) for array in (table.words.reshape(-1), table.queues))
@@ -111,7 +111,12 @@ def merge(
     )
 
 
-def _check_count(tensors: int) -> None:
+def check_count(tensors: int) -> None:
+    """Check that a persistent kernel has no more tensors than it can be given.
+
+    Raises:
+        BuildError: it has.
+    """
     if tensors > _MOST_TENSORS:
         raise BuildError(
             f"a persistent kernel has at most {_MOST_TENSORS} tensors",
@@ -125,10 +130,10 @@ def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
     return (*node.arguments, *(Location(value, 0) for value in node.outputs))
 
 
-def _bind(
+def bind(
     argument: Location | GenericConst,
     places: Mapping[int, tuple[int, int]],
-    constants: _Constants,
+    constants: Constants,
     first: int,
 ) -> tuple[int, int]:
     """The tensor of the persistent kernel in which an argument lies, and bytes from its start.
@@ -142,7 +147,8 @@ def _bind(
     return first + tensor, start
 
 
-def _parameter(name: str, kind: Any) -> Parameter:
+def parameter(name: str, kind: Any) -> Parameter:
+    """A parameter for a tensor of static shape."""
     return Parameter(name, tuple(int(extent) for extent in kind.shape), str(kind.dtype))
 
 
@@ -159,7 +165,7 @@ def _escaping(graph: TaskGraph, group: frozenset[int]) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Constants:
+class Constants:
     """The constants that a kernel reads, each memory once.
 
     Attributes:
@@ -173,7 +179,7 @@ class _Constants:
     places: Mapping[Hashable, tuple[int, int]]
 
     @classmethod
-    def of(cls, arguments: Iterable[Location | GenericConst]) -> _Constants:
+    def of(cls, arguments: Iterable[Location | GenericConst]) -> Constants:
         """Those among a group's arguments."""
         found = {identity(a): a for a in arguments if not isinstance(a, Location)}
         small = {key: a for key, a in found.items() if size_of(a.ty) < _LARGE}
@@ -184,7 +190,7 @@ class _Constants:
         for key, constant in small.items():
             data = np.ascontiguousarray(constant.value.numpy()).reshape(-1).view(np.uint8)
             places[key] = 0, end
-            padding = -data.size % _ALIGNMENT
+            padding = -data.size % ALIGNMENT
             pieces += [data, np.zeros(padding, np.uint8)]
             end += data.size + padding
         tensors = [relax.const(np.concatenate(pieces))] if pieces else []
@@ -192,7 +198,7 @@ class _Constants:
         for number, (key, constant) in enumerate(large.items()):
             places[key] = len(tensors), 0
             tensors.append(constant)
-            parameters.append(_parameter(f"weights{number}", constant.ty))
+            parameters.append(parameter(f"weights{number}", constant.ty))
         return cls(tuple(tensors), tuple(parameters), places)
 
 
@@ -206,4 +212,4 @@ def _workspace(
     lives = {life.value: life for life in lifetimes(operators, plan)}
     born = [lives[value].born for value in inner]
     dies = [lives[value].dies for value in inner]
-    return allocate(sizes, born, dies, _ALIGNMENT)
+    return allocate(sizes, born, dies, ALIGNMENT)

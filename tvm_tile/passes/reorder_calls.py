@@ -17,6 +17,18 @@ from tvm_tile.passes.task_graph import TaskGraph, TaskNode, View
 _ZEROING = "zero_"
 
 
+def zeroing(mod: tvm.IRModule, count: int) -> Any:
+    """The function of a module that sets so many counters to zero, which is added if need be."""
+    name = f"{_ZEROING}{count}_counters"
+    if name in {str(var.name_hint) for var in mod.get_global_vars()}:
+        return mod.get_global_var(name)
+    zeros = counters_at_zero(count)
+    function = tvm.ir.GlobalVar(name)
+    relax.expr._update_type(function, zeros.ty)
+    mod[function] = zeros
+    return function
+
+
 def is_zeroing(name: str) -> bool:
     """Whether the function of this name sets counters to zero."""
     return name.startswith(_ZEROING)
@@ -190,22 +202,11 @@ class _Writer:
     def _zeroed(self) -> Any:
         """Set the counters of all groups to zero, ahead of the first one."""
         if self._counters is None:
-            function = self._zeroing()
+            function = zeroing(self._mod, self._count)
             kind = relax.TensorType((self._count,), "int32")
             self._counters = relax.DataflowVar("counters", kind)
             self._bind(self._counters, relax.call_tir(function, [], kind))
         return self._counters
-
-    def _zeroing(self) -> Any:
-        """The function that sets so many counters to zero, which blocks share."""
-        name = f"{_ZEROING}{self._count}_counters"
-        if name in {str(var.name_hint) for var in self._mod.get_global_vars()}:
-            return self._mod.get_global_var(name)
-        zeros = counters_at_zero(self._count)
-        function = tvm.ir.GlobalVar(name)
-        relax.expr._update_type(function, zeros.ty)
-        self._mod[function] = zeros
-        return function
 
     def _item(self, group: MergedCalls, value: int) -> Any:
         return relax.TupleGetItem(self._results[group.name], group.outputs.index(value))

@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from tvm_tile.graph.tile_graph import Access, Operator, TileGraph
-from tvm_tile.passes.rewriter import is_call_tir, size_of
+from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of, written_over
 
 Slices = Callable[[str], tuple[tuple[int, int] | None, ...]]
 """Of each output of a function, by its name, the position of the argument that it is a contiguous
@@ -44,6 +44,7 @@ class TaskNode:
         arguments: what that is given: a place, or a constant.
         reads: numbers of the values that it reads.
         outputs: numbers of the values that it makes.
+        changes: numbers of the values, among those that it reads, that it changes in place.
     """
 
     binding: Any
@@ -51,6 +52,7 @@ class TaskNode:
     arguments: tuple[Location | GenericConst, ...]
     reads: tuple[int, ...]
     outputs: tuple[int, ...]
+    changes: tuple[int, ...] = ()
 
     @property
     def weights(self) -> dict[int, int]:
@@ -77,6 +79,7 @@ class TaskGraph:
         given: numbers of the values from outside -> the expression.
         kinds: the type of each value.
         used_later: values that are used behind the block.
+        places: where each variable's fields lie.
     """
 
     nodes: tuple[TaskNode, ...]
@@ -84,6 +87,7 @@ class TaskGraph:
     given: Mapping[int, Any]
     kinds: Mapping[int, Any]
     used_later: frozenset[int]
+    places: Mapping[Any, tuple[Location, ...]]
 
 
 def identity(argument: Location | GenericConst) -> Hashable:
@@ -125,6 +129,7 @@ class _Reader:
             self._given,
             self._kinds,
             frozenset(self._later),
+            self._places,
         )
 
     def _bind(self, binding: Any) -> None:
@@ -138,6 +143,9 @@ class _Reader:
             (place,) = self._of(value.args[0])
             self._places[binding.var] = (place,)
             self._views.append(View(binding))
+            return
+        if is_in_place(value):
+            self._change(binding)
             return
         if _is_kernel(value):
             self._kernel(binding)
@@ -159,6 +167,23 @@ class _Reader:
         reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
         made = self._make(binding.var)
         self._nodes.append(TaskNode(binding, name, arguments, reads, made))
+
+    def _change(self, binding: Any) -> None:
+        """A kernel that changes arguments: what it makes lies where these do."""
+        call = binding.value
+        fields = list(call.args[1].fields)
+        arguments = tuple(f if isinstance(f, GenericConst) else self._of(f)[0] for f in fields)
+        homes = [None if home is None else self._of(home)[0] for home in written_over(call)]
+        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
+        changes = tuple(home.value for home in homes if home is not None)
+        made = self._make(binding.var)
+        self._places[binding.var] = tuple(
+            Location(value, 0) if home is None else home
+            for value, home in zip(made, homes, strict=True)
+        )
+        outputs = tuple(value for value, home in zip(made, homes, strict=True) if home is None)
+        name = str(call.args[0].name_hint)
+        self._nodes.append(TaskNode(binding, name, arguments, reads, outputs, changes))
 
     def _make(self, var: Any) -> tuple[int, ...]:
         kinds = list(var.ty.fields) if isinstance(var.ty, relax.TupleType) else [var.ty]

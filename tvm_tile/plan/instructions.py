@@ -77,6 +77,26 @@ class End:
 Instruction = RunTask | Decide | Enter | Again | End
 
 
+def in_order(program: RProgram, plan: ExecutionPlan) -> RProgram:
+    """A program whose straight lines are in the order of a plan's steps."""
+    step_of: dict[int, int] = {}
+    for number, step in enumerate(plan.steps):
+        for placement in step.placements:
+            step_of.setdefault(placement.tasks.operator, number)
+
+    def ordered(item: Item) -> Item:
+        match item:
+            case Run(operators):
+                return Run(tuple(sorted(operators, key=lambda number: step_of[number])))
+            case Branch(_, _, then, _, otherwise):
+                sides = tuple(map(ordered, then)), tuple(map(ordered, otherwise))
+                return replace(item, then=sides[0], otherwise=sides[1])
+            case _:
+                return replace(item, body=tuple(map(ordered, item.body)))
+
+    return replace(program, items=tuple(map(ordered, program.items)))
+
+
 def instructions(program: RProgram, plan: ExecutionPlan) -> tuple[tuple[Instruction, ...], ...]:
     """The instructions of each vEU.
 

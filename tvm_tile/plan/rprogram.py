@@ -28,6 +28,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+Control = Literal["host", "kernel", "auto"]
+"""Where loops run: see :class:`tvm_tile.Options`."""
 
 WHOLE = 0
 """The region that is the whole program, which is entered once."""
