@@ -71,7 +71,20 @@ def _compare(
                 np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["while", "scans", "scan along another axis"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "while",
+        "scans",
+        "scan along another axis",
+        "nested whiles",
+        "branch in while",
+        "scan of loops",
+        "maps",
+        "nested branches",
+        "branches of weights",
+    ],
+)
 def test_loops_of_pytorch(name: str, tmp_path: Path) -> None:
     _compare(*CASES[name], tmp_path)
 

@@ -202,7 +202,11 @@ def with_numbers(
         wait: the statement that makes the threads of a block wait for one another.
     """
     own = {var: tirx.Var(str(var.name), var.ty) for var in _bound(body)}
-    given = {var: numbers[tag] for tag, (var, _) in body.indices.items()}
+    given = {
+        # Where what a tensor holds is an index, numbers are of its type.
+        var: tirx.Cast(str(var.ty.dtype), numbers[tag]) if _is_wide(var) else numbers[tag]
+        for tag, (var, _) in body.indices.items()
+    }
 
     def variable(var: Any) -> Any:
         return own.get(var, given.get(var, var))
@@ -225,6 +229,10 @@ def with_numbers(
     stmt = tvm_ffi.structural_map(stmt, [(tirx.Var, variable)], order="post")
     binds = [tirx.Bind(own[param], pointers[n]) for n, param in sorted(body.params.items())]
     return [*binds, stmt]
+
+
+def _is_wide(var: Any) -> bool:
+    return str(var.ty.dtype) == "int64"
 
 
 def _bound(body: Body) -> list[Any]:

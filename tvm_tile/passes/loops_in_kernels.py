@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,18 +23,18 @@ from tvm_tile.passes.coschedule_tasks import (
     FactsOf,
     TaskFunctions,
 )
-from tvm_tile.passes.loop_program import Body, LoopProgram, UnfitLoopError, loop_program
+from tvm_tile.passes.flow_program import FlowProgram, flow_program
 from tvm_tile.passes.merge_calls import ALIGNMENT, Constants, bind, check_count, parameter
 from tvm_tile.passes.parallel_products import is_static
+from tvm_tile.passes.read_flow import UnfitFlowError, is_allocation, whole_number
 from tvm_tile.passes.read_loops import LoopForm, read_loop
 from tvm_tile.passes.reorder_calls import zeroing
 from tvm_tile.passes.rewriter import size_of
-from tvm_tile.passes.task_graph import Location, TaskNode, read_block
+from tvm_tile.passes.task_graph import Location, TaskNode
 from tvm_tile.plan.coschedule import coschedule, kernel_seconds
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import in_order
 from tvm_tile.plan.path import check_program
-from tvm_tile.plan.rprogram import Run
 
 _COPY = "carry"
 
@@ -74,15 +74,28 @@ class LoopsInKernels:
 
 
 def copies_for_loops(mod: tvm.IRModule) -> tvm.IRModule:
-    """Functions that copy what the loops of a module hand on, not scheduled."""
+    """Functions that copy what loops hand on and branches make, not scheduled."""
     copies = tvm.IRModule()
     for var in mod.get_global_vars():
         form = read_loop(mod, var)
         for number in form.carried if form else ():
-            kind = mod[var].params[number].ty
-            if isinstance(kind, relax.TensorType) and is_static(kind):
-                copying(copies, kind, 1, _COPY)
+            _add_copy(copies, mod[var].params[number].ty)
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, relax.If):
+            kinds = expr.ty.fields if isinstance(expr.ty, relax.TupleType) else [expr.ty]
+            for kind in kinds:
+                _add_copy(copies, kind)
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
     return copies
+
+
+def _add_copy(copies: tvm.IRModule, kind: Any) -> None:
+    if isinstance(kind, relax.TensorType) and is_static(kind):
+        copying(copies, kind, 1, _COPY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +103,14 @@ class _Planned:
     """A loop with a plan.
 
     Attributes:
-        loop: itself, its rOperators in the plan's order.
+        flow: the loop, its rOperators in the plan's order.
         operators: as they were planned.
         plan: for them.
         apart_seconds: predicted, of its kernels as launches of their own, as often as they run; of
             one iteration where it is not known how many there are.
     """
 
-    loop: LoopProgram
+    flow: FlowProgram
     operators: tuple[ROperator, ...]
     plan: ExecutionPlan
     apart_seconds: float
@@ -109,6 +122,7 @@ class _Placing:
     def __init__(self, options: LoopsInKernels, mod: tvm.IRModule) -> None:
         self._options, self._mod = options, mod
         self._functions = TaskFunctions(options.facts, options.device)
+        self._loops = [mod[var] for var in mod.get_global_vars() if read_loop(mod, var)]
         self._result = mod.clone()
         self._builder = relax.BlockBuilder(self._result)
 
@@ -121,7 +135,8 @@ class _Placing:
         return changed
 
     def _placed(self, func: relax.Function) -> relax.Function:
-        if not isinstance(func.body, relax.SeqExpr):
+        is_loop = any(func.same_as(loop) for loop in self._loops)
+        if is_loop or not isinstance(func.body, relax.SeqExpr):
             return func
         blocks = [self._block(block) for block in func.body.blocks]
         body = relax.SeqExpr(blocks, func.body.body)
@@ -131,8 +146,8 @@ class _Placing:
         values = {binding.var: binding.value for binding in block.bindings}
         bindings: list[Any] = []
         for binding in block.bindings:
-            form = self._form(binding.value)
-            made = form and self._kernel(form, binding, values)
+            is_flow = isinstance(binding.value, relax.If) or self._form(binding.value) is not None
+            made = self._kernel(binding, values) if is_flow else None
             bindings += made or [binding]
         return type(block)(bindings)
 
@@ -141,94 +156,51 @@ class _Placing:
             return None
         return read_loop(self._mod, value.op)
 
-    def _kernel(self, form: LoopForm, binding: Any, values: Mapping[Any, Any]) -> list[Any]:
-        """The bindings that stand for a call of a loop; none where it stays as it is."""
-        call = binding.value
-        name = str(call.op.name_hint)
+    def _kernel(self, binding: Any, values: Mapping[Any, Any]) -> list[Any]:
+        """The bindings that stand for a loop or a branch; none where it stays as it is."""
+        name = str(getattr(getattr(binding.value, "op", None), "name_hint", "branch"))
         try:
-            planned = self._planned(form, call, values)
-            name = f"loop_{_digest(name, planned)}"
+            planned = self._planned(binding, values)
+            name = f"{name}_{_digest(planned)}"
             if name in self._options.refused:
-                raise UnfitLoopError(self._options.refused[name])
-            return self._called(name, form, binding, planned)
-        except UnfitLoopError as error:
-            self._options.left(Apart(name, f"the loop stays on the host: {error}"))
+                raise UnfitFlowError(self._options.refused[name])
+            return self._called(name, binding, planned)
+        except UnfitFlowError as error:
+            self._options.left(Apart(name, f"it stays on the host: {error}"))
         except UNFIT as error:
-            reason = f"the loop's persistent kernel cannot be written: {error}"
-            self._options.left(Apart(name, reason))
+            self._options.left(Apart(name, f"its persistent kernel cannot be written: {error}"))
         return []
 
-    def _planned(self, form: LoopForm, call: Any, values: Mapping[Any, Any]) -> _Planned:
-        """How a loop runs inside a kernel.
+    def _planned(self, binding: Any, values: Mapping[Any, Any]) -> _Planned:
+        """How control flow runs inside a kernel.
 
         Raises:
-            UnfitLoopError: it cannot, or that takes longer.
+            UnfitFlowError: it cannot, or that takes longer.
         """
-        params = self._mod[call.op].params
-        trips = _trips(call.args[0]) if form.is_counted else None
-        body = self._body(form)
-        fresh = frozenset(n for n, a in enumerate(call.args) if self._is_fresh(a, values))
-        kinds = [param.ty for param in params]
-        if not all(is_static(kinds[number]) for number in form.carried):
-            raise UnfitLoopError("it hands on what is no tensor of known shape")
-        loop = loop_program(form, body, kinds, trips, self._copy_of, fresh)
-        operators = self._operators(loop)
-        plan = coschedule(operators, self._options.device)
+
+        def is_fresh(value: Any) -> bool:
+            return self._is_fresh(value, values)
+
+        slices, device = self._functions.slices, self._options.device
+        flow = flow_program(self._mod, binding, is_fresh, slices, self._copy_of)
+        operators = self._operators(flow)
+        plan = coschedule(operators, device)
         if plan is None:
-            raise UnfitLoopError("no shape of the persistent kernel suits all of its kernels")
-        begun = next(item for item in loop.program.items if isinstance(item, Run)).operators
-        own = operators[len(begun) : len(begun) + len(body.graph.nodes)]
-        apart = sum(operator.alone_seconds for operator in own)
-        begin = kernel_seconds(self._options.device)
-        turns = 1.0 if trips is None else max(1.0, trips / 2)
+            raise UnfitFlowError("no shape of the persistent kernel suits all of its kernels")
+        form = self._form(binding.value)
+        trips = whole_number(binding.value.args[0]) if form and form.is_counted else None
+        begin, turns = kernel_seconds(device), (trips or 2) / 2
         seconds = begin + (plan.seconds - begin) * turns
-        apart *= 2.0 if trips is None else trips
+        apart = turns * sum(operator.alone_seconds for operator in operators)
         if not self._options.always and seconds >= apart:
-            raise UnfitLoopError("that is faster")
+            raise UnfitFlowError("that is faster")
         plan = replace(plan, uses_flags=True, ahead=(), seconds=seconds)
-        loop = replace(loop, program=in_order(loop.program, plan))
-        check_program(loop.program)
-        return _Planned(loop, operators, plan, apart)
-
-    def _body(self, form: LoopForm) -> Body:
-        """The kernels of an iteration.
-
-        Raises:
-            UnfitLoopError: it has something else.
-        """
-        func = self._mod[form.body]
-        bindings = [binding for block in func.body.blocks for binding in block.bindings]
-        values = {binding.var: binding.value for binding in bindings}
-        result = values.get(func.body.body, func.body.body)
-        rest = [binding for binding in bindings if not binding.value.same_as(result)]
-        graph = read_block(relax.DataflowBlock(rest), self._functions.slices)
-        for node in graph.nodes:
-            if not node.function:
-                value = node.binding.value
-                raise UnfitLoopError(f"it holds {getattr(value, 'op', type(value).__name__)}")
-        given = {expr: value for value, expr in graph.given.items()}
-        parameters = {}
-        results: list[Location] = []
-        extra = len(graph.kinds)
-        for number, param in enumerate(func.params):
-            if param in given:
-                parameters[given[param]] = number
-        for field in result.fields if isinstance(result, relax.Tuple) else ():
-            if isinstance(field, GenericConst):
-                raise UnfitLoopError("an iteration makes a constant")
-            if field in graph.places:
-                (place,) = graph.places[field]
-            else:  # a parameter that nothing reads
-                place = Location(extra, 0)
-                parameters[extra] = _number(func.params, field)
-                extra += 1
-            results.append(place)
-        if not results:
-            raise UnfitLoopError("its iteration makes no tuple")
-        return Body(graph, parameters, tuple(results))
+        flow = replace(flow, program=in_order(flow.program, plan))
+        check_program(flow.program)
+        return _Planned(flow, operators, plan, apart)
 
     def _is_fresh(self, argument: Any, values: Mapping[Any, Any]) -> bool:
-        """Whether a tensor was allocated for the loop, and never written."""
+        """Whether a tensor was allocated for a loop, and never written."""
         value = values.get(argument) if isinstance(argument, relax.Var) else None
         if not isinstance(value, relax.TupleGetItem):
             return False
@@ -237,23 +209,22 @@ class _Placing:
             return False
         func = self._mod[maker.op]
         made = [binding.value for block in func.body.blocks for binding in block.bindings]
-        calls = [value for value in made if isinstance(value, relax.Call)]
-        return all(call.op == tvm.ir.Op.get("relax.builtin.alloc_tensor") for call in calls)
+        return all(is_allocation(call) for call in made if isinstance(call, relax.Call))
 
     def _copy_of(self, kind: Any) -> str:
         return str(copying(tvm.IRModule(), kind, 1, _COPY).name_hint)
 
-    def _operators(self, loop: LoopProgram) -> tuple[ROperator, ...]:
+    def _operators(self, flow: FlowProgram) -> tuple[ROperator, ...]:
         """What is planned: in a straight line, each memory a new value when it is written.
 
         Raises:
-            UnfitLoopError: a kernel cannot be part of a persistent one.
+            UnfitFlowError: a kernel cannot be part of a persistent one.
         """
         current: dict[int, int] = {}  # by memory
         readers: dict[int, list[int]] = {}  # of its value: what they make
         count = 0
         operators = []
-        for node in loop.nodes:
+        for node in flow.nodes:
             reads = [current.setdefault(memory, -1 - memory) for memory in node.reads]
             written = (*node.outputs, *node.changes)
             # Who writes a memory comes behind those who read what it held.
@@ -267,31 +238,30 @@ class _Placing:
             own = replace(node, reads=tuple(dict.fromkeys((*reads, *behind))), outputs=made)
             operator = self._functions.operator(own)
             if not operator.choices:
-                raise UnfitLoopError(f"{node.function} cannot be part of a persistent kernel")
+                raise UnfitFlowError(f"{node.function} cannot be part of a persistent kernel")
             operators.append(operator)
         return tuple(operators)
 
-    def _called(self, name: str, form: LoopForm, binding: Any, planned: _Planned) -> list[Any]:
+    def _called(self, name: str, binding: Any, planned: _Planned) -> list[Any]:
         """Add the kernel to the module, and call it."""
-        loop, call = planned.loop, binding.value
+        flow = planned.flow
         kind_of = relax.DataflowVar if isinstance(binding.var, relax.DataflowVar) else relax.Var
         kernel = self._written(name, planned)
-        total = loop.program.count_counters
+        total = flow.program.count_counters
         types = [relax.TensorType((total,), "int32"), relax.TupleType(kernel.kinds)]
         counters, made = (
             relax.DataflowVar(n, ty) if kind_of is relax.DataflowVar else relax.Var(n, ty)
             for n, ty in zip((f"{name}_counters", name), types, strict=True)
         )
         zero = relax.call_tir(zeroing(self._result, total), [], types[0])
-        given = [call.args[number] for number in loop.given]
-        arguments = [*given, *kernel.constants, counters]
+        arguments = [*flow.given.values(), *kernel.constants, counters]
         run = relax.call_tir(kernel.var, arguments, list(kernel.kinds))
-        outputs = list(loop.results)
+        outputs = list(dict.fromkeys(flow.results.values()))
         fields = [
-            relax.TupleGetItem(made, outputs.index(number))
-            if number in loop.results
-            else call.args[number]
-            for number in form.results
+            flow.same[number]
+            if number in flow.same
+            else relax.TupleGetItem(made, outputs.index(flow.results[number]))
+            for number in range(len(flow.same) + len(flow.results))
         ]
         bound: list[Any] = []
         items = []
@@ -301,37 +271,41 @@ class _Placing:
                 item = kind_of(f"{name}_{number}", kernel.kinds[field.index])
                 bound.append((item, field))
             items.append(item)
-        pairs = [(counters, zero), (made, run), *bound, (binding.var, relax.Tuple(items))]
+        is_tuple = isinstance(binding.var.ty, relax.TupleType)
+        whole = relax.Tuple(items) if is_tuple else items[0]
+        pairs = [(counters, zero), (made, run), *bound, (binding.var, whole)]
         options = self._options
         options.record(Coscheduled(name, planned.operators, planned.plan, planned.apart_seconds))
         return [relax.VarBinding(var, self._builder.normalize(value)) for var, value in pairs]
 
     def _written(self, name: str, planned: _Planned) -> _Written:
         """The kernel, added to the module."""
-        loop, plan = planned.loop, planned.plan
-        constants = Constants.of(a for node in loop.nodes for a in node.arguments)
-        inputs = [parameter(f"in{n}", loop.kinds[m]) for n, m in enumerate(loop.given.values())]
+        flow, plan = planned.flow, planned.plan
+        constants = Constants.of(a for node in flow.nodes for a in node.arguments)
+        inputs = [parameter(f"in{n}", flow.kinds[m]) for n, m in enumerate(flow.given)]
         inputs += constants.parameters
-        places = {memory: (number, 0) for number, memory in enumerate(loop.given.values())}
-        places |= {m: (len(inputs) + n, 0) for n, m in enumerate(loop.results.values())}
-        last = len(inputs) + len(loop.results)
+        places = {memory: (number, 0) for number, memory in enumerate(flow.given)}
+        outputs = list(dict.fromkeys(flow.results.values()))
+        places |= {memory: (len(inputs) + n, 0) for n, memory in enumerate(outputs)}
+        last = len(inputs) + len(outputs)
         check_count(last + 1)
         end = 0
-        for memory, kind in loop.kinds.items():
+        for memory, kind in flow.kinds.items():
             if memory not in places:
                 places[memory] = last, end
                 end += -(-size_of(kind) // ALIGNMENT) * ALIGNMENT
         bound = [
             Bound(
                 self._functions.ways(node.function),
-                tuple(bind(a, places, constants, len(loop.given)) for a in _arguments(node)),
+                tuple(bind(a, places, constants, len(flow.given)) for a in _arguments(node)),
             )
-            for node in loop.nodes
+            for node in flow.nodes
         ]
-        results = [parameter(f"out{n}", loop.kinds[m]) for n, m in enumerate(loop.results.values())]
+        results = [parameter(f"out{n}", flow.kinds[m]) for n, m in enumerate(outputs)]
         results.append(Parameter("workspace", (max(end, ALIGNMENT),), "uint8"))
-        control = ControlFlow(loop.program, tuple(places[m] for m in loop.program.decisions))
-        counters = Counters(0, loop.program.count_counters)
+        conditions = ((places[c.value][0], places[c.value][1] + c.offset) for c in flow.conditions)
+        control = ControlFlow(flow.program, tuple(conditions))
+        counters = Counters(0, flow.program.count_counters)
         kernel = make_persistent(
             name,
             planned.operators,
@@ -370,25 +344,8 @@ def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
     return (*node.arguments, *(Location(memory, 0) for memory in node.outputs))
 
 
-def _trips(value: Any) -> int:
-    """How many iterations a loop has.
-
-    Raises:
-        UnfitLoopError: that is not known.
-    """
-    value = getattr(value, "value", value)
-    value = getattr(value, "value", value)
-    if not isinstance(value, int):
-        raise UnfitLoopError("the number of its iterations is not known when it is compiled")
-    return value
-
-
-def _number(params: Sequence[Any], value: Any) -> int:
-    return next(number for number, param in enumerate(params) if param.same_as(value))
-
-
-def _digest(name: str, planned: _Planned) -> str:
-    """A name for what a loop computes and how, the same in the next compilation."""
-    functions = [node.function for node in planned.loop.nodes]
-    text = repr((name, planned.operators, functions, planned.plan, planned.loop.program))
+def _digest(planned: _Planned) -> str:
+    """A name for what control flow computes and how, the same in the next compilation."""
+    functions = [node.function for node in planned.flow.nodes]
+    text = repr((planned.operators, functions, planned.plan, planned.flow.program))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -79,7 +79,6 @@ class TaskGraph:
         given: numbers of the values from outside -> the expression.
         kinds: the type of each value.
         used_later: values that are used behind the block.
-        places: where each variable's fields lie.
     """
 
     nodes: tuple[TaskNode, ...]
@@ -87,7 +86,6 @@ class TaskGraph:
     given: Mapping[int, Any]
     kinds: Mapping[int, Any]
     used_later: frozenset[int]
-    places: Mapping[Any, tuple[Location, ...]]
 
 
 def identity(argument: Location | GenericConst) -> Hashable:
@@ -104,44 +102,51 @@ def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:
         block: whose calls are ``call_tir``, where they are kernels.
         slices: about the functions that it calls.
     """
-    return _Reader(slices).read(block)
+    return Reader(slices).read(block)
 
 
-class _Reader:
+class Reader:
+    """Reads bindings one after the other.
+
+    Args:
+        slices: about the functions that are called.
+    """
+
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
-        self._nodes: list[TaskNode] = []
+        self.nodes: list[TaskNode] = []
         self._views: list[View] = []
-        self._places: dict[Any, tuple[Location, ...]] = {}  # of a variable, each field's
-        self._given: dict[int, Any] = {}
-        self._kinds: dict[int, Any] = {}
+        self.places: dict[Any, tuple[Location, ...]] = {}  # of a variable, each field's
+        self.given: dict[int, Any] = {}
+        self.kinds: dict[int, Any] = {}
         self._later: set[int] = set()
         self._count = 0
 
     def read(self, block: relax.DataflowBlock) -> TaskGraph:
+        """The graph of a block."""
         for binding in block.bindings:
-            self._bind(binding)
+            self.bind(binding)
             if not isinstance(binding.var, relax.DataflowVar):
-                self._later |= {place.value for place in self._places.get(binding.var, ())}
+                self._later |= {place.value for place in self.places.get(binding.var, ())}
         return TaskGraph(
-            tuple(self._nodes),
+            tuple(self.nodes),
             tuple(self._views),
-            self._given,
-            self._kinds,
+            self.given,
+            self.kinds,
             frozenset(self._later),
-            self._places,
         )
 
-    def _bind(self, binding: Any) -> None:
+    def bind(self, binding: Any) -> None:
+        """Read a binding."""
         value = binding.value
-        if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._places:
-            place = self._places[value.tuple_value][value.index]
-            self._places[binding.var] = (place,)
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in self.places:
+            place = self.places[value.tuple_value][value.index]
+            self.places[binding.var] = (place,)
             self._views.append(View(binding))
             return
         if _is_reshape(value):
-            (place,) = self._of(value.args[0])
-            self._places[binding.var] = (place,)
+            (place,) = self.of(value.args[0])
+            self.places[binding.var] = (place,)
             self._views.append(View(binding))
             return
         if is_in_place(value):
@@ -151,58 +156,60 @@ class _Reader:
             self._kernel(binding)
             return
         reads = self._values(relax.analysis.free_vars(value))
-        self._nodes.append(TaskNode(binding, "", (), reads, self._make(binding.var)))
+        self.nodes.append(TaskNode(binding, "", (), reads, self.make(binding.var)))
 
     def _kernel(self, binding: Any) -> None:
         call = binding.value
         name = str(call.args[0].name_hint)
         fields = list(call.args[1].fields)
-        arguments = tuple(f if isinstance(f, GenericConst) else self._of(f)[0] for f in fields)
+        arguments = tuple(f if isinstance(f, GenericConst) else self.of(f)[0] for f in fields)
         parts = self._slices(name)
         moved = [None if part is None else _part(arguments[part[0]], part[1]) for part in parts]
         if moved and None not in moved:
-            self._places[binding.var] = tuple(place for place in moved if place is not None)
+            self.places[binding.var] = tuple(place for place in moved if place is not None)
             self._views.append(View(binding))
             return
         reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
-        made = self._make(binding.var)
-        self._nodes.append(TaskNode(binding, name, arguments, reads, made))
+        made = self.make(binding.var)
+        self.nodes.append(TaskNode(binding, name, arguments, reads, made))
 
     def _change(self, binding: Any) -> None:
         """A kernel that changes arguments: what it makes lies where these do."""
         call = binding.value
         fields = list(call.args[1].fields)
-        arguments = tuple(f if isinstance(f, GenericConst) else self._of(f)[0] for f in fields)
-        homes = [None if home is None else self._of(home)[0] for home in written_over(call)]
+        arguments = tuple(f if isinstance(f, GenericConst) else self.of(f)[0] for f in fields)
+        homes = [None if home is None else self.of(home)[0] for home in written_over(call)]
         reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
         changes = tuple(home.value for home in homes if home is not None)
-        made = self._make(binding.var)
-        self._places[binding.var] = tuple(
+        made = self.make(binding.var)
+        self.places[binding.var] = tuple(
             Location(value, 0) if home is None else home
             for value, home in zip(made, homes, strict=True)
         )
         outputs = tuple(value for value, home in zip(made, homes, strict=True) if home is None)
         name = str(call.args[0].name_hint)
-        self._nodes.append(TaskNode(binding, name, arguments, reads, outputs, changes))
+        self.nodes.append(TaskNode(binding, name, arguments, reads, outputs, changes))
 
-    def _make(self, var: Any) -> tuple[int, ...]:
+    def make(self, var: Any) -> tuple[int, ...]:
+        """New values for a variable, one for each tensor."""
         kinds = list(var.ty.fields) if isinstance(var.ty, relax.TupleType) else [var.ty]
         made = tuple(range(self._count, self._count + len(kinds)))
         self._count += len(kinds)
-        self._places[var] = tuple(Location(value, 0) for value in made)
-        self._kinds.update(zip(made, kinds, strict=True))
+        self.places[var] = tuple(Location(value, 0) for value in made)
+        self.kinds.update(zip(made, kinds, strict=True))
         return made
 
-    def _of(self, expr: Any) -> tuple[Location, ...]:
-        if expr not in self._places:
-            self._given[self._count] = expr
-            self._kinds[self._count] = expr.ty
-            self._places[expr] = (Location(self._count, 0),)
+    def of(self, expr: Any) -> tuple[Location, ...]:
+        """Where the tensors of an expression are; what nobody has made is given from outside."""
+        if expr not in self.places:
+            self.given[self._count] = expr
+            self.kinds[self._count] = expr.ty
+            self.places[expr] = (Location(self._count, 0),)
             self._count += 1
-        return self._places[expr]
+        return self.places[expr]
 
     def _values(self, variables: Sequence[Any]) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(p.value for v in variables for p in self._of(v)))
+        return tuple(dict.fromkeys(p.value for v in variables for p in self.of(v)))
 
 
 def _part(argument: Any, offset: int) -> Location | None:

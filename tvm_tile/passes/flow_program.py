@@ -1,0 +1,393 @@
+"""Control flow as the program of a persistent kernel: where values lie, and who copies what.
+
+Functions that are called are written out where they are called. Both sides of a branch write what
+they make into the same memory. Each value that a loop hands on has two memories: an iteration reads
+one and writes the other, the next one goes the other way, so that nothing is copied between them::
+
+    counted:  one = first value                 goes on:  one = first value
+              repeat trips / 2:                           while goes on (one):
+                  two = iteration(one)                        two = iteration(one)
+                  one = iteration(two)                        if goes on (two): one = iteration(two)
+              two = iteration(one), if trips                  else:             one = two
+              are odd
+
+What an iteration hands on as it got it, changed in place or not, has one memory. The result lies in
+``one``, or in ``two`` where the number of iterations is known and odd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tvm_tile.passes.parallel_products import is_static
+from tvm_tile.passes.read_flow import (
+    Action,
+    Allocated,
+    Called,
+    Chosen,
+    Flow,
+    Source,
+    UnfitFlowError,
+    read_binding,
+    read_flow,
+)
+from tvm_tile.passes.read_loops import LoopForm, read_loop
+from tvm_tile.passes.task_graph import Location, Slices, TaskNode
+from tvm_tile.plan.rprogram import Access, Branch, Item, Repeat, RProgram, Run, While
+
+CopyOf = Callable[[Any], str]
+"""By the type of a tensor: the name of a function that copies one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowProgram:
+    """A binding that is to be a persistent kernel.
+
+    Attributes:
+        nodes: its rOperators; what they read and write are numbers of memories.
+        program: of them.
+        kinds: the type of each memory.
+        given: by memory, what it holds when the kernel begins.
+        results: by number of the result, the memory that holds it; of those that are computed.
+        same: by number of the result, what from outside it is; of the others.
+        conditions: of each decision, where its condition lies.
+    """
+
+    nodes: tuple[TaskNode, ...]
+    program: RProgram
+    kinds: Mapping[int, Any]
+    given: Mapping[int, Any]
+    results: Mapping[int, int]
+    same: Mapping[int, Any]
+    conditions: tuple[Location, ...]
+
+
+def flow_program(
+    mod: tvm.IRModule,
+    binding: Any,
+    is_fresh: Callable[[Any], bool],
+    slices: Slices,
+    copy_of: CopyOf,
+) -> FlowProgram:
+    """The program of a loop or a branch.
+
+    Args:
+        mod: has the functions, scheduled.
+        binding: of a call of a loop, or of an If.
+        is_fresh: whether nobody reads what a tensor from outside holds.
+        slices: about the functions that kernels are.
+        copy_of: names functions that copy.
+
+    Raises:
+        UnfitFlowError: it holds what no persistent kernel can run.
+    """
+    return _Writer(mod, slices, copy_of).of_binding(binding, is_fresh)
+
+
+class _Writer:
+    def __init__(self, mod: tvm.IRModule, slices: Slices, copy_of: CopyOf) -> None:
+        self._mod, self._slices, self._copy_of = mod, slices, copy_of
+        self._flows: dict[Any, Flow] = {}
+        self._kinds: dict[int, Any] = {}
+        self._nodes: list[TaskNode] = []
+        self._unwritten: set[int] = set()  # memories of any content
+        self._conditions: list[Location] = []
+        self._regions = 0
+
+    def of_binding(self, binding: Any, is_fresh: Callable[[Any], bool]) -> FlowProgram:
+        """The program of a binding, what it is given each in memory of its own."""
+        flow, outside = read_binding(binding, self._slices)
+        given = {value: self._memory(expr.ty) for value, expr in outside.items()}
+        self._unwritten |= {given[value] for value, expr in outside.items() if is_fresh(expr)}
+        env: dict[int, Source] = {value: Location(m, 0) for value, m in given.items()}
+        items, found = self._sequence(flow, env, {})
+        owners = {memory: outside[value] for value, memory in given.items()}
+        results: dict[int, int] = {}
+        same: dict[int, Any] = {}
+        for number, source in enumerate(found):
+            if isinstance(source, Location) and source.value in owners:
+                same[number] = owners[source.value]
+            elif isinstance(source, Location) and not source.offset:
+                results[number] = source.value
+            else:
+                raise UnfitFlowError("what it returns is a constant, or a part of something")
+        accesses = tuple(map(_access, self._nodes))
+        if any(memory in owners for access in accesses for memory in access.writes):
+            raise UnfitFlowError("it changes what it is given")
+        decisions = tuple(place.value for place in self._conditions)
+        touched = {*decisions, *(m for access in accesses for m in access.reads)}
+        used = {memory: expr for memory, expr in owners.items() if memory in touched}
+        program = RProgram(tuple(items), accesses, decisions)
+        nodes, conditions = tuple(self._nodes), tuple(self._conditions)
+        return FlowProgram(nodes, program, self._kinds, used, results, same, conditions)
+
+    def _memory(self, kind: Any) -> int:
+        if not isinstance(kind, relax.TensorType) or not is_static(kind):
+            raise UnfitFlowError("it has what is no tensor of known shape")
+        number = len(self._kinds)
+        self._kinds[number] = kind
+        return number
+
+    def _region(self) -> int:
+        self._regions += 1
+        return self._regions
+
+    def _decision(self, condition: Source) -> int:
+        if not isinstance(condition, Location):
+            raise UnfitFlowError("a constant decides in it")
+        self._conditions.append(condition)
+        return len(self._conditions) - 1
+
+    def _copied(self, pairs: Sequence[tuple[Source, int]]) -> list[Item]:
+        """Copies of values to memories."""
+        first = len(self._nodes)
+        for source, target in pairs:
+            reads = (source.value,) if isinstance(source, Location) else ()
+            function = self._copy_of(self._kinds[target])
+            self._nodes.append(TaskNode(None, function, (source,), reads, (target,)))
+        return [Run(tuple(range(first, len(self._nodes))))] if pairs else []
+
+    def _called(
+        self, function: Any, arguments: Sequence[Source | int], targets: Mapping[int, int]
+    ) -> tuple[list[Item], list[Source]]:
+        """A call, and where its results are: in ``targets``, by their number, if there."""
+        form = read_loop(self._mod, function)
+        if form is not None:
+            return self._loop(form, self._mod[function], arguments, targets)
+        return self._flow(self._flow_of(function), arguments, targets)
+
+    def _flow_of(self, function: Any) -> Flow:
+        if function not in self._flows:
+            self._flows[function] = read_flow(self._mod[function], self._slices)
+        return self._flows[function]
+
+    def _flow(
+        self, flow: Flow, arguments: Sequence[Source | int], targets: Mapping[int, int]
+    ) -> tuple[list[Item], list[Source]]:
+        known = dict(zip(flow.parameters, arguments, strict=True))
+        env = {value: a for value, a in known.items() if not isinstance(a, int)}
+        return self._sequence(flow, env, targets)
+
+    def _sequence(
+        self, flow: Flow, env: dict[int, Source], targets: Mapping[int, int]
+    ) -> tuple[list[Item], list[Source]]:
+        """The items of a flow, given what is around it."""
+        claimed = self._claimed(flow, targets)
+        items: list[Item] = []
+        for action in flow.actions:
+            items += self._action(action, flow, env, claimed)
+        results = [_resolved(source, env) for source in flow.results]
+        pairs = [
+            (results[number], target)
+            for number, target in targets.items()
+            if results[number] != Location(target, 0)
+        ]
+        items += self._copied(pairs)
+        for number, target in targets.items():
+            results[number] = Location(target, 0)
+        return _joined(items), results
+
+    def _claimed(self, flow: Flow, targets: Mapping[int, int]) -> dict[int, int]:
+        """Of values that are made here: the memory in which a result is wanted."""
+        made = {value for action in flow.actions for value in action.outputs}
+        claimed: dict[int, int] = {}
+        for number, target in targets.items():
+            source = flow.results[number]
+            if not isinstance(source, Location) or source.offset or source.value in claimed:
+                continue
+            kind, wanted = flow.kinds[source.value], self._kinds[target]
+            if source.value in made and _are_alike(kind, wanted):
+                claimed[source.value] = target
+        return claimed
+
+    def _action(
+        self, action: Action, flow: Flow, env: dict[int, Source], claimed: Mapping[int, int]
+    ) -> list[Item]:
+        if isinstance(action, Called):
+            arguments = [a if isinstance(a, int) else _resolved(a, env) for a in action.arguments]
+            wanted = {n: claimed[v] for n, v in enumerate(action.outputs) if v in claimed}
+            items, results = self._called(action.function, arguments, wanted)
+            env.update(zip(action.outputs, results, strict=True))
+            return items
+        for value in action.outputs:
+            target = claimed.get(value)
+            memory = self._memory(flow.kinds[value]) if target is None else target
+            env[value] = Location(memory, 0)
+            if isinstance(action, Allocated):
+                self._unwritten.add(memory)
+        if isinstance(action, Chosen):
+            return [self._branch(action, env)]
+        if isinstance(action, TaskNode):
+            node = _renumbered(action, env)
+            self._nodes.append(node)
+            self._unwritten -= {*node.outputs, *node.changes}
+            return [Run((len(self._nodes) - 1,))]
+        return []
+
+    def _branch(self, action: Chosen, env: dict[int, Source]) -> Branch:
+        """Both sides, which write into the same memories."""
+        decision = self._decision(_resolved(action.condition, env))
+        wanted: dict[int, int] = {}
+        for number, value in enumerate(action.outputs):
+            place = env[value]
+            assert isinstance(place, Location)
+            wanted[number] = place.value
+        regions = self._region(), self._region()
+        then, _ = self._sequence(action.then, dict(env), wanted)
+        otherwise, _ = self._sequence(action.otherwise, dict(env), wanted)
+        return Branch(decision, regions[0], tuple(then), regions[1], tuple(otherwise))
+
+    def _loop(
+        self,
+        form: LoopForm,
+        func: relax.Function,
+        arguments: Sequence[Source | int],
+        targets: Mapping[int, int],
+    ) -> tuple[list[Item], list[Source]]:
+        trips = None
+        if form.is_counted:
+            if not isinstance(arguments[0], int):
+                raise UnfitFlowError("the number of iterations is not known when it is compiled")
+            trips = arguments[0]
+        body = self._flow_of(form.body)
+        wanted = {form.results[number]: target for number, target in targets.items()}
+        ends_in_two = trips is not None and trips % 2 == 1
+        one: dict[int, int] = {}
+        two: dict[int, int] = {}
+        for parameter, item in form.carried.items():
+            own, kind = wanted.get(parameter), func.params[parameter].ty
+            own = self._memory(kind) if own is None else own
+            if body.results[item] == _given(form, body, parameter):
+                one[parameter] = two[parameter] = own
+                continue
+            other = self._memory(kind)
+            one[parameter], two[parameter] = (other, own) if ends_in_two else (own, other)
+        first = [
+            (argument, memory)
+            for parameter, memory in one.items()
+            if (argument := _tensor(arguments[parameter])) and not self._is_unwritten(argument)
+        ]
+        items = self._copied(first)
+        items += self._iterations(form, body, arguments, (one, two), trips)
+        last = two if ends_in_two else one
+        results: list[Source] = []
+        for parameter in form.results:
+            kept = _tensor(arguments[parameter])
+            results.append(Location(last[parameter], 0) if parameter in last else kept)
+        copies = [
+            (results[number], target)
+            for number, target in targets.items()
+            if results[number] != Location(target, 0)
+        ]
+        items += self._copied(copies)
+        for number, target in targets.items():
+            results[number] = Location(target, 0)
+        return items, results
+
+    def _is_unwritten(self, source: Source) -> bool:
+        return isinstance(source, Location) and source.value in self._unwritten
+
+    def _iterations(
+        self,
+        form: LoopForm,
+        body: Flow,
+        arguments: Sequence[Source | int],
+        sides: tuple[dict[int, int], dict[int, int]],
+        trips: int | None,
+    ) -> list[Item]:
+        one, two = sides
+        moved = [parameter for parameter in one if one[parameter] != two[parameter]]
+
+        def turn(read: dict[int, int], write: dict[int, int]) -> list[Item]:
+            given = [
+                Location(read[parameter], 0) if parameter in read else arguments[parameter]
+                for parameter in form.given
+            ]
+            targets = {form.carried[parameter]: write[parameter] for parameter in moved}
+            items, _ = self._flow(body, given, targets)
+            return items
+
+        if trips is None:
+            if 0 not in moved:
+                raise UnfitFlowError("its condition never changes")
+            decisions = [self._decision(Location(side[0], 0)) for side in sides]
+            regions = [self._region() for _ in range(4)]
+            there = turn(one, two)
+            back = turn(two, one)
+            copies = self._copied([(Location(two[p], 0), one[p]) for p in moved])
+            branch = Branch(decisions[1], regions[2], tuple(back), regions[3], tuple(copies))
+            return [While(regions[0], regions[1], decisions[0], (*there, branch))]
+        items: list[Item] = []
+        if trips > 1:
+            region = self._region()
+            both = (*turn(one, two), *turn(two, one))
+            items.append(Repeat(region, trips // 2, tuple(_joined(both))))
+        if trips % 2:
+            items += turn(one, two)
+        return items
+
+
+def _given(form: LoopForm, body: Flow, parameter: int) -> Location | None:
+    """Where the body is given a parameter of the loop."""
+    if parameter not in form.given:
+        return None
+    return Location(body.parameters[form.given.index(parameter)], 0)
+
+
+def _tensor(argument: Source | int) -> Source:
+    if isinstance(argument, int):
+        raise UnfitFlowError("it hands on an integer of the host")
+    return argument
+
+
+def _resolved(source: Source, env: Mapping[int, Source]) -> Source:
+    """A value's memory."""
+    if not isinstance(source, Location):
+        return source
+    if source.value not in env:
+        raise UnfitFlowError("it reads what nobody makes")
+    place = env[source.value]
+    if isinstance(place, Location):
+        return Location(place.value, place.offset + source.offset)
+    if source.offset:
+        raise UnfitFlowError("it reads a part of a constant")
+    return place
+
+
+def _renumbered(node: TaskNode, env: Mapping[int, Source]) -> TaskNode:
+    """A node with memories in the place of values."""
+    arguments = tuple(_resolved(argument, env) for argument in node.arguments)
+
+    def memories(values: Sequence[int]) -> tuple[int, ...]:
+        places = (_resolved(Location(value, 0), env) for value in values)
+        return tuple(dict.fromkeys(p.value for p in places if isinstance(p, Location)))
+
+    outputs, changes = memories(node.outputs), memories(node.changes)
+    if len(changes) != len(node.changes):
+        raise UnfitFlowError("it changes a constant, or two values in one memory")
+    own = memories(node.reads), outputs, changes
+    return replace(node, arguments=arguments, reads=own[0], outputs=own[1], changes=own[2])
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    return bool(one.dtype == other.dtype and list(one.shape) == list(other.shape))
+
+
+def _access(node: TaskNode) -> Access:
+    return Access(frozenset(node.reads), frozenset((*node.outputs, *node.changes)))
+
+
+def _joined(items: Sequence[Item]) -> list[Item]:
+    """Items, straight lines behind one another as one."""
+    found: list[Item] = []
+    for item in items:
+        if isinstance(item, Run) and found and isinstance(found[-1], Run):
+            found[-1] = Run((*found[-1].operators, *item.operators))
+        else:
+            found.append(item)
+    return found
