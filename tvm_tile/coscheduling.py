@@ -20,6 +20,7 @@ from tvm_tile.passes.schedule_tiles import count_calls
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
+from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
@@ -49,9 +50,10 @@ class Coscheduling:
         notes: tuple[str, ...],
         stages: tuple[Stage, ...],
         decisions: tuple[Decision, ...],
+        turned: tuple[TurnedWeights, ...],
     ) -> Report:
         """All about the model, for a device; the other arguments are fields of the report."""
-        told = self.plans, self.left_apart, device.is_estimated, self.launches
+        told = self.plans, self.left_apart, device.is_estimated, self.launches, turned
         return Report(device.name, self.kernels, notes, stages, decisions, *told)
 
 
