@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 import tvm
 from persistent_runs import REGISTERS, Joined
+from torch_control_cases import exported
 from tvm import relax
 
 from tvm_tile.coscheduling import with_copies
@@ -19,16 +19,28 @@ from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled
 from tvm_tile.passes.kernel_facts import KernelFacts
 from tvm_tile.passes.loops_in_kernels import LoopsInKernels
 from tvm_tile.pipeline import fuse
+from tvm_tile.plan.coschedule import coschedule
+from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, Step
 
 
-def exported(module: torch.nn.Module, inputs: Sequence[Any]) -> torch.export.ExportedProgram:
-    """A module as PyTorch exports it."""
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.export.export(module.eval(), tuple(inputs))
+def scattered(operators: tuple[ROperator, ...], device: Device) -> ExecutionPlan | None:
+    """A plan that runs neighbours on different vEUs, so that no order of a queue hides a wait."""
+    plan = coschedule(operators, device)
+    assert plan is not None
+    assert not any(plan.residents)
+    veus = range(plan.num_veus)
+    steps = [
+        Step(
+            tuple(
+                replace(p, first_veu=p.tasks.operator % len(veus), num_veus=1) for p in s.placements
+            )
+        )
+        for s in plan.steps
+    ]
+    return replace(plan, steps=tuple(steps))
 
 
-def looping(module: torch.nn.Module, inputs: Sequence[Any], device: Device) -> Joined:
+def looping(module: torch.nn.Module, inputs: tuple[Any, ...], device: Device) -> Joined:
     """A module each of whose loops that can be is a kernel.
 
     Raises:

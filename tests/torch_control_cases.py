@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.utils import _pytree as pytree
 
 Inputs = Callable[[int], tuple[Tensor, ...]]
 """From the number of a call to its inputs: conditions and counts differ from call to call."""
@@ -160,6 +163,25 @@ class AssociativeScans(nn.Module):
         whole = associative_scan(affine, (xs * 0.5, xs + bias), 0, combine_mode="generic")
         back = associative_scan(torch.add, xs, 0, reverse=True, combine_mode="generic")
         return whole, back
+
+
+def exported(module: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
+    """A module as PyTorch exports it."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(module.eval(), inputs)
+
+
+def wide(value: Any) -> Any:
+    """A value in float64, if it is a tensor of floating-point numbers."""
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def in_float64(module: nn.Module, inputs: tuple[Any, ...]) -> list[Any]:
+    """What a module computes in float64: all tensors that it returns."""
+    with torch.no_grad():
+        expected = copy.deepcopy(module).double()(*pytree.tree_map(wide, inputs))
+    return list(pytree.tree_leaves(expected))
 
 
 def _tensors(number: int, *shapes: tuple[int, ...]) -> tuple[Tensor, ...]:

@@ -176,7 +176,7 @@ class _Compiler:
         done = _known(lowered, record, builder, options)
         notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
         notes = *notes, *imported.effects.describe()
-        report = done.report(record, notes, watch.stages, lowered.decisions)
+        report = done.report(record, notes, watch.stages, lowered.decisions, lowered.turned)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder))
         effects = imported.effects

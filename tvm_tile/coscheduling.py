@@ -22,6 +22,7 @@ from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
 from tvm_tile.plan.rprogram import Control
+from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
@@ -51,9 +52,10 @@ class Coscheduling:
         notes: tuple[str, ...],
         stages: tuple[Stage, ...],
         decisions: tuple[Decision, ...],
+        turned: tuple[TurnedWeights, ...],
     ) -> Report:
         """All about the model, for a device; the other arguments are fields of the report."""
-        told = self.plans, self.left_apart, device.is_estimated, self.launches
+        told = self.plans, self.left_apart, device.is_estimated, self.launches, turned
         return Report(device.name, self.kernels, notes, stages, decisions, *told)
 
 

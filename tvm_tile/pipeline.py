@@ -34,6 +34,7 @@ from tvm_tile.passes import (
     schedule_module,
 )
 from tvm_tile.passes.copy_ends import CopyEnds
+from tvm_tile.passes.lay_out_weights import RecordTurned
 from tvm_tile.passes.sequence import (
     Refused,
     fused_cost,
@@ -49,6 +50,7 @@ from tvm_tile.passes.write_state import WriteState
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.plan.store import Store
+from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision
 from tvm_tile.verify import Kernels
 
@@ -63,6 +65,7 @@ class Lowered:
         done: what co-scheduling has made of these.
         decisions: what became of each group of functions that could be one kernel.
         measure: has measured candidates, if the options ask for that.
+        turned: weights that are stored in another layout than the model has them in.
     """
 
     mod: tvm.IRModule
@@ -70,6 +73,7 @@ class Lowered:
     done: Coscheduling
     decisions: tuple[Decision, ...]
     measure: MeasureCandidates
+    turned: tuple[TurnedWeights, ...]
 
 
 def lower(
@@ -102,11 +106,12 @@ def lower(
         UnsupportedOperatorError: TVM cannot write an operator's loops.
         VerificationError: with ``verify``: no schedule of a function is right.
     """
-    decisions: list[Decision] = []
+    decisions, turned = list[Decision](), list[TurnedWeights]()
     first, weld, graphs = FirstChoices(record), options.weld, captures(record, options)
 
     def fuse_without(refused: Refused) -> tvm.IRModule:
         decisions.clear()
+        turned.clear()
         return fuse(
             mod,
             record,
@@ -117,6 +122,7 @@ def lower(
             refused=refused,
             state=state,
             as_stored=as_stored,
+            record_turned=turned.append,
         )
 
     fused = fuse_without({})
@@ -129,7 +135,7 @@ def lower(
     if options.coschedule:
         done = coschedule_what_builds(*parts, record, builder, options.control)
     lowered = _lower(done.mod, record, options, passing)
-    return Lowered(lowered, parts, done, tuple(decisions), measure)
+    return Lowered(lowered, parts, done, tuple(decisions), measure, tuple(turned))
 
 
 def fuse(
@@ -143,6 +149,7 @@ def fuse(
     refused: Refused | None = None,
     state: int = 0,
     as_stored: bool = False,
+    record_turned: RecordTurned | None = None,
 ) -> tvm.IRModule:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
@@ -156,6 +163,7 @@ def fuse(
         refused: why functions must not be made of others, by their contents.
         state: how many parameters and results of ``main``, the last ones, are the model's state.
         as_stored: as of :func:`lower`.
+        record_turned: is given each matrix of weights that is stored in another layout.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -165,7 +173,7 @@ def fuse(
 
     gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
-    layouts = [] if as_stored else [LayOutWeights(device, first, refused)]
+    layouts = [] if as_stored else [LayOutWeights(device, first, refused, record_turned)]
     ends = [CopyEnds(device)] if graphs else []
     fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
     passes = [*fusing, *layouts, WriteState(state), *ends]

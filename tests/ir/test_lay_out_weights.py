@@ -14,6 +14,7 @@ from test_passes import module
 from tvm import IRModule, ir, relax, tirx
 from tvm.relax import op
 
+import tvm_tile
 from tvm_tile import find_device
 from tvm_tile.device import Device
 from tvm_tile.frontend.prepare import prepare
@@ -21,6 +22,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.passes import FirstChoices, content_of
 from tvm_tile.passes.lay_out_weights import LayOutWeights, transposing
 from tvm_tile.pipeline import fuse
+from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.matvec import schedule_matvec
 
@@ -197,3 +199,34 @@ def test_a_table_is_no_product() -> None:
     table = weights(50, 40)
     mod = fused(lambda x: op.take(table, op.argmax(x, 1), axis=0), 1, 64)
     assert stored(mod) == [(50, 40)]
+
+
+def test_what_is_turned_is_told_matrix_by_matrix() -> None:
+    layers = [weights(3072, 3072, dtype="float16") for _ in range(2)]
+    other = weights(512, 3072, dtype="float16")
+
+    def body(x: Any) -> Any:
+        for w in (*layers, layers[0]):
+            x = relax.BlockBuilder.current().emit(op.nn.relu(times(x, w, by_rows=False)))
+        return times(x, other, by_rows=True)
+
+    found: list[TurnedWeights] = []
+    mod = fused(body, 1, 3072, dtype="float16", record_turned=found.append)
+    assert len(found) == 2, "each is stored once, however often it is read"
+    first, second = found
+    assert first == second
+    assert (first.shape, first.size) == ((3072, 3072), 2 * 3072 * 3072)
+    assert first.seconds < first.seconds_before
+    names = [str(var.name_hint) for var in mod.get_global_vars()]
+    assert sum(name.startswith(f"{first.function}_") for name in names) == 1
+
+
+def test_a_compiled_model_says_what_is_turned() -> None:
+    w = weights(3072, 768, dtype="float16")
+    mod = module(lambda x: times(x, w, by_rows=False), (1, 3072), dtype="float16")
+    model = tvm_tile.compile(mod, H200)
+    (turned,) = model.report.turned
+    assert turned.shape == (768, 3072)
+    assert "stored turned: 1 matrix of weights, 4.72 MB" in model.explain().splitlines()
+    entries = tvm_tile.compile({"one": mod, "other": mod}, H200)
+    assert not entries["one"].report.turned, "weights in common stay as they are stored"

@@ -17,7 +17,7 @@ from tvm_tile.plan.ahead import LINE, Entry, ahead_bytes, entries
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, RKernel, ROperator
-from tvm_tile.plan.groups import partition
+from tvm_tile.plan.groups import MARGIN, partition
 from tvm_tile.plan.records import (
     ARGUMENTS,
     ASKS,
@@ -221,6 +221,18 @@ def test_kernels_that_start_early_are_what_a_persistent_one_is_compared_with() -
     assert plan is not None
     assert any(plan.ahead)
     assert all(group.plan is None for group in groups(plan.seconds / 6))
+
+
+def test_what_streams_is_tried_as_one_where_the_path_leaves_it_apart() -> None:
+    operators = tuple(replace(o, alone_seconds=9e-6) for o in chain(4, 16 << 20))
+    apart = partition(operators, streaming(H200, None), (True,) * 4)
+    assert [group.plan for group in apart] == [None] * 4
+    (together,) = partition(operators, H200, (True,) * 4)
+    assert together.plan is not None
+    assert together.plan.seconds < (1 - MARGIN) * together.apart_seconds
+    close = together.plan.seconds / 4 / (1 - MARGIN / 2)
+    nearly = tuple(replace(o, alone_seconds=close) for o in operators)
+    assert all(group.plan is None for group in partition(nearly, H200, (True,) * 4))
 
 
 def test_an_entry_is_what_the_simulator_and_the_table_share() -> None:

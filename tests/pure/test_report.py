@@ -19,6 +19,7 @@ from tvm_tile.plan.gantt import gantt
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import residency
 from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision, Edge, Option
 
 OWN = KernelReport(
@@ -83,6 +84,10 @@ REPORTS = st.builds(
     st.lists(DECIDED, max_size=2).map(tuple),
     st.sampled_from([(), (PLANNED,)]),
     st.lists(st.builds(LeftApart, TEXT, NAMES, COUNTS), max_size=2).map(tuple),
+    turned=st.lists(
+        st.builds(TurnedWeights, TEXT, st.tuples(COUNTS, COUNTS), COUNTS, FINITE, FINITE),
+        max_size=2,
+    ).map(tuple),
 )
 
 
@@ -181,6 +186,22 @@ def test_persistent_kernels_are_told_with_their_proof() -> None:
         "  left apart, 1 call: nothing to run beside: pool",
         "  left apart, 12 calls: faster as a launch of its own: a, b, c and 2 more",
     ]
+
+
+def test_weights_that_are_stored_turned_are_told_by_function() -> None:
+    up = TurnedWeights("up", (3072, 768), 4_718_592, 6.5e-6, 7.25e-6)
+    down = TurnedWeights("down", (768, 3072), 4_718_592, 6e-6, 9e-6)
+    lines = replace(REPORT, turned=(up, down, up)).render().splitlines()
+    start = lines.index("stored turned: 3 matrices of weights, 14.16 MB")
+    assert lines[start + 1 : start + 3] == [
+        "  2 x up: 3072 x 768 instead of 768 x 3072, 6.5 us instead of 7.2 us",
+        "  1 x down: 768 x 3072 instead of 3072 x 768, 6.0 us instead of 9.0 us",
+    ]
+    assert "1 matrix of weights, 4.72 MB" in replace(REPORT, turned=(up,)).render()
+    assert "turned" not in REPORT.render()
+    data = json.loads(REPORT.to_json())
+    del data["turned"]
+    assert Report.from_json(json.dumps(data)) == REPORT
 
 
 def test_a_report_keeps_what_a_drawing_needs_and_no_more() -> None:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
-from loop_runs import looping
+from loop_runs import looping, scattered
 from persistent_runs import Emulation
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
-from torch_control_cases import CASES, Linear
+from torch_control_cases import CASES, Linear, exported, in_float64
 
+import tvm_tile
+from tvm_tile import Options
 from tvm_tile.device import find_device
+from tvm_tile.errors import OptionError
+from tvm_tile.passes import loops_in_kernels
+from tvm_tile.plan.program_records import NEXT, WAIT_COUNT
+from tvm_tile.plan.records import SIGNAL
+from tvm_tile.plan.rprogram import Control
 
+_WORDS = 64  # of a record of the model below
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
 
 
@@ -35,6 +46,22 @@ class Stack(Linear):
         return scan(step, (h, g), xs)
 
 
+class Wide(nn.Module):
+    """A loop whose kernels have several blocks each, over rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.other = nn.Linear(48, 48), nn.Linear(48, 48)
+
+    def forward(self, h: Tensor, xs: Tensor) -> Any:
+        def step(h: Tensor, x: Tensor) -> Any:
+            g = torch.relu(self.one(h) - x)
+            return torch.tanh(self.other(g)) + h * 0.5, (g * 2).exp()
+
+        return scan(step, h, xs)
+
+
 class Fibonacci(nn.Module):
     """Values that change places, until one of them is large."""
 
@@ -45,16 +72,6 @@ class Fibonacci(nn.Module):
         return while_loop(lambda a, b: b.sum() < limit, body, (a, a + 1))
 
 
-def _float64(module: nn.Module, inputs: tuple[Any, ...]) -> list[np.ndarray]:
-    def wide(value: Any) -> Any:
-        return value.double() if value.is_floating_point() else value
-
-    result = module.double()(*map(wide, inputs))
-    module.float()
-    flat, _ = torch.utils._pytree.tree_flatten(result)
-    return [value.numpy() for value in flat]
-
-
 def _compare(
     make: Callable[[], nn.Module], inputs: Callable[[int], tuple[Any, ...]], folder: Path
 ) -> None:
@@ -62,13 +79,11 @@ def _compare(
     model = looping(module, inputs(1), SMALL)
     assert model.made
     run = Emulation(model, folder)
-    with torch.no_grad():
-        for number in range(4):
-            own = inputs(number)
-            expected = _float64(module, own)
-            found = run(*(value.numpy() for value in own), seed=number)
-            for one, other in zip(found, expected, strict=True):
-                np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    for number in range(4):
+        own = inputs(number)
+        found = run(*(value.numpy() for value in own), seed=number)
+        for one, other in zip(found, in_float64(module, own), strict=True):
+            np.testing.assert_allclose(one, other.numpy(), rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +117,80 @@ def test_odd_and_even_numbers_of_iterations(trips: int, tmp_path: Path) -> None:
 
 def test_values_that_change_places(tmp_path: Path) -> None:
     _compare(Fibonacci, lambda number: (torch.tensor(10.0**number), torch.ones(5)), tmp_path)
+
+
+def test_waits_that_are_left_out_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the waits of all rTasks of an operator, or of a decision, some order goes wrong."""
+    monkeypatch.setattr(loops_in_kernels, "coschedule", scattered)
+    module, own = Wide().eval(), (torch.randn(1, 48), torch.randn(70, 1, 48))
+    model = looping(module, own, SMALL)
+    expected = in_float64(module, own)
+    noticed: dict[int, bool] = {}
+    for counter, operator in enumerate(model.made[0].operators):
+        if operator.name.startswith("carry"):
+            continue  # first values are there: their copies wait for nothing
+
+        def without(records: np.ndarray, counter: int = counter) -> None:
+            rows = records.reshape(-1, _WORDS)
+            assert (rows[:, NEXT] <= len(rows)).all()
+            own = rows[:, SIGNAL] == counter
+            rows[own, WAIT_COUNT] = 0
+
+        run = Emulation(model, tmp_path, without)
+        noticed[counter] = any(_goes_wrong(run, own, expected, seed) for seed in range(8))
+    assert len(noticed) > 8
+    assert sum(noticed.values()) >= 0.75 * len(noticed), noticed
+
+
+def _goes_wrong(run: Emulation, inputs: tuple[Any, ...], expected: list[Any], seed: int) -> bool:
+    """Whether a run is stuck, or wrong, or ends its process: rows may be written anywhere."""
+
+    def check() -> None:
+        found = run(*(value.numpy() for value in inputs), seed=seed)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other.numpy(), 2e-5, 2e-5)
+        os._exit(0)
+
+    child = multiprocessing.get_context("fork").Process(target=check)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the threads that others have started are not used
+        child.start()
+    child.join(60)
+    child.kill()
+    return child.exitcode != 0
+
+
+def test_what_no_persistent_kernel_can_take_in_stays_on_the_host() -> None:
+    class Sorts(nn.Module):
+        def forward(self, n: Tensor, x: Tensor) -> Any:
+            def body(i: Tensor, x: Tensor) -> Any:
+                return i + 1, torch.sort(x * 1.5 - i)[0]
+
+            return while_loop(lambda i, x: i < n, body, (torch.zeros_like(n), x))
+
+    inputs = torch.tensor(3), torch.randn(5000)
+    model = compile_model(exported(Sorts(), inputs), "nvidia/h200", control="kernel")
+    reasons = [left.reason for left in model.report.left_apart]
+    assert any("stays on the host" in reason for reason in reasons)
+    assert not model.report.plans
+
+
+@pytest.mark.parametrize("control", get_args(Control))
+def test_options_say_where_loops_run(control: Control) -> None:
+    def inputs(trips: int) -> tuple[Any, ...]:
+        return torch.randn(1, 8), torch.randn(1, 8), torch.randn(trips, 1, 8)
+
+    model = compile_model(exported(Stack(), inputs(200)), "nvidia/h200", control=control)
+    names = [plan.name for plan in model.report.plans]
+    assert any(name.startswith("scan") for name in names) == (control != "host")
+
+
+def test_another_place_is_refused() -> None:
+    with pytest.raises(OptionError, match="host"):
+        Options(control="device")  # type: ignore[arg-type]
+
+
+def compile_model(model: Any, device: str, **options: Any) -> tvm_tile.CompiledModel:
+    return tvm_tile.compile(model, device, options=Options(cache=False, **options))

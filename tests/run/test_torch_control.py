@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
-import warnings
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,6 +14,7 @@ from torch import Tensor, nn
 from torch._export.db.case import SupportLevel
 from torch._export.db.examples import filter_examples_by_support_level
 from torch.utils import _pytree as pytree
+from torch_control_cases import exported, in_float64, wide
 
 import tvm_tile
 from bench import operator_cases  # noqa: F401
@@ -38,19 +37,8 @@ _EXAMPLES = {
 }
 
 
-def exported(module: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.export.export(module.eval(), inputs)
-
-
 def compare(model: tvm_tile.CompiledModel, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-    def wide(value: Any) -> Any:
-        return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    with torch.no_grad():
-        expected = copy.deepcopy(module).double()(*pytree.tree_map(wide, inputs))
-    expected = pytree.tree_leaves(expected)
+    expected = in_float64(module, inputs)
     found = model(*pytree.tree_leaves(inputs))
     found = found if isinstance(found, tuple) else (found,)
     for one, other in zip(found, expected, strict=True):

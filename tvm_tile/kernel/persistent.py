@@ -175,13 +175,7 @@ def make_persistent(
         run, load = number(operator, loads=False), number(operator, loads=True) if stays else None
         given = kernel.run_arguments, kernel.load_arguments if stays else (), own.constants
         tasks.append(TaskKind(run, load, *(tuple(own.arguments[n] for n in ns) for ns in given)))
-    if control is None:
-        table = make_table(operators, plan, tasks, counters.first)
-        form = any(plan.ahead), ARGUMENTS, 0
-    else:
-        flow = control.program, plan, tasks, control.conditions, counters.first
-        table = make_program_table(operators, *flow)
-        form = False, program_records.ARGUMENTS, control.program.count_regions
+    table, asks, arguments, regions = _table(operators, plan, tasks, counters.first, control)
     layout = Layout(
         plan.num_veus,
         plan.block_size,
@@ -192,9 +186,27 @@ def make_persistent(
         table.words.shape[0],
         counters.total,
         max(_LEAST_SHARED, plan.shared_bytes),
-        *form,
+        asks,
+        arguments,
+        regions,
     )
     return Persistent(assemble(name, parts, layout), table)
+
+
+def _table(
+    operators: tuple[ROperator, ...],
+    plan: ExecutionPlan,
+    tasks: Sequence[TaskKind],
+    counter: int,
+    control: ControlFlow | None,
+) -> tuple[Table, bool, int, int]:
+    """The records; whether they ask ahead, where their arguments begin, and how many regions."""
+    if control is None:
+        table = make_table(operators, plan, tasks, counter)
+        return table, any(plan.ahead), ARGUMENTS, 0
+    flow = control.program, plan, tasks, control.conditions, counter
+    table = make_program_table(operators, *flow)
+    return table, False, program_records.ARGUMENTS, control.program.count_regions
 
 
 def _check_shared(body: Body, operator: ROperator, choice: int) -> None:

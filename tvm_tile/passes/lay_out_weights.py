@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,15 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.passes.first_choices import FirstChoices, content_of
 from tvm_tile.passes.fuse_tiles import Predict
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
+from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled
 from tvm_tile.tile.weight_layout import is_weight
 
 Place = tuple[Any, int]
 """A function's variable in the module, and the position of one of its parameters."""
+
+RecordTurned = Callable[[TurnedWeights], None]
 
 
 @tvm.transform.module_pass(opt_level=0, name="LayOutWeights")
@@ -44,16 +47,19 @@ class LayOutWeights:
         device: that the kernels are for.
         predict: schedules functions; shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
+        record: is given each matrix that is transposed, for ``explain()``.
     """
 
     device: Device
     predict: Predict | None = None
     refused: Mapping[Any, str] | None = None
+    record: RecordTurned | None = None
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         predict = self.predict or FirstChoices(self.device)
-        changed = _Layouts(mod, self.device, predict, self.refused or {}).rewritten(mod)
+        layouts = _Layouts(mod, self.device, predict, self.refused or {}, self.record)
+        changed = layouts.rewritten(mod)
         return relax.transform.DeadCodeElimination()(changed)
 
 
@@ -86,20 +92,40 @@ class _Places(PyExprVisitor):
         return constant not in self.others and len(set(self.places.get(constant, ()))) == 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Faster:
+    """A function that takes weights transposed, and what that is worth.
+
+    Attributes:
+        var: of the function, in the module that is made.
+        seconds: of a call, predicted amid a model.
+        seconds_before: of a call of the function as it was.
+    """
+
+    var: Any
+    seconds: float
+    seconds_before: float
+
+
 @mutator
 class _Layouts(ModuleRewriter):
     def __init__(
-        self, mod: tvm.IRModule, device: Device, predict: Predict, refused: Mapping[Any, str]
+        self,
+        mod: tvm.IRModule,
+        device: Device,
+        predict: Predict,
+        refused: Mapping[Any, str],
+        record: RecordTurned | None,
     ) -> None:
         super().__init__(mod)
         self._mod, self._device = mod, device
-        self._predict, self._refused = predict, refused
+        self._predict, self._refused, self._record = predict, refused, record
         self._found = _Places()
         for func in mod.functions.values():
             if isinstance(func, relax.Function):
                 self._found.visit_expr(func)
         self._weights: dict[Any, tuple[int, ...]] = {}
-        self._functions: dict[Any, Any] = {}
+        self._functions: dict[Any, _Faster | None] = {}
         self._turned: dict[Any, relax.Expr] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -111,15 +137,13 @@ class _Layouts(ModuleRewriter):
         if not places:
             return call
         if (var, places) not in self._functions:
-            func = self._faster(self._mod[var], places)
-            added = None if func is None else self.builder_.add_func(func, str(var.name_hint))
-            self._functions[var, places] = added
-        other = self._functions[var, places]
-        if other is None:
+            self._functions[var, places] = self._faster(var, places)
+        faster = self._functions[var, places]
+        if faster is None:
             return call
         for place in places:
-            args[place] = self._transposed(args[place])
-        return relax.call_tir(other, args, call.ty_args[0])
+            args[place] = self._transposed(args[place], faster)
+        return relax.call_tir(faster.var, args, call.ty_args[0])
 
     def _weights_of(self, var: Any) -> tuple[int, ...]:
         """The positions of parameters that a function reads as weights of few rows only."""
@@ -136,24 +160,31 @@ class _Layouts(ModuleRewriter):
             self._weights[var] = tuple(n for n, own in enumerate(named) if own and all(own))
         return self._weights[var]
 
-    def _faster(self, func: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFunc | None:
+    def _faster(self, var: Any, places: Sequence[int]) -> _Faster | None:
         """A function that takes some matrices transposed; ``None`` where it takes no less time."""
+        func = self._mod[var]
         now, other = self._predict(func, None), transposing(func, places)
         if now is None or now.rule.is_timed_inside or content_of(other) in self._refused:
             return None
         found = self._predict(other, None)
         if found is None:
             return None
-        return other if self._seconds(found) < self._seconds(now) else None
+        seconds, before = self._seconds(found), self._seconds(now)
+        if seconds >= before:
+            return None
+        return _Faster(self.builder_.add_func(other, str(var.name_hint)), seconds, before)
 
     def _seconds(self, kernel: Scheduled) -> float:
         """What a kernel is predicted to take amid a model."""
         return warm_seconds(kernel.rule.name, kernel.seconds, self._device)
 
-    def _transposed(self, weights: Any) -> relax.Expr:
+    def _transposed(self, weights: Any, reader: _Faster) -> relax.Expr:
         if weights not in self._turned:
             array = np.ascontiguousarray(weights.value.numpy().T)
             self._turned[weights] = relax.const(array, str(weights.ty.dtype))
+            if self._record:
+                name, times = str(reader.var.name_hint), (reader.seconds, reader.seconds_before)
+                self._record(TurnedWeights(name, array.shape, array.nbytes, *times))
         return self._turned[weights]
 
 

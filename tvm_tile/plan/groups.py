@@ -202,11 +202,12 @@ def _merged(
     """The groups, neighbours made one where that takes less time: a path decides roughly.
 
     All between two operators that no kernel can take in are tried as one first, then each with the
-    one before it. A union of neighbours in an order in which groups can run is convex.
+    one before it. A union of neighbours in an order in which groups can run is convex. Where the
+    path has put nothing into a kernel, only what streams is tried: it does not know that clock.
     """
     for may, several in groupby(groups, lambda g: all(allowed[n] for n in g.operators)):
         run = list(several)
-        if not may or not any(group.plan for group in run):
+        if not may or not (any(group.plan for group in run) or _streams(run, operators, device)):
             yield from run
             continue
         whole = _union(run, operators, device)
@@ -224,6 +225,13 @@ def _merged(
         yield last
 
 
+def _streams(groups: Sequence[Group], operators: tuple[ROperator, ...], device: Device) -> bool:
+    """Whether plans for these operators are predicted by the stream clock (``plan/stream.py``)."""
+    numbers = (number for group in groups for number in group.operators)
+    is_measured = device.times.persistent.stream is not None
+    return is_measured and any(operators[number].constants for number in numbers)
+
+
 def _union(
     groups: Sequence[Group], operators: tuple[ROperator, ...], device: Device
 ) -> Group | None:
@@ -234,7 +242,8 @@ def _union(
         return None
     plan = coschedule(own, device)
     seconds = sum(g.plan.seconds if g.plan else g.apart_seconds for g in groups)
-    if plan is None or plan.seconds >= seconds:
+    most = seconds if any(group.plan for group in groups) else (1 - MARGIN) * seconds
+    if plan is None or plan.seconds >= most:
         return None
     return Group(numbers, plan, sum(group.apart_seconds for group in groups))
 

@@ -11,6 +11,7 @@ from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
+from tvm_tile.plan.turned_weights import TurnedWeights, render_turned
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import RunnerUp
 
@@ -128,6 +129,7 @@ class Report:
         left_apart: what was asked about and is launched by itself, by reason, the commonest first.
         is_estimated: whether the times go by what was measured on another device.
         launches: of one run; None where no graphs are captured.
+        turned: weights that are stored in another layout than the model has them in, each matrix.
     """
 
     device: str
@@ -139,6 +141,7 @@ class Report:
     left_apart: tuple[LeftApart, ...] = ()
     is_estimated: bool = False
     launches: Launches | None = None
+    turned: tuple[TurnedWeights, ...] = ()
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -159,7 +162,7 @@ class Report:
         return sum(warm) - (self.launches.saved_seconds if self.launches else 0.0)
 
     def render(self) -> str:
-        """Lines for people: a table of kernels, what fell back, what was joined, totals."""
+        """Lines for people: kernels, what fell back, was joined or stored turned, totals."""
         rows = [_HEADING, *(_row(kernel) for kernel in self.kernels)]
         if not any(kernel.measured for kernel in self.kernels):
             rows = _without("measured", rows)
@@ -192,6 +195,7 @@ class Report:
                 *_machine_code(self.kernels),
                 *reasons,
                 *groups,
+                *render_turned(self.turned),
                 *(totals, predicted, run, *graphs),
                 *compiled,
                 *self.notes,

@@ -1,0 +1,209 @@
+"""Lesson 12: text from a decoder in plain PyTorch: a prompt, steps, and what a step is on a GPU.
+
+Run it with `python tutorials/12_generate.py`; the tests run it too. It needs no GPU and no
+download: the decoder learns three sentences by heart first, which takes a second. With a folder as
+its argument it writes its drawing there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import tvm_tile
+from tvm_tile.device.times import StreamTimes
+from tvm_tile.plan.ahead import LINE, entries
+from tvm_tile.plan.gantt import gantt
+from tvm_tile.plan.timeline import timeline
+from tvm_tile.plan.waits import waits
+
+# 1. A decoder as PyTorch's users write one. Its cache is two buffers a layer, with a slot for every
+#    token of a text; a call writes the slots of its tokens, and sees those up to each of them. What
+#    other slots hold does not matter: nothing has to be cleared before the next text.
+
+SLOTS = 32
+
+
+class Layer(nn.Module):
+    """Attention and a gated feed-forward network, each behind a norm and beside a residual."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before, self.behind = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.joined = nn.Linear(width, 3 * width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
+        self.gate, self.up = (nn.Linear(width, 2 * width, bias=False) for _ in range(2))
+        self.down = nn.Linear(2 * width, width, bias=False)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(1, heads, SLOTS, width // heads))
+
+    def forward(self, hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """(1, tokens, width) to the same; `positions` are the tokens' slots."""
+        own = self.joined(self.before(hidden)).unflatten(-1, (3, self.heads, -1))
+        query, key, value = own.permute(2, 0, 3, 1, 4)
+        self.keys[:, :, positions] = key
+        self.values[:, :, positions] = value
+        seen = torch.arange(SLOTS) <= positions[:, None]
+        mixed = functional.scaled_dot_product_attention(query, self.keys, self.values, seen)
+        hidden = hidden + self.output(mixed.transpose(1, 2).flatten(2))
+        own = self.behind(hidden)
+        return hidden + self.down(functional.silu(self.gate(own)) * self.up(own))
+
+
+class Decoder(nn.Module):
+    """One layer; tokens are characters' codes, and places are learned, too."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(128, width), nn.Embedding(SLOTS, width)
+        self.layer, self.norm = Layer(width, heads), nn.RMSNorm(width)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """(1, tokens) at (tokens,) to the likeliest token behind the last one, (1, 1)."""
+        return self.logits(tokens, positions)[:, -1].argmax(-1, keepdim=True)
+
+    def logits(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Of the token behind each, (1, tokens, 128)."""
+        hidden = self.layer(self.tokens(tokens) + self.places(positions), positions)
+        return functional.linear(self.norm(hidden), self.tokens.weight)
+
+
+# 2. So that there is something to say, it learns three sentences by heart, each with a token behind
+#    it at which to stop.
+
+STOP, PROMPT = 0, 6  # a character that ends a text; characters of a prompt
+TEXTS = ("Roller ranks the tiles.", "Welder joins kernels.", "Rammer fills the whole GPU.")
+
+torch.manual_seed(0)
+torch.set_num_threads(1)  # tensors are so small that more threads would wait for one another
+model = Decoder(32, 2)
+optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+for _ in range(60):
+    for text in TEXTS:
+        codes = torch.tensor([*text.encode(), STOP])
+        logits = model.logits(codes[None, :-1], torch.arange(len(text)))
+        functional.cross_entropy(logits[0, PROMPT - 1 :], codes[PROMPT:]).backward()
+        for cached in model.buffers():
+            cached.detach_()  # of what it has written, the next text sees nothing
+    optimizer.step()
+    optimizer.zero_grad()
+model.eval().requires_grad_(False)
+
+# 3. Compiled for a prompt of six tokens and for one token at a time: two entries that have the
+#    weights and the cache in common.
+
+
+def exported(decoder: nn.Module, length: int) -> torch.export.ExportedProgram:
+    """The program of a call with so many tokens."""
+    return torch.export.export(decoder, (torch.zeros(1, length).long(), torch.arange(length)))
+
+
+decoder = tvm_tile.compile(
+    {"prompt": exported(model, PROMPT), "step": exported(model, 1)}, "emulated"
+)
+told = decoder["step"].explain()
+print(told, end="\n\n")
+assert told.endswith("state, written in place: layer.keys, layer.values")
+assert not decoder["step"].report.fallbacks
+
+# 4. The loop is yours. A model returns its next token, which goes into the next step as it is: on a
+#    GPU it stays there, and the host reads of it whether to stop. PyTorch's own loop is the same
+#    function of the module itself, which has a cache of its own.
+
+Call = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def generated(prompt: Call, step: Call, text: str) -> str:
+    """The text and what follows, up to the token that ends it or to the last slot."""
+    codes = list(text.encode())
+    token = prompt(torch.tensor([codes]), torch.arange(len(codes)))
+    while int(token) != STOP and len(codes) < SLOTS:
+        codes.append(int(token))
+        token = step(token, torch.tensor([len(codes) - 1]))
+    return bytes(codes).decode()
+
+
+for text in TEXTS:
+    said = generated(decoder["prompt"], decoder["step"], text[:PROMPT])
+    print(f"{text[:PROMPT]} -> {said}")
+    assert said == generated(model, model, text[:PROMPT])
+    assert said == text
+
+# 5. A wider layer, in half precision, for a GPU that need not be here. Three of its kernels do
+#    little but read weights, one behind the other. As one persistent kernel they are launched once,
+#    and its vEUs (lesson 5 has the words) ask the second-level cache for the weights of a step
+#    before they wait for what the step before computes. The H200's record has no measurement of
+#    that, so that such kernels stay apart. Records are data: here is one that says that it pays,
+#    and how many bytes a step asks for. Its numbers are assumed, none is measured; `python -m
+#    bench.decode_chain` measures on the GPU that is present.
+
+H200 = tvm_tile.find_device("nvidia/h200")
+STREAM = StreamTimes("assumed", share=0.9, step_cycles=4000.0, ahead_bytes=6 << 20)
+inside = replace(H200.times.persistent, half_precision_pays=True, stream=STREAM)
+DEVICE = replace(H200, times=replace(H200.times, persistent=inside))
+
+layer = Layer(1024, 8).to(torch.bfloat16).eval()
+step = tvm_tile.compile(
+    layer,
+    DEVICE,
+    example_inputs=(torch.zeros(1, 1, 1024, dtype=torch.bfloat16), torch.tensor([0])),
+)
+told = step.explain()
+print()
+print(told[told.index("co-scheduled:") :])
+
+# 6. A step is one CUDA graph. What stays outside of it touches memory that differs from call to
+#    call: copies of the token's values and of its position, and the kernel that stores the result,
+#    here the persistent one. The cache stays where it is, and is written in place.
+
+launches = step.report.launches
+assert launches is not None
+assert launches.graphs == 1
+assert "state, written in place: keys, values" in told
+
+# 7. The plan, step by step, and how many bytes are asked for ahead of each. `gantt` draws it, vEUs
+#    down and time across, as if each had its share of the memory's rate; the plan's own time is
+#    that of `plan/stream.py`, where weights come as one stream.
+
+(kernel,) = step.report.plans
+plan, operators = kernel.plan, kernel.operators
+assert plan.seconds < kernel.apart_seconds
+spans = timeline(operators, plan, DEVICE)
+print()
+for number, planned in enumerate(plan.steps):
+    members = {placement.tasks.operator for placement in planned.placements}
+    size = sum(operators[n].constant_bytes for n in members) / 1e6
+    ahead = sum(plan.ahead[n] for n in members) / 1e6
+    own = [span for span in spans if span.step == number]
+    begin, end = min(span.begin for span in own) * 1e6, max(span.end for span in own) * 1e6
+    print(f"step {number}, {begin:.1f} to {end:.1f} us: {ahead:.1f} of {size:.1f} MB asked ahead")
+assert plan.ahead == (0, 6 << 20, 4 << 20)
+drawing = gantt(operators, plan, DEVICE)
+assert drawing.startswith("<svg")
+if len(sys.argv) > 1:
+    Path(sys.argv[1], f"{kernel.name}.svg").write_text(drawing, encoding="utf-8")
+
+# 8. The queue of a vEU is data, too: what it asks for, then waits for, then runs. Here are those of
+#    one that is busy from the first step on, and of one that has nothing to run in it.
+
+queues = entries(operators, plan, waits(operators, plan))
+late = next(veu for veu, queue in enumerate(plan.queues()) if queue[0].step)
+for veu in (0, late):
+    print(f"vEU {veu}:")
+    for entry in queues[veu]:
+        asked = sum(ask.lines for ask in entry.asks) * LINE / 1e3
+        does = [f"asks for {asked:.1f} kB"] if asked else []
+        does += [f"waits for {w.target} rTasks of operator {w.counter}" for w in entry.waits]
+        if entry.task is not None:
+            does.append(f"runs rTask {entry.task.task} of operator {entry.task.operator}")
+        print(f"  {', '.join(does)}")
+assert queues[0][0].task is not None
+assert not queues[0][0].asks
+assert queues[late][0].asks
