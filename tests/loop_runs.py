@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import tvm
-from persistent_runs import REGISTERS, Joined
+from persistent_runs import REGISTERS, Joined, keeping_weights
 from torch_control_cases import exported
 from tvm import relax
 
@@ -38,6 +38,14 @@ def scattered(operators: tuple[ROperator, ...], device: Device) -> ExecutionPlan
         for s in plan.steps
     ]
     return replace(plan, steps=tuple(steps))
+
+
+def weights_stay(operators: tuple[ROperator, ...], device: Device) -> ExecutionPlan | None:
+    """A plan in which weights stay in shared memory, whether that pays or not."""
+    plan = coschedule(keeping_weights(operators), device)
+    assert plan is not None
+    assert any(plan.residents)
+    return plan
 
 
 def looping(module: torch.nn.Module, inputs: tuple[Any, ...], device: Device) -> Joined:

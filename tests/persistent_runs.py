@@ -90,7 +90,7 @@ class Kernels:
         ) -> tuple[Group, ...]:
             # All but the outputs' tuple.
             numbers = tuple(number for number, fits in enumerate(allowed) if fits)
-            own = _keeping_weights(tuple(operators[number] for number in numbers))
+            own = keeping_weights(tuple(operators[number] for number in numbers))
             plan = coschedule(own, device)
             assert plan is not None
             plan = replace(plan, uses_flags=uses_flags)
@@ -103,7 +103,7 @@ class Kernels:
         return Joined(result, tuple(made), self._device)
 
 
-def _keeping_weights(operators: tuple[ROperator, ...]) -> tuple[ROperator, ...]:
+def keeping_weights(operators: tuple[ROperator, ...]) -> tuple[ROperator, ...]:
     """Weights of several operators stay, which for so small a model would not pay."""
     readers = Counter(operator.weights for operator in operators if operator.weights is not None)
 

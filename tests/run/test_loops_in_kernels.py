@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from loop_runs import looping, scattered
+from loop_runs import looping, scattered, weights_stay
 from persistent_runs import Emulation
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
@@ -113,6 +113,31 @@ def test_odd_and_even_numbers_of_iterations(trips: int, tmp_path: Path) -> None:
         )
 
     _compare(Stack, inputs, tmp_path)
+
+
+def test_weights_stay_from_iteration_to_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Recurrence(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.w, self.u = (nn.Parameter(torch.randn(64, 64) * 0.1) for _ in range(2))
+
+        def forward(self, h: Tensor, xs: Tensor) -> Any:
+            def step(h: Tensor, x: Tensor) -> Any:
+                h = torch.tanh(h @ self.w + x @ self.u)
+                return h, h * 2
+
+            return scan(step, h, xs)
+
+    def inputs(number: int) -> tuple[Any, ...]:
+        generator = torch.Generator().manual_seed(number)
+        shapes = (1, 64), (201, 1, 64)
+        return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+
+    monkeypatch.setattr(loops_in_kernels, "coschedule", weights_stay)
+    _compare(Recurrence, inputs, tmp_path)
 
 
 def test_values_that_change_places(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ class _Placing:
         self._loops = [mod[var] for var in mod.get_global_vars() if read_loop(mod, var)]
         self._result = mod.clone()
         self._builder = relax.BlockBuilder(self._result)
+        self._tried = 0
 
     def module(self) -> tvm.IRModule:
         """The module with those loops as kernels that can be."""
@@ -158,10 +159,11 @@ class _Placing:
 
     def _kernel(self, binding: Any, values: Mapping[Any, Any]) -> list[Any]:
         """The bindings that stand for a loop or a branch; none where it stays as it is."""
+        self._tried += 1
         name = str(getattr(getattr(binding.value, "op", None), "name_hint", "branch"))
         try:
             planned = self._planned(binding, values)
-            name = f"{name}_{_digest(planned)}"
+            name = f"{name}_{_digest(planned, self._tried)}"
             if name in self._options.refused:
                 raise UnfitFlowError(self._options.refused[name])
             return self._called(name, binding, planned)
@@ -344,8 +346,8 @@ def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
     return (*node.arguments, *(Location(memory, 0) for memory in node.outputs))
 
 
-def _digest(planned: _Planned) -> str:
-    """A name for what control flow computes and how, the same in the next compilation."""
+def _digest(planned: _Planned, number: int) -> str:
+    """A name for the ``number``-th that was tried, the same in the next compilation."""
     functions = [node.function for node in planned.flow.nodes]
-    text = repr((planned.operators, functions, planned.plan, planned.flow.program))
+    text = repr((number, planned.operators, functions, planned.plan, planned.flow.program))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
