@@ -12,6 +12,7 @@ import pytest
 
 import tvm_tile
 from bench.suites import control_flow, models, rnn
+from bench.suites.networks.looped import looped
 from bench.workload import Case, Workload
 from tests.models import relative_error
 
@@ -210,6 +211,16 @@ def test_loop_in_jax_is_the_same_function(name: str) -> None:
     twin = jax.jit(case.loop())
     found = run(lambda *xs: twin(*(x.numpy() for x in xs)), inputs)
     assert largest_error(found, run(case.module, inputs)) <= 1e-5
+
+
+# The others take PyTorch's compiler long.
+@pytest.mark.parametrize("name", ["nasrnn", "seq2seq", "blockdrop", "rae"])
+def test_loops_and_branches_of_pytorch_are_the_same_function(name: str) -> None:
+    case = control_flow.case(small_workload(control_flow, name))
+    module, inputs = looped(case.module), draw(case)
+    assert (module is None) == (name == "rae")
+    if module is not None:
+        assert largest_error(run(module, inputs), run(case.module, inputs)) <= 1e-5
 
 
 def test_decoder_stops_when_all_sentences_have_ended() -> None:

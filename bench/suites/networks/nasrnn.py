@@ -27,9 +27,15 @@ class NASRNN(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         cell = memory = x.new_zeros(x.shape[1], self.hidden)
         for value in x.unbind(0):
-            gates = (self.input(value) + self.state(memory)).chunk(8, dim=-1)
-            cell, memory = _combine(gates, cell, torch.sigmoid, torch.relu, torch.tanh)
+            cell, memory = self.step(value, cell, memory)
         return cell + memory
+
+    def step(
+        self, value: torch.Tensor, cell: torch.Tensor, memory: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next states (B, hidden)."""
+        gates = (self.input(value) + self.state(memory)).chunk(8, dim=-1)
+        return _combine(gates, cell, torch.sigmoid, torch.relu, torch.tanh)
 
 
 def _combine(gates: Any, cell: Any, sigmoid: Any, relu: Any, tanh: Any) -> tuple[Any, Any]:
