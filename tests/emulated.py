@@ -15,26 +15,45 @@ import tvm_ffi
 from kernels import drawn, poison, relative_difference
 from tvm import tirx
 from tvm.target.codegen import llvm_get_system_cpu
-from warp_emulator import emulate
+from warp_emulator import Race, emulate, numbered
 
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import Device
+from tvm_tile.plan.store import Store
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.schedule import Scheduled
 
 _GUARD = 256  # elements
 
 
-def built(scheduled: Scheduled, device: Device) -> Kernel:
+class _NoMachineCode(Store):
+    """Has an empty one of every kernel, so that none is compiled."""
+
+    def __init__(self) -> None:
+        pass
+
+    def get(self, key: bytes) -> bytes:
+        return b""
+
+
+def text_builder(device: Device) -> Builder:
+    """Its kernels have a text, and no machine code."""
+    return Builder(device, store=_NoMachineCode())
+
+
+def built(scheduled: Scheduled, device: Device, *, only_text: bool = False) -> Kernel:
     """A schedule's only kernel."""
-    (kernel,) = all_built(scheduled, device)
+    (kernel,) = all_built(scheduled, device, only_text=only_text)
     return kernel
 
 
-def all_built(scheduled: Scheduled, device: Device) -> tuple[Kernel, ...]:
-    """A schedule's kernels, in the order that they run in."""
-    program = Builder(device).build_functions({"product": scheduled.func})["product"]
+def all_built(
+    scheduled: Scheduled, device: Device, *, only_text: bool = False
+) -> tuple[Kernel, ...]:
+    """A schedule's kernels, in the order that they run in; if asked, without machine code."""
+    builder = text_builder(device) if only_text else Builder(device)
+    program = builder.build_functions({"product": scheduled.func})["product"]
     assert isinstance(program, Program), str(program)
     return program.kernels
 
@@ -107,9 +126,15 @@ def emulated_error(
     late: bool,
     conflicts: bool = False,
     cluster: int = 1,
+    only_text: bool = True,
 ) -> float:
-    """The largest error of a schedule; see :func:`kernels_error`."""
-    launched = list(zip(all_built(scheduled, device), launches(scheduled), strict=True))
+    """The largest error of a schedule; see :func:`kernels_error`.
+
+    Whether the text becomes machine code, too, is another test's question unless it is asked here:
+    GPUs' compilers take as long as the emulator.
+    """
+    kernels = all_built(scheduled, device, only_text=only_text)
+    launched = list(zip(kernels, launches(scheduled), strict=True))
     between = workspaces(scheduled)
     order: dict[str, Any] = {"late": late, "conflicts": conflicts, "cluster": cluster}
     return kernels_error(launched, of, device, folder, between=between, **order)
@@ -125,6 +150,7 @@ def kernels_error(
     conflicts: bool = False,
     between: Mapping[str, np.ndarray] | None = None,
     cluster: int = 1,
+    without: int = 0,
 ) -> float:
     """The largest error of kernels; infinite where they wrote around their outputs.
 
@@ -138,6 +164,7 @@ def kernels_error(
         conflicts: whether ldmatrix may load rows that lie on the same banks.
         between: what lies between the kernels, by name.
         cluster: blocks of a cluster.
+        without: as for :func:`~warp_emulator.emulate`.
 
     Raises:
         Race: as :func:`~warp_emulator.emulate` does.
@@ -147,7 +174,7 @@ def kernels_error(
     memory |= {n: guarded(a, is_output=True) for n, a in between.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
     order: dict[str, Any] = {"late": late, "backward": not late, "conflicts": conflicts}
-    order["cluster"] = cluster
+    order |= {"cluster": cluster, "without": without}
     if device.kernel_language == "rocm":
         order["wave"] = device.warp_size
     for kernel, shape in launched:
@@ -158,3 +185,26 @@ def kernels_error(
         return math.inf
     found = {n: arrays[n].reshape(of.wanted[n].shape) for n in of.outputs}
     return max(relative_difference(found[n], of.wanted[n]) for n in found)
+
+
+def idle_barriers(
+    scheduled: Scheduled,
+    of: Arguments,
+    device: Device,
+    folder: Path,
+    barrier: re.Pattern[str],
+    *,
+    cluster: int = 1,
+) -> tuple[list[str], int]:
+    """The barriers of a kernel without each of which there is no race, and how many it has."""
+    kernel, barriers = numbered(built(scheduled, device, only_text=True), barrier)
+    launched = [(kernel, (scheduled.grid, scheduled.block))]
+    idle = []
+    for number, text in enumerate(barriers, start=1):
+        order: dict[str, Any] = {"late": True, "cluster": cluster, "without": number}
+        try:
+            kernels_error(launched, of, device, folder, **order)
+        except Race:
+            continue
+        idle.append(f"{number}: {text}")
+    return idle, len(barriers)

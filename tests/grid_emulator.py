@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from precompiled import reading
 
 from tvm_tile.build.program import Kernel
 
 _MOST_THREADS = 1024
-COMPILER = shutil.which("g++") or ""
-_FOLDER = Path(__file__).parent
 _SHARED = re.compile(r"__shared__ alignas\((\d+)\) (\w+) (\w+)\[(\d+)\];")
 _DYNAMIC = re.compile(r"extern __shared__ \S+ uchar (\w+)\[\];")
 _SIZES = {"int64_t": 8, "float": 4, "int": 4, "uint": 4, "half": 2, "nv_bfloat16": 2, "uchar": 1}
@@ -155,11 +153,10 @@ extern "C" int end(int seed) {{
 """
     source, library = folder / f"{kernel.name}.cpp", folder / f"{kernel.name}.so"
     if not library.exists():
-        head = f'#define COLUMNS {columns}\n#include "grid_emulator.h"\n'
-        source.write_text(head + text)
+        source.write_text(f'#include "grid_emulator.h"\n#define COLUMNS {columns}\n{text}')
         # Checked jumps would refuse those to other stacks.
-        options = ["-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE"]
-        command = [COMPILER, *options, f"-I{_FOLDER}", "-o", str(library), str(source)]
+        options = ("-O1", "-std=c++17", "-fPIC", "-U_FORTIFY_SOURCE")
+        command = [*reading("grid_emulator.h", *options), "-shared", "-o", library, source]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:4000]
     return ctypes.CDLL(str(library))

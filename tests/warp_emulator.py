@@ -7,15 +7,16 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from precompiled import COMPILER, reading
 
 from tvm_tile.build.packed import pack_halves
 from tvm_tile.build.program import Kernel
 
-COMPILER = shutil.which("g++")
-_FOLDER = Path(__file__).parent
 # What TVM names its helpers -> the emulator's, which take what the names say as arguments.
 _HELPERS = (
     (r"tvm_builtin_ptx_mma_\w+\(", "mma("),
@@ -115,6 +116,7 @@ def emulate(
     columns: int = 1024,
     maps: Mapping[str, TensorMap] | None = None,
     cluster: int = 1,
+    without: int = 0,
 ) -> None:
     """Run all blocks, one cluster after the other.
 
@@ -131,6 +133,8 @@ def emulate(
         columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
         cluster: blocks that run together, and read each other's memory.
+        without: which barrier is left out of a text with numbers, see :func:`numbered`, which is
+            compiled once for all of them in a folder; 0: none.
 
     Raises:
         Race: in shared memory or in an array, in whatever order threads would run. Kernels of
@@ -142,25 +146,47 @@ def emulate(
         text.partition(";")[0].partition(f"{kernel.name}(")[2],
     )
     modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
-    modes += [f"-DCLUSTER={cluster}", f"-DCOLUMNS={columns}"]
+    modes += [f"-DCLUSTER={cluster}"]
     modes += [f"-DWAVE={wave}"] if wave else []
     if maps is None:
         # The emulator's own statics, made safe, would need the sanitizer's library.
         modes += ["-fsanitize=thread", "-fno-threadsafe-statics"]
     library = folder / f"kernel{late:d}{backward:d}.so"
-    text += "\n" + _call(kernel.name, [kind for kind, _ in signature])
-    _compile(f'#include "{header}"\n{_SIZES}\n{text}\n', modes, library)
+    if not (without and library.exists()):
+        text += "\n" + _call(kernel.name, [kind for kind, _ in signature])
+        _compile(header, f"#define COLUMNS {columns}\n{_SIZES}\n{text}", modes, library)
     given = [
         _memory(maps[name] if maps and name in maps else arrays[name.removesuffix("_ptr")])
         for _, name in signature
     ]
+    if without:  # what was loaded once is not loaded again
+        library = Path(shutil.copy(library, folder / f"without{without}.so"))
+    _launch(library, grid, block, given, without)
+
+
+def _launch(library: Path, grid: int, block: int, given: Sequence[Any], without: int) -> None:
+    """Run what was compiled, on addresses and bytes of its arguments."""
     pointers, sizes = zip(*given, strict=True)
-    (run := ctypes.CDLL(str(library)).launch).restype = ctypes.c_char_p
+    loaded = ctypes.CDLL(str(library))
+    ctypes.c_int.in_dll(loaded, "without").value = without
+    loaded.launch.restype = ctypes.c_char_p
     count = len(given)
     places, lengths = (ctypes.c_void_p * count)(*pointers), (ctypes.c_size_t * count)(*sizes)
-    race = run(grid, block, count, places, lengths)
+    race = loaded.launch(grid, block, count, places, lengths)
     if race:
         raise Race(race.decode())
+
+
+def numbered(kernel: Kernel, barrier: re.Pattern[str]) -> tuple[Kernel, list[str]]:
+    """A kernel whose barriers may be left out one by one, and what they are, in their order."""
+    head, start, body = kernel.source.rpartition('extern "C" __global__')
+    found: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        found.append(match[0])
+        return f"if (without != {len(found)}) {{ {match[0]} }}"
+
+    return replace(kernel, source=head + start + barrier.sub(number, body)), found
 
 
 def _call(name: str, kinds: Sequence[str]) -> str:
@@ -172,15 +198,16 @@ def _call(name: str, kinds: Sequence[str]) -> str:
     return f"static void kernel(void** given) {{ {name}({casts}); }}"
 
 
-def _compile(text: str, modes: Sequence[str], library: Path) -> None:
+def _compile(header: str, text: str, modes: Sequence[str], library: Path) -> None:
     """Make a library of a kernel and the emulator."""
-    assert COMPILER is not None
     source, compiled = library.with_name("kernel.cpp"), library.with_suffix(".o")
-    source.write_text(text)
-    options = ["-O1", "-w", "-fPIC", "-fno-strict-aliasing", f"-I{_FOLDER}"]
-    subprocess.run([COMPILER, *options, *modes, "-c", "-o", compiled, source], check=True)
+    source.write_text(f'#include "{header}"\n{text}\n')
+    # The library of later standards takes longer to read than most kernels. Checked jumps would
+    # refuse those to other stacks.
+    options = ("-std=gnu++14", "-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", *modes)
+    subprocess.run([*reading(header, *options), "-c", "-o", compiled, source], check=True)
     # On its own: a step that knows of the sanitizer links its library, which owns the process.
-    subprocess.run([COMPILER, "-shared", "-o", library, compiled], check=True)
+    subprocess.run([COMPILER or "", "-shared", "-o", library, compiled], check=True)
 
 
 def _memory(of: np.ndarray | TensorMap) -> tuple[int, int]:

@@ -18,7 +18,7 @@ static int idle;
 static float passed[1024];
 
 static void mbarrier_init(uint32_t at, uint count) {
-  static_assert(sizeof(Barrier) == 8);
+  static_assert(sizeof(Barrier) == 8, "as in memory");
   Barrier fresh{(short)count, (short)count, 0, 0};
   memcpy(memory(at), &fresh, 8);
 }

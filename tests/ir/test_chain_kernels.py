@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chain_cases import CHAIN_CASES, attention, band, constant, kept, masked
-from emulated import arguments, guarded, is_intact
+from emulated import arguments, built, guarded, is_intact
 from kernels import Case, Input, prim_functions, relative_difference, rules_of
 from test_wgmma_kernels import TENSOR_MAP, box_bytes
 from tvm import IRModule, relax
@@ -53,7 +53,15 @@ HALVES = tuple(Input(SIZE, "float16") for _ in range(3))
 
 def choices(entry: Case) -> list[Scheduled]:
     """Some of the rule's for a case's only function, from its first to its last."""
+    return choices_of(function_of(entry))
+
+
+def function_of(entry: Case) -> Any:
     (func,) = prim_functions(entry, H200).values()
+    return func
+
+
+def choices_of(func: Any) -> list[Scheduled]:
     graph = extract(func)
     assert graph is not None
     found = schedule_chain(Task(func, graph, H200), 1000)
@@ -86,10 +94,10 @@ def test_tiles_become_machine_code_that_spills_nothing(name: str) -> None:
     entry = BY_NAME[name]
     first, *_, last = choices(entry)
     found = [first, last]
-    built = Builder(H200).build_functions({f"t{i}": item.func for i, item in enumerate(found)})
+    programs = Builder(H200).build_functions({f"t{i}": item.func for i, item in enumerate(found)})
     dtype = {"float16": "f16", "bfloat16": "bf16"}[entry.inputs[0].dtype]
     product = rf"wgmma\.mma_async\S*\.m64n(\d+)k16\.f32\.{dtype}\.{dtype} {{([%\d, ]+)}}, (\S+)"
-    for choice, program in zip(found, built.values(), strict=True):
+    for choice, program in zip(found, programs.values(), strict=True):
         assert isinstance(program, Program), str(program)
         (kernel,) = program.kernels
         assert kernel.arg_types.count("tensormap") == 3
@@ -110,14 +118,12 @@ def test_tiles_become_machine_code_that_spills_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", EMULATED)
 def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
     """Copies arrive, and products end, as late as the kernel allows."""
-    (func,) = prim_functions(BY_NAME[name], H200).values()
+    func = function_of(BY_NAME[name])
     of = arguments(func)
-    choice = choices(BY_NAME[name])[EMULATED[name]]
+    choice = choices_of(func)[EMULATED[name]]
     memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
-    program = Builder(H200).build_functions({"t": choice.func})["t"]
-    assert isinstance(program, Program), str(program)
-    (kernel,) = program.kernels
+    kernel = built(choice, H200, only_text=True)
     maps = tensor_maps(choice.func.script(), arrays)
     grid, block = choice.grid, choice.block
     emulate(kernel, grid, block, arrays, tmp_path, late=True, backward=False, maps=maps)

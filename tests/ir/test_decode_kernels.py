@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from decode_cases import DECODE_CASES
-from emulated import Arguments, arguments, built, emulated_error, kernels_error
+from emulated import Arguments, arguments, emulated_error, idle_barriers
 from joined import function_and_choices, tile_of
 from kernels import rules_of
-from warp_emulator import COMPILER, Race
+from warp_emulator import COMPILER
 
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.cubin import resources_of
@@ -122,21 +122,9 @@ def test_each_barrier_is_needed(name: str, tmp_path: Path) -> None:
         for own in found
         if (tile := decode_tile(own)).workers > 1 and (tile.splits > 1 or tile.stages > 1)
     )
-    cluster, done = decode_tile(choice).splits, choice()
-    of, kernel, shape = arguments(func), built(done, H200), (done.grid, done.block)
-    text = kernel.source
-    barriers = list(BARRIER.finditer(text, text.index('extern "C" __global__')))
-    assert len(barriers) > 3
-    idle = []
-    for number, barrier in enumerate(barriers):
-        own = tmp_path / str(number)
-        own.mkdir()
-        bare = replace(kernel, source=text[: barrier.start()] + text[barrier.end() :])
-        try:
-            kernels_error([(bare, shape)], of, H200, own, late=True, cluster=cluster)
-        except Race:
-            continue
-        idle.append(f"{number}: {barrier[0]}")
+    cluster, of = decode_tile(choice).splits, arguments(func)
+    idle, count = idle_barriers(choice(), of, H200, tmp_path, BARRIER, cluster=cluster)
+    assert count > 3
     # The last wait of a cluster keeps shared memory alive, which the emulator always is.
     assert [entry for entry in idle if "cluster" not in entry] == []
     assert len(idle) <= 1

@@ -25,6 +25,11 @@ from tvm_tile.schedule.gates import schedule_gates
 
 A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in GATES_CASES}
+# Every second case, on waves of either size by turns.
+ON_WAVES = [
+    pytest.param(name, (MI300X, RX9070XT)[number % 2], id=name)
+    for number, name in enumerate(sorted(BY_NAME)[::2])
+]
 
 
 def function_of(entry: Case) -> Any:
@@ -63,8 +68,7 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
-@pytest.mark.parametrize("device", [MI300X, RX9070XT], ids=lambda device: device.name)
-@pytest.mark.parametrize("name", sorted(BY_NAME)[::2])
+@pytest.mark.parametrize(("name", "device"), ON_WAVES)
 def test_the_text_computes_it_in_waves_of_any_size(
     name: str, device: Device, tmp_path: Path
 ) -> None:

@@ -1,8 +1,8 @@
 """No operator of no data type ends this process on its way to an AMD GPU.
 
 Each becomes kernels, or an error of the project's own. All 5 x 15 of each operator would take half
-an hour: what must be kernels is built once a floating-point type, the chips by turns; of the rest
-some are drawn, always the same ones.
+an hour: what must be kernels is built for all floating-point types but one, types and chips by
+turns; of the rest some are drawn, always the same ones.
 """
 
 from __future__ import annotations
@@ -53,5 +53,7 @@ def test_ends_in_kernels_or_a_typed_error(name: str, dtype: str, chip: str) -> N
 def test_what_is_defined_for_floats_becomes_kernels(name: str) -> None:
     turn = list(OF_FLOATS).index(name)
     for position, dtype in enumerate(FLOATS):
+        if position == turn % len(FLOATS):
+            continue
         chip = CHIPS[(turn + position) % len(CHIPS)]
         assert outcome(name, dtype, chip) == "kernels", f"{dtype} on {chip}"

@@ -154,10 +154,16 @@ def test_equal_layers_have_one_function() -> None:
 
 CASES = [(1, 64, 40), (2, 77, 51), (5, 96, 33), (8, 131, 24), (11, 50, 70), (16, 45, 19)]
 LIMITS = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+# Each case in all types but one.
+TYPED = [
+    (*case, dtype)
+    for number, case in enumerate(CASES)
+    for position, dtype in enumerate(LIMITS)
+    if position != number % 3
+]
 
 
-@pytest.mark.parametrize("dtype", LIMITS)
-@pytest.mark.parametrize(("rows", "depth", "columns"), CASES)
+@pytest.mark.parametrize(("rows", "depth", "columns", "dtype"), TYPED)
 def test_either_layout_computes_the_product(
     rows: int, depth: int, columns: int, dtype: str, tmp_path: Path
 ) -> None:
@@ -184,7 +190,7 @@ def test_either_layout_computes_the_product(
 
 def run_error(written: Scheduled, of: Arguments, folder: Path) -> float:
     """The error of a kernel's text, run on the CPU, whose output is NaN before."""
-    kernel = built(written, H200)
+    kernel = built(written, H200, only_text=True)
     (output,) = of.outputs
     arrays = of.given | {output: np.full_like(of.given[output], poison(of.given[output].dtype))}
     names = parameters(kernel)

@@ -153,7 +153,9 @@ def test_machine_code(dtype: str, device: Device) -> None:
         return
     _, scheduled = in_parts(product_of(dtype, "NT", 128, 768, 3072), device, 16, 0)
     chip = dict(device.target)["mcpu"]
-    main, added = (assembly_of(k.source, chip) for k in all_built(scheduled, device))
+    main, added = (
+        assembly_of(k.source, chip) for k in all_built(scheduled, device, only_text=True)
+    )
     taken = ((main, scheduled.block, scheduled.shared_bytes), (added, 64, 0))
     for assembly, threads, shared in taken:
         facts = metadata(assembly)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from grid_emulator import COMPILER, Launched, parameters, run_chain
+from grid_emulator import Launched, parameters, run_chain
 from kernel_bodies import case
 from kernels import Case, prim_functions
+from precompiled import COMPILER
 from tvm.relax import op
 
 from tvm_tile.build import Builder

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from grid_emulator import COMPILER, Stuck
+from grid_emulator import Stuck
 from kernels import relative_difference
 from persistent_runs import Emulation, Joined, Kernels
+from precompiled import COMPILER
 from scheduled import relax_module
 from tvm import relax
 from tvm.relax import op

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
-from grid_emulator import COMPILER
 from persistent_runs import Emulation, Kernels
+from precompiled import COMPILER
 from tvm import relax
 from tvm.relax import op
 
