@@ -49,12 +49,19 @@ def weights_stay(operators: tuple[ROperator, ...], device: Device) -> ExecutionP
 
 
 def looping(module: torch.nn.Module, inputs: tuple[Any, ...], device: Device) -> Joined:
-    """A module each of whose loops that can be is a kernel.
+    """A module each of whose loops and branches is a kernel.
 
     Raises:
-        AssertionError: a loop stays on the host.
+        AssertionError: one stays on the host.
     """
     mod = import_model(exported(module, inputs), inputs=None, example_inputs=None).mod
+    model, left = in_kernels(mod, device)
+    assert not left, left
+    return model
+
+
+def in_kernels(mod: tvm.IRModule, device: Device) -> tuple[Joined, list[Apart]]:
+    """A Relax module each of whose loops and branches that can be is a kernel, and the others."""
     fused = fuse(mod, device)
     scheduled, reports = schedule_module(fused, device)
     scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
@@ -66,5 +73,4 @@ def looping(module: torch.nn.Module, inputs: tuple[Any, ...], device: Device) ->
     placing = LoopsInKernels(device, facts, True, made.append, {}, left.append)
     result = tvm.transform.Sequential([placing])(scheduled)
     relax.analysis.well_formed(result)  # or raises
-    assert not left, left
-    return Joined(result, tuple(made), device)
+    return Joined(result, tuple(made), device), left

@@ -211,7 +211,7 @@ class _Placing:
             return False
         func = self._mod[maker.op]
         made = [binding.value for block in func.body.blocks for binding in block.bindings]
-        return all(is_allocation(call) for call in made if isinstance(call, relax.Call))
+        return all(is_allocation(one) or isinstance(one, relax.Tuple) for one in made)
 
     def _copy_of(self, kind: Any) -> str:
         return str(copying(tvm.IRModule(), kind, 1, _COPY).name_hint)
