@@ -81,6 +81,12 @@ class Options:
         if self.control not in get_args(Control):
             wanted = ", ".join(map(repr, get_args(Control)))
             raise OptionError(f"control must be one of {wanted}", repr(self.control), '"host"')
+        if self.control != "host" and not self.coschedule:
+            raise OptionError(
+                "loops inside kernels are kernels that are co-scheduled",
+                f"control={self.control!r}, coschedule=False",
+                "leave one of them out",
+            )
         if self.dependent_launches != "auto":
             check_flag('dependent_launches, if not "auto",', self.dependent_launches)
         if self.dependent_launches is True and not self.cuda_graph:
@@ -118,6 +124,8 @@ class Options:
             yield "weld is off: kernels are the groups of TVM's own fusion"
         if not self.coschedule:
             yield "coschedule is off: each kernel is launched by itself"
+        if self.control != "host" and not device.supports_grid_barrier:
+            yield f"loops stay on the host: {device.name} runs no persistent kernels"
         unmeasured = device.supports_dependent_launches and device.dependent_launches is None
         if unmeasured and self.cuda_graph and self.dependent_launches == "auto":
             yield (

@@ -140,6 +140,23 @@ def test_weights_stay_from_iteration_to_iteration(
     _compare(Recurrence, inputs, tmp_path)
 
 
+def test_a_loop_goes_on_with_what_another_one_made(tmp_path: Path) -> None:
+    class Twice(Linear):
+        def forward(self, limit: Tensor, x: Tensor) -> Any:
+            def once(x: Tensor, limit: Tensor) -> Tensor:
+                start = torch.zeros_like(limit)
+                _, x = while_loop(
+                    lambda i, x: i < limit,
+                    lambda i, x: (i + 1, torch.tanh(self.one(x))),
+                    (start, x),
+                )
+                return x
+
+            return once(once(x * 1, limit) + 0, limit + 1)
+
+    _compare(Twice, lambda number: (torch.tensor(number), torch.randn(2, 8)), tmp_path)
+
+
 def test_values_that_change_places(tmp_path: Path) -> None:
     _compare(Fibonacci, lambda number: (torch.tensor(10.0**number), torch.ones(5)), tmp_path)
 
@@ -215,6 +232,14 @@ def test_options_say_where_loops_run(control: Control) -> None:
 def test_another_place_is_refused() -> None:
     with pytest.raises(OptionError, match="host"):
         Options(control="device")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="co-scheduled"):
+        Options(control="kernel", coschedule=False)
+
+
+def test_devices_without_persistent_kernels_say_so() -> None:
+    inputs = tuple(torch.randn(shape) for shape in ((1, 8), (1, 8), (200, 1, 8)))
+    model = compile_model(exported(Stack(), inputs), "emulated", control="kernel")
+    assert "loops stay on the host" in model.explain()
 
 
 def compile_model(model: Any, device: str, **options: Any) -> tvm_tile.CompiledModel:

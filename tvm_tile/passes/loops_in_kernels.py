@@ -42,7 +42,7 @@ _COPY = "carry"
 @tvm.transform.module_pass(opt_level=0, name="LoopsInKernels")
 @dataclass(frozen=True, slots=True)
 class LoopsInKernels:
-    """Loops all of whose iterations' kernels can be rTasks become a persistent kernel each.
+    """Loops and branches all of whose kernels can be rTasks become a persistent kernel each.
 
     before: ``h, rows = loop(500, h0, rows0, xs)``
     after:  ``n = call_tir(zero_counters); r = call_tir(loop, (h0, xs, records, queues, n))``
@@ -52,10 +52,10 @@ class LoopsInKernels:
         device: that the kernels are for.
         facts: about the functions of the module, copies for loops among them
             (:func:`copies_for_loops`).
-        always: whether a loop that can be a kernel is one; else where the model predicts less time.
+        always: whether what can be a kernel is one; else where the model predicts less time.
         record: is given each persistent kernel.
         refused: name of a persistent kernel that must not be -> why.
-        left: is given each loop that stays on the host.
+        left: is given each that stays on the host.
     """
 
     device: Device
@@ -100,10 +100,10 @@ def _add_copy(copies: tvm.IRModule, kind: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A loop with a plan.
+    """A loop or a branch with a plan.
 
     Attributes:
-        flow: the loop, its rOperators in the plan's order.
+        flow: itself, its rOperators in the plan's order.
         operators: as they were planned.
         plan: for them.
         apart_seconds: predicted, of its kernels as launches of their own, as often as they run; of
@@ -117,7 +117,7 @@ class _Planned:
 
 
 class _Placing:
-    """The loops of a module, while they are placed."""
+    """The loops and branches of a module, while they are placed."""
 
     def __init__(self, options: LoopsInKernels, mod: tvm.IRModule) -> None:
         self._options, self._mod = options, mod
