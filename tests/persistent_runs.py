@@ -186,7 +186,7 @@ class Emulation:
         run = (kernel, given, shape, shared, self._folder)
         (after,) = run_grid(*run, seeds=(seed,), columns=columns)
         # What the kernel does not use is not among its arguments.
-        arrays |= dict(zip(order, after, strict=True))
+        arrays |= {n: a.reshape(arrays[n].shape) for n, a in zip(order, after, strict=True)}
         results = tuple(arrays[name] for name in names[len(inputs) :])
         return results if is_tuple else results[0]
 
