@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -23,6 +23,7 @@ from bench.__main__ import commit
 from bench.suites import control_flow
 from bench.suites.networks.looped import looped
 from tvm_tile import Options
+from tvm_tile.plan.rprogram import Control
 
 RESULTS = Path(__file__).parent / "results" / "loop_placements.md"
 NAMES = ("lstm", "nasrnn", "attention", "seq2seq")
@@ -51,7 +52,7 @@ def exported(name: str) -> torch.export.ExportedProgram:
 
 def placements(names: Sequence[str], device: str) -> Iterator[tuple[Any, ...]]:
     """A row for each network and place."""
-    controls: tuple[Literal["host", "kernel"], ...] = ("host", "kernel")
+    controls: tuple[Control, ...] = ("host", "kernel")
     for name in names:
         program = exported(name)
         for control in controls:

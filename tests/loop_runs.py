@@ -7,18 +7,14 @@ from typing import Any
 
 import torch
 import tvm
-from persistent_runs import REGISTERS, Joined, keeping_weights
+from persistent_runs import Joined, Kernels, keeping_weights
 from torch_control_cases import exported
 from tvm import relax
 
-from tvm_tile.coscheduling import with_copies
 from tvm_tile.device import Device
 from tvm_tile.frontend import import_model
-from tvm_tile.passes import LiftWorkspaces, schedule_module
 from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled
-from tvm_tile.passes.kernel_facts import KernelFacts
 from tvm_tile.passes.loops_in_kernels import LoopsInKernels
-from tvm_tile.pipeline import fuse
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, Step
 
@@ -62,15 +58,10 @@ def looping(module: torch.nn.Module, inputs: tuple[Any, ...], device: Device) ->
 
 def in_kernels(mod: tvm.IRModule, device: Device) -> tuple[Joined, list[Apart]]:
     """A Relax module each of whose loops and branches that can be is a kernel, and the others."""
-    fused = fuse(mod, device)
-    scheduled, reports = schedule_module(fused, device)
-    scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
-    fused, scheduled, reports = with_copies(fused, scheduled, reports, device)
-    registers = {report.name: (REGISTERS,) for report in reports}
-    facts = KernelFacts(device, fused, scheduled, reports, registers)
+    kernels = Kernels(mod, device)
     made: list[Coscheduled] = []
     left: list[Apart] = []
-    placing = LoopsInKernels(device, facts, True, made.append, {}, left.append)
-    result = tvm.transform.Sequential([placing])(scheduled)
+    placing = LoopsInKernels(device, kernels.facts, True, made.append, {}, left.append)
+    result = tvm.transform.Sequential([placing])(kernels.scheduled)
     relax.analysis.well_formed(result)  # or raises
     return Joined(result, tuple(made), device), left

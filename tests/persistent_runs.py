@@ -18,6 +18,7 @@ from tvm import relax, tirx
 from tvm_tile import compat
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.tir_passes import lower_module
+from tvm_tile.coscheduling import with_copies
 from tvm_tile.device import Device
 from tvm_tile.passes import LiftWorkspaces, coschedule_tasks, schedule_module
 from tvm_tile.passes.coschedule_tasks import Coscheduled, CoscheduleTasks
@@ -30,7 +31,7 @@ from tvm_tile.plan.execution_plan import Group, RKernel, ROperator
 Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""
 
-REGISTERS = 64  # of a thread: building each kernel would tell, and take long
+_REGISTERS = 64  # of a thread: building each kernel would tell, and take long
 _MOST_SHARED = 227 << 10  # bytes, of a kernel of which nobody has said how many
 
 
@@ -61,9 +62,10 @@ class Kernels:
         self._device = device
         fused = fuse(mod, device)
         scheduled, reports = schedule_module(fused, device)
-        self.scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
-        registers = {report.name: (REGISTERS,) for report in reports}
-        self._facts = KernelFacts(device, fused, self.scheduled, reports, registers)
+        scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
+        fused, self.scheduled, told = with_copies(fused, scheduled, reports, device)
+        registers = {report.name: (_REGISTERS,) for report in told}
+        self.facts = KernelFacts(device, fused, self.scheduled, told, registers)
 
     def coscheduled(
         self,
@@ -72,7 +74,7 @@ class Kernels:
         mod: tvm.IRModule | None = None,
     ) -> tvm.IRModule:
         """After co-scheduling; of ``mod`` instead, if that is another form of ``scheduled``."""
-        passes = [CoscheduleTasks(self._device, self._facts, record, refused)]
+        passes = [CoscheduleTasks(self._device, self.facts, record, refused)]
         result = tvm.transform.Sequential(passes)(mod or self.scheduled)
         relax.analysis.well_formed(result)  # or raises
         return result

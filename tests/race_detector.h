@@ -55,14 +55,8 @@ UNWATCHED static void touch(const void *address, size_t size, Access access) {
     // Clusters have shared memory of their own: there they are one, age after age.
     int cluster = m ? blockIdx.x / CLUSTER + 1 : 1, wave = current / WAVE;
     Moment now = {cluster, age, rank(), epochs[rank()], wave, turns[wave], current};
-    Byte before, after;  // most bytes of an access fare as the one before them
     for (size_t i = first; i < first + size && i < memories[m].size; i++) {
       Byte &byte = memories[m].bytes[i];
-      if (i > first && !memcmp(&byte, &before, sizeof byte)) {
-        byte = after;
-        continue;
-      }
-      before = byte;
       if (access != ARRIVED) check(byte.written, now, m, i);
       if (access == STORED || access == AWAITED) check(byte.read, now, m, i);
       if (access == LOADED) {
@@ -72,7 +66,6 @@ UNWATCHED static void touch(const void *address, size_t size, Access access) {
         byte.written = now;
         if (access == AWAITED) byte.written.at[0] = SEVERAL;  // whoever comes is too early
       }
-      after = byte;
     }
     return;
   }

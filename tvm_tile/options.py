@@ -39,9 +39,9 @@ class Options:
             what co-scheduling is worth; all else is the same.
         control: where loops run whose iterations are kernels only. ``"host"``: on the host, which
             launches each kernel of each iteration, and reads each condition back. ``"kernel"``:
-            in a persistent kernel each (Cocktailer), where that can be: CUDA devices, float32,
-            static shapes; a loop in a loop and a branch in one stay on the host, the report says
-            why. ``"auto"``: in a kernel where the model predicts less time than the launches of an
+            and branches in a persistent kernel each (Cocktailer), where all that they hold can be
+            part of one: CUDA devices, known shapes; of what stays on the host the report says why.
+            ``"auto"``: in a kernel where the model predicts less time than the launches of an
             iteration take. None was measured on a GPU yet, so that ``"host"`` is the default.
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability

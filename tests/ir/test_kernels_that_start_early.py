@@ -36,12 +36,6 @@ MEASURED = replace(
     H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 1 << 20, 2e-7)
 )
 NVIDIA = [golden for golden in GOLDENS if golden.name.endswith(("_h200", "_a100"))]
-# Whose texts become machine code: the first of each rule, and every third.
-COMPILED = {
-    golden.name
-    for number, golden in enumerate(NVIDIA)
-    if number % 3 == 0 or golden.rule not in {other.rule for other in NVIDIA[:number]}
-}
 OPENING = re.compile(r"  (tile_ask_(?:ahead|for_map)|tvm_builtin_ptx_griddepcontrol_\w+)\((.*)\);")
 WAIT = "tvm_builtin_ptx_griddepcontrol_wait"
 
@@ -77,12 +71,10 @@ def test_only_constants_are_asked_for_before_the_wait(golden: Golden) -> None:
     func = golden.kernel().func
     # Any input will do: here all but the first are constants.
     constants = tuple(str(param.name) for param in func.params[1:-1])
-    is_compiled = golden.name in COMPILED
-    builder = Builder(H200) if is_compiled else text_builder(H200)
-    built = builder.build_functions({"f": marked(func, constants)})["f"]
+    built = Builder(H200).build_functions({"f": marked(func, constants)})["f"]
     assert isinstance(built, Program), built
     for kernel in built.kernels:
-        assert bool(kernel.binary) == is_compiled, "machine code for sm_90a"
+        assert kernel.binary, "machine code for sm_90a"
         if golden.rule == PERSISTENT:
             assert not kernel.depends
             assert "griddepcontrol" not in kernel.source

@@ -23,8 +23,6 @@ from tvm_tile.plan.rprogram import (
 )
 from tvm_tile.plan.simulate_program import simulate_program
 
-NONE: frozenset[int] = frozenset()
-
 
 def _access(reads: Sequence[int], writes: Sequence[int]) -> Access:
     return Access(frozenset(reads), frozenset(writes))
@@ -114,7 +112,7 @@ def test_whatever_lacks_a_wait_is_found(first: int) -> None:
                 lacking += 1
                 found += _goes_wrong(made, without)
     assert lacking > 20
-    print(f"{found} of {lacking}")
+    assert found > lacking // 2
 
 
 def _is_refused(made: RandomProgram, waits: Sequence[Sequence[Lagged]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import warnings
@@ -190,6 +191,7 @@ def _goes_wrong(run: Emulation, inputs: tuple[Any, ...], expected: list[Any], se
     """Whether a run is stuck, or wrong, or ends its process: rows may be written anywhere."""
 
     def check() -> None:
+        faulthandler.disable()
         found = run(*(value.numpy() for value in inputs), seed=seed)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one, other.numpy(), 2e-5, 2e-5)

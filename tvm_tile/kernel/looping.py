@@ -89,7 +89,7 @@ def write_looping(
     left = ib.alloc_buffer((layout.regions,), "int32", scope="shared")
     for first in range(0, layout.regions, layout.block_size):
         with ib.If(thread + first < layout.regions), ib.Then():
-            entered = tirx.Select(thread + first == WHOLE, _unsigned(1), _unsigned(0))
+            entered = tirx.Cast("uint32", thread + first == WHOLE)
             ib.buffer_store(executions, entered, [thread + first])
     ib.evaluate(T.cuda.cta_sync())
     following = ib.alloc_buffer((len(shared.shares),), "int32", scope="local")
@@ -122,7 +122,7 @@ def _wait(kernel: PersistentKernel, record: Record, executions: Any) -> None:
         first = WAITS + kernel.thread * WAIT_WORDS
         which, count, region, lag = (record.word(first + n) for n in range(WAIT_WORDS))
         counter = T.address_of(kernel.counters[which])
-        given = counter, count, executions[region] - _unsigned(lag)
+        given = counter, count, executions[region] - tirx.Cast("uint32", lag)
         ib.evaluate(T.cuda.func_call("tile_wait_until", *given, source_code=_WAIT))
 
 
@@ -164,7 +164,7 @@ def _count(
 
 def _enter(executions: Any, region: Any) -> None:
     with ib.If(region >= 0), ib.Then():
-        ib.buffer_store(executions, executions[region] + _unsigned(1), [region])
+        ib.buffer_store(executions, executions[region] + tirx.const(1, "uint32"), [region])
 
 
 def _fetch(kernel: PersistentKernel, record: Record, behind: Any) -> None:
@@ -175,7 +175,3 @@ def _fetch(kernel: PersistentKernel, record: Record, behind: Any) -> None:
             word = kernel.thread + start
             found = kernel.records[record.word(OTHERWISE) * words + word]
             ib.buffer_store(record.shared.kept, found, [behind + word])
-
-
-def _unsigned(value: Any) -> Any:
-    return tirx.Cast("uint32", value) if not isinstance(value, int) else tirx.const(value, "uint32")

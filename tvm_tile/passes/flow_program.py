@@ -66,6 +66,11 @@ class FlowProgram:
     same: Mapping[int, Any]
     conditions: tuple[Location, ...]
 
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The memories of its results, each once."""
+        return tuple(dict.fromkeys(self.results.values()))
+
 
 def flow_program(
     mod: tvm.IRModule,
@@ -182,15 +187,16 @@ class _Writer:
         for action in flow.actions:
             items += self._action(action, flow, env, claimed)
         results = [_resolved(source, env) for source in flow.results]
-        pairs = [
-            (results[number], target)
-            for number, target in targets.items()
-            if results[number] != Location(target, 0)
-        ]
-        items += self._copied(pairs)
+        items += self._delivered(results, targets)
+        return _joined(items), results
+
+    def _delivered(self, results: list[Source], targets: Mapping[int, int]) -> list[Item]:
+        """Copies of those results that are not where they are wanted; the list then says so."""
+        pairs = [(results[number], target) for number, target in targets.items()]
+        copies = self._copied([(r, target) for r, target in pairs if r != Location(target, 0)])
         for number, target in targets.items():
             results[number] = Location(target, 0)
-        return _joined(items), results
+        return copies
 
     def _claimed(self, flow: Flow, targets: Mapping[int, int]) -> dict[int, int]:
         """Of values that are made here: the memory in which a result is wanted."""
@@ -279,14 +285,7 @@ class _Writer:
         for parameter in form.results:
             kept = _tensor(arguments[parameter])
             results.append(Location(last[parameter], 0) if parameter in last else kept)
-        copies = [
-            (results[number], target)
-            for number, target in targets.items()
-            if results[number] != Location(target, 0)
-        ]
-        items += self._copied(copies)
-        for number, target in targets.items():
-            results[number] = Location(target, 0)
+        items += self._delivered(results, targets)
         return items, results
 
     def _is_unwritten(self, source: Source) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 import tvm
 from tvm import relax, tirx
-from tvm.ir import GenericConst
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.functions import with_relax_functions
@@ -24,13 +23,19 @@ from tvm_tile.passes.coschedule_tasks import (
     TaskFunctions,
 )
 from tvm_tile.passes.flow_program import FlowProgram, flow_program
-from tvm_tile.passes.merge_calls import ALIGNMENT, Constants, bind, check_count, parameter
+from tvm_tile.passes.merge_calls import (
+    ALIGNMENT,
+    Constants,
+    arguments_of,
+    bind,
+    check_count,
+    parameter,
+)
 from tvm_tile.passes.parallel_products import is_static
 from tvm_tile.passes.read_flow import UnfitFlowError, is_allocation, whole_number
 from tvm_tile.passes.read_loops import LoopForm, read_loop
 from tvm_tile.passes.reorder_calls import zeroing
 from tvm_tile.passes.rewriter import size_of
-from tvm_tile.passes.task_graph import Location, TaskNode
 from tvm_tile.plan.coschedule import coschedule, kernel_seconds
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import in_order
@@ -107,7 +112,7 @@ class _Planned:
         operators: as they were planned.
         plan: for them.
         apart_seconds: predicted, of its kernels as launches of their own, as often as they run; of
-            one iteration where it is not known how many there are.
+            two iterations where it is not known how many there are.
     """
 
     flow: FlowProgram
@@ -247,32 +252,22 @@ class _Placing:
     def _called(self, name: str, binding: Any, planned: _Planned) -> list[Any]:
         """Add the kernel to the module, and call it."""
         flow = planned.flow
-        kind_of = relax.DataflowVar if isinstance(binding.var, relax.DataflowVar) else relax.Var
+        variable = type(binding.var)  # within a dataflow block or not
         kernel = self._written(name, planned)
         total = flow.program.count_counters
-        types = [relax.TensorType((total,), "int32"), relax.TupleType(kernel.kinds)]
-        counters, made = (
-            relax.DataflowVar(n, ty) if kind_of is relax.DataflowVar else relax.Var(n, ty)
-            for n, ty in zip((f"{name}_counters", name), types, strict=True)
-        )
+        types = relax.TensorType((total,), "int32"), relax.TupleType(kernel.kinds)
+        counters, made = variable(f"{name}_counters", types[0]), variable(name, types[1])
         zero = relax.call_tir(zeroing(self._result, total), [], types[0])
         arguments = [*flow.given.values(), *kernel.constants, counters]
         run = relax.call_tir(kernel.var, arguments, list(kernel.kinds))
-        outputs = list(dict.fromkeys(flow.results.values()))
-        fields = [
-            flow.same[number]
-            if number in flow.same
-            else relax.TupleGetItem(made, outputs.index(flow.results[number]))
-            for number in range(len(flow.same) + len(flow.results))
-        ]
-        bound: list[Any] = []
-        items = []
-        for number, field in enumerate(fields):
-            item = field
-            if isinstance(field, relax.TupleGetItem):
-                item = kind_of(f"{name}_{number}", kernel.kinds[field.index])
-                bound.append((item, field))
-            items.append(item)
+        bound, items = [], []
+        for number in range(len(flow.same) + len(flow.results)):
+            if number in flow.same:
+                items.append(flow.same[number])
+                continue
+            place = flow.outputs.index(flow.results[number])
+            items.append(variable(f"{name}_{number}", kernel.kinds[place]))
+            bound.append((items[-1], relax.TupleGetItem(made, place)))
         is_tuple = isinstance(binding.var.ty, relax.TupleType)
         whole = relax.Tuple(items) if is_tuple else items[0]
         pairs = [(counters, zero), (made, run), *bound, (binding.var, whole)]
@@ -287,9 +282,8 @@ class _Placing:
         inputs = [parameter(f"in{n}", flow.kinds[m]) for n, m in enumerate(flow.given)]
         inputs += constants.parameters
         places = {memory: (number, 0) for number, memory in enumerate(flow.given)}
-        outputs = list(dict.fromkeys(flow.results.values()))
-        places |= {memory: (len(inputs) + n, 0) for n, memory in enumerate(outputs)}
-        last = len(inputs) + len(outputs)
+        places |= {memory: (len(inputs) + n, 0) for n, memory in enumerate(flow.outputs)}
+        last = len(inputs) + len(flow.outputs)
         check_count(last + 1)
         end = 0
         for memory, kind in flow.kinds.items():
@@ -299,11 +293,11 @@ class _Placing:
         bound = [
             Bound(
                 self._functions.ways(node.function),
-                tuple(bind(a, places, constants, len(flow.given)) for a in _arguments(node)),
+                tuple(bind(a, places, constants, len(flow.given)) for a in arguments_of(node)),
             )
             for node in flow.nodes
         ]
-        results = [parameter(f"out{n}", flow.kinds[m]) for n, m in enumerate(outputs)]
+        results = [parameter(f"out{n}", flow.kinds[m]) for n, m in enumerate(flow.outputs)]
         results.append(Parameter("workspace", (max(end, ALIGNMENT),), "uint8"))
         conditions = ((places[c.value][0], places[c.value][1] + c.offset) for c in flow.conditions)
         control = ControlFlow(flow.program, tuple(conditions))
@@ -340,10 +334,6 @@ class _Written:
     var: Any
     constants: tuple[Any, ...]
     kinds: tuple[Any, ...]
-
-
-def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
-    return (*node.arguments, *(Location(memory, 0) for memory in node.outputs))
 
 
 def _digest(planned: _Planned, number: int) -> str:

@@ -90,7 +90,7 @@ def merge(
     last = len(inputs) + len(outputs)
     check_count(last + 1)
     places |= {value: (last, start) for value, start in zip(inner, spaces, strict=True)}
-    arguments = ([bind(a, places, constants, first) for a in _arguments(node)] for node in nodes)
+    arguments = ([bind(a, places, constants, first) for a in arguments_of(node)] for node in nodes)
     bound = [
         Bound(ways(node.function), tuple(bound_to), tuple(node.weights)[: len(operator.constants)])
         for node, operator, bound_to in zip(nodes, own, arguments, strict=True)
@@ -125,7 +125,7 @@ def check_count(tensors: int) -> None:
         )
 
 
-def _arguments(node: TaskNode) -> tuple[Location | GenericConst, ...]:
+def arguments_of(node: TaskNode) -> tuple[Location | GenericConst, ...]:
     """The arguments of the node's function: what it is given, then what it writes."""
     return (*node.arguments, *(Location(value, 0) for value in node.outputs))
 

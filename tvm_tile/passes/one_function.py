@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -99,11 +99,13 @@ def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> ti
     blocks: list[SBlock] = []
     for number, call in enumerate(calls):
         func = _with_block_names(s_tir.renew_defs(mod[call.args[0]]), f"_{number}")
+        renamed: dict[Any, Any] = {}
         for own, value in zip(func.params, call.args[1].fields, strict=True):
             place = next(n for n, known in enumerate(outer) if value.same_as(known))
             if params[place] is None:
                 params[place] = tirx.Var(f"p{place}", own.ty)
-            func = _with_buffer(func, own, params[place])
+            renamed[own] = params[place]
+        func = _with_variables(func, renamed)
         blocks.append(func.body.block)
     allocated = [buffer for block in blocks for buffer in block.alloc_buffers]
     body = tirx.SeqStmt([block.body for block in blocks])
@@ -112,11 +114,11 @@ def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> ti
     return with_pattern(with_own_names(joined), OpPattern.OPAQUE)
 
 
-def _with_buffer(func: tirx.PrimFunc, old: Any, new: Any) -> tirx.PrimFunc:
-    """A function whose body has the buffer ``new`` where ``old`` was."""
+def _with_variables(func: tirx.PrimFunc, renamed: Mapping[Any, Any]) -> tirx.PrimFunc:
+    """A function whose body has other variables in the place of some."""
 
     def variable(var: Any) -> Any:
-        return new if var.same_as(old) else var
+        return renamed.get(var, var)
 
     body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
     return func.with_body(body)

@@ -110,13 +110,19 @@ class Reader:
 
     Args:
         slices: about the functions that are called.
+
+    Attributes:
+        nodes: in program order.
+        places: of each variable, where its fields are.
+        given: numbers of the values from outside -> the expression.
+        kinds: the type of each value.
     """
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
         self.nodes: list[TaskNode] = []
         self._views: list[View] = []
-        self.places: dict[Any, tuple[Location, ...]] = {}  # of a variable, each field's
+        self.places: dict[Any, tuple[Location, ...]] = {}
         self.given: dict[int, Any] = {}
         self.kinds: dict[int, Any] = {}
         self._later: set[int] = set()
@@ -159,27 +165,21 @@ class Reader:
         self.nodes.append(TaskNode(binding, "", (), reads, self.make(binding.var)))
 
     def _kernel(self, binding: Any) -> None:
-        call = binding.value
-        name = str(call.args[0].name_hint)
-        fields = list(call.args[1].fields)
-        arguments = tuple(f if isinstance(f, GenericConst) else self.of(f)[0] for f in fields)
+        name, arguments, reads = self._called(binding.value)
         parts = self._slices(name)
         moved = [None if part is None else _part(arguments[part[0]], part[1]) for part in parts]
         if moved and None not in moved:
             self.places[binding.var] = tuple(place for place in moved if place is not None)
             self._views.append(View(binding))
             return
-        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
         made = self.make(binding.var)
         self.nodes.append(TaskNode(binding, name, arguments, reads, made))
 
     def _change(self, binding: Any) -> None:
         """A kernel that changes arguments: what it makes lies where these do."""
-        call = binding.value
-        fields = list(call.args[1].fields)
-        arguments = tuple(f if isinstance(f, GenericConst) else self.of(f)[0] for f in fields)
-        homes = [None if home is None else self.of(home)[0] for home in written_over(call)]
-        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
+        name, arguments, reads = self._called(binding.value)
+        written = written_over(binding.value)
+        homes = [None if home is None else self.of(home)[0] for home in written]
         changes = tuple(home.value for home in homes if home is not None)
         made = self.make(binding.var)
         self.places[binding.var] = tuple(
@@ -187,8 +187,16 @@ class Reader:
             for value, home in zip(made, homes, strict=True)
         )
         outputs = tuple(value for value, home in zip(made, homes, strict=True) if home is None)
-        name = str(call.args[0].name_hint)
         self.nodes.append(TaskNode(binding, name, arguments, reads, outputs, changes))
+
+    def _called(
+        self, call: Any
+    ) -> tuple[str, tuple[Location | GenericConst, ...], tuple[int, ...]]:
+        """The function of a kernel, what it is given, and which values it reads of that."""
+        fields = list(call.args[1].fields)
+        arguments = tuple(f if isinstance(f, GenericConst) else self.of(f)[0] for f in fields)
+        reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
+        return str(call.args[0].name_hint), arguments, reads
 
     def make(self, var: Any) -> tuple[int, ...]:
         """New values for a variable, one for each tensor."""

@@ -86,6 +86,37 @@ def path(program: RProgram, says: Says) -> Iterator[Executed]:
     yield from walk(program.items)
 
 
+def ordered(program: RProgram, says: Says) -> Iterator[tuple[Executed, tuple[int, ...]]]:
+    """What is executed, each with the places on the path of what must have ended before it begins.
+
+    These are who has last written what it touches, and who has read since then what it writes.
+    """
+    writers: dict[int, tuple[int, int]] = {}  # by memory: place and counter
+    readers: dict[int, list[int]] = {}
+    for place, own in enumerate(path(program, says)):
+        access = program.access(own.counter)
+        yield own, tuple(_needed(access, own.counter, writers, readers))
+        for memory in access.reads:
+            readers.setdefault(memory, []).append(place)
+        for memory in access.writes:
+            writers[memory], readers[memory] = (place, own.counter), []
+
+
+def _needed(
+    access: Access,
+    counter: int,
+    writers: Mapping[int, tuple[int, int]],
+    readers: Mapping[int, Sequence[int]],
+) -> Iterator[int]:
+    for memory in access.reads | access.writes:
+        place, writer = writers.get(memory, (-1, counter))
+        # A rTask that writes again where it has written is run by the same vEU.
+        if place >= 0 and (memory in access.reads or writer != counter):
+            yield place
+    for memory in access.writes:
+        yield from readers.get(memory, ())
+
+
 def check_path(
     program: RProgram, says: Says, waited: Sequence[Sequence[Lagged]] | None = None
 ) -> None:
@@ -106,9 +137,7 @@ def check_path(
     waits = program_waits(program) if waited is None else waited
     places: list[list[int]] = [[] for _ in range(program.count_counters)]
     ended: list[int] = []  # of each execution, those that have ended when it begins, as bits
-    writers: dict[int, tuple[int, int]] = {}  # by memory: place and counter
-    readers: dict[int, list[int]] = {}
-    for place, own in enumerate(path(program, says)):
+    for place, (own, needed) in enumerate(ordered(program, says)):
         before = 0
         for wait in waits[own.counter]:
             count = own.entered[wait.region] - wait.lag
@@ -116,32 +145,11 @@ def check_path(
             require(count <= len(known), "waits are for what comes before", f"{own}, {wait}")
             for other in known[:count]:
                 before |= ended[other] | 1 << other
-        access = program.access(own.counter)
-        for other in _needed(access, own.counter, writers, readers):
+        for other in needed:
             current = f"number {own.counter} may begin before place {other} of the path has ended"
             require(bool(before >> other & 1), "what touches the same memory is in order", current)
-        for memory in access.reads:
-            readers.setdefault(memory, []).append(place)
-        for memory in access.writes:
-            writers[memory], readers[memory] = (place, own.counter), []
         ended.append(before)
         places[own.counter].append(place)
-
-
-def _needed(
-    access: Access,
-    counter: int,
-    writers: Mapping[int, tuple[int, int]],
-    readers: Mapping[int, Sequence[int]],
-) -> Iterator[int]:
-    """Places on the path of what must have ended before something touches its memories."""
-    for memory in access.reads | access.writes:
-        place, writer = writers.get(memory, (-1, counter))
-        # A rTask that writes again where it has written is run by the same vEU.
-        if place >= 0 and (memory in access.reads or writer != counter):
-            yield place
-    for memory in access.writes:
-        yield from readers.get(memory, ())
 
 
 def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None = None) -> None:
@@ -156,9 +164,10 @@ def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None =
     Raises:
         PlanError: as of :func:`check_path`.
     """
+    waits = program_waits(program) if waited is None else waited
     short = replace(program, items=_short(program.items))
     for pattern in itertools.product((False, True), repeat=_TURNS):
-        check_path(short, _repeating((*pattern, False)), waited)
+        check_path(short, _repeating((*pattern, False)), waits)
 
 
 def _repeating(pattern: Sequence[bool]) -> Says:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from tvm_tile.plan.execution_plan import ExecutionPlan, ResidentPart, ROperator
+from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import (
     NO_REGION,
     Again,
@@ -31,6 +29,8 @@ from tvm_tile.plan.records import (
     TaskKind,
     argument_words,
     record_width,
+    resident_places,
+    table_of,
 )
 from tvm_tile.plan.rprogram import Lagged, RProgram, program_waits
 
@@ -94,11 +94,7 @@ class _Writer:
         self._tasks, self._conditions, self._counter = tasks, conditions, counter
         self._waits = program_waits(program)
         self._rows: list[list[int]] = []
-        parts = plan.resident_parts(operators)
-        self._places = {(operators[p.operator].weights, p.task): p.offset for p in parts}
-        self._loads: dict[int, list[ResidentPart]] = {}
-        for part in parts:
-            self._loads.setdefault(part.veu, []).append(part)
+        self._loads, self._places = resident_places(operators, plan)
 
     def table(self) -> Table:
         """All records, one vEU's behind another's."""
@@ -107,11 +103,7 @@ class _Writer:
             starts.append(len(self._rows))
             self._load(veu)
             self._write(code)
-        width = record_width(ARGUMENTS, self._tasks)
-        words = np.zeros((len(self._rows), width), np.int32)
-        for number, row in enumerate(self._rows):
-            words[number, : len(row)] = row
-        return Table(words, np.array(starts, np.int32))
+        return table_of(self._rows, record_width(ARGUMENTS, self._tasks), starts)
 
     def _load(self, veu: int) -> None:
         """Records that fill resident parts; who reads them is behind them."""

@@ -61,7 +61,7 @@ class Table:
 
     Attributes:
         words: int32, one row a record; the last one, which is none, is read but not run.
-        queues: int32, of each vEU its first record and how many it has.
+        queues: int32, of each vEU its first record and, without control flow, how many it has.
     """
 
     words: NDArray[np.int32]
@@ -87,11 +87,7 @@ def make_table(
     """
     waited = waits(operators, plan)
     width = record_width(ARGUMENTS, tasks)
-    loads: dict[int, list[ResidentPart]] = {}
-    places: dict[tuple[int | None, int], int] = {}
-    for part in plan.resident_parts(operators):
-        loads.setdefault(part.veu, []).append(part)
-        places[operators[part.operator].weights, part.task] = part.offset
+    loads, places = resident_places(operators, plan)
     rows: list[list[int]] = []
     queues: list[int] = []
     for veu, queue in enumerate(entries(operators, plan, waited)):
@@ -112,6 +108,23 @@ def make_table(
             rows.append([*head, *last, *argument_words(task.arguments)])
         queues += [first, len(rows) - first]
     rows.append([NOTHING])
+    return table_of(rows, width, queues)
+
+
+def resident_places(
+    operators: tuple[ROperator, ...], plan: ExecutionPlan
+) -> tuple[dict[int, list[ResidentPart]], dict[tuple[int | None, int], int]]:
+    """What each vEU loads at its start, and by weights and rTask where that stays."""
+    loads: dict[int, list[ResidentPart]] = {}
+    places: dict[tuple[int | None, int], int] = {}
+    for part in plan.resident_parts(operators):
+        loads.setdefault(part.veu, []).append(part)
+        places[operators[part.operator].weights, part.task] = part.offset
+    return loads, places
+
+
+def table_of(rows: Sequence[Sequence[int]], width: int, queues: Sequence[int]) -> Table:
+    """Records, each filled up with zeros to so many words, and where vEUs begin."""
     words = np.zeros((len(rows), width), np.int32)
     for number, row in enumerate(rows):
         words[number, : len(row)] = row

@@ -24,7 +24,7 @@ from tvm_tile.plan.instructions import (
     RunTask,
     instructions,
 )
-from tvm_tile.plan.path import Says, path
+from tvm_tile.plan.path import Says, ordered
 from tvm_tile.plan.rprogram import WHOLE, Lagged, RProgram, program_waits
 
 
@@ -52,8 +52,7 @@ def simulate_program(
     """
     tasks = [plan.tasks(operators, number) for number in range(len(operators))]
     tasks += [plan.num_veus] * len(program.decisions)
-    executed = tuple(step.counter for step in path(program, says))
-    memory = _Memory(program, executed, tasks)
+    memory = _Memory(program, says, tasks)
     waits = program_waits(program) if waited is None else waited
     run = _Run(program, waits, tasks, memory, says)
     veus = [_Veu(own) for own in instructions(program, plan)]
@@ -80,7 +79,7 @@ class _Veu:
         running: whether that has begun.
         executions: of each region, how often it was entered.
         left: of each counted loop, iterations that are left.
-        begun: of each counter, how often the vEU has come to its rOperator's rTasks: by rTask.
+        begun: of each counter and rTask, how often the vEU has come to it; a decision has no rTask.
         asked: of each decision, how often.
     """
 
@@ -89,7 +88,7 @@ class _Veu:
     running: bool = False
     executions: dict[int, int] = field(default_factory=lambda: {WHOLE: 1})
     left: dict[int, int] = field(default_factory=dict)
-    begun: dict[tuple[int, int], int] = field(default_factory=dict)
+    begun: dict[tuple[int, int | None], int] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
 
 
@@ -124,14 +123,13 @@ class _Run:
     def advance(self, veu: _Veu) -> None:
         """Take the next event of a vEU."""
         instruction, counter = veu.code[veu.place], self._counter(veu)
+        task = instruction.task.task if isinstance(instruction, RunTask) else None
         if counter is not None and not veu.running:
-            task = instruction.task.task if isinstance(instruction, RunTask) else -1
             veu.begun[counter, task] = veu.begun.get((counter, task), -1) + 1
             self._memory.begin(counter, veu.begun[counter, task])
             veu.running = True
             return
         if counter is not None:
-            task = instruction.task.task if isinstance(instruction, RunTask) else -1
             self._memory.end(counter, veu.begun[counter, task])
             self._counters[counter] += 1
             veu.running = False
@@ -172,35 +170,20 @@ def _enter(veu: _Veu, region: int) -> None:
 
 
 class _Memory:
-    """Keeps which execution on the path has written each memory, and who has yet to read it."""
+    """Keeps which executions on the path have ended, and which must have before others begin."""
 
-    def __init__(self, program: RProgram, executed: Sequence[int], tasks: Sequence[int]) -> None:
-        self._accesses = [program.access(counter) for counter in range(len(tasks))]
-        self._left: list[int] = [tasks[counter] for counter in executed]
+    def __init__(self, program: RProgram, says: Says, tasks: Sequence[int]) -> None:
+        self._left: list[int] = []  # of each execution, rTasks that have not ended
+        self._before: list[tuple[int, ...]] = []
         # Of each counter, where on the path its executions are.
-        self._places: dict[int, list[int]] = {}
-        # Of each execution, those on the path that must have ended before: by memory.
-        self._before: list[frozenset[int]] = []
-        writer: dict[int, int] = {}
-        readers: dict[int, list[int]] = {}
-        for place, counter in enumerate(executed):
-            self._places.setdefault(counter, []).append(place)
-            own, before = self._accesses[counter], set[int]()
-            for memory in own.reads | own.writes:
-                before |= {writer[memory]} if memory in writer else set()
-            for memory in own.writes:
-                before |= set(readers.get(memory, ()))
-                is_alone = memory in own.writes - own.reads
-                if is_alone and memory in writer and executed[writer[memory]] == counter:
-                    # A rTask writes where it has written before, and the same vEU runs it.
-                    before -= {writer[memory]} if not readers.get(memory) else set()
-                writer[memory], readers[memory] = place, []
-            for memory in own.reads - own.writes:
-                readers.setdefault(memory, []).append(place)
-            self._before.append(frozenset(before))
+        self._places: list[list[int]] = [[] for _ in tasks]
+        for place, (own, needed) in enumerate(ordered(program, says)):
+            self._left.append(tasks[own.counter])
+            self._before.append(needed)
+            self._places[own.counter].append(place)
 
     def begin(self, counter: int, execution: int) -> None:
-        places = self._places.get(counter, ())
+        places = self._places[counter]
         require(execution < len(places), "only what is on the path runs", f"{counter}")
         for before in self._before[places[execution]]:
             current = f"number {counter}, execution {execution}, runs before place {before} ended"
