@@ -17,6 +17,7 @@ from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled
 from tvm_tile.passes.loops_in_kernels import LoopsInKernels
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, Step
+from tvm_tile.plan.rprogram import Bounds
 
 
 def scattered(operators: tuple[ROperator, ...], device: Device) -> ExecutionPlan | None:
@@ -44,24 +45,29 @@ def weights_stay(operators: tuple[ROperator, ...], device: Device) -> ExecutionP
     return plan
 
 
-def looping(module: torch.nn.Module, inputs: tuple[Any, ...], device: Device) -> Joined:
+def looping(
+    module: torch.nn.Module, inputs: tuple[Any, ...], device: Device, bounds: Bounds | None = None
+) -> Joined:
     """A module each of whose loops and branches is a kernel.
 
     Raises:
         AssertionError: one stays on the host.
     """
     mod = import_model(exported(module, inputs), inputs=None, example_inputs=None).mod
-    model, left = in_kernels(mod, device)
+    model, left = in_kernels(mod, device, bounds)
     assert not left, left
     return model
 
 
-def in_kernels(mod: tvm.IRModule, device: Device) -> tuple[Joined, list[Apart]]:
+def in_kernels(
+    mod: tvm.IRModule, device: Device, bounds: Bounds | None = None
+) -> tuple[Joined, list[Apart]]:
     """A Relax module each of whose loops and branches that can be is a kernel, and the others."""
     kernels = Kernels(mod, device)
     made: list[Coscheduled] = []
     left: list[Apart] = []
-    placing = LoopsInKernels(device, kernels.facts, True, made.append, {}, left.append)
+    told = made.append, {}, left.append
+    placing = LoopsInKernels(device, kernels.facts, True, *told, bounds or Bounds())
     result = tvm.transform.Sequential([placing])(kernels.scheduled)
     relax.analysis.well_formed(result)  # or raises
     return Joined(result, tuple(made), device), left

@@ -27,6 +27,7 @@ from tvm_tile.pipeline import fuse
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, RKernel, ROperator
+from tvm_tile.runtime.ended import REQUIRE_ENDED, register_require_ended
 
 Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""
@@ -153,6 +154,8 @@ class Emulation:
                 return value_of(expr.tuple_value)[expr.index]
             if isinstance(expr, relax.Call) and expr.op == tvm.ir.Op.get("relax.reshape"):
                 return value_of(expr.args[0]).reshape([int(n) for n in expr.ty.shape])
+            if isinstance(expr, relax.Call) and expr.op == tvm.ir.Op.get("relax.call_pure_packed"):
+                return _checked(expr, value_of)
             if isinstance(expr, relax.Call):
                 return self._run(expr, [value_of(field) for field in expr.args[1].fields], seed)
             return expr.value.numpy()
@@ -191,6 +194,18 @@ class Emulation:
         arrays |= {n: a.reshape(arrays[n].shape) for n, a in zip(order, after, strict=True)}
         results = tuple(arrays[name] for name in names[len(inputs) :])
         return results if is_tuple else results[0]
+
+
+def _checked(call: Any, value_of: Callable[[Any], Any]) -> Any:
+    """What a call hands on of what it is given, if its kernel came to its end."""
+    function, stopped, name, *rest = call.args
+    assert function.global_symbol == REQUIRE_ENDED
+    register_require_ended()
+    values = [e.value if isinstance(e, tirx.IntImm) else value_of(e) for e in rest]
+    limits = [int(value) for value in values if isinstance(value, int)]
+    word = tvm.runtime.tensor(value_of(stopped))
+    tvm.get_global_func(REQUIRE_ENDED)(word, name.value, *limits)
+    return tuple(values[len(limits) :])
 
 
 def _poisoned(kind: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from tvm_tile.plan.execution_plan import (
     Step,
 )
 from tvm_tile.plan.path import Says
-from tvm_tile.plan.rprogram import Access, Branch, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import Access, Bounds, Branch, Item, Repeat, RProgram, Run, While
 
 _DEEPEST = 3
 
@@ -48,13 +48,23 @@ class _Writer:
             return Run(tuple(range(first, len(self.accesses))))
         if kind == "repeat":
             return Repeat(self._region(), self._rng.randint(1, 3), self.items(depth + 1))
-        decision = len(self.decisions)
-        self.decisions.append(self._rng.randrange(self._memories))
         if kind == "while":
-            return While(self._region(), self._region(), decision, self.items(depth + 1))
+            decision = self._decision()
+            head, region, body = self._region(), self._region(), self.items(depth + 1)
+            if depth + 1 < _DEEPEST and self._rng.random() < 0.3:
+                body = *body, self._branch(depth + 1, head)  # another iteration, at its end
+            return While(head, region, decision, body)
+        return self._branch(depth)
+
+    def _branch(self, depth: int, turn_of: int | None = None) -> Branch:
+        decision = self._decision()
         then, other = self._region(), self._region()
         sides = self.items(depth + 1), self._rng.choice(((), self.items(depth + 1)))
-        return Branch(decision, then, sides[0], other, sides[1])
+        return Branch(decision, then, sides[0], other, sides[1], turn_of)
+
+    def _decision(self) -> int:
+        self.decisions.append(self._rng.randrange(self._memories))
+        return len(self.decisions) - 1
 
     def _region(self) -> int:
         self._regions += 1
@@ -73,7 +83,8 @@ def random_program(rng: random.Random, veus: int = 3) -> RandomProgram:
     """A program of which each operator reads and writes any of a few memories."""
     writer = _Writer(rng, rng.randint(2, 6))
     items = writer.items(0)
-    program = RProgram(items, tuple(writer.accesses), tuple(writer.decisions))
+    bounds = Bounds(rng.choice((1, 2, 1000)))
+    program = RProgram(items, tuple(writer.accesses), tuple(writer.decisions), bounds)
     operators, plan = placed(program, [rng.randint(1, 4) for _ in program.accesses], veus, rng)
     salt = rng.randrange(1 << 30)
 

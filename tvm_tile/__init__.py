@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tvm_tile.compiling import compile
     from tvm_tile.device import Device, devices, find_device
     from tvm_tile.errors import (
+        BoundError,
         BuildError,
         CalibrationError,
         CompilerNotFoundError,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from tvm_tile.schedule.ranking import schedule
 
 __all__ = [
+    "BoundError",
     "BuildError",
     "CalibrationError",
     "CompiledEntries",

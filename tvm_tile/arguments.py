@@ -9,6 +9,8 @@ from typing import Any
 
 from tvm_tile.errors import ModelError, OptionError
 
+_MOST = 2**31 - 2  # that kernels count to, and notice one more
+
 
 def check_flag(name: str, value: Any) -> None:
     """Refuse an option that is neither True nor False: a text such as ``"no"`` would be true.
@@ -29,6 +31,17 @@ def check_count(name: str, value: Any, least: int, remedy: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         kind = "negative" if least == 0 else f"less than {least}"
         raise OptionError(f"{name} must be a whole number and not {kind}", repr(value), remedy)
+
+
+def check_bound(name: str, value: Any) -> None:
+    """Refuse an option that bounds what a kernel counts, unless it is a word of the kernel's.
+
+    Raises:
+        OptionError: it is no whole number, or one that no kernel can count to.
+    """
+    check_count(name, value, 1, "leave it out for the default")
+    if value > _MOST:
+        raise OptionError(f"{name} must be at most {_MOST}", repr(value), "use a smaller one")
 
 
 def check_folder(name: str, value: Any) -> None:

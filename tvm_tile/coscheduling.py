@@ -21,7 +21,7 @@ from tvm_tile.passes.schedule_tiles import count_calls, schedule_module
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
-from tvm_tile.plan.rprogram import Control
+from tvm_tile.plan.rprogram import Bounds, Control
 from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision
 
@@ -66,6 +66,7 @@ def coschedule_what_builds(
     device: Device,
     builder: Builder,
     control: Control = "host",
+    bounds: Bounds | None = None,
 ) -> Coscheduling:
     """Join small kernels, and put loops into kernels; what does not build or fit stays apart.
 
@@ -76,6 +77,7 @@ def coschedule_what_builds(
         device: that it is for.
         builder: that has built its functions.
         control: where loops run.
+        bounds: where kernels with loops give up.
     """
     if not device.supports_grid_barrier:
         return Coscheduling(scheduled, tuple(kernels))
@@ -91,7 +93,8 @@ def coschedule_what_builds(
         passes: list[tvm.transform.Pass] = []
         told = made.append, refused, apart.append
         if control != "host":
-            passes.append(LoopsInKernels(device, facts, control == "kernel", *told))
+            always = control == "kernel"
+            passes.append(LoopsInKernels(device, facts, always, *told, bounds or Bounds()))
         passes.append(CoscheduleTasks(device, facts, *told))
         mod = tvm.transform.Sequential(passes)(scheduled)
         plans, failed = _proved(mod, made, device, builder)

@@ -19,6 +19,7 @@ TileError
 ├── BuildError                  machine code could not be made
 │   └── CompilerNotFoundError   neither NVRTC nor nvcc (nor PoCL, when emulated)
 ├── RunError                    a compiled model that failed while it was loaded or ran
+│   └── BoundError              a loop inside a kernel that went on for longer than it may
 ├── PlanError                   an execution plan that would not run rightly
 ├── SavedModelError             a saved file: tampered, truncated or incompatible
 └── InstallationError           installed packages that are known to crash together
@@ -144,6 +145,10 @@ class CompilerNotFoundError(BuildError):
 
 class RunError(TileError):
     """A compiled model failed while its code was loaded or ran."""
+
+
+class BoundError(RunError):
+    """A kernel's loop went on for longer than its bound, and the kernel was ended."""
 
 
 class PlanError(TileError):

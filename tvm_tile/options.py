@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from tvm_tile.arguments import check_count, check_flag, check_folder
+from tvm_tile.arguments import check_bound, check_count, check_flag, check_folder
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.errors import DeviceAbsentError, OptionError
-from tvm_tile.plan.rprogram import Control
+from tvm_tile.plan.rprogram import Bounds, Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,9 @@ class Options:
             part of one: CUDA devices, known shapes; of what stays on the host the report says why.
             ``"auto"``: in a kernel where the model predicts less time than the launches of an
             iteration take. None was measured on a GPU yet, so that ``"host"`` is the default.
+        most_iterations: of a loop inside a kernel that data end, each time that it is entered. One
+            more, and the kernel ends; the call raises a BoundError, and the next one runs as if
+            nothing had been. To know that, the host waits for a kernel with such a loop.
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability
             9.0 on). ``"auto"``: where the model predicts less time, which takes numbers that
@@ -70,6 +73,7 @@ class Options:
     weld: bool = True
     coschedule: bool = True
     control: Control = "host"
+    most_iterations: int = Bounds().iterations
     dependent_launches: bool | Literal["auto"] = "auto"
     cache: bool | str | os.PathLike[str] = True
     cache_bytes: int = 1 << 30
@@ -87,6 +91,7 @@ class Options:
                 f"control={self.control!r}, coschedule=False",
                 "leave one of them out",
             )
+        check_bound("most_iterations", self.most_iterations)
         if self.dependent_launches != "auto":
             check_flag('dependent_launches, if not "auto",', self.dependent_launches)
         if self.dependent_launches is True and not self.cuda_graph:
@@ -104,6 +109,11 @@ class Options:
             raise OptionError(
                 "exclusive must be a context manager", repr(self.exclusive), "use a lock, or None"
             )
+
+    @property
+    def bounds(self) -> Bounds:
+        """Where kernels with loops give up."""
+        return Bounds(self.most_iterations)
 
     def check_device(self, device: Device) -> None:
         """Refuse what a device does not have.

@@ -133,7 +133,7 @@ def lower(
     parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
     done = Coscheduling(parts[1], parts[2])
     if options.coschedule:
-        done = coschedule_what_builds(*parts, record, builder, options.control)
+        done = coschedule_what_builds(*parts, record, builder, options.control, options.bounds)
     lowered = _lower(done.mod, record, options, passing)
     return Lowered(lowered, parts, done, tuple(decisions), measure, tuple(turned))
 

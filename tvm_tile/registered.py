@@ -135,6 +135,14 @@ def _register_extrema() -> None:
         )
 
 
+@functools.cache
+def register_function(name: str, function: Callable[..., Any]) -> None:
+    """Give TVM's registry a function, for programs that call it by its name."""
+    import tvm_ffi
+
+    tvm_ffi.register_global_func(name, _immortal(function), override=True)
+
+
 def wrap_function(name: str, wrap: Callable[[Any], Callable[..., Any]]) -> None:
     """Put a function in the place of one in TVM's registry; none is put where there is none.
 

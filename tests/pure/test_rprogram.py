@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from rprograms import RandomProgram, placed, random_program
@@ -13,6 +14,7 @@ from tvm_tile.plan.instructions import Again, Decide, End, Enter, RunTask, instr
 from tvm_tile.plan.path import check_path, check_program, path
 from tvm_tile.plan.rprogram import (
     Access,
+    Bounds,
     Branch,
     Lagged,
     Repeat,
@@ -84,6 +86,22 @@ def test_paths_follow_what_decisions_say() -> None:
     said = {0: [True, True, False], 1: [True, False]}
     walked = [step.counter for step in path(program, lambda which, turn: said[which][turn])]
     assert walked == [4, 0, 5, 1, 4, 0, 5, 2, 4, 3, 3]
+
+
+def test_a_path_ends_behind_the_most_iterations_of_a_loop() -> None:
+    """Two iterations a turn, each of which counts; a loop that is entered again begins anew."""
+    second = Branch(1, 3, (Run((1,)),), 4, (), turn_of=1)
+    loop = Repeat(5, 2, (While(1, 2, 0, (Run((0,)), second)),))
+    program = RProgram((loop, Run((2,))), (_access([], [0]),) * 3, (0, 0), Bounds(3))
+    said = {0: [True, True, False] * 2, 1: [True, False] * 2}
+
+    def walked(program: RProgram) -> list[int]:
+        return [step.counter for step in path(program, lambda which, turn: said[which][turn])]
+
+    once = [3, 0, 4, 1, 3, 0, 4, 3]
+    assert walked(program) == [*once, *once, 2]
+    assert walked(replace(program, bounds=Bounds(2))) == once[:5]
+    assert walked(replace(program, bounds=Bounds(1))) == once[:3]
 
 
 @pytest.mark.parametrize("first", range(0, 500, 125))

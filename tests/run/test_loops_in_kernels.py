@@ -24,11 +24,11 @@ from torch_control_cases import CASES, Linear, exported, in_float64
 import tvm_tile
 from tvm_tile import Options
 from tvm_tile.device import find_device
-from tvm_tile.errors import OptionError
+from tvm_tile.errors import BoundError, OptionError
 from tvm_tile.passes import loops_in_kernels
 from tvm_tile.plan.program_records import NEXT, WAIT_COUNT
 from tvm_tile.plan.records import SIGNAL
-from tvm_tile.plan.rprogram import Control
+from tvm_tile.plan.rprogram import Bounds, Control
 
 _WORDS = 64  # of a record of the model below
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
@@ -71,6 +71,20 @@ class Fibonacci(nn.Module):
             return b.clone(), a + b
 
         return while_loop(lambda a, b: b.sum() < limit, body, (a, a + 1))
+
+
+class Nested(nn.Module):
+    """A loop of loops."""
+
+    def forward(self, n: Tensor, x: Tensor) -> Any:
+        def outer(i: Tensor, x: Tensor) -> Any:
+            def inner(j: Tensor, x: Tensor) -> Any:
+                return j + 1, x * 1.5 + 1
+
+            _, x = while_loop(lambda j, x: j < n, inner, (torch.zeros_like(n), x))
+            return i + 1, x
+
+        return while_loop(lambda i, x: i < n, outer, (torch.zeros_like(n), x))[1]
 
 
 def _compare(
@@ -160,6 +174,41 @@ def test_a_loop_goes_on_with_what_another_one_made(tmp_path: Path) -> None:
 
 def test_values_that_change_places(tmp_path: Path) -> None:
     _compare(Fibonacci, lambda number: (torch.tensor(10.0**number), torch.ones(5)), tmp_path)
+
+
+@pytest.mark.parametrize("most", [4, 5])
+def test_loops_that_go_on_are_ended(most: int, tmp_path: Path) -> None:
+    """A loop of the bound's iterations is right, one more is an error, the next call right."""
+
+    class Counts(Linear):
+        def forward(self, limit: Tensor, x: Tensor) -> Any:
+            def body(i: Tensor, x: Tensor) -> Any:
+                return i + 1, torch.tanh(self.one(x))
+
+            start = torch.zeros_like(limit)
+            _, first = while_loop(lambda i, x: i < limit, body, (start, x))
+            _, second = while_loop(lambda i, x: i < limit - 1, body, (start + 0, first))
+            return first, second
+
+    module, x = Counts().eval(), torch.randn(2, 8)
+    model = looping(module, (torch.tensor(3), x), SMALL, Bounds(most))
+    run = Emulation(model, tmp_path)
+    for count in (most, most + 1, most - 1, most + 2, 100, most):
+        own = torch.tensor(count), x
+        if count > most:
+            with pytest.raises(BoundError, match=f"after {most} iterations(.|\n)*most_iterations"):
+                run(*(value.numpy() for value in own), seed=count)
+            continue
+        found = run(*(value.numpy() for value in own), seed=count)
+        for one, other in zip(found, in_float64(module, own), strict=True):
+            np.testing.assert_allclose(one, other.numpy(), rtol=2e-5, atol=2e-5)
+
+
+def test_a_loop_that_is_entered_again_is_counted_from_its_start(tmp_path: Path) -> None:
+    module, x = Nested().eval(), torch.zeros(4)
+    run = Emulation(looping(module, (torch.tensor(3), x), SMALL, Bounds(5)), tmp_path)
+    (found,) = run(np.array(5), x.numpy())
+    np.testing.assert_allclose(found, in_float64(module, (torch.tensor(5), x))[0].numpy())
 
 
 def test_waits_that_are_left_out_are_noticed(

@@ -83,7 +83,7 @@ def assemble(name: str, parts: Sequence[CopiedBody], layout: Layout) -> tirx.Pri
         inputs = [_declare(p) for p in layout.inputs]
         shape = (layout.records * layout.record_words,)
         records = _declare(Parameter("records", shape, "int32"))
-        starts = layout.num_veus if layout.regions else 2 * layout.num_veus
+        starts = layout.num_veus if layout.flow else 2 * layout.num_veus
         queues = _declare(Parameter("queues", (starts,), "int32"))
         counters = _declare(Parameter("counters", (layout.counters,), "int32"))
         outputs = [_declare(p) for p in layout.outputs]
@@ -94,8 +94,11 @@ def assemble(name: str, parts: Sequence[CopiedBody], layout: Layout) -> tirx.Pri
         resident = ib.attr(0, "tirx.launch_bounds_min_blocks_per_sm", layout.veus_per_processor)
         with resident:
             kernel = PersistentKernel(layout, veu, thread, records, queues, counters)
-            write = write_looping if layout.regions else _write
-            write(kernel, inputs + outputs, parts)
+            tensors = inputs + outputs
+            if layout.flow is None:
+                _write(kernel, tensors, parts)
+            else:
+                write_looping(kernel, layout.flow, tensors, parts)
     return builder.get()
 
 

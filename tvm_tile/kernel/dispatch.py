@@ -55,6 +55,20 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Flow:
+    """The numbers that the text of control flow depends on.
+
+    Attributes:
+        regions: of the program.
+        stops: whether it may go beyond a bound: the kernel's last output but one is then the word
+            that says why it ended.
+    """
+
+    regions: int
+    stops: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The numbers that the kernel's text depends on, besides its bodies.
 
@@ -70,7 +84,7 @@ class Layout:
         shared_bytes: of a vEU, but for what the kernel needs for itself.
         asks: whether its records ask for constants ahead.
         arguments: word of a record with which its arguments begin.
-        regions: of its control flow; none of a straight line.
+        flow: its control flow; none of a straight line.
     """
 
     num_veus: int
@@ -84,7 +98,7 @@ class Layout:
     shared_bytes: int
     asks: bool
     arguments: int
-    regions: int = 0
+    flow: Flow | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,13 @@ What this writes, around the bodies that :mod:`tvm_tile.kernel.assemble` dispatc
     while it is not the end:
         ask for the next record
         wait until each counter that the record names is at count * (executions[region] - lag)
-        if it decides:   next = the condition holds ? next : otherwise; count what is entered
+        if it decides:   next = the condition holds ? next : otherwise; count what is entered;
+                         next = the end, if a loop goes on for longer than it may
         if it enters:    iterations left = trips; count that
         if it goes on:   next = iterations are left ? next : otherwise; count that
         else:            run the body
         count up the counter that the record names
+    one vEU: leave a word that says whether this was the end, or a bound
 
 Why waits are right is in :mod:`tvm_tile.plan.rprogram`. What is added here: each vEU reads each
 condition itself, behind a wait for those who have written it, and nobody writes it again before all
@@ -19,11 +21,13 @@ each counts for itself how often regions were entered. These numbers lie in shar
 thread changes them between two meetings of the block, all others read them behind the second one.
 Counters, executions and what is waited for are counted modulo 2**32: they differ by a few
 executions at most, so that their difference says which is ahead however long a loop runs.
+One thread counts a loop's iterations, while others do what they must: that takes no time of theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -32,6 +36,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.kernel.dispatch import (
     CopiedBody,
+    Flow,
     PersistentKernel,
     Record,
     begin,
@@ -44,6 +49,7 @@ from tvm_tile.plan.program_records import (
     DECIDE,
     END,
     ENTER,
+    LOOP,
     NEXT,
     OTHERWISE,
     REGIONS,
@@ -53,7 +59,7 @@ from tvm_tile.plan.program_records import (
     WAITS,
 )
 from tvm_tile.plan.records import BODY, SIGNAL
-from tvm_tile.plan.rprogram import WHOLE
+from tvm_tile.plan.rprogram import WHOLE, Stop
 
 _WAIT = """
 __forceinline__ __device__ void tile_wait_until(int* counter, int count, uint executions) {
@@ -72,25 +78,36 @@ __forceinline__ __device__ int tile_holds(const void* condition) {
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a block counts.
+
+    Attributes:
+        executions: of each region, how often it was entered.
+        left: of each loop, by its region, iterations that are left; by its head, those gone.
+        stopped: of a thread's own: why it goes home; None where no bound is.
+    """
+
+    executions: Any
+    left: Any
+    stopped: Any
+
+
 def write_looping(
-    kernel: PersistentKernel, tensors: Sequence[Any], parts: Sequence[CopiedBody]
+    kernel: PersistentKernel, flow: Flow, tensors: Sequence[Any], parts: Sequence[CopiedBody]
 ) -> None:
     """Write the kernel's statements.
 
     Args:
         kernel: that is being written.
+        flow: its control flow.
         tensors: its inputs, then its outputs.
         parts: its bodies.
     """
     layout, thread = kernel.layout, kernel.thread
     words = layout.record_words
     shared = begin(kernel, tensors, kernel.queues[kernel.veu])
-    executions = ib.alloc_buffer((layout.regions,), "uint32", scope="shared")
-    left = ib.alloc_buffer((layout.regions,), "int32", scope="shared")
-    for first in range(0, layout.regions, layout.block_size):
-        with ib.If(thread + first < layout.regions), ib.Then():
-            entered = tirx.Cast("uint32", thread + first == WHOLE)
-            ib.buffer_store(executions, entered, [thread + first])
+    counted = _begin_counting(kernel, flow)
     ib.evaluate(T.cuda.cta_sync())
     following = ib.alloc_buffer((len(shared.shares),), "int32", scope="local")
     own = ib.alloc_buffer((1,), "int32", scope="local")
@@ -102,18 +119,37 @@ def write_looping(
             with ib.If(thread + start < words), ib.Then():
                 word = record.word(NEXT) * words + thread + start
                 ib.buffer_store(following, kernel.records[word], [share])
-        _wait(kernel, record, executions)
+        _wait(kernel, record, counted.executions)
         for share, start in shared.shares:
             with ib.If(thread + start < words), ib.Then():
                 ib.buffer_store(shared.kept, following[share], [behind + thread + start])
         ib.evaluate(T.cuda.cta_sync())
         signal = ib.Bind(record.word(SIGNAL))
         dispatch(record, parts)
-        _decide(kernel, record, behind, executions)
-        _count(kernel, record, behind, executions, left)
+        _decide(kernel, record, behind, counted)
+        _count(kernel, record, behind, counted)
         ib.evaluate(T.cuda.cta_sync())
         count_up(kernel, signal)
         ib.buffer_store(own, behind, [0])
+    if flow.stops:
+        with ib.If(tirx.all(kernel.veu == 0, thread == 0)), ib.Then():
+            ib.buffer_store(tensors[-2], counted.stopped[0], [0])
+
+
+def _begin_counting(kernel: PersistentKernel, flow: Flow) -> _Counted:
+    thread = kernel.thread
+    executions = ib.alloc_buffer((flow.regions,), "uint32", scope="shared")
+    left = ib.alloc_buffer((flow.regions,), "int32", scope="shared")
+    for first in range(0, flow.regions, kernel.layout.block_size):
+        with ib.If(thread + first < flow.regions), ib.Then():
+            entered = tirx.Cast("uint32", thread + first == WHOLE)
+            ib.buffer_store(executions, entered, [thread + first])
+            ib.buffer_store(left, 0, [thread + first])
+    if not flow.stops:
+        return _Counted(executions, left, None)
+    stopped = ib.alloc_buffer((1,), "int32", scope="local")
+    ib.buffer_store(stopped, Stop.ENDED.value, [0])
+    return _Counted(executions, left, stopped)
 
 
 def _wait(kernel: PersistentKernel, record: Record, executions: Any) -> None:
@@ -126,7 +162,7 @@ def _wait(kernel: PersistentKernel, record: Record, executions: Any) -> None:
         ib.evaluate(T.cuda.func_call("tile_wait_until", *given, source_code=_WAIT))
 
 
-def _decide(kernel: PersistentKernel, record: Record, behind: Any, executions: Any) -> None:
+def _decide(kernel: PersistentKernel, record: Record, behind: Any, counted: _Counted) -> None:
     """Read the condition of a record that decides; where it does not hold, go on otherwise."""
     with ib.If(record.word(BODY) == DECIDE), ib.Then():
         which, place = (record.word(ARGUMENTS + n) for n in range(2))
@@ -140,14 +176,30 @@ def _decide(kernel: PersistentKernel, record: Record, behind: Any, executions: A
         with ib.If(kernel.thread == 0), ib.Then():
             side = tirx.Select(holds != 0, record.word(REGIONS + 1), record.word(REGIONS + 2))
             for region in (record.word(REGIONS), side):
-                _enter(executions, region)
+                _enter(counted.executions, region)
+            if counted.stopped is not None:
+                _turn(record, behind, counted, holds)
 
 
-def _count(
-    kernel: PersistentKernel, record: Record, behind: Any, executions: Any, left: Any
-) -> None:
+def _turn(record: Record, behind: Any, counted: _Counted, holds: Any) -> None:
+    """Count an iteration of a loop that data end, or its end; one too many is the kernel's."""
+    loop, left = record.word(LOOP), counted.left
+    with ib.If(loop >= 0), ib.Then():
+        turns = ib.Bind(tirx.Select(holds != 0, left[loop] + 1, 0))
+        ib.buffer_store(left, turns, [loop])
+        with ib.If(turns > record.word(TRIPS)), ib.Then():
+            _stop(record, behind, counted, Stop.ITERATIONS)
+
+
+def _stop(record: Record, behind: Any, counted: _Counted, why: Stop) -> None:
+    """Have the block go home, in place of the record that was expected."""
+    ib.buffer_store(counted.stopped, why.value, [0])
+    ib.buffer_store(record.shared.kept, END, [behind + BODY])
+
+
+def _count(kernel: PersistentKernel, record: Record, behind: Any, counted: _Counted) -> None:
     """Begin the first or the next iteration of a loop, or go on behind its last."""
-    region = record.word(REGIONS)
+    region, executions, left = record.word(REGIONS), counted.executions, counted.left
     with ib.If(tirx.all(record.word(BODY) == ENTER, kernel.thread == 0)), ib.Then():
         ib.buffer_store(left, record.word(TRIPS), [region])
         _enter(executions, region)

@@ -11,7 +11,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.kernel.assemble import assemble
 from tvm_tile.kernel.body import Body, lower_body
-from tvm_tile.kernel.dispatch import CopiedBody, Layout, Parameter
+from tvm_tile.kernel.dispatch import CopiedBody, Flow, Layout, Parameter
 from tvm_tile.plan import program_records
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.program_records import make_program_table
@@ -149,7 +149,7 @@ def make_persistent(
         plan: for them.
         bound: of each operator, its kernels and arguments.
         inputs: tensors that the kernel reads; arguments count them first.
-        outputs: tensors that it writes, the workspace last.
+        outputs: tensors that it writes, the workspace last; before it :attr:`Flow.stops`'s word.
         counters: that it uses.
         control: of its operators, where that is no straight line.
     """
@@ -175,7 +175,7 @@ def make_persistent(
         run, load = number(operator, loads=False), number(operator, loads=True) if stays else None
         given = kernel.run_arguments, kernel.load_arguments if stays else (), own.constants
         tasks.append(TaskKind(run, load, *(tuple(own.arguments[n] for n in ns) for ns in given)))
-    table, asks, arguments, regions = _table(operators, plan, tasks, counters.first, control)
+    table, asks, arguments, flow = _table(operators, plan, tasks, counters.first, control)
     layout = Layout(
         plan.num_veus,
         plan.block_size,
@@ -188,7 +188,7 @@ def make_persistent(
         max(_LEAST_SHARED, plan.shared_bytes),
         asks,
         arguments,
-        regions,
+        flow,
     )
     return Persistent(assemble(name, parts, layout), table)
 
@@ -199,14 +199,15 @@ def _table(
     tasks: Sequence[TaskKind],
     counter: int,
     control: ControlFlow | None,
-) -> tuple[Table, bool, int, int]:
-    """The records; whether they ask ahead, where their arguments begin, and how many regions."""
+) -> tuple[Table, bool, int, Flow | None]:
+    """The records; whether they ask ahead, where their arguments begin, and their control flow."""
     if control is None:
         table = make_table(operators, plan, tasks, counter)
-        return table, any(plan.ahead), ARGUMENTS, 0
-    flow = control.program, plan, tasks, control.conditions, counter
-    table = make_program_table(operators, *flow)
-    return table, False, program_records.ARGUMENTS, control.program.count_regions
+        return table, any(plan.ahead), ARGUMENTS, None
+    program = control.program
+    table = make_program_table(operators, program, plan, tasks, control.conditions, counter)
+    flow = Flow(program.count_regions, program.may_stop)
+    return table, False, program_records.ARGUMENTS, flow
 
 
 def _check_shared(body: Body, operator: ROperator, choice: int) -> None:

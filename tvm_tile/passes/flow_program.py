@@ -38,7 +38,7 @@ from tvm_tile.passes.read_flow import (
 )
 from tvm_tile.passes.read_loops import LoopForm, read_loop
 from tvm_tile.passes.task_graph import Location, Slices, TaskNode
-from tvm_tile.plan.rprogram import Access, Branch, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import Access, Bounds, Branch, Item, Repeat, RProgram, Run, While
 
 CopyOf = Callable[[Any], str]
 """By the type of a tensor: the name of a function that copies one."""
@@ -78,6 +78,7 @@ def flow_program(
     is_fresh: Callable[[Any], bool],
     slices: Slices,
     copy_of: CopyOf,
+    bounds: Bounds,
 ) -> FlowProgram:
     """The program of a loop or a branch.
 
@@ -87,16 +88,17 @@ def flow_program(
         is_fresh: whether nobody reads what a tensor from outside holds.
         slices: about the functions that kernels are.
         copy_of: names functions that copy.
+        bounds: where the kernel gives up.
 
     Raises:
         UnfitFlowError: it holds what no persistent kernel can run.
     """
-    return _Writer(mod, slices, copy_of).of_binding(binding, is_fresh)
+    return _Writer(mod, slices, copy_of, bounds).of_binding(binding, is_fresh)
 
 
 class _Writer:
-    def __init__(self, mod: tvm.IRModule, slices: Slices, copy_of: CopyOf) -> None:
-        self._mod, self._slices, self._copy_of = mod, slices, copy_of
+    def __init__(self, mod: tvm.IRModule, slices: Slices, copy_of: CopyOf, bounds: Bounds) -> None:
+        self._mod, self._slices, self._copy_of, self._bounds = mod, slices, copy_of, bounds
         self._flows: dict[Any, Flow] = {}
         self._kinds: dict[int, Any] = {}
         self._nodes: list[TaskNode] = []
@@ -127,7 +129,7 @@ class _Writer:
         decisions = tuple(place.value for place in self._conditions)
         touched = {*decisions, *(m for access in accesses for m in access.reads)}
         used = {memory: expr for memory, expr in owners.items() if memory in touched}
-        program = RProgram(tuple(items), accesses, decisions)
+        program = RProgram(tuple(items), accesses, decisions, self._bounds)
         nodes, conditions = tuple(self._nodes), tuple(self._conditions)
         return FlowProgram(nodes, program, self._kinds, used, results, same, conditions)
 
@@ -319,7 +321,8 @@ class _Writer:
             there = turn(one, two)
             back = turn(two, one)
             copies = self._copied([(Location(two[p], 0), one[p]) for p in moved])
-            branch = Branch(decisions[1], regions[2], tuple(back), regions[3], tuple(copies))
+            ends = regions[2], tuple(back), regions[3], tuple(copies)
+            branch = Branch(decisions[1], *ends, turn_of=regions[0])
             return [While(regions[0], regions[1], decisions[0], (*there, branch))]
         items: list[Item] = []
         if trips > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.functions import with_relax_functions
 from tvm_tile.kernel.dispatch import Parameter
 from tvm_tile.kernel.persistent import Bound, ControlFlow, Counters, make_persistent
+from tvm_tile.passes.check_ends import ended
 from tvm_tile.passes.copies import copying
 from tvm_tile.passes.coschedule_tasks import (
     UNFIT,
@@ -40,6 +41,7 @@ from tvm_tile.plan.coschedule import coschedule, kernel_seconds
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import in_order
 from tvm_tile.plan.path import check_program
+from tvm_tile.plan.rprogram import Bounds
 
 _COPY = "carry"
 
@@ -61,6 +63,7 @@ class LoopsInKernels:
         record: is given each persistent kernel.
         refused: name of a persistent kernel that must not be -> why.
         left: is given each that stays on the host.
+        bounds: where kernels give up.
     """
 
     device: Device
@@ -69,6 +72,7 @@ class LoopsInKernels:
     record: Callable[[Coscheduled], None]
     refused: Mapping[str, str]
     left: Callable[[Apart], None]
+    bounds: Bounds
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
@@ -189,7 +193,8 @@ class _Placing:
             return self._is_fresh(value, values)
 
         slices, device = self._functions.slices, self._options.device
-        flow = flow_program(self._mod, binding, is_fresh, slices, self._copy_of)
+        bounds = self._options.bounds
+        flow = flow_program(self._mod, binding, is_fresh, slices, self._copy_of, bounds)
         operators = self._operators(flow)
         plan = coschedule(operators, device)
         if plan is None:
@@ -268,12 +273,30 @@ class _Placing:
             place = flow.outputs.index(flow.results[number])
             items.append(variable(f"{name}_{number}", kernel.kinds[place]))
             bound.append((items[-1], relax.TupleGetItem(made, place)))
+        if flow.program.may_stop:
+            bound = self._checked(name, made, flow, bound)
         is_tuple = isinstance(binding.var.ty, relax.TupleType)
         whole = relax.Tuple(items) if is_tuple else items[0]
         pairs = [(counters, zero), (made, run), *bound, (binding.var, whole)]
         options = self._options
         options.record(Coscheduled(name, planned.operators, planned.plan, planned.apart_seconds))
         return [relax.VarBinding(var, self._builder.normalize(value)) for var, value in pairs]
+
+    def _checked(
+        self, name: str, made: Any, flow: FlowProgram, bound: Sequence[tuple[Any, Any]]
+    ) -> list[tuple[Any, Any]]:
+        """The bindings of results, once it is known that the kernel came to its end."""
+        variable = type(made)
+        stopped = variable(f"{name}_stopped", made.ty.fields[len(flow.outputs)])
+        results = [variable(f"{var.name}_made", var.ty) for var, _ in bound]
+        check = ended(stopped, name, flow.program.bounds, results)
+        whole = variable(f"{name}_ended", relax.TupleType([var.ty for var in results]))
+        return [
+            (stopped, relax.TupleGetItem(made, len(flow.outputs))),
+            *((result, value) for result, (_, value) in zip(results, bound, strict=True)),
+            (whole, check),
+            *((var, relax.TupleGetItem(whole, n)) for n, (var, _) in enumerate(bound)),
+        ]
 
     def _written(self, name: str, planned: _Planned) -> _Written:
         """The kernel, added to the module."""
@@ -283,7 +306,8 @@ class _Placing:
         inputs += constants.parameters
         places = {memory: (number, 0) for number, memory in enumerate(flow.given)}
         places |= {memory: (len(inputs) + n, 0) for n, memory in enumerate(flow.outputs)}
-        last = len(inputs) + len(flow.outputs)
+        stops = flow.program.may_stop
+        last = len(inputs) + len(flow.outputs) + stops
         check_count(last + 1)
         end = 0
         for memory, kind in flow.kinds.items():
@@ -298,6 +322,8 @@ class _Placing:
             for node in flow.nodes
         ]
         results = [parameter(f"out{n}", flow.kinds[m]) for n, m in enumerate(flow.outputs)]
+        if stops:
+            results.append(Parameter("stopped", (1,), "int32"))
         results.append(Parameter("workspace", (max(end, ALIGNMENT),), "uint8"))
         conditions = ((places[c.value][0], places[c.value][1] + c.offset) for c in flow.conditions)
         control = ControlFlow(flow.program, tuple(conditions))

@@ -13,6 +13,7 @@ from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
+from tvm_tile.passes.check_ends import CheckEnds
 from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.drop_neutral import DropNeutral
 from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults, EmptySums
@@ -217,6 +218,7 @@ def lowering_passes(
     return [
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
+        CheckEnds(),
         EmptyConstants(),
         relax.transform.CallTIRRewrite(),
         # Outputs without the tuples that they came in, which would hold their memory.

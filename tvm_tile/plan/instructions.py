@@ -32,6 +32,7 @@ class Decide:
         head: region that is entered each time; none of a branch.
         then_region: that is entered where the condition holds.
         else_region: that is entered where it does not; none of a loop.
+        loop: head of the loop of which an iteration begins where it holds; none of a branch.
         next: where it holds.
         otherwise: where it does not.
     """
@@ -40,6 +41,7 @@ class Decide:
     head: int
     then_region: int
     else_region: int
+    loop: int
     next: int
     otherwise: int
 
@@ -88,7 +90,7 @@ def in_order(program: RProgram, plan: ExecutionPlan) -> RProgram:
         match item:
             case Run(operators):
                 return Run(tuple(sorted(operators, key=lambda number: step_of[number])))
-            case Branch(_, _, then, _, otherwise):
+            case Branch(_, _, then, _, otherwise, _):
                 sides = tuple(map(ordered, then)), tuple(map(ordered, otherwise))
                 return replace(item, then=sides[0], otherwise=sides[1])
             case _:
@@ -130,13 +132,15 @@ def _written(
             case While(head, region, decision, body):
                 inner = _written(body, tasks, here + 1)
                 behind = here + 2 + len(inner)
-                decide = Decide(decision, head, region, NO_REGION, here + 1, behind)
+                decide = Decide(decision, head, region, NO_REGION, head, here + 1, behind)
                 made += [decide, *inner, _Jump(here)]
-            case Branch(decision, then_region, then, else_region, otherwise):
+            case Branch(decision, then_region, then, else_region, otherwise, turn_of):
                 one = _written(then, tasks, here + 1)
                 start = here + 2 + len(one)
                 two = _written(otherwise, tasks, start)
-                decide = Decide(decision, NO_REGION, then_region, else_region, here + 1, start)
+                loop = NO_REGION if turn_of is None else turn_of
+                sides = then_region, else_region
+                decide = Decide(decision, NO_REGION, *sides, loop, here + 1, start)
                 made += [decide, *one, _Jump(start + len(two)), *two]
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,15 +41,25 @@ class Executed:
 
 
 def path(program: RProgram, says: Says) -> Iterator[Executed]:
-    """What is executed, one after the other.
+    """What is executed, one after the other, until the program ends or goes beyond its bounds.
 
     Args:
         program: that is followed.
         says: what decisions say.
     """
+    with contextlib.suppress(_BeyondError):
+        yield from _path(program, says)
+
+
+class _BeyondError(Exception):
+    """A program has gone beyond its bounds."""
+
+
+def _path(program: RProgram, says: Says) -> Iterator[Executed]:
     entered = [0] * program.count_regions
     entered[WHOLE] = 1
     asked = [0] * len(program.decisions)
+    turns = [0] * program.count_regions  # of each loop, by its head
 
     def executed(counter: int) -> Executed:
         return Executed(counter, tuple(entered))
@@ -56,9 +67,14 @@ def path(program: RProgram, says: Says) -> Iterator[Executed]:
     def decision(number: int) -> Executed:
         return executed(len(program.accesses) + number)
 
-    def holds(number: int) -> bool:
+    def holds(number: int, loop: int | None) -> bool:
         asked[number] += 1
-        return says(number, asked[number] - 1)
+        goes_on = says(number, asked[number] - 1)
+        if loop is not None:
+            turns[loop] = turns[loop] + 1 if goes_on else 0
+            if turns[loop] > program.bounds.iterations:
+                raise _BeyondError
+        return goes_on
 
     def walk(items: Sequence[Item]) -> Iterator[Executed]:
         for item in items:
@@ -73,13 +89,13 @@ def path(program: RProgram, says: Says) -> Iterator[Executed]:
                     while True:
                         entered[head] += 1
                         yield decision(number)
-                        if not holds(number):
+                        if not holds(number, head):
                             break
                         entered[region] += 1
                         yield from walk(body)
-                case Branch(number, then_region, then, else_region, otherwise):
+                case Branch(number, then_region, then, else_region, otherwise, loop):
                     yield decision(number)
-                    is_first = holds(number)
+                    is_first = holds(number, loop)
                     entered[then_region if is_first else else_region] += 1
                     yield from walk(then if is_first else otherwise)
 
@@ -186,7 +202,7 @@ def _short(items: Sequence[Item]) -> tuple[Item, ...]:
                 return replace(item, trips=min(trips, _TURNS), body=_short(body))
             case While(_, _, _, body):
                 return replace(item, body=_short(body))
-            case Branch(_, _, then, _, otherwise):
+            case Branch(_, _, then, _, otherwise, _):
                 return replace(item, then=_short(then), otherwise=_short(otherwise))
 
     return tuple(map(short, items))

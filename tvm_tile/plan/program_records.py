@@ -38,9 +38,10 @@ from tvm_tile.plan.rprogram import Lagged, RProgram, program_waits
 NEXT = 4  # record that is next
 OTHERWISE = 5  # record that is next where a condition does not hold, or no iteration is left
 REGIONS = 6  # those that are entered: always, where it holds, where it does not; NOTHING for none
-TRIPS = 9  # iterations
-WAIT_COUNT = 10  # counters that it waits for
-WAITS = 11  # each: which one, rTasks that add to it in an execution, region, lag
+TRIPS = 9  # iterations; of what decides, the most of a loop
+LOOP = 10  # whose iteration begins where a condition holds; NOTHING for none
+WAIT_COUNT = 11  # counters that it waits for
+WAITS = 12  # each: which one, rTasks that add to it in an execution, region, lag
 WAIT_WORDS = 4
 MOST_WAITS = 4
 ARGUMENTS = WAITS + WAIT_WORDS * MOST_WAITS  # each: which tensor, and how many units from its start
@@ -145,12 +146,13 @@ class _Writer:
                 weights = self._operators[task.operator].weights
                 row[BLOCK], row[SIGNAL] = task.task * copies, self._counter + task.operator
                 row[RESIDENT_PLACE] = self._places.get((weights, task.task), 0)
-            case Decide(decision, head, then_region, else_region, following, otherwise):
+            case Decide(decision, head, then_region, else_region, loop, following, otherwise):
                 place = (self._conditions[decision],)
                 row = self._row(DECIDE, first[following], waited, place)
                 row[SIGNAL] = self._counter + len(self._operators) + decision
                 row[OTHERWISE] = first[otherwise]
                 row[REGIONS : REGIONS + 3] = head, then_region, else_region
+                row[TRIPS], row[LOOP] = self._program.bounds.iterations, loop
             case Enter(region, trips, following):
                 row = self._row(ENTER, first[following], waited)
                 row[REGIONS], row[TRIPS] = region, trips
@@ -168,7 +170,8 @@ class _Writer:
         waited: Sequence[Lagged],
         arguments: Sequence[tuple[int, int]] = (),
     ) -> list[int]:
-        row = [body, 0, NOTHING, 0, following, following, *[NO_REGION] * 3, 0, len(waited)]
+        row = [body, 0, NOTHING, 0, following, following, *[NO_REGION] * 3, 0, NO_REGION]
+        row.append(len(waited))
         for wait in waited:
             row += [self._counter + wait.counter, self._count(wait.counter), wait.region, wait.lag]
         row += [0] * (ARGUMENTS - len(row))

@@ -21,6 +21,10 @@ that touch the same memory, one of which writes, are ordered by a wait or by a c
 that each reads what it would read if one ran after the other. The rTasks of one rOperator write
 apart from one another, and a rTask is run by the same vEU each time; where a rOperator changes
 memory in place, it waits for its own last execution, too.
+
+**Where it ends in any case.** Each vEU counts the iterations of a loop since it came to it; when
+there is one more than :class:`Bounds` allow, it goes home. All do at the same place of the path,
+before which each has done what others wait for.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Literal
 
 Control = Literal["host", "kernel", "auto"]
@@ -35,6 +40,24 @@ Control = Literal["host", "kernel", "auto"]
 
 WHOLE = 0
 """The region that is the whole program, which is entered once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far a kernel goes before it gives up.
+
+    Attributes:
+        iterations: of a loop that data end, each time that it is entered.
+    """
+
+    iterations: int = 4_000_000
+
+
+class Stop(IntEnum):
+    """Why a kernel ended, as the word that it leaves."""
+
+    ENDED = 0
+    ITERATIONS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +96,23 @@ class While:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One of two sides, as a decision says; each side is a region."""
+    """One of two sides, as a decision says; each side is a region.
+
+    Attributes:
+        decision: its number.
+        then_region: that is entered where it holds.
+        then: what is done then.
+        else_region: that is entered where it does not.
+        otherwise: what is done then.
+        turn_of: the head of the loop, if any, of which ``then`` is one more iteration.
+    """
 
     decision: int
     then_region: int
     then: tuple[Item, ...]
     else_region: int
     otherwise: tuple[Item, ...]
+    turn_of: int | None = None
 
 
 Item = Run | Repeat | While | Branch
@@ -106,11 +139,13 @@ class RProgram:
         items: in their order; each rOperator and each decision is in one of them, once.
         accesses: of each rOperator.
         decisions: of each decision, the memory that it reads: a bool.
+        bounds: where it gives up.
     """
 
     items: tuple[Item, ...]
     accesses: tuple[Access, ...]
     decisions: tuple[int, ...] = ()
+    bounds: Bounds = Bounds()
 
     @property
     def count_counters(self) -> int:
@@ -121,6 +156,11 @@ class RProgram:
     def count_regions(self) -> int:
         """How many regions it has, the whole one among them."""
         return 1 + max(_regions(self.items), default=WHOLE)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether only data end it, so that it has bounds."""
+        return any(_has_while(item) for item in self.items)
 
     def access(self, counter: int) -> Access:
         """What a rOperator or, behind them, a decision touches."""
@@ -157,7 +197,7 @@ def places(program: RProgram) -> tuple[Place, ...]:
                 case While(head, region, decision, body):
                     yield Place(first_decision + decision, (*regions, head))
                     yield from walk(body, (*regions, head, region))
-                case Branch(decision, then_region, then, else_region, otherwise):
+                case Branch(decision, then_region, then, else_region, otherwise, _):
                     yield Place(first_decision + decision, regions)
                     yield from walk(then, (*regions, then_region))
                     yield from walk(otherwise, (*regions, else_region))
@@ -172,8 +212,20 @@ def _regions(items: Sequence[Item]) -> Iterator[int]:
                 yield from (region, *_regions(body))
             case While(head, region, _, body):
                 yield from (head, region, *_regions(body))
-            case Branch(_, then_region, then, else_region, otherwise):
+            case Branch(_, then_region, then, else_region, otherwise, _):
                 yield from (then_region, else_region, *_regions(then), *_regions(otherwise))
+
+
+def _has_while(item: Item) -> bool:
+    match item:
+        case While():
+            return True
+        case Repeat(_, _, body):
+            return any(map(_has_while, body))
+        case Branch(_, _, then, _, otherwise, _):
+            return any(map(_has_while, (*then, *otherwise)))
+        case _:
+            return False
 
 
 def repeated_regions(items: Sequence[Item]) -> frozenset[int]:
@@ -185,7 +237,7 @@ def repeated_regions(items: Sequence[Item]) -> frozenset[int]:
                 found |= {region, *repeated_regions(body)}
             case While(head, _, _, body):
                 found |= {head, *repeated_regions(body)}
-            case Branch(_, _, then, _, otherwise):
+            case Branch(_, _, then, _, otherwise, _):
                 found |= repeated_regions(then) | repeated_regions(otherwise)
     return frozenset(found)
 

@@ -78,9 +78,11 @@ class _Veu:
         place: of the one that is next, or runs.
         running: whether that has begun.
         executions: of each region, how often it was entered.
-        left: of each counted loop, iterations that are left.
+        left: of each counted loop, iterations that are left; of each other one, by its head, those
+            that it has gone through.
         begun: of each counter and rTask, how often the vEU has come to it; a decision has no rTask.
         asked: of each decision, how often.
+        is_stopped: whether it went home, beyond a bound.
     """
 
     code: Sequence[Instruction]
@@ -90,6 +92,7 @@ class _Veu:
     left: dict[int, int] = field(default_factory=dict)
     begun: dict[tuple[int, int | None], int] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
+    is_stopped: bool = False
 
 
 class _Run:
@@ -101,12 +104,12 @@ class _Run:
         memory: _Memory,
         says: Says,
     ) -> None:
-        self._first_decision = len(program.accesses)
+        self._first_decision, self._bounds = len(program.accesses), program.bounds
         self._waits, self._tasks, self._memory, self._says = waits, tasks, memory, says
         self._counters = [0] * len(tasks)
 
     def is_done(self, veu: _Veu) -> bool:
-        return isinstance(veu.code[veu.place], End)
+        return veu.is_stopped or isinstance(veu.code[veu.place], End)
 
     def may_advance(self, veu: _Veu) -> bool:
         counter = self._counter(veu)
@@ -156,9 +159,12 @@ class _Run:
                 if veu.left[region]:
                     _enter(veu, region)
                 veu.place = instruction.next if veu.left[region] else instruction.otherwise
-            case Decide(decision, head, then_region, else_region):
+            case Decide(decision, head, then_region, else_region, loop):
                 veu.asked[decision] = veu.asked.get(decision, -1) + 1
                 holds = self._says(decision, veu.asked[decision])
+                if loop != NO_REGION:
+                    veu.left[loop] = veu.left.get(loop, 0) + 1 if holds else 0
+                    veu.is_stopped = veu.left[loop] > self._bounds.iterations
                 _enter(veu, head)
                 _enter(veu, then_region if holds else else_region)
                 veu.place = instruction.next if holds else instruction.otherwise

@@ -12,10 +12,10 @@ from tvm_tile import compat
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceError, UnknownDeviceError
-from tvm_tile.foreign_errors import let_errors_through
 from tvm_tile.graph.signature import Signature, State
 from tvm_tile.runtime.arrays import as_tvm, is_torch
 from tvm_tile.runtime.emulate import attach_emulated
+from tvm_tile.runtime.ended import register_require_ended
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
 from tvm_tile.runtime.timing import Timing, time_function
@@ -112,7 +112,7 @@ def load_program(
         UnknownDeviceError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
-    let_errors_through()
+    register_require_ended()
     device = find_runtime_device(program.language, program.arch, device_name)
     hip = _find_hip(program, device_name)
     machine_module = compat.load_vm(program.vm)

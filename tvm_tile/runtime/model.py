@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.build.program import Program
-from tvm_tile.errors import DeviceError, InputError, RunError, TileError
+from tvm_tile.errors import BoundError, DeviceError, InputError, RunError, TileError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
@@ -95,7 +95,8 @@ class CompiledModel:
             InputError: wrong count, name, dtype, rank or shape; nothing has run then.
             DeviceError: the model's device is not present, or was used before this process was
                 forked.
-            RunError: TVM, a driver or a library of arrays failed.
+            RunError: TVM, a driver or a library of arrays failed; a BoundError where a loop inside
+                a kernel went beyond its bound (``Options(most_iterations=...)``).
         """
         values = self._in_order(args, by_name) if by_name or len(args) != len(self.inputs) else args
         kinds = self._check(values)
@@ -146,6 +147,8 @@ class CompiledModel:
             like, copied = given[0], self._copied
             pairs = enumerate(fields)
             return tuple([own_torch(field, like, copy=i in copied) for i, field in pairs])
+        except BoundError:
+            raise
         except Exception as error:
             raise self._failure(error) from error
 

@@ -1,0 +1,96 @@
+"""Kernels that went beyond a bound, as a whole compiled model tells of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from fake_graphs import emulated_with_graphs, fake_graphs
+from tvm import relax
+
+import tvm_tile
+from tvm_tile import Options
+from tvm_tile.device import Device
+from tvm_tile.errors import BoundError, OptionError, RunError
+from tvm_tile.passes.check_ends import ended
+from tvm_tile.plan.rprogram import Bounds, Stop
+
+X = np.linspace(-1, 1, 64, dtype="float32").reshape(8, 8)
+MANY = Bounds(7)
+
+
+def stopping() -> tvm.IRModule:
+    """A model whose input says whether a "kernel" of it has stopped; many values follow it."""
+    builder = relax.BlockBuilder()
+    stopped = relax.Var("stopped", relax.TensorType((1,), "int32"))
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    with builder.function("main", [stopped, x]):
+        with builder.dataflow():
+            own = builder.emit(relax.op.add(stopped, relax.const(np.zeros(1, "int32"))))
+            first = builder.emit(relax.op.nn.softmax(x))
+            second = builder.emit(relax.op.cumsum(x, axis=0))
+            both = builder.emit(ended(own, "loop", MANY, [first, second]))
+            a, b = (builder.emit(relax.TupleGetItem(both, n)) for n in range(2))
+            c = builder.emit(relax.op.nn.softmax(relax.op.matmul(x, b)))
+            d = builder.emit(relax.op.nn.softmax(relax.op.matmul(c, x)))
+            made = builder.emit_output(relax.op.add(relax.op.matmul(a, d), b))
+        builder.emit_func_output(made)
+    return builder.get()
+
+
+def expected(x: np.ndarray) -> np.ndarray:
+    def softmax(y: np.ndarray) -> np.ndarray:
+        powers = np.exp(y - y.max(-1, keepdims=True))
+        return powers / powers.sum(-1, keepdims=True)
+
+    b = np.cumsum(x, axis=0)
+    return softmax(x) @ softmax(softmax(x @ b) @ x) + b
+
+
+def check(model: tvm_tile.CompiledModel) -> None:
+    """Every other call raises an error; what is between is right."""
+    for turn, reason in enumerate([Stop.ENDED, Stop.ITERATIONS, Stop.ENDED, Stop.ITERATIONS]):
+        word, x = np.array([reason], "int32"), X + turn
+        if reason != Stop.ENDED:
+            with pytest.raises(BoundError) as raised:
+                model(word, x)
+            assert "7 iterations" in raised.value.requirement
+            assert "loop" in raised.value.current
+            assert "most_iterations" in raised.value.remedy
+            continue
+        np.testing.assert_allclose(model(word, x), expected(x), rtol=1e-4, atol=1e-4)
+
+
+def compiled(device: str | Device) -> tvm_tile.CompiledModel:
+    return tvm_tile.compile(stopping(), device, options=Options(cache=False))
+
+
+def test_an_error_leaves_a_call_and_the_next_one_is_right(tmp_path: Path) -> None:
+    model = compiled("emulated")
+    check(model)
+    model.save(tmp_path / "model.tvmtile")
+    check(tvm_tile.load(tmp_path / "model.tvmtile"))
+    assert issubclass(BoundError, RunError)
+
+
+def test_the_error_leaves_a_call_on_torchs_tensors() -> None:
+    import torch
+
+    model = compiled("emulated")
+    with pytest.raises(BoundError):
+        model.call_torch([torch.ones(1, dtype=torch.int32), torch.ones(8, 8)])
+
+
+def test_no_graph_takes_the_question_in() -> None:
+    with fake_graphs() as graphs:
+        check(compiled(emulated_with_graphs()))
+    assert len(graphs.captured) == 2
+
+
+@pytest.mark.parametrize("most", [0, -1, 2.5, True, 2**31 - 1])
+def test_bounds_that_no_kernel_counts_to_are_refused(most: Any) -> None:
+    with pytest.raises(OptionError, match="most_iterations"):
+        Options(most_iterations=most)

@@ -1,0 +1,42 @@
+"""What programs call behind kernels that have bounds: whether they came to their end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_tile.errors import BoundError
+from tvm_tile.foreign_errors import let_errors_through
+from tvm_tile.plan.rprogram import Stop
+from tvm_tile.registered import register_function
+
+REQUIRE_ENDED = "vm.builtin.tvm_tile.require_ended"
+"""The function's name: no CUDA graph takes in what TVM knows as its virtual machine's own."""
+
+
+def register_require_ended() -> None:
+    """Let programs of this process call it, and its errors pass."""
+    let_errors_through()
+    register_function(REQUIRE_ENDED, _require_ended)
+
+
+def _require_ended(stopped: Any, name: str, iterations: int, *results: Any) -> Any:
+    """``results``, once it is known that a kernel ended as it should.
+
+    Args:
+        stopped: the word that it has left, a tensor of one: it is waited for.
+        name: of the kernel.
+        iterations: that a loop of it may have.
+        results: of the kernel.
+
+    Raises:
+        BoundError: it went home beyond a bound.
+    """
+    (word,) = stopped.numpy().tolist()
+    if word == Stop.ITERATIONS:
+        raise BoundError(
+            f"a loop inside a kernel ends after {iterations} iterations at most",
+            f"a loop of {name} went on",
+            "check what ends the loop; if it is right, compile with a larger "
+            'Options(most_iterations=...), or with control="host", where nothing counts',
+        )
+    return results
