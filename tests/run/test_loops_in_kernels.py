@@ -14,11 +14,13 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+import tvm
 from loop_runs import looping, scattered, weights_stay
 from persistent_runs import Emulation
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.utils import _pytree as pytree
 from torch_control_cases import CASES, Linear, exported, in_float64
 
 import tvm_tile
@@ -30,6 +32,7 @@ from tvm_tile.plan.program_records import NEXT, WAIT_COUNT
 from tvm_tile.plan.records import SIGNAL
 from tvm_tile.plan.rprogram import Control
 
+RUNS = 12  # on a GPU
 _WORDS = 64  # of a record of the model below
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
 
@@ -229,6 +232,29 @@ def test_options_say_where_loops_run(control: Control) -> None:
     model = compile_model(exported(Stack(), inputs(200)), "nvidia/h200", control=control)
     names = [plan.name for plan in model.report.plans]
     assert any(name.startswith("scan") for name in names) == (control != "host")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("control", ["host", "kernel"])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_on_a_gpu_in_any_number_of_iterations(name: str, control: Control) -> None:
+    """More calls than graphs take, and once more the same ones, to the bit."""
+    make, draw = CASES[name]
+    module = make().eval()
+    model = compile_model(exported(module, draw(1)), "auto", control=control)
+    for number in range(RUNS):
+        given = draw(number % 5)
+        found = _tensors(model(*(value.cuda() for value in given)))
+        again = _tensors(model(*(value.cuda() for value in given)))
+        for one, other, wanted in zip(found, again, in_float64(module, given), strict=True):
+            assert torch.equal(one, other)
+            torch.testing.assert_close(one.cpu(), wanted, rtol=1e-4, atol=1e-4, check_dtype=False)
+
+
+def _tensors(found: Any) -> list[Tensor]:
+    leaves = pytree.tree_leaves(found)
+    return [torch.as_tensor(leaf).clone() for leaf in leaves]
 
 
 def test_another_place_is_refused() -> None:
