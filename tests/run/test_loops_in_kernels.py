@@ -234,6 +234,12 @@ def test_options_say_where_loops_run(control: Control) -> None:
     assert any(name.startswith("scan") for name in names) == (control != "host")
 
 
+def test_a_branch_that_makes_a_tuple_is_compiled_for_a_gpu() -> None:
+    make, draw = CASES["nested branches"]
+    model = compile_model(exported(make().eval(), draw(1)), "nvidia/h200")
+    assert len(model.report.kernels) > 10
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("control", ["host", "kernel"])
