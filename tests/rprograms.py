@@ -53,7 +53,7 @@ class _Writer:
         if kind == "while":
             return While(self._region(), self._region(), decision, self.items(depth + 1))
         then, other = self._region(), self._region()
-        sides = self.items(depth + 1), self._rng.choice(((), self.items(depth + 1)))
+        sides = self.items(depth + 1), self.items(depth + 1) if self._rng.random() < 0.5 else ()
         return Branch(decision, then, sides[0], other, sides[1])
 
     def _region(self) -> int:

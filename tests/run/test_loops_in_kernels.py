@@ -27,7 +27,7 @@ import tvm_tile
 from tvm_tile import Options
 from tvm_tile.device import find_device
 from tvm_tile.errors import OptionError
-from tvm_tile.passes import loops_in_kernels
+from tvm_tile.passes import plan_flow
 from tvm_tile.plan.program_records import NEXT, WAIT_COUNT
 from tvm_tile.plan.records import SIGNAL
 from tvm_tile.plan.rprogram import Control
@@ -140,7 +140,7 @@ def test_weights_stay_from_iteration_to_iteration(
         shapes = (1, 64), (201, 1, 64)
         return tuple(torch.randn(shape, generator=generator) for shape in shapes)
 
-    monkeypatch.setattr(loops_in_kernels, "coschedule", weights_stay)
+    monkeypatch.setattr(plan_flow, "coschedule", weights_stay)
     _compare(Recurrence, inputs, tmp_path)
 
 
@@ -169,7 +169,7 @@ def test_waits_that_are_left_out_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the waits of all rTasks of an operator, or of a decision, some order goes wrong."""
-    monkeypatch.setattr(loops_in_kernels, "coschedule", scattered)
+    monkeypatch.setattr(plan_flow, "coschedule", scattered)
     module, own = Wide().eval(), (torch.randn(1, 48), torch.randn(70, 1, 48))
     model = looping(module, own, SMALL)
     expected = in_float64(module, own)
