@@ -59,7 +59,7 @@ class _Writer:
     def _branch(self, depth: int, turn_of: int | None = None) -> Branch:
         decision = self._decision()
         then, other = self._region(), self._region()
-        sides = self.items(depth + 1), self._rng.choice(((), self.items(depth + 1)))
+        sides = self.items(depth + 1), self.items(depth + 1) if self._rng.random() < 0.5 else ()
         return Branch(decision, then, sides[0], other, sides[1], turn_of)
 
     def _decision(self) -> int:

@@ -13,6 +13,7 @@ from bench.workload import Case, Workload
 
 if TYPE_CHECKING:
     from tvm_tile import CompiledModel
+    from tvm_tile.plan.rprogram import Control
 
 
 class TvmTile:
@@ -22,7 +23,7 @@ class TvmTile:
         topk: schedules of each kernel that compiling may measure; 1: none is.
         weld: whether kernels are joined beyond TVM's own fusion.
         coschedule: whether small kernels share persistent ones.
-        dependent_launches: as in :class:`tvm_tile.Options`.
+        dependent_launches, control: as in :class:`tvm_tile.Options`.
     """
 
     name = "tvm_tile"
@@ -31,6 +32,7 @@ class TvmTile:
     weld = True
     coschedule = True
     dependent_launches: bool | Literal["auto"] = "auto"
+    control: Control = "host"
     preload = ("torch", "torch.export", "tvm_tile", "tvm_tile.frontend.torch")
 
     def missing(self) -> str:
@@ -76,6 +78,7 @@ class TvmTile:
             weld=self.weld,
             coschedule=self.coschedule,
             dependent_launches=self.dependent_launches,
+            control=self.control,
             parallel_builds=1,
             topk=self.topk,
             # Others may be measuring, and what waiting for them takes is not compile time.

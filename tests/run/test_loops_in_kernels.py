@@ -14,22 +14,25 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+import tvm
 from loop_runs import looping, scattered, weights_stay
 from persistent_runs import Emulation
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.utils import _pytree as pytree
 from torch_control_cases import CASES, Linear, exported, in_float64
 
 import tvm_tile
 from tvm_tile import Options
 from tvm_tile.device import find_device
 from tvm_tile.errors import BoundError, OptionError
-from tvm_tile.passes import loops_in_kernels
+from tvm_tile.passes import plan_flow
 from tvm_tile.plan.program_records import NEXT, WAIT_COUNT
 from tvm_tile.plan.records import SIGNAL
 from tvm_tile.plan.rprogram import Bounds, Control
 
+RUNS = 12  # on a GPU
 _WORDS = 64  # of a record of the model below
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
 
@@ -151,7 +154,7 @@ def test_weights_stay_from_iteration_to_iteration(
         shapes = (1, 64), (201, 1, 64)
         return tuple(torch.randn(shape, generator=generator) for shape in shapes)
 
-    monkeypatch.setattr(loops_in_kernels, "coschedule", weights_stay)
+    monkeypatch.setattr(plan_flow, "coschedule", weights_stay)
     _compare(Recurrence, inputs, tmp_path)
 
 
@@ -215,7 +218,7 @@ def test_waits_that_are_left_out_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the waits of all rTasks of an operator, or of a decision, some order goes wrong."""
-    monkeypatch.setattr(loops_in_kernels, "coschedule", scattered)
+    monkeypatch.setattr(plan_flow, "coschedule", scattered)
     module, own = Wide().eval(), (torch.randn(1, 48), torch.randn(70, 1, 48))
     model = looping(module, own, SMALL)
     expected = in_float64(module, own)
@@ -278,6 +281,35 @@ def test_options_say_where_loops_run(control: Control) -> None:
     model = compile_model(exported(Stack(), inputs(200)), "nvidia/h200", control=control)
     names = [plan.name for plan in model.report.plans]
     assert any(name.startswith("scan") for name in names) == (control != "host")
+
+
+def test_a_branch_that_makes_a_tuple_is_compiled_for_a_gpu() -> None:
+    make, draw = CASES["nested branches"]
+    model = compile_model(exported(make().eval(), draw(1)), "nvidia/h200")
+    assert len(model.report.kernels) > 10
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("control", ["host", "kernel"])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_on_a_gpu_in_any_number_of_iterations(name: str, control: Control) -> None:
+    """More calls than graphs take, and once more the same ones, to the bit."""
+    make, draw = CASES[name]
+    module = make().eval()
+    model = compile_model(exported(module, draw(1)), "auto", control=control)
+    for number in range(RUNS):
+        given = draw(number % 5)
+        found = _tensors(model(*(value.cuda() for value in given)))
+        again = _tensors(model(*(value.cuda() for value in given)))
+        for one, other, wanted in zip(found, again, in_float64(module, given), strict=True):
+            assert torch.equal(one, other)
+            torch.testing.assert_close(one.cpu(), wanted, rtol=1e-4, atol=1e-4, check_dtype=False)
+
+
+def _tensors(found: Any) -> list[Tensor]:
+    leaves = pytree.tree_leaves(found)
+    return [torch.as_tensor(leaf).clone() for leaf in leaves]
 
 
 def test_another_place_is_refused() -> None:

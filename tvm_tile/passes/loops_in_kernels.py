@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -33,14 +33,11 @@ from tvm_tile.passes.merge_calls import (
     parameter,
 )
 from tvm_tile.passes.parallel_products import is_static
-from tvm_tile.passes.read_flow import UnfitFlowError, is_allocation, whole_number
+from tvm_tile.passes.plan_flow import PlannedFlow, plan_flow
+from tvm_tile.passes.read_flow import UnfitFlowError, is_allocation
 from tvm_tile.passes.read_loops import LoopForm, read_loop
 from tvm_tile.passes.reorder_calls import zeroing
 from tvm_tile.passes.rewriter import size_of
-from tvm_tile.plan.coschedule import coschedule, kernel_seconds
-from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
-from tvm_tile.plan.instructions import in_order
-from tvm_tile.plan.path import check_program
 from tvm_tile.plan.rprogram import Bounds
 
 _COPY = "carry"
@@ -107,24 +104,6 @@ def _add_copy(copies: tvm.IRModule, kind: Any) -> None:
         copying(copies, kind, 1, _COPY)
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A loop or a branch with a plan.
-
-    Attributes:
-        flow: itself, its rOperators in the plan's order.
-        operators: as they were planned.
-        plan: for them.
-        apart_seconds: predicted, of its kernels as launches of their own, as often as they run; of
-            two iterations where it is not known how many there are.
-    """
-
-    flow: FlowProgram
-    operators: tuple[ROperator, ...]
-    plan: ExecutionPlan
-    apart_seconds: float
-
-
 class _Placing:
     """The loops and branches of a module, while they are placed."""
 
@@ -182,7 +161,7 @@ class _Placing:
             self._options.left(Apart(name, f"its persistent kernel cannot be written: {error}"))
         return []
 
-    def _planned(self, binding: Any, values: Mapping[Any, Any]) -> _Planned:
+    def _planned(self, binding: Any, values: Mapping[Any, Any]) -> PlannedFlow:
         """How control flow runs inside a kernel.
 
         Raises:
@@ -192,24 +171,13 @@ class _Placing:
         def is_fresh(value: Any) -> bool:
             return self._is_fresh(value, values)
 
-        slices, device = self._functions.slices, self._options.device
-        bounds = self._options.bounds
-        flow = flow_program(self._mod, binding, is_fresh, slices, self._copy_of, bounds)
-        operators = self._operators(flow)
-        plan = coschedule(operators, device)
-        if plan is None:
-            raise UnfitFlowError("no shape of the persistent kernel suits all of its kernels")
-        form = self._form(binding.value)
-        trips = whole_number(binding.value.args[0]) if form and form.is_counted else None
-        begin, turns = kernel_seconds(device), (trips or 2) / 2
-        seconds = begin + (plan.seconds - begin) * turns
-        apart = turns * sum(operator.alone_seconds for operator in operators)
-        if not self._options.always and seconds >= apart:
+        options = self._options
+        known = self._functions.slices, self._copy_of, options.bounds
+        flow = flow_program(self._mod, binding, is_fresh, *known)
+        planned = plan_flow(flow, self._functions, options.device)
+        if not options.always and planned.plan.seconds >= planned.apart_seconds:
             raise UnfitFlowError("that is faster")
-        plan = replace(plan, uses_flags=True, ahead=(), seconds=seconds)
-        flow = replace(flow, program=in_order(flow.program, plan))
-        check_program(flow.program)
-        return _Planned(flow, operators, plan, apart)
+        return planned
 
     def _is_fresh(self, argument: Any, values: Mapping[Any, Any]) -> bool:
         """Whether a tensor was allocated for a loop, and never written."""
@@ -226,35 +194,7 @@ class _Placing:
     def _copy_of(self, kind: Any) -> str:
         return str(copying(tvm.IRModule(), kind, 1, _COPY).name_hint)
 
-    def _operators(self, flow: FlowProgram) -> tuple[ROperator, ...]:
-        """What is planned: in a straight line, each memory a new value when it is written.
-
-        Raises:
-            UnfitFlowError: a kernel cannot be part of a persistent one.
-        """
-        current: dict[int, int] = {}  # by memory
-        readers: dict[int, list[int]] = {}  # of its value: what they make
-        count = 0
-        operators = []
-        for node in flow.nodes:
-            reads = [current.setdefault(memory, -1 - memory) for memory in node.reads]
-            written = (*node.outputs, *node.changes)
-            # Who writes a memory comes behind those who read what it held.
-            behind = [value for memory in written for value in readers.get(memory, ())]
-            made = tuple(range(count, count + len(written)))
-            count += len(written)
-            for memory in node.reads:
-                readers.setdefault(memory, []).extend(made[:1])
-            for memory, value in zip(written, made, strict=True):
-                current[memory], readers[memory] = value, []
-            own = replace(node, reads=tuple(dict.fromkeys((*reads, *behind))), outputs=made)
-            operator = self._functions.operator(own)
-            if not operator.choices:
-                raise UnfitFlowError(f"{node.function} cannot be part of a persistent kernel")
-            operators.append(operator)
-        return tuple(operators)
-
-    def _called(self, name: str, binding: Any, planned: _Planned) -> list[Any]:
+    def _called(self, name: str, binding: Any, planned: PlannedFlow) -> list[Any]:
         """Add the kernel to the module, and call it."""
         flow = planned.flow
         variable = type(binding.var)  # within a dataflow block or not
@@ -298,7 +238,7 @@ class _Placing:
             *((var, relax.TupleGetItem(whole, n)) for n, (var, _) in enumerate(bound)),
         ]
 
-    def _written(self, name: str, planned: _Planned) -> _Written:
+    def _written(self, name: str, planned: PlannedFlow) -> _Written:
         """The kernel, added to the module."""
         flow, plan = planned.flow, planned.plan
         constants = Constants.of(a for node in flow.nodes for a in node.arguments)
@@ -362,7 +302,7 @@ class _Written:
     kinds: tuple[Any, ...]
 
 
-def _digest(planned: _Planned, number: int) -> str:
+def _digest(planned: PlannedFlow, number: int) -> str:
     """A name for the ``number``-th that was tried, the same in the next compilation."""
     functions = [node.function for node in planned.flow.nodes]
     text = repr((number, planned.operators, functions, planned.plan, planned.flow.program))

@@ -123,6 +123,7 @@ class Reader:
         self.nodes: list[TaskNode] = []
         self._views: list[View] = []
         self.places: dict[Any, tuple[Location, ...]] = {}
+        self._tuples: dict[Any, tuple[Location, ...]] = {}  # from outside, each one value
         self.given: dict[int, Any] = {}
         self.kinds: dict[int, Any] = {}
         self._later: set[int] = set()
@@ -208,13 +209,20 @@ class Reader:
         return made
 
     def of(self, expr: Any) -> tuple[Location, ...]:
-        """Where the tensors of an expression are; what nobody has made is given from outside."""
-        if expr not in self.places:
-            self.given[self._count] = expr
-            self.kinds[self._count] = expr.ty
-            self.places[expr] = (Location(self._count, 0),)
-            self._count += 1
-        return self.places[expr]
+        """Where the tensors of an expression are; what nobody has made is given from outside.
+
+        A tuple from outside is one value: where its fields are is not known.
+        """
+        known = self._tuples if isinstance(expr.ty, relax.TupleType) else self.places
+        if expr in self.places:
+            return self.places[expr]
+        if expr in known:
+            return known[expr]
+        self.given[self._count] = expr
+        self.kinds[self._count] = expr.ty
+        known[expr] = (Location(self._count, 0),)
+        self._count += 1
+        return known[expr]
 
     def _values(self, variables: Sequence[Any]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(p.value for v in variables for p in self.of(v)))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask
-from tvm_tile.plan.rprogram import Branch, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import Block, Branch, Call, Item, Repeat, RProgram, Run, While
 
 NO_REGION = -1
 
@@ -29,7 +29,7 @@ class Decide:
 
     Attributes:
         decision: its number.
-        head: region that is entered each time; none of a branch.
+        head: region that is entered each time; none where the region around has it.
         then_region: that is entered where the condition holds.
         else_region: that is entered where it does not; none of a loop.
         loop: head of the loop of which an iteration begins where it holds; none of a branch.
@@ -65,9 +65,35 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
+class Push:
+    """Begin a call, unless there is one too many within another.
+
+    Attributes:
+        next: of the function, the first.
+        otherwise: where it goes on when the function has ended.
+    """
+
+    next: int
+    otherwise: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """End a call: go on where the last one that has not ended says."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Jump:
     """Go on elsewhere; nothing is left of it in the end."""
 
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A call of a function, of which nobody knows yet where it is."""
+
+    function: int
     next: int
 
 
@@ -76,7 +102,8 @@ class End:
     """The vEU is done."""
 
 
-Instruction = RunTask | Decide | Enter | Again | End
+Instruction = RunTask | Decide | Enter | Again | Push | Pop | End
+_Made = Instruction | _Jump | _Called
 
 
 def in_order(program: RProgram, plan: ExecutionPlan) -> RProgram:
@@ -90,13 +117,16 @@ def in_order(program: RProgram, plan: ExecutionPlan) -> RProgram:
         match item:
             case Run(operators):
                 return Run(tuple(sorted(operators, key=lambda number: step_of[number])))
-            case Branch(_, _, then, _, otherwise, _):
+            case Call():
+                return item
+            case Branch(_, _, then, _, otherwise):
                 sides = tuple(map(ordered, then)), tuple(map(ordered, otherwise))
                 return replace(item, then=sides[0], otherwise=sides[1])
             case _:
                 return replace(item, body=tuple(map(ordered, item.body)))
 
-    return replace(program, items=tuple(map(ordered, program.items)))
+    items, *functions = (tuple(map(ordered, own)) for own in program.bodies)
+    return replace(program, items=items, functions=tuple(functions))
 
 
 def instructions(program: RProgram, plan: ExecutionPlan) -> tuple[tuple[Instruction, ...], ...]:
@@ -111,14 +141,24 @@ def instructions(program: RProgram, plan: ExecutionPlan) -> tuple[tuple[Instruct
     for veu, queue in enumerate(plan.queues()):
         for task in queue:
             queues[veu].setdefault(task.operator, []).append(task)
-    return tuple(_resolved([*_written(program.items, own, 0), End()]) for own in queues)
+    return tuple(_linked(program, own) for own in queues)
 
 
-def _written(
-    items: Sequence[Item], tasks: dict[int, list[QueuedTask]], first: int
-) -> list[Instruction | _Jump]:
+def _linked(program: RProgram, tasks: dict[int, list[QueuedTask]]) -> tuple[Instruction, ...]:
+    """The instructions of a vEU: the program's, then each function's."""
+    made: list[_Made] = [*_written(program.items, tasks, 0), End()]
+    entries = []
+    for own in program.functions:
+        entries.append(len(made))
+        made += [*_written(own, tasks, len(made)), Pop()]
+    return _resolved(
+        [Push(entries[one.function], one.next) if isinstance(one, _Called) else one for one in made]
+    )
+
+
+def _written(items: Sequence[Item], tasks: dict[int, list[QueuedTask]], first: int) -> list[_Made]:
     """The instructions of items, which begin at place ``first`` and go on behind their last."""
-    made: list[Instruction | _Jump] = []
+    made: list[_Made] = []
     for item in items:
         here = first + len(made)
         match item:
@@ -134,18 +174,26 @@ def _written(
                 behind = here + 2 + len(inner)
                 decide = Decide(decision, head, region, NO_REGION, head, here + 1, behind)
                 made += [decide, *inner, _Jump(here)]
-            case Branch(decision, then_region, then, else_region, otherwise, turn_of):
+            case Call(function):
+                made.append(_Called(function, here + 1))
+            case Block(region, body):
+                made += [Enter(region, 1, here + 1), *_written(body, tasks, here + 1)]
+            case Branch(_, _, then, _, otherwise):
                 one = _written(then, tasks, here + 1)
                 start = here + 2 + len(one)
                 two = _written(otherwise, tasks, start)
-                loop = NO_REGION if turn_of is None else turn_of
-                sides = then_region, else_region
-                decide = Decide(decision, NO_REGION, *sides, loop, here + 1, start)
+                decide = _decide(item, here + 1, start)
                 made += [decide, *one, _Jump(start + len(two)), *two]
     return made
 
 
-def _resolved(made: Sequence[Instruction | _Jump]) -> tuple[Instruction, ...]:
+def _decide(branch: Branch, following: int, otherwise: int) -> Decide:
+    head, loop = (NO_REGION if r is None else r for r in (branch.head, branch.turn_of))
+    sides = branch.then_region, branch.else_region
+    return Decide(branch.decision, head, *sides, loop, following, otherwise)
+
+
+def _resolved(made: Sequence[_Made]) -> tuple[Instruction, ...]:
     """The instructions without jumps: who leads to one leads to where that one does."""
     kept = [number for number, one in enumerate(made) if not isinstance(one, _Jump)]
     places = {number: place for place, number in enumerate(kept)}
@@ -154,12 +202,12 @@ def _resolved(made: Sequence[Instruction | _Jump]) -> tuple[Instruction, ...]:
         one = made[number]
         return target(one.next) if isinstance(one, _Jump) else places[number]
 
-    def renumbered(one: Instruction | _Jump) -> Instruction:
-        assert not isinstance(one, _Jump)
+    def renumbered(one: _Made) -> Instruction:
+        assert not isinstance(one, _Jump | _Called)
         match one:
-            case End():
+            case End() | Pop():
                 return one
-            case Decide() | Again():
+            case Decide() | Again() | Push():
                 return replace(one, next=target(one.next), otherwise=target(one.otherwise))
             case RunTask() | Enter():
                 return replace(one, next=target(one.next))

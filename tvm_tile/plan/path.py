@@ -11,7 +11,9 @@ from tvm_tile.plan.check_plan import require
 from tvm_tile.plan.rprogram import (
     WHOLE,
     Access,
+    Block,
     Branch,
+    Call,
     Item,
     Lagged,
     Repeat,
@@ -25,6 +27,7 @@ Says = Callable[[int, int], bool]
 """By the number of a decision and how often it was asked before: what it says."""
 
 _TURNS = 3  # of loops, that paths are checked with: one more than any wait looks back
+_TURNS_OF_CALLS = 5  # so that a call may call again twice, and end
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,58 +51,71 @@ def path(program: RProgram, says: Says) -> Iterator[Executed]:
         says: what decisions say.
     """
     with contextlib.suppress(_BeyondError):
-        yield from _path(program, says)
+        yield from _Walk(program, says).of(program.items)
 
 
 class _BeyondError(Exception):
     """A program has gone beyond its bounds."""
 
 
-def _path(program: RProgram, says: Says) -> Iterator[Executed]:
-    entered = [0] * program.count_regions
-    entered[WHOLE] = 1
-    asked = [0] * len(program.decisions)
-    turns = [0] * program.count_regions  # of each loop, by its head
+class _Walk:
+    def __init__(self, program: RProgram, says: Says) -> None:
+        self._program, self._says = program, says
+        self._entered = [0] * program.count_regions
+        self._entered[WHOLE] = 1
+        self._asked = [0] * len(program.decisions)
+        self._turns = [0] * program.count_regions  # of each loop, by its head
+        self._within = 0  # calls
 
-    def executed(counter: int) -> Executed:
-        return Executed(counter, tuple(entered))
-
-    def decision(number: int) -> Executed:
-        return executed(len(program.accesses) + number)
-
-    def holds(number: int, loop: int | None) -> bool:
-        asked[number] += 1
-        goes_on = says(number, asked[number] - 1)
-        if loop is not None:
-            turns[loop] = turns[loop] + 1 if goes_on else 0
-            if turns[loop] > program.bounds.iterations:
-                raise _BeyondError
-        return goes_on
-
-    def walk(items: Sequence[Item]) -> Iterator[Executed]:
+    def of(self, items: Sequence[Item]) -> Iterator[Executed]:
+        """What is executed of items."""
         for item in items:
             match item:
                 case Run(operators):
-                    yield from map(executed, operators)
+                    yield from map(self._executed, operators)
                 case Repeat(region, trips, body):
                     for _ in range(trips):
-                        entered[region] += 1
-                        yield from walk(body)
+                        yield from self._region(region, body)
                 case While(head, region, number, body):
                     while True:
-                        entered[head] += 1
-                        yield decision(number)
-                        if not holds(number, head):
+                        self._entered[head] += 1
+                        yield self._decided(number)
+                        if not self._holds(number, head):
                             break
-                        entered[region] += 1
-                        yield from walk(body)
-                case Branch(number, then_region, then, else_region, otherwise, loop):
-                    yield decision(number)
-                    is_first = holds(number, loop)
-                    entered[then_region if is_first else else_region] += 1
-                    yield from walk(then if is_first else otherwise)
+                        yield from self._region(region, body)
+                case Branch(number, then_region, then, else_region, otherwise, loop, head):
+                    if head is not None:
+                        self._entered[head] += 1
+                    yield self._decided(number)
+                    sides = (else_region, otherwise), (then_region, then)
+                    yield from self._region(*sides[self._holds(number, loop)])
+                case Block(region, body):
+                    yield from self._region(region, body)
+                case Call(function):
+                    self._within += 1
+                    if self._within > self._program.bounds.depth:
+                        raise _BeyondError
+                    yield from self.of(self._program.functions[function])
+                    self._within -= 1
 
-    yield from walk(program.items)
+    def _region(self, region: int, body: Sequence[Item]) -> Iterator[Executed]:
+        self._entered[region] += 1
+        yield from self.of(body)
+
+    def _executed(self, counter: int) -> Executed:
+        return Executed(counter, tuple(self._entered))
+
+    def _decided(self, number: int) -> Executed:
+        return self._executed(len(self._program.accesses) + number)
+
+    def _holds(self, number: int, loop: int | None) -> bool:
+        self._asked[number] += 1
+        goes_on = self._says(number, self._asked[number] - 1)
+        if loop is not None:
+            self._turns[loop] = self._turns[loop] + 1 if goes_on else 0
+            if self._turns[loop] > self._program.bounds.iterations:
+                raise _BeyondError
+        return goes_on
 
 
 def ordered(program: RProgram, says: Says) -> Iterator[tuple[Executed, tuple[int, ...]]]:
@@ -171,7 +187,8 @@ def check_path(
 def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None = None) -> None:
     """Check paths of a program: of few iterations, whatever decisions say.
 
-    Waits look back one execution at most, so that what is right for some iterations is for all.
+    Waits look back one execution at most, so that what is right for some iterations is for all, and
+    for some calls within each other.
 
     Args:
         program: that is to be a kernel.
@@ -181,8 +198,11 @@ def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None =
         PlanError: as of :func:`check_path`.
     """
     waits = program_waits(program) if waited is None else waited
-    short = replace(program, items=_short(program.items))
-    for pattern in itertools.product((False, True), repeat=_TURNS):
+    functions = tuple(map(_short, program.functions))
+    bounds = replace(program.bounds, depth=min(program.bounds.depth, _TURNS))
+    short = replace(program, items=_short(program.items), functions=functions, bounds=bounds)
+    turns = _TURNS_OF_CALLS if functions else _TURNS
+    for pattern in itertools.product((False, True), repeat=turns):
         check_path(short, _repeating((*pattern, False)), waits)
 
 
@@ -196,13 +216,13 @@ def _short(items: Sequence[Item]) -> tuple[Item, ...]:
 
     def short(item: Item) -> Item:
         match item:
-            case Run():
+            case Run() | Call():
                 return item
             case Repeat(_, trips, body):
                 return replace(item, trips=min(trips, _TURNS), body=_short(body))
-            case While(_, _, _, body):
+            case While(_, _, _, body) | Block(_, body):
                 return replace(item, body=_short(body))
-            case Branch(_, _, then, _, otherwise, _):
+            case Branch(_, _, then, _, otherwise):
                 return replace(item, then=_short(then), otherwise=_short(otherwise))
 
     return tuple(map(short, items))

@@ -17,6 +17,8 @@ from tvm_tile.plan.instructions import (
     End,
     Enter,
     Instruction,
+    Pop,
+    Push,
     RunTask,
     instructions,
 )
@@ -38,7 +40,7 @@ from tvm_tile.plan.rprogram import Lagged, RProgram, program_waits
 NEXT = 4  # record that is next
 OTHERWISE = 5  # record that is next where a condition does not hold, or no iteration is left
 REGIONS = 6  # those that are entered: always, where it holds, where it does not; NOTHING for none
-TRIPS = 9  # iterations; of what decides, the most of a loop
+TRIPS = 9  # iterations; of what decides, the most of a loop; of a call, the most within another
 LOOP = 10  # whose iteration begins where a condition holds; NOTHING for none
 WAIT_COUNT = 11  # counters that it waits for
 WAITS = 12  # each: which one, rTasks that add to it in an execution, region, lag
@@ -50,6 +52,8 @@ DECIDE = -2
 ENTER = -3
 AGAIN = -4
 END = -5
+PUSH = -6
+POP = -7
 """Kinds of records that run no body."""
 
 
@@ -159,8 +163,13 @@ class _Writer:
             case Again(region, following, otherwise):
                 row = self._row(AGAIN, first[following], waited)
                 row[REGIONS], row[OTHERWISE] = region, first[otherwise]
+            case Push(following, otherwise):
+                row = self._row(PUSH, first[following], waited)
+                row[OTHERWISE], row[TRIPS] = first[otherwise], self._program.bounds.depth
             case End():
                 row = self._row(END, len(self._rows), waited)
+            case Pop():
+                row = self._row(POP, len(self._rows), waited)
         return row
 
     def _row(

@@ -1,4 +1,4 @@
-"""Control flow inside a persistent kernel: rOperators in straight lines, loops and branches.
+"""Control flow inside a persistent kernel: rOperators in straight lines, loops, branches, calls.
 
 Rammer's rProgram (OSDI 2020, section 3) is a straight line. Cocktailer (OSDI 2023) puts loops and
 branches beside the data flow; here all vEUs follow one path through them, each by itself, as every
@@ -22,9 +22,17 @@ that each reads what it would read if one ran after the other. The rTasks of one
 apart from one another, and a rTask is run by the same vEU each time; where a rOperator changes
 memory in place, it waits for its own last execution, too.
 
-**Where it ends in any case.** Each vEU counts the iterations of a loop since it came to it; when
-there is one more than :class:`Bounds` allow, it goes home. All do at the same place of the path,
-before which each has done what others wait for.
+**Calls.** Functions that call themselves are written once, and gone through at each call. Regions
+are cut where they hold a call (:mod:`tvm_tile.plan.calls`): what has a counter lies in a region
+that no call interrupts. So when something begins, each region has been gone through whole as often
+as it was entered, by whichever call that was, but for those that it lies in itself; and of these
+the rule above speaks. That a function may have been gone through before is all that is known of it:
+its rOperators wait for all others', in whatever order they are written. Memory of a call's own
+counts as one memory for all calls: there are waits too many, each for what comes before.
+
+**Where it ends in any case.** Each vEU counts the iterations of a loop since it came to it, and the
+calls that it is within; when there is one more than :class:`Bounds` allow, it goes home. All do at
+the same place of the path, before which each has done what others wait for.
 """
 
 from __future__ import annotations
@@ -48,9 +56,11 @@ class Bounds:
 
     Attributes:
         iterations: of a loop that data end, each time that it is entered.
+        depth: calls within one another.
     """
 
     iterations: int = 4_000_000
+    depth: int = 256
 
 
 class Stop(IntEnum):
@@ -58,6 +68,7 @@ class Stop(IntEnum):
 
     ENDED = 0
     ITERATIONS = 1
+    DEPTH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,7 @@ class Branch:
         else_region: that is entered where it does not.
         otherwise: what is done then.
         turn_of: the head of the loop, if any, of which ``then`` is one more iteration.
+        head: region of the decision alone; None where it is of the region around.
     """
 
     decision: int
@@ -113,9 +125,25 @@ class Branch:
     else_region: int
     otherwise: tuple[Item, ...]
     turn_of: int | None = None
+    head: int | None = None
 
 
-Item = Run | Repeat | While | Branch
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A region of its own, which no call interrupts."""
+
+    region: int
+    body: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Go through the items of a function, then on."""
+
+    function: int
+
+
+Item = Run | Repeat | While | Branch | Block | Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +168,19 @@ class RProgram:
         accesses: of each rOperator.
         decisions: of each decision, the memory that it reads: a bool.
         bounds: where it gives up.
+        functions: the items of each function that is called.
     """
 
     items: tuple[Item, ...]
     accesses: tuple[Access, ...]
     decisions: tuple[int, ...] = ()
     bounds: Bounds = Bounds()
+    functions: tuple[tuple[Item, ...], ...] = ()
+
+    @property
+    def bodies(self) -> tuple[tuple[Item, ...], ...]:
+        """Its items, then those of each function."""
+        return (self.items, *self.functions)
 
     @property
     def count_counters(self) -> int:
@@ -155,12 +190,12 @@ class RProgram:
     @property
     def count_regions(self) -> int:
         """How many regions it has, the whole one among them."""
-        return 1 + max(_regions(self.items), default=WHOLE)
+        return 1 + max((one for own in self.bodies for one in _regions(own)), default=WHOLE)
 
     @property
     def may_stop(self) -> bool:
         """Whether only data end it, so that it has bounds."""
-        return any(_has_while(item) for item in self.items)
+        return bool(self.functions) or any(map(_has_while, self.items))
 
     def access(self, counter: int) -> Access:
         """What a rOperator or, behind them, a decision touches."""
@@ -177,52 +212,59 @@ class Place:
     Attributes:
         counter: its own.
         regions: that it lies in, the innermost one last.
+        body: number of the function that has it, from one on; zero where none has.
     """
 
     counter: int
     regions: tuple[int, ...]
+    body: int = 0
 
 
 def places(program: RProgram) -> tuple[Place, ...]:
     """All rOperators and decisions, in the order of the text."""
     first_decision = len(program.accesses)
 
-    def walk(items: Sequence[Item], regions: tuple[int, ...]) -> Iterator[Place]:
+    def walk(items: Sequence[Item], regions: tuple[int, ...], own: int) -> Iterator[Place]:
         for item in items:
             match item:
                 case Run(operators):
-                    yield from (Place(number, regions) for number in operators)
-                case Repeat(region, _, body):
-                    yield from walk(body, (*regions, region))
+                    yield from (Place(number, regions, own) for number in operators)
+                case Repeat(region, _, body) | Block(region, body):
+                    yield from walk(body, (*regions, region), own)
                 case While(head, region, decision, body):
-                    yield Place(first_decision + decision, (*regions, head))
-                    yield from walk(body, (*regions, head, region))
-                case Branch(decision, then_region, then, else_region, otherwise, _):
-                    yield Place(first_decision + decision, regions)
-                    yield from walk(then, (*regions, then_region))
-                    yield from walk(otherwise, (*regions, else_region))
+                    yield Place(first_decision + decision, (*regions, head), own)
+                    yield from walk(body, (*regions, head, region), own)
+                case Branch(decision, then_region, then, else_region, otherwise, _, head):
+                    around = regions if head is None else (*regions, head)
+                    yield Place(first_decision + decision, around, own)
+                    yield from walk(then, (*regions, then_region), own)
+                    yield from walk(otherwise, (*regions, else_region), own)
 
-    return tuple(walk(program.items, (WHOLE,)))
+    bodies = enumerate(program.bodies)
+    return tuple(
+        place for own, items in bodies for place in walk(items, () if own else (WHOLE,), own)
+    )
 
 
 def _regions(items: Sequence[Item]) -> Iterator[int]:
     for item in items:
         match item:
-            case Repeat(region, _, body):
+            case Repeat(region, _, body) | Block(region, body):
                 yield from (region, *_regions(body))
             case While(head, region, _, body):
                 yield from (head, region, *_regions(body))
-            case Branch(_, then_region, then, else_region, otherwise, _):
+            case Branch(_, then_region, then, else_region, otherwise, _, head):
                 yield from (then_region, else_region, *_regions(then), *_regions(otherwise))
+                yield from () if head is None else (head,)
 
 
 def _has_while(item: Item) -> bool:
     match item:
         case While():
             return True
-        case Repeat(_, _, body):
+        case Repeat(_, _, body) | Block(_, body):
             return any(map(_has_while, body))
-        case Branch(_, _, then, _, otherwise, _):
+        case Branch(_, _, then, _, otherwise):
             return any(map(_has_while, (*then, *otherwise)))
         case _:
             return False
@@ -237,7 +279,9 @@ def repeated_regions(items: Sequence[Item]) -> frozenset[int]:
                 found |= {region, *repeated_regions(body)}
             case While(head, _, _, body):
                 found |= {head, *repeated_regions(body)}
-            case Branch(_, _, then, _, otherwise, _):
+            case Block(_, body):
+                found |= repeated_regions(body)
+            case Branch(_, _, then, _, otherwise):
                 found |= repeated_regions(then) | repeated_regions(otherwise)
     return frozenset(found)
 
@@ -278,7 +322,8 @@ def _wait(
     own, its = program.access(place.counter), program.access(other.counter)
     conflicts = own.reads & own.writes if place is other else own.conflicts(its)
     is_in_loop = bool(loops & set(place.regions) & set(other.regions))
-    if not conflicts or (is_behind and not is_in_loop):
+    may_come_again = is_in_loop or place.body or other.body
+    if not conflicts or (is_behind and not may_come_again):
         return None
     region = other.regions[-1]
     return Lagged(other.counter, region, int(is_behind and region in place.regions))

@@ -21,6 +21,8 @@ from tvm_tile.plan.instructions import (
     End,
     Enter,
     Instruction,
+    Pop,
+    Push,
     RunTask,
     instructions,
 )
@@ -82,6 +84,7 @@ class _Veu:
             that it has gone through.
         begun: of each counter and rTask, how often the vEU has come to it; a decision has no rTask.
         asked: of each decision, how often.
+        returns: where it goes on behind each call that it is within.
         is_stopped: whether it went home, beyond a bound.
     """
 
@@ -92,6 +95,7 @@ class _Veu:
     left: dict[int, int] = field(default_factory=dict)
     begun: dict[tuple[int, int | None], int] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
+    returns: list[int] = field(default_factory=list)
     is_stopped: bool = False
 
 
@@ -159,6 +163,12 @@ class _Run:
                 if veu.left[region]:
                     _enter(veu, region)
                 veu.place = instruction.next if veu.left[region] else instruction.otherwise
+            case Push():
+                veu.returns.append(instruction.otherwise)
+                veu.is_stopped = len(veu.returns) > self._bounds.depth
+                veu.place = instruction.next
+            case Pop():
+                veu.place = veu.returns.pop()
             case Decide(decision, head, then_region, else_region, loop):
                 veu.asked[decision] = veu.asked.get(decision, -1) + 1
                 holds = self._says(decision, veu.asked[decision])

@@ -1,0 +1,73 @@
+"""Plans of programs with loops: those of some iterations written out, folded."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from rprograms import random_program
+
+from tvm_tile.device import find_device
+from tvm_tile.plan.coschedule import coschedule
+from tvm_tile.plan.execution_plan import RKernel, ROperator
+from tvm_tile.plan.rprogram import Access, Branch, Repeat, RProgram, Run, While
+from tvm_tile.plan.unrolled import fold, turns, unroll
+
+H200 = find_device("nvidia/h200")
+NONE = Access(frozenset(), frozenset())
+
+
+def test_the_middle_iteration_stands_for_all() -> None:
+    sides = Branch(0, 2, (Run((2,)),), 3, (Run((3,)),))
+    program = RProgram((Run((0,)), Repeat(1, 40, (Run((1,)), sides)), Run((4,))), (NONE,) * 5, (0,))
+    line = unroll(program)
+    assert line.iterations == 16
+    assert line.operators == (0, *(1, 2, 3) * 16, 4)
+    assert line.kept == (0, 25, 26, 27, 49)
+    assert turns(program, line, (0, 1, 1, 2, 0)) == 2.5
+    assert turns(program, line, (16, 1, 0, 0, 0)) == (16 + 40) / (16 + 16)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_operator_is_placed_whole(seed: int) -> None:
+    found = random_program(random.Random(seed))
+    line = unroll(found.program)
+    names = [replace(found.operators[n], reads=(), writes=()) for n in line.operators]
+    plan = coschedule(tuple(names), H200)
+    assert plan is not None
+    folded = fold(plan, line)
+    placed: dict[int, int] = {}
+    for step in folded.steps:
+        for placement in step.placements:
+            tasks = placement.tasks
+            placed[tasks.operator] = placed.get(tasks.operator, 0) + tasks.stop - tasks.start
+    for number in range(len(found.operators)):
+        assert placed[number] == folded.tasks(found.operators, number)
+
+
+def test_layers_are_on_vector_units_of_their_own_one_iteration_apart() -> None:
+    """Four layers of a recurrence: each reads its own last value and the layer below's."""
+    layers = 4
+    kernel = RKernel(32, 128, 0, 32, 2e-6, 2e-6)
+    resident = replace(kernel, block_seconds=1e-6, busy_seconds=1e-6, resident_bytes=128 << 10)
+    body = tuple(range(layers))
+    program = RProgram((While(1, 2, 0, (Run(body),)),), (NONE,) * layers, (0,))
+    line = unroll(program)
+    operators, last = [], dict.fromkeys(range(-1, layers), -1)
+    for position, number in enumerate(line.operators):
+        reads = last[number], last[number - 1]
+        own = f"layer {number}", (kernel, resident), reads, (position,), 2e-6
+        operators.append(ROperator(*own, weights=number))
+        last[number] = position
+    plan = coschedule(tuple(operators), H200)
+    assert plan is not None
+    folded = fold(plan, line)
+    assert all(folded.residents)
+    units = [
+        {placement.veu(task) for task in range(placement.tasks.start, placement.tasks.stop)}
+        for step in folded.steps
+        for placement in step.placements
+    ]
+    assert sum(map(len, units)) == len(set().union(*units)) == 32 * layers
+    assert plan.seconds < 0.5 * len(line.operators) * 1e-6 + 50e-6

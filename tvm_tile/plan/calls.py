@@ -1,0 +1,69 @@
+"""Programs with calls, whose regions are cut there: what has a counter lies in an uncut one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from tvm_tile.plan.rprogram import Block, Branch, Call, Item, Repeat, RProgram, While
+
+
+def has_call(item: Item) -> bool:
+    """Whether an item is a call, or holds one."""
+    match item:
+        case Call():
+            return True
+        case Repeat(_, _, body) | While(_, _, _, body) | Block(_, body):
+            return any(map(has_call, body))
+        case Branch(_, _, then, _, otherwise):
+            return any(map(has_call, (*then, *otherwise)))
+        case _:
+            return False
+
+
+def cut_at_calls(program: RProgram) -> RProgram:
+    """A program whose regions own what has counters only as long as no call interrupts them.
+
+    before: ``a; f(); b; if c: d; f()``
+    after:  ``{a}; f(); {b}; if {c}: {d}; f()``, each ``{}`` a region
+    """
+    if not program.functions:
+        return program
+    cutter = _Cutter(program.count_regions)
+    functions = tuple(cutter.cut(own) for own in program.functions)
+    return replace(program, items=cutter.cut(program.items), functions=functions)
+
+
+class _Cutter:
+    def __init__(self, first: int) -> None:
+        self._regions = first
+
+    def cut(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """Items between which a call is, or which are a function's."""
+        return tuple(self._pieces(items))
+
+    def _pieces(self, items: Sequence[Item]) -> Iterator[Item]:
+        for calls, own in groupby(items, has_call):
+            if calls:
+                yield from map(self._cut, own)
+            else:
+                yield Block(self._region(), tuple(own))
+
+    def _cut(self, item: Item) -> Item:
+        match item:
+            case Repeat() | While():
+                return replace(item, body=self._inner(item.body))
+            case Branch():
+                sides = self._inner(item.then), self._inner(item.otherwise)
+                return replace(item, then=sides[0], otherwise=sides[1], head=self._region())
+            case _:
+                return item
+
+    def _inner(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """The items of a region, which stays as it is where no call is in it."""
+        return self.cut(items) if any(map(has_call, items)) else tuple(items)
+
+    def _region(self) -> int:
+        self._regions += 1
+        return self._regions - 1

@@ -1,0 +1,131 @@
+"""A program of loops and branches as a straight line, and the plan of that line as the program's.
+
+What stays in shared memory pays from the second iteration on, and iterations run beside one another
+where they depend on less than all of what came before: the layers of a recurrence, say, each on
+vEUs of its own, one iteration apart (a software pipeline; Lam, PLDI 1988). The planner of straight
+lines finds both, if it sees some iterations. Each rOperator then runs where its copy in the middle
+one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tvm_tile.plan.execution_plan import ExecutionPlan, Placement, RTasks, Step
+from tvm_tile.plan.rprogram import WHOLE, Block, Branch, Item, Repeat, RProgram, Run, While
+
+_ITERATIONS = (16, 8, 4, 2)  # that are tried, the most first
+_MOST_OPERATORS = 320
+
+
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """A straight line.
+
+    Attributes:
+        operators: numbers of the program's rOperators, each as often as it is written out.
+        kept: of each rOperator, the position of the copy that stands for all of them.
+        iterations: of each loop that is written out, as far as it has so many.
+    """
+
+    operators: tuple[int, ...]
+    kept: tuple[int, ...]
+    iterations: int
+
+
+def unroll(program: RProgram) -> Unrolled:
+    """Some iterations of each loop, one behind another, and both sides of each branch."""
+    items = _with_functions(program)
+    lines = ((iterations, _line(items, iterations)) for iterations in _ITERATIONS)
+    fitting = (one for one in lines if len(one[1]) <= _MOST_OPERATORS)
+    iterations, line = next(fitting, (1, _line(items, 1)))
+    positions: dict[int, list[int]] = {}
+    for position, number in enumerate(line):
+        positions.setdefault(number, []).append(position)
+    kept = tuple(own[len(own) // 2] for _, own in sorted(positions.items()))
+    return Unrolled(tuple(line), kept, iterations)
+
+
+def turns(program: RProgram, unrolled: Unrolled, seconds: Sequence[float]) -> float:
+    """How many times the work of the straight line a run of the program is.
+
+    Args:
+        program: where nobody knows how many iterations a loop has, so many as are written out.
+        unrolled: the straight line.
+        seconds: that each rOperator takes, by which they count.
+    """
+    items = _with_functions(program)
+    whole = _work(items, unrolled.iterations, seconds, is_whole=True)
+    return whole / _work(items, unrolled.iterations, seconds, is_whole=False)
+
+
+def fold(plan: ExecutionPlan, unrolled: Unrolled) -> ExecutionPlan:
+    """The plan of a program, of that of its straight line."""
+    numbers = {position: number for number, position in enumerate(unrolled.kept)}
+    steps = []
+    for step in plan.steps:
+        own = tuple(
+            _renumbered(placement, numbers[placement.tasks.operator])
+            for placement in step.placements
+            if placement.tasks.operator in numbers
+        )
+        steps += [Step(own)] if own else []
+    return replace(
+        plan,
+        chosen=tuple(plan.chosen[position] for position in unrolled.kept),
+        copies=tuple(plan.copies[position] for position in unrolled.kept),
+        residents=tuple(plan.residents[position] for position in unrolled.kept),
+        steps=tuple(steps),
+        ahead=(),
+    )
+
+
+def _renumbered(placement: Placement, operator: int) -> Placement:
+    tasks = placement.tasks
+    return replace(placement, tasks=RTasks(operator, tasks.start, tasks.stop))
+
+
+def _with_functions(program: RProgram) -> tuple[Item, ...]:
+    """The items of a program, and its functions as loops, for nobody knows how often they run."""
+    calls = (Repeat(WHOLE, _ITERATIONS[0], own) for own in program.functions)
+    return (*program.items, *calls)
+
+
+def _line(items: Sequence[Item], iterations: int) -> list[int]:
+    line: list[int] = []
+    for item in items:
+        match item:
+            case Run(operators):
+                line += operators
+            case Block(_, body):
+                line += _line(body, iterations)
+            case Branch(_, _, then, _, otherwise):
+                line += _line(then, iterations) + _line(otherwise, iterations)
+            case Repeat(_, trips, body):
+                line += _line(body, iterations) * min(trips, iterations)
+            case While(_, _, _, body):
+                line += _line(body, iterations) * iterations
+    return line
+
+
+def _work(
+    items: Sequence[Item], iterations: int, seconds: Sequence[float], *, is_whole: bool
+) -> float:
+    """Seconds of what is written out, or, if it ``is_whole``, of all known iterations."""
+    total = 0.0
+    for item in items:
+        match item:
+            case Run(operators):
+                total += sum(seconds[number] for number in operators)
+            case Block(_, body):
+                total += _work(body, iterations, seconds, is_whole=is_whole)
+            case Branch(_, _, then, _, otherwise):
+                for side in (then, otherwise):
+                    total += _work(side, iterations, seconds, is_whole=is_whole)
+            case Repeat(_, trips, body):
+                count = trips if is_whole else min(trips, iterations)
+                total += count * _work(body, iterations, seconds, is_whole=is_whole)
+            case While(_, _, _, body):
+                total += iterations * _work(body, iterations, seconds, is_whole=is_whole)
+    return total
