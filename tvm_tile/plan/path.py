@@ -167,21 +167,22 @@ def check_path(
             what comes behind it.
     """
     waits = program_waits(program) if waited is None else waited
-    places: list[list[int]] = [[] for _ in range(program.count_counters)]
-    ended: list[int] = []  # of each execution, those that have ended when it begins, as bits
+    # Of each counter's first executions, none, one and so on: those that have ended with them, and
+    # before them, as bits of their places.
+    ended: list[list[int]] = [[0] for _ in range(program.count_counters)]
     for place, (own, needed) in enumerate(ordered(program, says)):
         before = 0
         for wait in waits[own.counter]:
             count = own.entered[wait.region] - wait.lag
-            known = places[wait.counter]
-            require(count <= len(known), "waits are for what comes before", f"{own}, {wait}")
-            for other in known[:count]:
-                before |= ended[other] | 1 << other
+            known = ended[wait.counter]
+            if count >= len(known):
+                require(False, "waits are for what comes before", f"{own}, {wait}")
+            before |= known[count]
         for other in needed:
-            current = f"number {own.counter} may begin before place {other} of the path has ended"
-            require(bool(before >> other & 1), "what touches the same memory is in order", current)
-        ended.append(before)
-        places[own.counter].append(place)
+            if not before >> other & 1:
+                current = f"number {own.counter} may begin before place {other} of the path ended"
+                require(False, "what touches the same memory is in order", current)
+        ended[own.counter].append(ended[own.counter][-1] | before | 1 << place)
 
 
 def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None = None) -> None:
