@@ -19,7 +19,7 @@ TileError
 ├── BuildError                  machine code could not be made
 │   └── CompilerNotFoundError   neither NVRTC nor nvcc (nor PoCL, when emulated)
 ├── RunError                    a compiled model that failed while it was loaded or ran
-│   └── BoundError              a loop inside a kernel that went on for longer than it may
+│   └── BoundError              a loop or a recursion inside a kernel went beyond its bound
 ├── PlanError                   an execution plan that would not run rightly
 ├── SavedModelError             a saved file: tampered, truncated or incompatible
 └── InstallationError           installed packages that are known to crash together
@@ -148,7 +148,7 @@ class RunError(TileError):
 
 
 class BoundError(RunError):
-    """A kernel's loop went on for longer than its bound, and the kernel was ended."""
+    """A loop or a recursion inside a kernel went beyond its bound, and the kernel was ended."""
 
 
 class PlanError(TileError):

@@ -39,13 +39,17 @@ class Options:
             what co-scheduling is worth; all else is the same.
         control: where loops run whose iterations are kernels only. ``"host"``: on the host, which
             launches each kernel of each iteration, and reads each condition back. ``"kernel"``:
-            and branches in a persistent kernel each (Cocktailer), where all that they hold can be
-            part of one: CUDA devices, known shapes; of what stays on the host the report says why.
-            ``"auto"``: in a kernel where the model predicts less time than the launches of an
-            iteration take. None was measured on a GPU yet, so that ``"host"`` is the default.
+            branches and functions that call themselves in a persistent kernel each (Cocktailer),
+            where all that they hold can be part of one: CUDA devices, known shapes; of what stays
+            on the host the report says why. ``"auto"``: in a kernel where the model predicts less
+            time than the launches of an iteration take. None was measured on a GPU yet, so that
+            ``"host"`` is the default.
         most_iterations: of a loop inside a kernel that data end, each time that it is entered. One
             more, and the kernel ends; the call raises a BoundError, and the next one runs as if
-            nothing had been. To know that, the host waits for a kernel with such a loop.
+            nothing had been. To know that, the host waits for a kernel with such a loop, or with a
+            function that calls itself.
+        most_depth: calls of such functions within one another, that many at most. The kernel has
+            memory for so many.
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability
             9.0 on). ``"auto"``: where the model predicts less time, which takes numbers that
@@ -74,6 +78,7 @@ class Options:
     coschedule: bool = True
     control: Control = "host"
     most_iterations: int = Bounds().iterations
+    most_depth: int = Bounds().depth
     dependent_launches: bool | Literal["auto"] = "auto"
     cache: bool | str | os.PathLike[str] = True
     cache_bytes: int = 1 << 30
@@ -92,6 +97,7 @@ class Options:
                 "leave one of them out",
             )
         check_bound("most_iterations", self.most_iterations)
+        check_bound("most_depth", self.most_depth)
         if self.dependent_launches != "auto":
             check_flag('dependent_launches, if not "auto",', self.dependent_launches)
         if self.dependent_launches is True and not self.cuda_graph:
@@ -112,8 +118,8 @@ class Options:
 
     @property
     def bounds(self) -> Bounds:
-        """Where kernels with loops give up."""
-        return Bounds(self.most_iterations)
+        """Where kernels with loops and recursion give up."""
+        return Bounds(self.most_iterations, self.most_depth)
 
     def check_device(self, device: Device) -> None:
         """Refuse what a device does not have.

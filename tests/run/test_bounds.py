@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import tvm
 from fake_graphs import emulated_with_graphs, fake_graphs
+from torch_control_cases import CASES, exported
 from tvm import relax
 
 import tvm_tile
@@ -16,10 +17,11 @@ from tvm_tile import Options
 from tvm_tile.device import Device
 from tvm_tile.errors import BoundError, OptionError, RunError
 from tvm_tile.passes.check_ends import ended
-from tvm_tile.plan.rprogram import Bounds, Stop
+from tvm_tile.plan.rprogram import Bounds, Control, Stop
+from tvm_tile.runtime.ended import REQUIRE_ENDED
 
 X = np.linspace(-1, 1, 64, dtype="float32").reshape(8, 8)
-MANY = Bounds(7)
+MANY = Bounds(7, 3)
 
 
 def stopping() -> tvm.IRModule:
@@ -52,14 +54,16 @@ def expected(x: np.ndarray) -> np.ndarray:
 
 def check(model: tvm_tile.CompiledModel) -> None:
     """Every other call raises an error; what is between is right."""
-    for turn, reason in enumerate([Stop.ENDED, Stop.ITERATIONS, Stop.ENDED, Stop.ITERATIONS]):
+    for turn, reason in enumerate([Stop.ENDED, Stop.ITERATIONS, Stop.ENDED, Stop.DEPTH]):
         word, x = np.array([reason], "int32"), X + turn
         if reason != Stop.ENDED:
             with pytest.raises(BoundError) as raised:
                 model(word, x)
-            assert "7 iterations" in raised.value.requirement
+            is_loop = reason == Stop.ITERATIONS
+            wanted = ("7 iterations", "iterations") if is_loop else ("3 calls", "depth")
+            assert wanted[0] in raised.value.requirement
             assert "loop" in raised.value.current
-            assert "most_iterations" in raised.value.remedy
+            assert f"most_{wanted[1]}" in raised.value.remedy
             continue
         np.testing.assert_allclose(model(word, x), expected(x), rtol=1e-4, atol=1e-4)
 
@@ -94,3 +98,18 @@ def test_no_graph_takes_the_question_in() -> None:
 def test_bounds_that_no_kernel_counts_to_are_refused(most: Any) -> None:
     with pytest.raises(OptionError, match="most_iterations"):
         Options(most_iterations=most)
+    with pytest.raises(OptionError, match="most_depth"):
+        Options(most_depth=most)
+
+
+def test_a_model_with_such_a_kernel_is_compiled_and_saved(tmp_path: Path) -> None:
+    """Behind all stages a call asks for what the kernel has left."""
+    make, inputs = CASES["while"]
+    for control, asks in (("kernel", True), ("host", False)):
+        options = Options(cache=False, control=cast(Control, control))
+        program = exported(make().eval(), inputs(1))
+        model = tvm_tile.compile(program, "nvidia/h200", options=options)
+        assert bool(model.report.plans) == asks
+        model.save(tmp_path / control)
+        for one in (model, tvm_tile.load(tmp_path / control)):
+            assert (REQUIRE_ENDED.encode() in one.program.vm) == asks

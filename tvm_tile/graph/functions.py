@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import tvm
@@ -37,6 +37,39 @@ def mutated(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
 def global_vars(func: relax.Function) -> list[Any]:
     """The functions that a function names, whether it calls them or hands them on."""
     return list(relax.analysis.all_global_vars(func))
+
+
+def calls_of(mod: tvm.IRModule) -> dict[Any, set[Any]]:
+    """By each Relax function of a module: the functions that it names."""
+    return {
+        var: set(global_vars(func))
+        for var, func in mod.functions_items()
+        if isinstance(func, relax.Function)
+    }
+
+
+def reached(var: Any, calls: Mapping[Any, Set[Any]], without: Set[Any] = frozenset()) -> set[Any]:
+    """The functions that a function calls, and those that these call, but for what some call.
+
+    Args:
+        var: the function.
+        calls: of a module, as :func:`calls_of` tells them.
+        without: functions behind which nobody looks.
+    """
+    found: set[Any] = set()
+    waiting = list(calls.get(var, ()))
+    while waiting:
+        called = waiting.pop()
+        if called not in found and called not in without:
+            found.add(called)
+            waiting += calls.get(called, ())
+    return found
+
+
+def recursive_functions(mod: tvm.IRModule) -> list[Any]:
+    """The functions that call themselves, by others or not."""
+    calls = calls_of(mod)
+    return [var for var in calls if var in reached(var, calls)]
 
 
 def is_called(mod: tvm.IRModule, name: str) -> bool:

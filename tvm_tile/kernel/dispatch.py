@@ -11,9 +11,11 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.kernel.body import Body, with_numbers
+from tvm_tile.plan.calls import Frames
 from tvm_tile.plan.records import BLOCK, BODY, RESIDENT_PLACE, UNIT
 
 _WARP = 32
+_FRAMES = 2  # of the call that runs, and of one that it calls
 _SIGNAL = """
 __forceinline__ __device__ void tile_count_up(int* counter) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" :: "l"(counter) : "memory");
@@ -62,10 +64,13 @@ class Flow:
         regions: of the program.
         stops: whether it may go beyond a bound: the kernel's last output but one is then the word
             that says why it ended.
+        frames: of its calls; None where there are none. Two tensors more than there are then are
+            the frame of the call that runs, and of one that it calls.
     """
 
     regions: int
     stops: bool
+    frames: Frames | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class SharedState:
 
     Attributes:
         kept: the words of two records: that which runs, and the next.
-        places: of each tensor, how far it is from ``base``.
+        places: of each tensor, and behind them of two frames, how far it is from ``base``.
         base: address of the last tensor.
         pool: scratch memory of whichever body runs, and behind it what stays resident.
         shares: of a record's words, which a thread fetches: number and first word.
@@ -146,7 +151,9 @@ def begin(kernel: PersistentKernel, tensors: Sequence[Any], first: Any) -> Share
     layout, thread = kernel.layout, kernel.thread
     words = layout.record_words
     kept = ib.alloc_buffer((2 * words,), "int32", scope="shared")
-    places = ib.alloc_buffer((len(tensors),), "int64", scope="shared")
+    calls = layout.flow is not None and layout.flow.frames is not None
+    count = len(tensors) + (_FRAMES if calls else 0)
+    places = ib.alloc_buffer((count,), "int64", scope="shared")
     pool = ib.alloc_buffer((layout.shared_bytes,), "uint8", scope="shared.dyn", align=128)
     # A record may have more words than a block has threads: each fetches its share.
     shares = tuple(enumerate(range(0, words, layout.block_size)))

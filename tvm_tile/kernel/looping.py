@@ -10,6 +10,8 @@ What this writes, around the bodies that :mod:`tvm_tile.kernel.assemble` dispatc
                          next = the end, if a loop goes on for longer than it may
         if it enters:    iterations left = trips; count that
         if it goes on:   next = iterations are left ? next : otherwise; count that
+        if it calls:     push otherwise; next = the end, if that is one too many
+        if it returns:   next = what it pops
         else:            run the body
         count up the counter that the record names
     one vEU: leave a word that says whether this was the end, or a bound
@@ -21,6 +23,8 @@ each counts for itself how often regions were entered. These numbers lie in shar
 thread changes them between two meetings of the block, all others read them behind the second one.
 Counters, executions and what is waited for are counted modulo 2**32: they differ by a few
 executions at most, so that their difference says which is ahead however long a loop runs.
+Where the frame lies of the call that runs, and of one that it would call, is in the table of where
+tensors are: arguments may be in there as in any other.
 One thread counts a loop's iterations, while others do what they must: that takes no time of theirs.
 """
 
@@ -39,10 +43,12 @@ from tvm_tile.kernel.dispatch import (
     Flow,
     PersistentKernel,
     Record,
+    SharedState,
     begin,
     count_up,
     dispatch,
 )
+from tvm_tile.plan.calls import Frames
 from tvm_tile.plan.program_records import (
     AGAIN,
     ARGUMENTS,
@@ -52,6 +58,8 @@ from tvm_tile.plan.program_records import (
     LOOP,
     NEXT,
     OTHERWISE,
+    POP,
+    PUSH,
     REGIONS,
     TRIPS,
     WAIT_COUNT,
@@ -80,17 +88,21 @@ __forceinline__ __device__ int tile_holds(const void* condition) {
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a block counts.
+    """What a block counts, and what it keeps of calls.
 
     Attributes:
         executions: of each region, how often it was entered.
         left: of each loop, by its region, iterations that are left; by its head, those gone.
         stopped: of a thread's own: why it goes home; None where no bound is.
+        within: how many calls have begun and not ended; None where there are none.
+        returns: of each of these, the record that is behind it.
     """
 
     executions: Any
     left: Any
-    stopped: Any
+    stopped: Any = None
+    within: Any = None
+    returns: Any = None
 
 
 def write_looping(
@@ -107,7 +119,7 @@ def write_looping(
     layout, thread = kernel.layout, kernel.thread
     words = layout.record_words
     shared = begin(kernel, tensors, kernel.queues[kernel.veu])
-    counted = _begin_counting(kernel, flow)
+    counted = _begin_counting(kernel, flow, shared)
     ib.evaluate(T.cuda.cta_sync())
     following = ib.alloc_buffer((len(shared.shares),), "int32", scope="local")
     own = ib.alloc_buffer((1,), "int32", scope="local")
@@ -128,6 +140,9 @@ def write_looping(
         dispatch(record, parts)
         _decide(kernel, record, behind, counted)
         _count(kernel, record, behind, counted)
+        if flow.frames is not None:
+            _push(record, behind, counted, flow.frames)
+            _pop(kernel, record, behind, counted, flow.frames)
         ib.evaluate(T.cuda.cta_sync())
         count_up(kernel, signal)
         ib.buffer_store(own, behind, [0])
@@ -136,7 +151,7 @@ def write_looping(
             ib.buffer_store(tensors[-2], counted.stopped[0], [0])
 
 
-def _begin_counting(kernel: PersistentKernel, flow: Flow) -> _Counted:
+def _begin_counting(kernel: PersistentKernel, flow: Flow, shared: SharedState) -> _Counted:
     thread = kernel.thread
     executions = ib.alloc_buffer((flow.regions,), "uint32", scope="shared")
     left = ib.alloc_buffer((flow.regions,), "int32", scope="shared")
@@ -146,10 +161,26 @@ def _begin_counting(kernel: PersistentKernel, flow: Flow) -> _Counted:
             ib.buffer_store(executions, entered, [thread + first])
             ib.buffer_store(left, 0, [thread + first])
     if not flow.stops:
-        return _Counted(executions, left, None)
+        return _Counted(executions, left)
     stopped = ib.alloc_buffer((1,), "int32", scope="local")
     ib.buffer_store(stopped, Stop.ENDED.value, [0])
-    return _Counted(executions, left, stopped)
+    frames = flow.frames
+    if frames is None:
+        return _Counted(executions, left, stopped)
+    within = ib.alloc_buffer((1,), "int32", scope="shared")
+    returns = ib.alloc_buffer((frames.count,), "int32", scope="shared")
+    with ib.If(thread == 0), ib.Then():
+        ib.buffer_store(within, 0, [0])
+        own, deeper = _frames(shared)
+        ib.buffer_store(shared.places, tirx.const(frames.start - frames.size, "int64"), [own])
+        ib.buffer_store(shared.places, tirx.const(frames.start, "int64"), [deeper])
+    return _Counted(executions, left, stopped, within, returns)
+
+
+def _frames(shared: SharedState) -> tuple[int, int]:
+    """Which of the tensors' places are those of the two frames."""
+    count = int(shared.places.shape[0])
+    return count - 2, count - 1
 
 
 def _wait(kernel: PersistentKernel, record: Record, executions: Any) -> None:
@@ -172,7 +203,7 @@ def _decide(kernel: PersistentKernel, record: Record, behind: Any, counted: _Cou
             T.cuda.func_call("tile_holds", condition, source_code=_HOLDS, return_type=kind)
         )
         with ib.If(holds == 0), ib.Then():
-            _fetch(kernel, record, behind)
+            _fetch(kernel, record, behind, record.word(OTHERWISE))
         with ib.If(kernel.thread == 0), ib.Then():
             side = tirx.Select(holds != 0, record.word(REGIONS + 1), record.word(REGIONS + 2))
             for region in (record.word(REGIONS), side):
@@ -206,7 +237,7 @@ def _count(kernel: PersistentKernel, record: Record, behind: Any, counted: _Coun
     with ib.If(record.word(BODY) == AGAIN), ib.Then():
         is_last = ib.Bind(left[region] == 1)
         with ib.If(is_last), ib.Then():
-            _fetch(kernel, record, behind)
+            _fetch(kernel, record, behind, record.word(OTHERWISE))
         # Nobody changes what others have yet to read.
         ib.evaluate(T.cuda.cta_sync())
         with ib.If(tirx.all(kernel.thread == 0, tirx.Not(is_last))), ib.Then():
@@ -214,16 +245,49 @@ def _count(kernel: PersistentKernel, record: Record, behind: Any, counted: _Coun
             _enter(executions, region)
 
 
+def _push(record: Record, behind: Any, counted: _Counted, frames: Frames) -> None:
+    """Begin a call, which has the next frame; one too many within another is the kernel's end."""
+    within = counted.within
+    with ib.If(tirx.all(record.word(BODY) == PUSH, record.thread == 0)), ib.Then():
+        depth = ib.Bind(within[0])
+        with ib.If(depth >= record.word(TRIPS)), ib.Then():
+            _stop(record, behind, counted, Stop.DEPTH)
+        with ib.If(depth < record.word(TRIPS)), ib.Then():
+            ib.buffer_store(counted.returns, record.word(OTHERWISE), [depth])
+            _move(record.shared, counted, depth + 1, frames.size)
+
+
+def _pop(
+    kernel: PersistentKernel, record: Record, behind: Any, counted: _Counted, frames: Frames
+) -> None:
+    """End a call: go on behind it, in the frame before."""
+    with ib.If(record.word(BODY) == POP), ib.Then():
+        depth = ib.Bind(counted.within[0] - 1)
+        _fetch(kernel, record, behind, counted.returns[depth])
+        # Nobody changes what others have yet to read.
+        ib.evaluate(T.cuda.cta_sync())
+        with ib.If(record.thread == 0), ib.Then():
+            _move(record.shared, counted, depth, -frames.size)
+
+
+def _move(shared: SharedState, counted: _Counted, depth: Any, distance: int) -> None:
+    """Have the frames of another depth, so many bytes from those of this one."""
+    ib.buffer_store(counted.within, depth, [0])
+    for place in _frames(shared):
+        moved = shared.places[place] + tirx.const(distance, "int64")
+        ib.buffer_store(shared.places, moved, [place])
+
+
 def _enter(executions: Any, region: Any) -> None:
     with ib.If(region >= 0), ib.Then():
         ib.buffer_store(executions, executions[region] + tirx.const(1, "uint32"), [region])
 
 
-def _fetch(kernel: PersistentKernel, record: Record, behind: Any) -> None:
-    """Fetch the record that is next otherwise, in the place of that which was expected."""
+def _fetch(kernel: PersistentKernel, record: Record, behind: Any, following: Any) -> None:
+    """Fetch the record ``following``, in the place of that which was expected."""
     words = kernel.layout.record_words
     for _, start in record.shared.shares:
         with ib.If(kernel.thread + start < words), ib.Then():
             word = kernel.thread + start
-            found = kernel.records[record.word(OTHERWISE) * words + word]
+            found = kernel.records[following * words + word]
             ib.buffer_store(record.shared.kept, found, [behind + word])

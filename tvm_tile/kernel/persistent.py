@@ -13,6 +13,7 @@ from tvm_tile.kernel.assemble import assemble
 from tvm_tile.kernel.body import Body, lower_body
 from tvm_tile.kernel.dispatch import CopiedBody, Flow, Layout, Parameter
 from tvm_tile.plan import program_records
+from tvm_tile.plan.calls import Frames
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.program_records import make_program_table
 from tvm_tile.plan.records import ARGUMENTS, Table, TaskKind, make_table
@@ -112,10 +113,12 @@ class ControlFlow:
     Attributes:
         program: of its rOperators.
         conditions: what each decision reads, as (tensor of the kernel, bytes from its start).
+        frames: of its calls, if it has any: see :attr:`~tvm_tile.kernel.dispatch.Flow.frames`.
     """
 
     program: RProgram
     conditions: tuple[tuple[int, int], ...] = ()
+    frames: Frames | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,7 @@ def _table(
         return table, any(plan.ahead), ARGUMENTS, None
     program = control.program
     table = make_program_table(operators, program, plan, tasks, control.conditions, counter)
-    flow = Flow(program.count_regions, program.may_stop)
+    flow = Flow(program.count_regions, program.may_stop, control.frames)
     return table, False, program_records.ARGUMENTS, flow
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
-from tvm_tile.graph.functions import global_vars
+from tvm_tile.graph.functions import recursive_functions
 from tvm_tile.passes.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.rewriter import ModuleRewriter
 
@@ -36,31 +35,9 @@ class CaptureGraphs:
         """Called by TVM's pass infrastructure."""
         steps = [relax.transform.RewriteCUDAGraph(), KeepGraphResults()]
         captured = tvm.transform.Sequential(steps)(mod)
-        for var in _recursive(mod):
+        for var in recursive_functions(mod):
             captured[captured.get_global_var(var.name_hint)] = mod[var]
         return _OwnPlaces(captured).rewritten(captured)
-
-
-def _recursive(mod: tvm.IRModule) -> list[Any]:
-    """The functions that call themselves, by others or not."""
-    calls = {
-        var: set(global_vars(func))
-        for var, func in mod.functions_items()
-        if isinstance(func, relax.Function)
-    }
-    return [var for var in calls if var in _reached(var, calls)]
-
-
-def _reached(var: Any, calls: dict[Any, set[Any]]) -> set[Any]:
-    """The functions that a function calls, and those that these call."""
-    reached: set[Any] = set()
-    waiting = list(calls[var])
-    while waiting:
-        called = waiting.pop()
-        if called not in reached:
-            reached.add(called)
-            waiting += calls.get(called, ())
-    return reached
 
 
 @mutator

@@ -14,7 +14,7 @@ from tvm_tile.passes.rewriter import ModuleRewriter
 from tvm_tile.plan.rprogram import Bounds
 from tvm_tile.runtime.ended import REQUIRE_ENDED, register_require_ended
 
-_SAID = 3  # arguments ahead of the results
+_SAID = 4  # arguments ahead of the results
 
 
 def ended(stopped: Any, name: str, bounds: Bounds, results: Sequence[Any]) -> Any:
@@ -29,10 +29,10 @@ def ended(stopped: Any, name: str, bounds: Bounds, results: Sequence[Any]) -> An
         bounds: that it has.
         results: some tensors.
     """
-    limits = relax.prim_value(bounds.iterations)
-    arguments = relax.ExternFunc(REQUIRE_ENDED), stopped, tvm.ir.StringImm(name), limits, *results
+    limits = map(relax.prim_value, (bounds.iterations, bounds.depth))
+    said = stopped, tvm.ir.StringImm(name), *limits
     kind = relax.TupleType([result.ty for result in results])
-    return relax.op.call_pure_packed(*arguments, ty_args=[kind])
+    return relax.op.call_pure_packed(REQUIRE_ENDED, *said, *results, ty_args=[kind])
 
 
 @tvm.transform.module_pass(opt_level=0, name="CheckEnds")
@@ -40,8 +40,8 @@ def ended(stopped: Any, name: str, bounds: Bounds, results: Sequence[Any]) -> An
 class CheckEnds:
     """What checks kernels' ends hands nothing on: memory is planned for tensors of one name.
 
-    before: ``r = require_ended(stopped, name, iterations, a, b);  x = r[0]``
-    after:  ``_ = require_ended(stopped, name, iterations);        r = (a, b);  x = r[0]``
+    before: ``r = require_ended(stopped, name, bounds..., a, b);  x = r[0]``
+    after:  ``_ = require_ended(stopped, name, bounds...);        r = (a, b);  x = r[0]``
 
     Functions from outside are thought to keep nothing of what they are given, and what they return
     to be new: the memory of ``a`` would be taken for another value while ``r`` still is in use.

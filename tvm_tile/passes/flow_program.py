@@ -13,18 +13,34 @@ one and writes the other, the next one goes the other way, so that nothing is co
 
 What an iteration hands on as it got it, changed in place or not, has one memory. The result lies in
 ``one``, or in ``two`` where the number of iterations is known and odd.
+
+A function that calls itself is written once. What a call of it has of its own is a frame, of which
+there are as many as there may be calls within each other::
+
+    encode(node):  frame.left = left[node]            call:  next frame.node = node
+                   if frame.left < 0: ...                    encode
+                                                             value = next frame.result
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from tvm_tile.passes.parallel_products import is_static
+from tvm_tile.passes.flow_memory import FlowMemories, NewMemories
+from tvm_tile.passes.flow_values import (
+    access_of,
+    are_alike,
+    as_tensor,
+    given_place,
+    joined,
+    renumbered,
+    resolved,
+)
 from tvm_tile.passes.read_flow import (
     Action,
     Allocated,
@@ -37,8 +53,10 @@ from tvm_tile.passes.read_flow import (
     read_flow,
 )
 from tvm_tile.passes.read_loops import LoopForm, read_loop
+from tvm_tile.passes.recursion import MovesError, Recursion
 from tvm_tile.passes.task_graph import Location, Slices, TaskNode
-from tvm_tile.plan.rprogram import Access, Bounds, Branch, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.calls import cut_at_calls
+from tvm_tile.plan.rprogram import Bounds, Branch, Call, Item, Repeat, RProgram, Run, While
 
 CopyOf = Callable[[Any], str]
 """By the type of a tensor: the name of a function that copies one."""
@@ -51,7 +69,7 @@ class FlowProgram:
     Attributes:
         nodes: its rOperators; what they read and write are numbers of memories.
         program: of them.
-        kinds: the type of each memory.
+        memories: that there are.
         given: by memory, what it holds when the kernel begins.
         results: by number of the result, the memory that holds it; of those that are computed.
         same: by number of the result, what from outside it is; of the others.
@@ -60,7 +78,7 @@ class FlowProgram:
 
     nodes: tuple[TaskNode, ...]
     program: RProgram
-    kinds: Mapping[int, Any]
+    memories: FlowMemories
     given: Mapping[int, Any]
     results: Mapping[int, int]
     same: Mapping[int, Any]
@@ -93,24 +111,39 @@ def flow_program(
     Raises:
         UnfitFlowError: it holds what no persistent kernel can run.
     """
-    return _Writer(mod, slices, copy_of, bounds).of_binding(binding, is_fresh)
+    moving: dict[str, frozenset[int]] = {}
+    while True:
+        try:
+            writer = _Writer(mod, slices, copy_of, bounds, moving)
+            return writer.of_binding(binding, is_fresh)
+        except MovesError as error:
+            moving[error.function] = moving.get(error.function, frozenset()) | error.parameters
 
 
 class _Writer:
-    def __init__(self, mod: tvm.IRModule, slices: Slices, copy_of: CopyOf, bounds: Bounds) -> None:
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        slices: Slices,
+        copy_of: CopyOf,
+        bounds: Bounds,
+        moving: Mapping[str, frozenset[int]],
+    ) -> None:
         self._mod, self._slices, self._copy_of, self._bounds = mod, slices, copy_of, bounds
         self._flows: dict[Any, Flow] = {}
-        self._kinds: dict[int, Any] = {}
+        self._memories = NewMemories()
+        self._recursion = Recursion(mod, moving)
         self._nodes: list[TaskNode] = []
-        self._unwritten: set[int] = set()  # memories of any content
         self._conditions: list[Location] = []
         self._regions = 0
 
     def of_binding(self, binding: Any, is_fresh: Callable[[Any], bool]) -> FlowProgram:
         """The program of a binding, what it is given each in memory of its own."""
         flow, outside = read_binding(binding, self._slices)
-        given = {value: self._memory(expr.ty) for value, expr in outside.items()}
-        self._unwritten |= {given[value] for value, expr in outside.items() if is_fresh(expr)}
+        given = {value: self._memories.new(expr.ty) for value, expr in outside.items()}
+        self._memories.unwritten |= {
+            given[value] for value, expr in outside.items() if is_fresh(expr)
+        }
         env: dict[int, Source] = {value: Location(m, 0) for value, m in given.items()}
         items, found = self._sequence(flow, env, {})
         owners = {memory: outside[value] for value, memory in given.items()}
@@ -123,22 +156,18 @@ class _Writer:
                 results[number] = source.value
             else:
                 raise UnfitFlowError("what it returns is a constant, or a part of something")
-        accesses = tuple(map(_access, self._nodes))
+        memories = self._memories.made()
+        accesses = tuple(access_of(node, memories.home) for node in self._nodes)
         if any(memory in owners for access in accesses for memory in access.writes):
             raise UnfitFlowError("it changes what it is given")
-        decisions = tuple(place.value for place in self._conditions)
+        decisions = tuple(memories.home(place.value) for place in self._conditions)
         touched = {*decisions, *(m for access in accesses for m in access.reads)}
         used = {memory: expr for memory, expr in owners.items() if memory in touched}
-        program = RProgram(tuple(items), accesses, decisions, self._bounds)
+        functions = self._recursion.functions()
+        program = RProgram(tuple(items), accesses, decisions, self._bounds, functions)
         nodes, conditions = tuple(self._nodes), tuple(self._conditions)
-        return FlowProgram(nodes, program, self._kinds, used, results, same, conditions)
-
-    def _memory(self, kind: Any) -> int:
-        if not isinstance(kind, relax.TensorType) or not is_static(kind):
-            raise UnfitFlowError("it has what is no tensor of known shape")
-        number = len(self._kinds)
-        self._kinds[number] = kind
-        return number
+        cut = cut_at_calls(program)
+        return FlowProgram(nodes, cut, memories, used, results, same, conditions)
 
     def _region(self) -> int:
         self._regions += 1
@@ -155,7 +184,7 @@ class _Writer:
         first = len(self._nodes)
         for source, target in pairs:
             reads = (source.value,) if isinstance(source, Location) else ()
-            function = self._copy_of(self._kinds[target])
+            function = self._copy_of(self._memories.kind(target))
             self._nodes.append(TaskNode(None, function, (source,), reads, (target,)))
         return [Run(tuple(range(first, len(self._nodes))))] if pairs else []
 
@@ -166,7 +195,33 @@ class _Writer:
         form = read_loop(self._mod, function)
         if form is not None:
             return self._loop(form, self._mod[function], arguments, targets)
+        if self._recursion.calls_itself(function):
+            return self._recursive(function, arguments, targets)
         return self._flow(self._flow_of(function), arguments, targets)
+
+    def _recursive(
+        self, function: Any, arguments: Sequence[Source | int], targets: Mapping[int, int]
+    ) -> tuple[list[Item], list[Source]]:
+        """A call of a function that calls itself: what changes is copied into its frame, and what
+        it makes out of there."""
+        called = self._recursion.known(function, arguments)
+        if called is None:
+            called = self._recursion.begin(function, arguments, self._memories)
+            first = len(self._nodes)
+            items, _ = self._flow(self._flow_of(function), *called.inside())
+            changes = {memory for node in self._nodes[first:] for memory in node.changes}
+            self._recursion.end(called, items, changes, self._memories)
+        self._recursion.require_fixed(called, arguments)
+        deeper = self._memories.deeper
+        moved = [(arguments[n], deeper(memory)) for n, memory in called.parameters.items()]
+        items = [*self._copied([(as_tensor(a), m) for a, m in moved]), Call(called.number)]
+        results: list[Source] = [Location(deeper(memory), 0) for memory in called.results]
+        wanted = dict(targets)
+        for number, memory in enumerate(called.results):
+            if number not in wanted:
+                wanted[number] = self._memories.new(self._memories.kind(memory))
+        items += self._delivered(results, wanted)
+        return items, results
 
     def _flow_of(self, function: Any) -> Flow:
         if function not in self._flows:
@@ -188,9 +243,9 @@ class _Writer:
         items: list[Item] = []
         for action in flow.actions:
             items += self._action(action, flow, env, claimed)
-        results = [_resolved(source, env) for source in flow.results]
+        results = [resolved(source, env) for source in flow.results]
         items += self._delivered(results, targets)
-        return _joined(items), results
+        return joined(items), results
 
     def _delivered(self, results: list[Source], targets: Mapping[int, int]) -> list[Item]:
         """Copies of those results that are not where they are wanted; the list then says so."""
@@ -208,8 +263,8 @@ class _Writer:
             source = flow.results[number]
             if not isinstance(source, Location) or source.offset or source.value in claimed:
                 continue
-            kind, wanted = flow.kinds[source.value], self._kinds[target]
-            if source.value in made and _are_alike(kind, wanted):
+            kind, wanted = flow.kinds[source.value], self._memories.kind(target)
+            if source.value in made and are_alike(kind, wanted):
                 claimed[source.value] = target
         return claimed
 
@@ -217,29 +272,29 @@ class _Writer:
         self, action: Action, flow: Flow, env: dict[int, Source], claimed: Mapping[int, int]
     ) -> list[Item]:
         if isinstance(action, Called):
-            arguments = [a if isinstance(a, int) else _resolved(a, env) for a in action.arguments]
+            arguments = [a if isinstance(a, int) else resolved(a, env) for a in action.arguments]
             wanted = {n: claimed[v] for n, v in enumerate(action.outputs) if v in claimed}
             items, results = self._called(action.function, arguments, wanted)
             env.update(zip(action.outputs, results, strict=True))
             return items
         for value in action.outputs:
             target = claimed.get(value)
-            memory = self._memory(flow.kinds[value]) if target is None else target
+            memory = self._memories.new(flow.kinds[value]) if target is None else target
             env[value] = Location(memory, 0)
             if isinstance(action, Allocated):
-                self._unwritten.add(memory)
+                self._memories.unwritten.add(memory)
         if isinstance(action, Chosen):
             return [self._branch(action, env)]
         if isinstance(action, TaskNode):
-            node = _renumbered(action, env)
+            node = renumbered(action, env)
             self._nodes.append(node)
-            self._unwritten -= {*node.outputs, *node.changes}
+            self._memories.unwritten -= {*node.outputs, *node.changes}
             return [Run((len(self._nodes) - 1,))]
         return []
 
     def _branch(self, action: Chosen, env: dict[int, Source]) -> Branch:
         """Both sides, which write into the same memories."""
-        decision = self._decision(_resolved(action.condition, env))
+        decision = self._decision(resolved(action.condition, env))
         wanted: dict[int, int] = {}
         for number, value in enumerate(action.outputs):
             place = env[value]
@@ -269,29 +324,29 @@ class _Writer:
         two: dict[int, int] = {}
         for parameter, item in form.carried.items():
             own, kind = wanted.get(parameter), func.params[parameter].ty
-            own = self._memory(kind) if own is None else own
-            if body.results[item] == _given(form, body, parameter):
+            own = self._memories.new(kind) if own is None else own
+            if body.results[item] == given_place(form, body, parameter):
                 one[parameter] = two[parameter] = own
                 continue
-            other = self._memory(kind)
+            other = self._memories.new(kind)
             one[parameter], two[parameter] = (other, own) if ends_in_two else (own, other)
         first = [
             (argument, memory)
             for parameter, memory in one.items()
-            if (argument := _tensor(arguments[parameter])) and not self._is_unwritten(argument)
+            if (argument := as_tensor(arguments[parameter])) and not self._is_unwritten(argument)
         ]
         items = self._copied(first)
         items += self._iterations(form, body, arguments, (one, two), trips)
         last = two if ends_in_two else one
         results: list[Source] = []
         for parameter in form.results:
-            kept = _tensor(arguments[parameter])
+            kept = as_tensor(arguments[parameter])
             results.append(Location(last[parameter], 0) if parameter in last else kept)
         items += self._delivered(results, targets)
         return items, results
 
     def _is_unwritten(self, source: Source) -> bool:
-        return isinstance(source, Location) and source.value in self._unwritten
+        return isinstance(source, Location) and source.value in self._memories.unwritten
 
     def _iterations(
         self,
@@ -311,6 +366,7 @@ class _Writer:
             ]
             targets = {form.carried[parameter]: write[parameter] for parameter in moved}
             items, _ = self._flow(body, given, targets)
+            self._recursion.require_no_loop(items)
             return items
 
         if trips is None:
@@ -328,68 +384,7 @@ class _Writer:
         if trips > 1:
             region = self._region()
             both = (*turn(one, two), *turn(two, one))
-            items.append(Repeat(region, trips // 2, tuple(_joined(both))))
+            items.append(Repeat(region, trips // 2, tuple(joined(both))))
         if trips % 2:
             items += turn(one, two)
         return items
-
-
-def _given(form: LoopForm, body: Flow, parameter: int) -> Location | None:
-    """Where the body is given a parameter of the loop."""
-    if parameter not in form.given:
-        return None
-    return Location(body.parameters[form.given.index(parameter)], 0)
-
-
-def _tensor(argument: Source | int) -> Source:
-    if isinstance(argument, int):
-        raise UnfitFlowError("it hands on an integer of the host")
-    return argument
-
-
-def _resolved(source: Source, env: Mapping[int, Source]) -> Source:
-    """A value's memory."""
-    if not isinstance(source, Location):
-        return source
-    if source.value not in env:
-        raise UnfitFlowError("it reads what nobody makes")
-    place = env[source.value]
-    if isinstance(place, Location):
-        return Location(place.value, place.offset + source.offset)
-    if source.offset:
-        raise UnfitFlowError("it reads a part of a constant")
-    return place
-
-
-def _renumbered(node: TaskNode, env: Mapping[int, Source]) -> TaskNode:
-    """A node with memories in the place of values."""
-    arguments = tuple(_resolved(argument, env) for argument in node.arguments)
-
-    def memories(values: Sequence[int]) -> tuple[int, ...]:
-        places = (_resolved(Location(value, 0), env) for value in values)
-        return tuple(dict.fromkeys(p.value for p in places if isinstance(p, Location)))
-
-    outputs, changes = memories(node.outputs), memories(node.changes)
-    if len(changes) != len(node.changes):
-        raise UnfitFlowError("it changes a constant, or two values in one memory")
-    own = memories(node.reads), outputs, changes
-    return replace(node, arguments=arguments, reads=own[0], outputs=own[1], changes=own[2])
-
-
-def _are_alike(one: Any, other: Any) -> bool:
-    return bool(one.dtype == other.dtype and list(one.shape) == list(other.shape))
-
-
-def _access(node: TaskNode) -> Access:
-    return Access(frozenset(node.reads), frozenset((*node.outputs, *node.changes)))
-
-
-def _joined(items: Sequence[Item]) -> list[Item]:
-    """Items, straight lines behind one another as one."""
-    found: list[Item] = []
-    for item in items:
-        if isinstance(item, Run) and found and isinstance(found[-1], Run):
-            found[-1] = Run((*found[-1].operators, *item.operators))
-        else:
-            found.append(item)
-    return found

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile.device.device import Device
-from tvm_tile.graph.functions import with_relax_functions
+from tvm_tile.graph.functions import recursive_functions, with_relax_functions
 from tvm_tile.kernel.dispatch import Parameter
 from tvm_tile.kernel.persistent import Bound, ControlFlow, Counters, make_persistent
 from tvm_tile.passes.check_ends import ended
@@ -25,7 +25,6 @@ from tvm_tile.passes.coschedule_tasks import (
 )
 from tvm_tile.passes.flow_program import FlowProgram, flow_program
 from tvm_tile.passes.merge_calls import (
-    ALIGNMENT,
     Constants,
     arguments_of,
     bind,
@@ -35,9 +34,8 @@ from tvm_tile.passes.merge_calls import (
 from tvm_tile.passes.parallel_products import is_static
 from tvm_tile.passes.plan_flow import PlannedFlow, plan_flow
 from tvm_tile.passes.read_flow import UnfitFlowError, is_allocation
-from tvm_tile.passes.read_loops import LoopForm, read_loop
+from tvm_tile.passes.read_loops import read_loop
 from tvm_tile.passes.reorder_calls import zeroing
-from tvm_tile.passes.rewriter import size_of
 from tvm_tile.plan.rprogram import Bounds
 
 _COPY = "carry"
@@ -46,7 +44,8 @@ _COPY = "carry"
 @tvm.transform.module_pass(opt_level=0, name="LoopsInKernels")
 @dataclass(frozen=True, slots=True)
 class LoopsInKernels:
-    """Loops and branches all of whose kernels can be rTasks become a persistent kernel each.
+    """Loops, branches and recursions all of whose kernels can be rTasks become a persistent kernel
+    each.
 
     before: ``h, rows = loop(500, h0, rows0, xs)``
     after:  ``n = call_tir(zero_counters); r = call_tir(loop, (h0, xs, records, queues, n))``
@@ -80,23 +79,29 @@ class LoopsInKernels:
 
 
 def copies_for_loops(mod: tvm.IRModule) -> tvm.IRModule:
-    """Functions that copy what loops hand on and branches make, not scheduled."""
+    """Functions that copy what loops and calls hand on and branches make, not scheduled."""
     copies = tvm.IRModule()
     for var in mod.get_global_vars():
         form = read_loop(mod, var)
         for number in form.carried if form else ():
             _add_copy(copies, mod[var].params[number].ty)
+    for var in recursive_functions(mod):
+        for kind in (*(param.ty for param in mod[var].params), *_fields(mod[var].ret_ty)):
+            _add_copy(copies, kind)
 
     def visit(expr: Any) -> None:
         if isinstance(expr, relax.If):
-            kinds = expr.ty.fields if isinstance(expr.ty, relax.TupleType) else [expr.ty]
-            for kind in kinds:
+            for kind in _fields(expr.ty):
                 _add_copy(copies, kind)
 
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
     return copies
+
+
+def _fields(kind: Any) -> Sequence[Any]:
+    return kind.fields if isinstance(kind, relax.TupleType) else [kind]
 
 
 def _add_copy(copies: tvm.IRModule, kind: Any) -> None:
@@ -110,7 +115,8 @@ class _Placing:
     def __init__(self, options: LoopsInKernels, mod: tvm.IRModule) -> None:
         self._options, self._mod = options, mod
         self._functions = TaskFunctions(options.facts, options.device)
-        self._loops = [mod[var] for var in mod.get_global_vars() if read_loop(mod, var)]
+        self._recursive = recursive_functions(mod)
+        self._within = [mod[var] for var in self._recursive]
         self._result = mod.clone()
         self._builder = relax.BlockBuilder(self._result)
         self._tried = 0
@@ -124,8 +130,8 @@ class _Placing:
         return changed
 
     def _placed(self, func: relax.Function) -> relax.Function:
-        is_loop = any(func.same_as(loop) for loop in self._loops)
-        if is_loop or not isinstance(func.body, relax.SeqExpr):
+        is_within = any(func.same_as(other) for other in self._within)
+        if is_within or not isinstance(func.body, relax.SeqExpr):
             return func
         blocks = [self._block(block) for block in func.body.blocks]
         body = relax.SeqExpr(blocks, func.body.body)
@@ -135,15 +141,14 @@ class _Placing:
         values = {binding.var: binding.value for binding in block.bindings}
         bindings: list[Any] = []
         for binding in block.bindings:
-            is_flow = isinstance(binding.value, relax.If) or self._form(binding.value) is not None
-            made = self._kernel(binding, values) if is_flow else None
+            made = self._kernel(binding, values) if self._is_flow(binding.value) else None
             bindings += made or [binding]
         return type(block)(bindings)
 
-    def _form(self, value: Any) -> LoopForm | None:
-        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
-            return None
-        return read_loop(self._mod, value.op)
+    def _is_flow(self, value: Any) -> bool:
+        """Whether a value is a branch, or a call of a function that calls itself, as loops do."""
+        is_call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
+        return isinstance(value, relax.If) or (is_call and value.op in self._recursive)
 
     def _kernel(self, binding: Any, values: Mapping[Any, Any]) -> list[Any]:
         """The bindings that stand for a loop or a branch; none where it stays as it is."""
@@ -242,18 +247,16 @@ class _Placing:
         """The kernel, added to the module."""
         flow, plan = planned.flow, planned.plan
         constants = Constants.of(a for node in flow.nodes for a in node.arguments)
-        inputs = [parameter(f"in{n}", flow.kinds[m]) for n, m in enumerate(flow.given)]
+        kinds = flow.memories.kinds
+        inputs = [parameter(f"in{n}", kinds[m]) for n, m in enumerate(flow.given)]
         inputs += constants.parameters
-        places = {memory: (number, 0) for number, memory in enumerate(flow.given)}
-        places |= {memory: (len(inputs) + n, 0) for n, memory in enumerate(flow.outputs)}
+        known = {memory: (number, 0) for number, memory in enumerate(flow.given)}
+        known |= {memory: (len(inputs) + n, 0) for n, memory in enumerate(flow.outputs)}
         stops = flow.program.may_stop
         last = len(inputs) + len(flow.outputs) + stops
         check_count(last + 1)
-        end = 0
-        for memory, kind in flow.kinds.items():
-            if memory not in places:
-                places[memory] = last, end
-                end += -(-size_of(kind) // ALIGNMENT) * ALIGNMENT
+        placed = flow.memories.placed(known, last, flow.program.bounds.depth)
+        places = placed.places
         bound = [
             Bound(
                 self._functions.ways(node.function),
@@ -261,12 +264,12 @@ class _Placing:
             )
             for node in flow.nodes
         ]
-        results = [parameter(f"out{n}", flow.kinds[m]) for n, m in enumerate(flow.outputs)]
+        results = [parameter(f"out{n}", kinds[m]) for n, m in enumerate(flow.outputs)]
         if stops:
             results.append(Parameter("stopped", (1,), "int32"))
-        results.append(Parameter("workspace", (max(end, ALIGNMENT),), "uint8"))
+        results.append(Parameter("workspace", (placed.size,), "uint8"))
         conditions = ((places[c.value][0], places[c.value][1] + c.offset) for c in flow.conditions)
-        control = ControlFlow(flow.program, tuple(conditions))
+        control = ControlFlow(flow.program, tuple(conditions), placed.frames)
         counters = Counters(0, flow.program.count_counters)
         kernel = make_persistent(
             name,
@@ -283,8 +286,8 @@ class _Placing:
         self._result[var] = kernel.func
         table = kernel.table
         tables = (relax.const(array) for array in (table.words.reshape(-1), table.queues))
-        kinds = tuple(relax.TensorType(p.shape, p.dtype) for p in results)
-        return _Written(var, (*constants.tensors, *tables), kinds)
+        types = tuple(relax.TensorType(p.shape, p.dtype) for p in results)
+        return _Written(var, (*constants.tensors, *tables), types)
 
 
 @dataclass(frozen=True, slots=True)

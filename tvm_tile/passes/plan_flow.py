@@ -70,13 +70,15 @@ def _line(
     operators = []
     for number in numbers:
         node = flow.nodes[number]
-        reads = [current.setdefault(memory, -1 - memory) for memory in node.reads]
-        written = (*node.outputs, *node.changes)
+        home = flow.memories.home
+        read = tuple(map(home, node.reads))
+        reads = [current.setdefault(memory, -1 - memory) for memory in read]
+        written = tuple(map(home, (*node.outputs, *node.changes)))
         # Who writes a memory comes behind those who read what it held.
         behind = [value for memory in written for value in readers.get(memory, ())]
         made = tuple(range(count, count + len(written)))
         count += len(written)
-        for memory in node.reads:
+        for memory in read:
             readers.setdefault(memory, []).extend(made[:1])
         for memory, value in zip(written, made, strict=True):
             current[memory], readers[memory] = value, []

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from tvm_tile.plan.rprogram import Block, Branch, Call, Item, Repeat, RProgram, While
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Where the memory lies that calls have of their own, one behind the other.
+
+    Attributes:
+        start: of the first one's, bytes from the workspace's start.
+        size: bytes of each.
+        count: how many there may be.
+    """
+
+    start: int
+    size: int
+    count: int
 
 
 def has_call(item: Item) -> bool:

@@ -19,13 +19,14 @@ def register_require_ended() -> None:
     register_function(REQUIRE_ENDED, _require_ended)
 
 
-def _require_ended(stopped: Any, name: str, iterations: int, *results: Any) -> Any:
+def _require_ended(stopped: Any, name: str, iterations: int, depth: int, *results: Any) -> Any:
     """``results``, once it is known that a kernel ended as it should.
 
     Args:
         stopped: the word that it has left, a tensor of one: it is waited for.
         name: of the kernel.
         iterations: that a loop of it may have.
+        depth: of calls within one another.
         results: of the kernel.
 
     Raises:
@@ -38,5 +39,12 @@ def _require_ended(stopped: Any, name: str, iterations: int, *results: Any) -> A
             f"a loop of {name} went on",
             "check what ends the loop; if it is right, compile with a larger "
             'Options(most_iterations=...), or with control="host", where nothing counts',
+        )
+    if word == Stop.DEPTH:
+        raise BoundError(
+            f"a recursion inside a kernel has {depth} calls within one another at most",
+            f"{name} called itself once more",
+            "check what ends the recursion; if it is right, compile with a larger "
+            'Options(most_depth=...), or with control="host"',
         )
     return results

@@ -96,7 +96,7 @@ class CompiledModel:
             DeviceError: the model's device is not present, or was used before this process was
                 forked.
             RunError: TVM, a driver or a library of arrays failed; a BoundError where a loop inside
-                a kernel went beyond its bound (``Options(most_iterations=...)``).
+                a kernel went beyond its bound (``Options(most_iterations=...)``), or a recursion.
         """
         values = self._in_order(args, by_name) if by_name or len(args) != len(self.inputs) else args
         kinds = self._check(values)
