@@ -33,8 +33,8 @@ from tvm_tile.passes.read_flow import (
     Flow,
     Source,
     UnfitFlowError,
-    read_binding,
     read_flow,
+    read_run,
 )
 from tvm_tile.passes.read_loops import LoopForm, read_loop
 from tvm_tile.passes.task_graph import Location, Slices, TaskNode
@@ -46,15 +46,16 @@ CopyOf = Callable[[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class FlowProgram:
-    """A binding that is to be a persistent kernel.
+    """Bindings that are to be a persistent kernel.
 
     Attributes:
         nodes: its rOperators; what they read and write are numbers of memories.
         program: of them.
         kinds: the type of each memory.
         given: by memory, what it holds when the kernel begins.
-        results: by number of the result, the memory that holds it; of those that are computed.
-        same: by number of the result, what from outside it is; of the others.
+        results: by number of the result, the memory that holds its elements; of those that are
+            computed.
+        same: by number of the result, what from outside has its elements; of the others.
         conditions: of each decision, where its condition lies.
     """
 
@@ -74,24 +75,27 @@ class FlowProgram:
 
 def flow_program(
     mod: tvm.IRModule,
-    binding: Any,
+    bindings: Sequence[Any],
+    wanted: Sequence[Any],
     is_fresh: Callable[[Any], bool],
     slices: Slices,
     copy_of: CopyOf,
 ) -> FlowProgram:
-    """The program of a loop or a branch.
+    """The program of some loops, branches and kernels.
 
     Args:
         mod: has the functions, scheduled.
-        binding: of a call of a loop, or of an If.
+        bindings: in a row, of calls of loops, of Ifs and of what is between them.
+        wanted: variables among theirs; their tensors are the results.
         is_fresh: whether nobody reads what a tensor from outside holds.
         slices: about the functions that kernels are.
         copy_of: names functions that copy.
 
     Raises:
-        UnfitFlowError: it holds what no persistent kernel can run.
+        UnfitFlowError: they hold what no persistent kernel can run.
     """
-    return _Writer(mod, slices, copy_of).of_binding(binding, is_fresh)
+    flow, outside = read_run(bindings, wanted, slices)
+    return _Writer(mod, slices, copy_of).of_flow(flow, outside, is_fresh)
 
 
 class _Writer:
@@ -104,9 +108,10 @@ class _Writer:
         self._conditions: list[Location] = []
         self._regions = 0
 
-    def of_binding(self, binding: Any, is_fresh: Callable[[Any], bool]) -> FlowProgram:
-        """The program of a binding, what it is given each in memory of its own."""
-        flow, outside = read_binding(binding, self._slices)
+    def of_flow(
+        self, flow: Flow, outside: Mapping[int, Any], is_fresh: Callable[[Any], bool]
+    ) -> FlowProgram:
+        """The program of a flow, what it is given each in memory of its own."""
         given = {value: self._memory(expr.ty) for value, expr in outside.items()}
         self._unwritten |= {given[value] for value, expr in outside.items() if is_fresh(expr)}
         env: dict[int, Source] = {value: Location(m, 0) for value, m in given.items()}
@@ -114,20 +119,21 @@ class _Writer:
         owners = {memory: outside[value] for value, memory in given.items()}
         results: dict[int, int] = {}
         same: dict[int, Any] = {}
-        for number, source in enumerate(found):
-            if isinstance(source, Location) and source.value in owners:
+        for number, (source, kind) in enumerate(zip(found, flow.result_kinds, strict=True)):
+            if not isinstance(source, Location) or source.offset:
+                results[number] = self._memory(kind)
+                items += self._copied([(source, results[number])])
+            elif source.value in owners:
                 same[number] = owners[source.value]
-            elif isinstance(source, Location) and not source.offset:
-                results[number] = source.value
             else:
-                raise UnfitFlowError("what it returns is a constant, or a part of something")
+                results[number] = source.value
         accesses = tuple(map(_access, self._nodes))
         if any(memory in owners for access in accesses for memory in access.writes):
             raise UnfitFlowError("it changes what it is given")
         decisions = tuple(place.value for place in self._conditions)
         touched = {*decisions, *(m for access in accesses for m in access.reads)}
         used = {memory: expr for memory, expr in owners.items() if memory in touched}
-        program = RProgram(tuple(items), accesses, decisions)
+        program = RProgram(tuple(_joined(items)), accesses, decisions)
         nodes, conditions = tuple(self._nodes), tuple(self._conditions)
         return FlowProgram(nodes, program, self._kinds, used, results, same, conditions)
 

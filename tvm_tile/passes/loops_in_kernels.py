@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -12,8 +13,6 @@ from tvm import relax, tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.functions import with_relax_functions
-from tvm_tile.kernel.dispatch import Parameter
-from tvm_tile.kernel.persistent import Bound, ControlFlow, Counters, make_persistent
 from tvm_tile.passes.copies import copying
 from tvm_tile.passes.coschedule_tasks import (
     UNFIT,
@@ -22,21 +21,23 @@ from tvm_tile.passes.coschedule_tasks import (
     FactsOf,
     TaskFunctions,
 )
-from tvm_tile.passes.flow_program import flow_program
-from tvm_tile.passes.merge_calls import (
-    ALIGNMENT,
-    Constants,
-    arguments_of,
-    bind,
-    check_count,
-    parameter,
+from tvm_tile.passes.flow_program import FlowProgram, flow_program
+from tvm_tile.passes.flow_runs import (
+    FlowRun,
+    Line,
+    RunPlans,
+    divided,
+    picks_field,
+    read_line,
+    stretches,
+    wanted,
 )
+from tvm_tile.passes.merge_flow import merge_flow
 from tvm_tile.passes.parallel_products import is_static
-from tvm_tile.passes.plan_flow import PlannedFlow, plan_flow
+from tvm_tile.passes.plan_flow import PlannedFlow
 from tvm_tile.passes.read_flow import UnfitFlowError, is_allocation
-from tvm_tile.passes.read_loops import LoopForm, read_loop
+from tvm_tile.passes.read_loops import read_loop
 from tvm_tile.passes.reorder_calls import zeroing
-from tvm_tile.passes.rewriter import size_of
 
 _COPY = "carry"
 
@@ -44,11 +45,14 @@ _COPY = "carry"
 @tvm.transform.module_pass(opt_level=0, name="LoopsInKernels")
 @dataclass(frozen=True, slots=True)
 class LoopsInKernels:
-    """Loops and branches all of whose kernels can be rTasks become a persistent kernel each.
+    """Loops and branches all of whose kernels can be rTasks become persistent kernels.
 
     before: ``h, rows = loop(500, h0, rows0, xs)``
     after:  ``n = call_tir(zero_counters); r = call_tir(loop, (h0, xs, records, queues, n))``
             ``h, rows = r[0], r[1]``
+
+    Those behind one another are one kernel, with the kernels between them and around them, where
+    that is predicted to take less time.
 
     Args:
         device: that the kernels are for.
@@ -71,7 +75,9 @@ class LoopsInKernels:
         """Called by TVM's pass infrastructure."""
         if not self.device.supports_grid_barrier:
             return mod
-        placed = _Placing(self, mod).module()
+        # Kernels of some bindings of a dataflow block divide it: what they are given is used there.
+        placed = _Placing(self, relax.transform.ToNonDataflow()(mod)).module()
+        placed = relax.transform.ConvertToDataflow()(placed)
         return relax.transform.DeadCodeElimination()(placed)
 
 
@@ -123,56 +129,68 @@ class _Placing:
         is_loop = any(func.same_as(loop) for loop in self._loops)
         if is_loop or not isinstance(func.body, relax.SeqExpr):
             return func
-        blocks = [self._block(block) for block in func.body.blocks]
-        body = relax.SeqExpr(blocks, func.body.body)
+        line = read_line(func.body)
+        flows = frozenset(n for n, b in enumerate(line.bindings) if self._is_flow(b.value))
+        if not flows:
+            return func
+        options = self._options
+        flow_of = partial(self._flow, line)
+        plans = RunPlans(flow_of, self._functions, options.device, options.always)
+        fits = [self._fits(line, number) for number in range(len(line.bindings))]
+        chosen = [FlowRun(number, number + 1) for number in flows if not fits[number]]
+        for several in stretches(fits, flows):
+            chosen += plans.best(several, flows)
+        bindings = list(line.bindings)
+        for run in sorted(chosen, key=lambda run: run.first, reverse=True):
+            bindings[run.first : run.stop] = self._kernel(line, run, plans)
+        body = relax.SeqExpr([relax.BindingBlock(bindings)], func.body.body)
         return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
 
-    def _block(self, block: Any) -> Any:
-        values = {binding.var: binding.value for binding in block.bindings}
-        bindings: list[Any] = []
-        for binding in block.bindings:
-            is_flow = isinstance(binding.value, relax.If) or self._form(binding.value) is not None
-            made = self._kernel(binding, values) if is_flow else None
-            bindings += made or [binding]
-        return type(block)(bindings)
+    def _is_flow(self, value: Any) -> bool:
+        if isinstance(value, relax.If):
+            return True
+        is_call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
+        return is_call and read_loop(self._mod, value.op) is not None
 
-    def _form(self, value: Any) -> LoopForm | None:
-        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
-            return None
-        return read_loop(self._mod, value.op)
-
-    def _kernel(self, binding: Any, values: Mapping[Any, Any]) -> list[Any]:
-        """The bindings that stand for a loop or a branch; none where it stays as it is."""
-        self._tried += 1
-        name = str(getattr(getattr(binding.value, "op", None), "name_hint", "branch"))
+    def _fits(self, line: Line, number: int) -> bool:
+        """Whether a binding may be part of a kernel."""
+        if picks_field(line.bindings[number]):
+            return True
         try:
-            planned = self._planned(binding, values)
-            name = f"{name}_{_digest(planned, self._tried)}"
-            if name in self._options.refused:
-                raise UnfitFlowError(self._options.refused[name])
-            return self._called(name, binding, planned)
-        except UnfitFlowError as error:
-            self._options.left(Apart(name, f"it stays on the host: {error}"))
-        except UNFIT as error:
-            self._options.left(Apart(name, f"its persistent kernel cannot be written: {error}"))
-        return []
+            flow = self._flow(line, FlowRun(number, number + 1))
+        except UnfitFlowError:
+            return False
+        return all(self._functions.operator(node).choices for node in flow.nodes)
 
-    def _planned(self, binding: Any, values: Mapping[Any, Any]) -> PlannedFlow:
-        """How control flow runs inside a kernel.
-
-        Raises:
-            UnfitFlowError: it cannot, or that takes longer.
-        """
+    def _flow(self, line: Line, run: FlowRun) -> FlowProgram:
+        values = {binding.var: binding.value for binding in line.bindings[: run.first]}
 
         def is_fresh(value: Any) -> bool:
             return self._is_fresh(value, values)
 
-        options = self._options
-        flow = flow_program(self._mod, binding, is_fresh, self._functions.slices, self._copy_of)
-        planned = plan_flow(flow, self._functions, options.device)
-        if not options.always and planned.plan.seconds >= planned.apart_seconds:
-            raise UnfitFlowError("that is faster")
-        return planned
+        _, own = divided(line, run)
+        slices = self._functions.slices
+        return flow_program(self._mod, own, wanted(line, run), is_fresh, slices, self._copy_of)
+
+    def _kernel(self, line: Line, run: FlowRun, plans: RunPlans) -> list[Any]:
+        """The bindings that stand for a run: those that it has, where it stays as it is."""
+        own = list(line.bindings[run.first : run.stop])
+        self._tried += 1
+        first = next(binding.value for binding in own if self._is_flow(binding.value))
+        name = str(getattr(getattr(first, "op", None), "name_hint", "branch"))
+        try:
+            planned = plans.plan(run)
+            name = f"{name}_{_digest(planned, self._tried)}"
+            if name in self._options.refused:
+                raise UnfitFlowError(self._options.refused[name])
+            if not self._options.always and planned.plan.seconds >= planned.apart_seconds:
+                raise UnfitFlowError("that is faster")
+            return [*divided(line, run)[0], *self._called(name, wanted(line, run), planned)]
+        except UnfitFlowError as error:
+            self._options.left(Apart(name, f"it stays on the host: {error}"))
+        except UNFIT as error:
+            self._options.left(Apart(name, f"its persistent kernel cannot be written: {error}"))
+        return own
 
     def _is_fresh(self, argument: Any, values: Mapping[Any, Any]) -> bool:
         """Whether a tensor was allocated for a loop, and never written."""
@@ -189,91 +207,46 @@ class _Placing:
     def _copy_of(self, kind: Any) -> str:
         return str(copying(tvm.IRModule(), kind, 1, _COPY).name_hint)
 
-    def _called(self, name: str, binding: Any, planned: PlannedFlow) -> list[Any]:
+    def _called(self, name: str, variables: Sequence[Any], planned: PlannedFlow) -> list[Any]:
         """Add the kernel to the module, and call it."""
-        flow = planned.flow
-        variable = type(binding.var)  # within a dataflow block or not
-        kernel = self._written(name, planned)
-        total = flow.program.count_counters
-        types = relax.TensorType((total,), "int32"), relax.TupleType(kernel.kinds)
-        counters, made = variable(f"{name}_counters", types[0]), variable(name, types[1])
-        zero = relax.call_tir(zeroing(self._result, total), [], types[0])
-        arguments = [*flow.given.values(), *kernel.constants, counters]
-        run = relax.call_tir(kernel.var, arguments, list(kernel.kinds))
-        bound, items = [], []
-        for number in range(len(flow.same) + len(flow.results)):
-            if number in flow.same:
-                items.append(flow.same[number])
-                continue
-            place = flow.outputs.index(flow.results[number])
-            items.append(variable(f"{name}_{number}", kernel.kinds[place]))
-            bound.append((items[-1], relax.TupleGetItem(made, place)))
-        is_tuple = isinstance(binding.var.ty, relax.TupleType)
-        whole = relax.Tuple(items) if is_tuple else items[0]
-        pairs = [(counters, zero), (made, run), *bound, (binding.var, whole)]
-        options = self._options
-        options.record(Coscheduled(name, planned.operators, planned.plan, planned.apart_seconds))
-        return [relax.VarBinding(var, self._builder.normalize(value)) for var, value in pairs]
-
-    def _written(self, name: str, planned: PlannedFlow) -> _Written:
-        """The kernel, added to the module."""
-        flow, plan = planned.flow, planned.plan
-        constants = Constants.of(a for node in flow.nodes for a in node.arguments)
-        inputs = [parameter(f"in{n}", flow.kinds[m]) for n, m in enumerate(flow.given)]
-        inputs += constants.parameters
-        places = {memory: (number, 0) for number, memory in enumerate(flow.given)}
-        places |= {memory: (len(inputs) + n, 0) for n, memory in enumerate(flow.outputs)}
-        last = len(inputs) + len(flow.outputs)
-        check_count(last + 1)
-        end = 0
-        for memory, kind in flow.kinds.items():
-            if memory not in places:
-                places[memory] = last, end
-                end += -(-size_of(kind) // ALIGNMENT) * ALIGNMENT
-        bound = [
-            Bound(
-                self._functions.ways(node.function),
-                tuple(bind(a, places, constants, len(flow.given)) for a in arguments_of(node)),
-            )
-            for node in flow.nodes
-        ]
-        results = [parameter(f"out{n}", flow.kinds[m]) for n, m in enumerate(flow.outputs)]
-        results.append(Parameter("workspace", (max(end, ALIGNMENT),), "uint8"))
-        conditions = ((places[c.value][0], places[c.value][1] + c.offset) for c in flow.conditions)
-        control = ControlFlow(flow.program, tuple(conditions))
-        counters = Counters(0, flow.program.count_counters)
-        kernel = make_persistent(
-            name,
-            planned.operators,
-            plan,
-            bound,
-            tuple(inputs),
-            tuple(results),
-            counters,
-            control,
-        )
+        flow, options = planned.flow, self._options
+        kernel = merge_flow(name, planned, self._functions.ways)
         var = tvm.ir.GlobalVar(name)
         relax.expr._update_type(var, kernel.func.ty)
         self._result[var] = kernel.func
-        table = kernel.table
-        tables = (relax.const(array) for array in (table.words.reshape(-1), table.queues))
-        kinds = tuple(relax.TensorType(p.shape, p.dtype) for p in results)
-        return _Written(var, (*constants.tensors, *tables), kinds)
+        total = flow.program.count_counters
+        types = relax.TensorType((total,), "int32"), relax.TupleType(kernel.kinds)
+        counters, made = relax.Var(f"{name}_counters", types[0]), relax.Var(name, types[1])
+        zero = relax.call_tir(zeroing(self._result, total), [], types[0])
+        arguments = [*flow.given.values(), *kernel.constants, counters]
+        run = relax.call_tir(var, arguments, list(kernel.kinds))
+        outputs = [relax.Var(f"{name}_{n}", kind) for n, kind in enumerate(kernel.kinds[:-1])]
+        pairs = [(counters, zero), (made, run)]
+        pairs += [(own, relax.TupleGetItem(made, n)) for n, own in enumerate(outputs)]
+        tensors = {n: outputs[flow.outputs.index(memory)] for n, memory in flow.results.items()}
+        pairs += _bound(variables, tensors | dict(flow.same))
+        options.record(Coscheduled(name, planned.operators, planned.plan, planned.apart_seconds))
+        return [relax.VarBinding(var, self._builder.normalize(value)) for var, value in pairs]
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A kernel that was added.
-
-    Attributes:
-        var: its name.
-        constants: what it is given behind the loop's arguments.
-        kinds: types of what it writes.
-    """
-
-    var: Any
-    constants: tuple[Any, ...]
-    kinds: tuple[Any, ...]
+def _bound(variables: Sequence[Any], tensors: Mapping[int, Any]) -> list[tuple[Any, Any]]:
+    """What each variable is, of tensors that are numbered through all of them."""
+    pairs: list[tuple[Any, Any]] = []
+    count = 0
+    for variable in variables:
+        is_tuple = isinstance(variable.ty, relax.TupleType)
+        kinds = list(variable.ty.fields) if is_tuple else [variable.ty]
+        own = []
+        for kind in kinds:
+            tensor = tensors[count]
+            if list(tensor.ty.shape) != list(kind.shape):
+                viewed = relax.Var(f"{variable.name}_{count}", kind)
+                pairs.append((viewed, relax.op.reshape(tensor, kind.shape)))
+                tensor = viewed
+            own.append(tensor)
+            count += 1
+        pairs.append((variable, relax.Tuple(own) if is_tuple else own[0]))
+    return pairs
 
 
 def _digest(planned: PlannedFlow, number: int) -> str:
