@@ -24,6 +24,9 @@ from torch.utils import _pytree as pytree
 from torch_control_cases import CASES, Linear, exported, in_float64
 
 import tvm_tile
+from bench.suites.networks.blockdrop import BlockDrop
+from bench.suites.networks.looped import looped
+from bench.suites.networks.skipnet import SkipNet
 from tvm_tile import Options
 from tvm_tile.device import find_device
 from tvm_tile.errors import BoundError, OptionError
@@ -212,6 +215,27 @@ def test_a_loop_that_is_entered_again_is_counted_from_its_start(tmp_path: Path) 
     run = Emulation(looping(module, (torch.tensor(3), x), SMALL, Bounds(5)), tmp_path)
     (found,) = run(np.array(5), x.numpy())
     np.testing.assert_allclose(found, in_float64(module, (torch.tensor(5), x))[0].numpy())
+
+
+@pytest.mark.parametrize("name", ["blockdrop", "skipnet"])
+def test_a_network_of_branches_is_one_kernel(name: str, tmp_path: Path) -> None:
+    """What is between branches, and what is ahead of the first, too, where that is faster."""
+
+    def make() -> nn.Module:
+        torch.manual_seed(3)
+        if name == "blockdrop":
+            network: nn.Module = BlockDrop(4, 1, 5)
+        else:
+            network = SkipNet(4, (2, 1), 3, 5)
+        found = looped(network)
+        assert found is not None
+        return found
+
+    def images(number: int) -> tuple[Any, ...]:
+        return (torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(number)),)
+
+    assert len(looping(make().eval(), images(0), SMALL).made) == 1
+    _compare(make, images, tmp_path)
 
 
 def test_waits_that_are_left_out_are_noticed(

@@ -35,6 +35,29 @@ def ended(stopped: Any, name: str, bounds: Bounds, results: Sequence[Any]) -> An
     return relax.op.call_pure_packed(REQUIRE_ENDED, *said, *results, ty_args=[kind])
 
 
+def results_of(
+    made: Any, count: int, bounds: Bounds | None
+) -> tuple[list[Any], list[tuple[Any, Any]]]:
+    """The results of a kernel, as variables, and what these and others are bound to.
+
+    Args:
+        made: the variable of the kernel's tuple: its results, what it leaves, and its workspace.
+        count: of the results.
+        bounds: that the kernel has; None where it has none, and leaves no word.
+    """
+    name, kinds = made.name, made.ty.fields[:count]
+    results = [relax.Var(f"{name}_{number}", kind) for number, kind in enumerate(kinds)]
+    fields = [(own, relax.TupleGetItem(made, number)) for number, own in enumerate(results)]
+    if bounds is None or not results:
+        return results, fields
+    stopped = relax.Var(f"{name}_stopped", made.ty.fields[count])
+    whole = relax.Var(f"{name}_ended", relax.TupleType(kinds))
+    known = [relax.Var(f"{name}_{number}_known", kind) for number, kind in enumerate(kinds)]
+    check = (whole, ended(stopped, name, bounds, results))
+    taken = ((own, relax.TupleGetItem(whole, number)) for number, own in enumerate(known))
+    return known, [(stopped, relax.TupleGetItem(made, count)), *fields, check, *taken]
+
+
 @tvm.transform.module_pass(opt_level=0, name="CheckEnds")
 @dataclass(frozen=True, slots=True)
 class CheckEnds:

@@ -49,8 +49,8 @@ from tvm_tile.passes.read_flow import (
     Flow,
     Source,
     UnfitFlowError,
-    read_binding,
     read_flow,
+    read_run,
 )
 from tvm_tile.passes.read_loops import LoopForm, read_loop
 from tvm_tile.passes.recursion import MovesError, Recursion
@@ -64,15 +64,16 @@ CopyOf = Callable[[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class FlowProgram:
-    """A binding that is to be a persistent kernel.
+    """Bindings that are to be a persistent kernel.
 
     Attributes:
         nodes: its rOperators; what they read and write are numbers of memories.
         program: of them.
         memories: that there are.
         given: by memory, what it holds when the kernel begins.
-        results: by number of the result, the memory that holds it; of those that are computed.
-        same: by number of the result, what from outside it is; of the others.
+        results: by number of the result, the memory that holds its elements; of those that are
+            computed.
+        same: by number of the result, what from outside has its elements; of the others.
         conditions: of each decision, where its condition lies.
     """
 
@@ -92,30 +93,33 @@ class FlowProgram:
 
 def flow_program(
     mod: tvm.IRModule,
-    binding: Any,
+    bindings: Sequence[Any],
+    wanted: Sequence[Any],
     is_fresh: Callable[[Any], bool],
     slices: Slices,
     copy_of: CopyOf,
     bounds: Bounds,
 ) -> FlowProgram:
-    """The program of a loop or a branch.
+    """The program of some loops, branches and kernels.
 
     Args:
         mod: has the functions, scheduled.
-        binding: of a call of a loop, or of an If.
+        bindings: in a row, of calls of loops, of Ifs and of what is between them.
+        wanted: variables among theirs; their tensors are the results.
         is_fresh: whether nobody reads what a tensor from outside holds.
         slices: about the functions that kernels are.
         copy_of: names functions that copy.
         bounds: where the kernel gives up.
 
     Raises:
-        UnfitFlowError: it holds what no persistent kernel can run.
+        UnfitFlowError: they hold what no persistent kernel can run.
     """
+    flow, outside = read_run(bindings, wanted, slices)
     moving: dict[str, frozenset[int]] = {}
     while True:
         try:
             writer = _Writer(mod, slices, copy_of, bounds, moving)
-            return writer.of_binding(binding, is_fresh)
+            return writer.of_flow(flow, outside, is_fresh)
         except MovesError as error:
             moving[error.function] = moving.get(error.function, frozenset()) | error.parameters
 
@@ -137,9 +141,10 @@ class _Writer:
         self._conditions: list[Location] = []
         self._regions = 0
 
-    def of_binding(self, binding: Any, is_fresh: Callable[[Any], bool]) -> FlowProgram:
-        """The program of a binding, what it is given each in memory of its own."""
-        flow, outside = read_binding(binding, self._slices)
+    def of_flow(
+        self, flow: Flow, outside: Mapping[int, Any], is_fresh: Callable[[Any], bool]
+    ) -> FlowProgram:
+        """The program of a flow, what it is given each in memory of its own."""
         given = {value: self._memories.new(expr.ty) for value, expr in outside.items()}
         self._memories.unwritten |= {
             given[value] for value, expr in outside.items() if is_fresh(expr)
@@ -149,13 +154,14 @@ class _Writer:
         owners = {memory: outside[value] for value, memory in given.items()}
         results: dict[int, int] = {}
         same: dict[int, Any] = {}
-        for number, source in enumerate(found):
-            if isinstance(source, Location) and source.value in owners:
+        for number, (source, kind) in enumerate(zip(found, flow.result_kinds, strict=True)):
+            if not isinstance(source, Location) or source.offset:
+                results[number] = self._memories.new(kind)
+                items += self._copied([(source, results[number])])
+            elif source.value in owners:
                 same[number] = owners[source.value]
-            elif isinstance(source, Location) and not source.offset:
-                results[number] = source.value
             else:
-                raise UnfitFlowError("what it returns is a constant, or a part of something")
+                results[number] = source.value
         memories = self._memories.made()
         accesses = tuple(access_of(node, memories.home) for node in self._nodes)
         if any(memory in owners for access in accesses for memory in access.writes):
@@ -164,7 +170,7 @@ class _Writer:
         touched = {*decisions, *(m for access in accesses for m in access.reads)}
         used = {memory: expr for memory, expr in owners.items() if memory in touched}
         functions = self._recursion.functions()
-        program = RProgram(tuple(items), accesses, decisions, self._bounds, functions)
+        program = RProgram(tuple(joined(items)), accesses, decisions, self._bounds, functions)
         nodes, conditions = tuple(self._nodes), tuple(self._conditions)
         cut = cut_at_calls(program)
         return FlowProgram(nodes, cut, memories, used, results, same, conditions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -12,9 +13,7 @@ from tvm import relax, tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.functions import recursive_functions, with_relax_functions
-from tvm_tile.kernel.dispatch import Parameter
-from tvm_tile.kernel.persistent import Bound, ControlFlow, Counters, make_persistent
-from tvm_tile.passes.check_ends import ended
+from tvm_tile.passes.check_ends import results_of
 from tvm_tile.passes.copies import copying
 from tvm_tile.passes.coschedule_tasks import (
     UNFIT,
@@ -24,15 +23,19 @@ from tvm_tile.passes.coschedule_tasks import (
     TaskFunctions,
 )
 from tvm_tile.passes.flow_program import FlowProgram, flow_program
-from tvm_tile.passes.merge_calls import (
-    Constants,
-    arguments_of,
-    bind,
-    check_count,
-    parameter,
+from tvm_tile.passes.flow_runs import (
+    FlowRun,
+    Line,
+    RunPlans,
+    divided,
+    picks_field,
+    read_line,
+    stretches,
+    wanted,
 )
+from tvm_tile.passes.merge_flow import merge_flow
 from tvm_tile.passes.parallel_products import is_static
-from tvm_tile.passes.plan_flow import PlannedFlow, plan_flow
+from tvm_tile.passes.plan_flow import PlannedFlow
 from tvm_tile.passes.read_flow import UnfitFlowError, is_allocation
 from tvm_tile.passes.read_loops import read_loop
 from tvm_tile.passes.reorder_calls import zeroing
@@ -44,12 +47,14 @@ _COPY = "carry"
 @tvm.transform.module_pass(opt_level=0, name="LoopsInKernels")
 @dataclass(frozen=True, slots=True)
 class LoopsInKernels:
-    """Loops, branches and recursions all of whose kernels can be rTasks become a persistent kernel
-    each.
+    """Loops, branches and recursions all of whose kernels can be rTasks become persistent kernels.
 
     before: ``h, rows = loop(500, h0, rows0, xs)``
     after:  ``n = call_tir(zero_counters); r = call_tir(loop, (h0, xs, records, queues, n))``
             ``h, rows = r[0], r[1]``
+
+    Those behind one another are one kernel, with the kernels between them and around them, where
+    that is predicted to take less time.
 
     Args:
         device: that the kernels are for.
@@ -74,8 +79,12 @@ class LoopsInKernels:
         """Called by TVM's pass infrastructure."""
         if not self.device.supports_grid_barrier:
             return mod
-        placed = _Placing(self, mod).module()
-        return relax.transform.DeadCodeElimination()(placed)
+        # Kernels of some bindings of a dataflow block divide it: what they are given is used there.
+        placing = _Placing(self, relax.transform.ToNonDataflow()(mod))
+        placed = relax.transform.ConvertToDataflow()(placing.module())
+        placed = relax.transform.DeadCodeElimination()(placed)
+        placing.tell(placed)
+        return placed
 
 
 def copies_for_loops(mod: tvm.IRModule) -> tvm.IRModule:
@@ -117,6 +126,9 @@ class _Placing:
         self._functions = TaskFunctions(options.facts, options.device)
         self._recursive = recursive_functions(mod)
         self._within = [mod[var] for var in self._recursive]
+        self._made: list[Coscheduled] = []
+        self._left: list[tuple[str, Apart]] = []  # and the function that has it
+        self._function = ""  # that is looked at
         self._result = mod.clone()
         self._builder = relax.BlockBuilder(self._result)
         self._tried = 0
@@ -129,60 +141,86 @@ class _Placing:
                 changed[var] = func
         return changed
 
+    def tell(self, mod: tvm.IRModule) -> None:
+        """Tell of those in functions that a module still has: the others are in kernels."""
+        names = {str(var.name_hint) for var in mod.get_global_vars()}
+        for made in self._made:
+            if made.name in names:
+                self._options.record(made)
+        for function, apart in self._left:
+            if function in names:
+                self._options.left(apart)
+
     def _placed(self, func: relax.Function) -> relax.Function:
         is_within = any(func.same_as(other) for other in self._within)
         if is_within or not isinstance(func.body, relax.SeqExpr):
             return func
-        blocks = [self._block(block) for block in func.body.blocks]
-        body = relax.SeqExpr(blocks, func.body.body)
+        named = ((str(var.name_hint), own) for var, own in self._mod.functions_items())
+        self._function = next(name for name, own in named if own.same_as(func))
+        line = read_line(func.body)
+        flows = frozenset(n for n, b in enumerate(line.bindings) if self._is_flow(b.value))
+        if not flows:
+            return func
+        options = self._options
+        flow_of = partial(self._flow, line)
+        plans = RunPlans(flow_of, self._functions, options.device, options.always)
+        fits = [self._fits(line, number) for number in range(len(line.bindings))]
+        chosen = [FlowRun(number, number + 1) for number in flows if not fits[number]]
+        for several in stretches(fits, flows):
+            chosen += plans.best(several, flows)
+        bindings = list(line.bindings)
+        for run in sorted(chosen, key=lambda run: run.first, reverse=True):
+            bindings[run.first : run.stop] = self._kernel(line, run, plans)
+        body = relax.SeqExpr([relax.BindingBlock(bindings)], func.body.body)
         return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-
-    def _block(self, block: Any) -> Any:
-        values = {binding.var: binding.value for binding in block.bindings}
-        bindings: list[Any] = []
-        for binding in block.bindings:
-            made = self._kernel(binding, values) if self._is_flow(binding.value) else None
-            bindings += made or [binding]
-        return type(block)(bindings)
 
     def _is_flow(self, value: Any) -> bool:
         """Whether a value is a branch, or a call of a function that calls itself, as loops do."""
         is_call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
         return isinstance(value, relax.If) or (is_call and value.op in self._recursive)
 
-    def _kernel(self, binding: Any, values: Mapping[Any, Any]) -> list[Any]:
-        """The bindings that stand for a loop or a branch; none where it stays as it is."""
-        self._tried += 1
-        name = str(getattr(getattr(binding.value, "op", None), "name_hint", "branch"))
+    def _fits(self, line: Line, number: int) -> bool:
+        """Whether a binding may be part of a kernel."""
+        if picks_field(line.bindings[number]):
+            return True
         try:
-            planned = self._planned(binding, values)
-            name = f"{name}_{_digest(planned, self._tried)}"
-            if name in self._options.refused:
-                raise UnfitFlowError(self._options.refused[name])
-            return self._called(name, binding, planned)
-        except UnfitFlowError as error:
-            self._options.left(Apart(name, f"it stays on the host: {error}"))
-        except UNFIT as error:
-            self._options.left(Apart(name, f"its persistent kernel cannot be written: {error}"))
-        return []
+            flow = self._flow(line, FlowRun(number, number + 1))
+        except UnfitFlowError:
+            return False
+        return all(self._functions.operator(node).choices for node in flow.nodes)
 
-    def _planned(self, binding: Any, values: Mapping[Any, Any]) -> PlannedFlow:
-        """How control flow runs inside a kernel.
-
-        Raises:
-            UnfitFlowError: it cannot, or that takes longer.
-        """
+    def _flow(self, line: Line, run: FlowRun) -> FlowProgram:
+        values = {binding.var: binding.value for binding in line.bindings[: run.first]}
 
         def is_fresh(value: Any) -> bool:
             return self._is_fresh(value, values)
 
-        options = self._options
-        known = self._functions.slices, self._copy_of, options.bounds
-        flow = flow_program(self._mod, binding, is_fresh, *known)
-        planned = plan_flow(flow, self._functions, options.device)
-        if not options.always and planned.plan.seconds >= planned.apart_seconds:
-            raise UnfitFlowError("that is faster")
-        return planned
+        _, own = divided(line, run)
+        known = self._functions.slices, self._copy_of, self._options.bounds
+        return flow_program(self._mod, own, wanted(line, run), is_fresh, *known)
+
+    def _kernel(self, line: Line, run: FlowRun, plans: RunPlans) -> list[Any]:
+        """The bindings that stand for a run: those that it has, where it stays as it is."""
+        own = list(line.bindings[run.first : run.stop])
+        self._tried += 1
+        first = next(binding.value for binding in own if self._is_flow(binding.value))
+        name = str(getattr(getattr(first, "op", None), "name_hint", "branch"))
+        try:
+            planned = plans.plan(run)
+            name = f"{name}_{_digest(planned, self._tried)}"
+            if name in self._options.refused:
+                raise UnfitFlowError(self._options.refused[name])
+            if not self._options.always and planned.plan.seconds >= planned.apart_seconds:
+                raise UnfitFlowError("that is faster")
+            return [*divided(line, run)[0], *self._called(name, wanted(line, run), planned)]
+        except UnfitFlowError as error:
+            self._leave(name, f"it stays on the host: {error}")
+        except UNFIT as error:
+            self._leave(name, f"its persistent kernel cannot be written: {error}")
+        return own
+
+    def _leave(self, name: str, reason: str) -> None:
+        self._left.append((self._function, Apart(name, reason)))
 
     def _is_fresh(self, argument: Any, values: Mapping[Any, Any]) -> bool:
         """Whether a tensor was allocated for a loop, and never written."""
@@ -199,110 +237,47 @@ class _Placing:
     def _copy_of(self, kind: Any) -> str:
         return str(copying(tvm.IRModule(), kind, 1, _COPY).name_hint)
 
-    def _called(self, name: str, binding: Any, planned: PlannedFlow) -> list[Any]:
+    def _called(self, name: str, variables: Sequence[Any], planned: PlannedFlow) -> list[Any]:
         """Add the kernel to the module, and call it."""
         flow = planned.flow
-        variable = type(binding.var)  # within a dataflow block or not
-        kernel = self._written(name, planned)
-        total = flow.program.count_counters
-        types = relax.TensorType((total,), "int32"), relax.TupleType(kernel.kinds)
-        counters, made = variable(f"{name}_counters", types[0]), variable(name, types[1])
-        zero = relax.call_tir(zeroing(self._result, total), [], types[0])
-        arguments = [*flow.given.values(), *kernel.constants, counters]
-        run = relax.call_tir(kernel.var, arguments, list(kernel.kinds))
-        bound, items = [], []
-        for number in range(len(flow.same) + len(flow.results)):
-            if number in flow.same:
-                items.append(flow.same[number])
-                continue
-            place = flow.outputs.index(flow.results[number])
-            items.append(variable(f"{name}_{number}", kernel.kinds[place]))
-            bound.append((items[-1], relax.TupleGetItem(made, place)))
-        if flow.program.may_stop:
-            bound = self._checked(name, made, flow, bound)
-        is_tuple = isinstance(binding.var.ty, relax.TupleType)
-        whole = relax.Tuple(items) if is_tuple else items[0]
-        pairs = [(counters, zero), (made, run), *bound, (binding.var, whole)]
-        options = self._options
-        options.record(Coscheduled(name, planned.operators, planned.plan, planned.apart_seconds))
-        return [relax.VarBinding(var, self._builder.normalize(value)) for var, value in pairs]
-
-    def _checked(
-        self, name: str, made: Any, flow: FlowProgram, bound: Sequence[tuple[Any, Any]]
-    ) -> list[tuple[Any, Any]]:
-        """The bindings of results, once it is known that the kernel came to its end."""
-        variable = type(made)
-        stopped = variable(f"{name}_stopped", made.ty.fields[len(flow.outputs)])
-        results = [variable(f"{var.name}_made", var.ty) for var, _ in bound]
-        check = ended(stopped, name, flow.program.bounds, results)
-        whole = variable(f"{name}_ended", relax.TupleType([var.ty for var in results]))
-        return [
-            (stopped, relax.TupleGetItem(made, len(flow.outputs))),
-            *((result, value) for result, (_, value) in zip(results, bound, strict=True)),
-            (whole, check),
-            *((var, relax.TupleGetItem(whole, n)) for n, (var, _) in enumerate(bound)),
-        ]
-
-    def _written(self, name: str, planned: PlannedFlow) -> _Written:
-        """The kernel, added to the module."""
-        flow, plan = planned.flow, planned.plan
-        constants = Constants.of(a for node in flow.nodes for a in node.arguments)
-        kinds = flow.memories.kinds
-        inputs = [parameter(f"in{n}", kinds[m]) for n, m in enumerate(flow.given)]
-        inputs += constants.parameters
-        known = {memory: (number, 0) for number, memory in enumerate(flow.given)}
-        known |= {memory: (len(inputs) + n, 0) for n, memory in enumerate(flow.outputs)}
-        stops = flow.program.may_stop
-        last = len(inputs) + len(flow.outputs) + stops
-        check_count(last + 1)
-        placed = flow.memories.placed(known, last, flow.program.bounds.depth)
-        places = placed.places
-        bound = [
-            Bound(
-                self._functions.ways(node.function),
-                tuple(bind(a, places, constants, len(flow.given)) for a in arguments_of(node)),
-            )
-            for node in flow.nodes
-        ]
-        results = [parameter(f"out{n}", kinds[m]) for n, m in enumerate(flow.outputs)]
-        if stops:
-            results.append(Parameter("stopped", (1,), "int32"))
-        results.append(Parameter("workspace", (placed.size,), "uint8"))
-        conditions = ((places[c.value][0], places[c.value][1] + c.offset) for c in flow.conditions)
-        control = ControlFlow(flow.program, tuple(conditions), placed.frames)
-        counters = Counters(0, flow.program.count_counters)
-        kernel = make_persistent(
-            name,
-            planned.operators,
-            plan,
-            bound,
-            tuple(inputs),
-            tuple(results),
-            counters,
-            control,
-        )
+        kernel = merge_flow(name, planned, self._functions.ways)
         var = tvm.ir.GlobalVar(name)
         relax.expr._update_type(var, kernel.func.ty)
         self._result[var] = kernel.func
-        table = kernel.table
-        tables = (relax.const(array) for array in (table.words.reshape(-1), table.queues))
-        types = tuple(relax.TensorType(p.shape, p.dtype) for p in results)
-        return _Written(var, (*constants.tensors, *tables), types)
+        total = flow.program.count_counters
+        types = relax.TensorType((total,), "int32"), relax.TupleType(kernel.kinds)
+        counters, made = relax.Var(f"{name}_counters", types[0]), relax.Var(name, types[1])
+        zero = relax.call_tir(zeroing(self._result, total), [], types[0])
+        arguments = [*flow.given.values(), *kernel.constants, counters]
+        run = relax.call_tir(var, arguments, list(kernel.kinds))
+        bounds = flow.program.bounds if flow.program.may_stop else None
+        outputs, taken = results_of(made, len(flow.outputs), bounds)
+        pairs = [(counters, zero), (made, run), *taken]
+        tensors = {n: outputs[flow.outputs.index(memory)] for n, memory in flow.results.items()}
+        pairs += _bound(variables, tensors | dict(flow.same))
+        made_of = planned.operators, planned.plan, planned.apart_seconds
+        self._made.append(Coscheduled(name, *made_of))
+        return [relax.VarBinding(var, self._builder.normalize(value)) for var, value in pairs]
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A kernel that was added.
-
-    Attributes:
-        var: its name.
-        constants: what it is given behind the loop's arguments.
-        kinds: types of what it writes.
-    """
-
-    var: Any
-    constants: tuple[Any, ...]
-    kinds: tuple[Any, ...]
+def _bound(variables: Sequence[Any], tensors: Mapping[int, Any]) -> list[tuple[Any, Any]]:
+    """What each variable is, of tensors that are numbered through all of them."""
+    pairs: list[tuple[Any, Any]] = []
+    count = 0
+    for variable in variables:
+        is_tuple = isinstance(variable.ty, relax.TupleType)
+        kinds = list(variable.ty.fields) if is_tuple else [variable.ty]
+        own = []
+        for kind in kinds:
+            tensor = tensors[count]
+            if list(tensor.ty.shape) != list(kind.shape):
+                viewed = relax.Var(f"{variable.name}_{count}", kind)
+                pairs.append((viewed, relax.op.reshape(tensor, kind.shape)))
+                tensor = viewed
+            own.append(tensor)
+            count += 1
+        pairs.append((variable, relax.Tuple(own) if is_tuple else own[0]))
+    return pairs
 
 
 def _digest(planned: PlannedFlow, number: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,12 +72,14 @@ class Flow:
         actions: in their order.
         parameters: numbers of the values that it is given; a side knows those around it.
         results: where what it returns lies.
+        result_kinds: the type of each of these.
         kinds: the type of each value.
     """
 
     actions: tuple[Action, ...]
     parameters: tuple[int, ...]
     results: tuple[Source, ...]
+    result_kinds: tuple[Any, ...]
     kinds: Mapping[int, Any]
 
 
@@ -95,14 +97,21 @@ def read_flow(func: relax.Function, slices: Slices) -> Flow:
     return reader.flow(func.body, tuple(reader.parameter(param) for param in func.params))
 
 
-def read_binding(binding: Any, slices: Slices) -> tuple[Flow, Mapping[int, Any]]:
-    """A binding of a function, and by value what it is given from outside.
+def read_run(
+    bindings: Sequence[Any], wanted: Sequence[Any], slices: Slices
+) -> tuple[Flow, Mapping[int, Any]]:
+    """Bindings of a function, and by value what they are given from outside.
+
+    Args:
+        bindings: in their order.
+        wanted: variables that they bind; their tensors are the results.
+        slices: about the functions that they call.
 
     Raises:
         UnfitFlowError: as of :func:`read_flow`.
     """
     reader = _FlowReader(slices)
-    read = relax.SeqExpr([relax.BindingBlock([binding])], binding.var)
+    read = relax.SeqExpr([relax.BindingBlock(list(bindings))], relax.Tuple(list(wanted)))
     flow = reader.flow(read)
     return replace(flow, parameters=tuple(reader.given)), dict(reader.given)
 
@@ -127,7 +136,7 @@ class _FlowReader(Reader):
                 self._act(binding)
         body = sequence.body if isinstance(sequence, relax.SeqExpr) else sequence
         made, self._actions = tuple(self._actions), around
-        return Flow(made, parameters, self._sources(body), self.kinds)
+        return Flow(made, parameters, self._sources(body), tuple(_kinds(body.ty)), self.kinds)
 
     def _act(self, binding: Any) -> None:
         var, value = binding.var, binding.value
@@ -176,6 +185,15 @@ class _FlowReader(Reader):
         if not isinstance(value, relax.Var):
             raise UnfitFlowError(f"it holds {type(value).__name__}")
         return self._mixed[value] if value in self._mixed else self.of(value)
+
+
+def _kinds(kind: Any) -> Iterator[Any]:
+    """The types of the tensors of a value."""
+    if isinstance(kind, relax.TupleType):
+        for field in kind.fields:
+            yield from _kinds(field)
+    else:
+        yield kind
 
 
 def whole_number(value: Any) -> int | None:
