@@ -259,3 +259,60 @@ def taking_turns() -> Recursive:
         return np.array(number * 2), *rows
 
     return Recursive(mod, inputs, expected)
+
+
+def in_a_loop() -> Recursive:
+    """``f(n, a) = n < 1: a, else (thrice: a = a + f(n - 1, a / 2)); a``."""
+    writer = Writer()
+    f = writer.declared("f", (NUMBER, ROW), ROW)
+    one = relax.const(1, "int64")
+
+    def turn(values: list[Any]) -> list[Any]:
+        a, less = values
+        return [op.add(a, writer.call(f, less, writer.emit(op.multiply(a, _HALF))))]
+
+    kinds = relax.Var("a", ROW), relax.Var("less", NUMBER)
+    step = written(writer.builder, "step", list(kinds), turn)
+
+    def body(n: Any, a: Any) -> Any:
+        def more() -> Any:
+            less = writer.emit(op.subtract(n, one))
+            return repeat(writer.builder, "thrice", 3, step, [a], [less])[0]
+
+        return writer.either(op.less(n, one), lambda: op.multiply(a, _HALF), more)
+
+    writer.write(f, body)
+
+    def value(n: int, a: np.ndarray) -> np.ndarray:
+        if n < 1:
+            return a / 2
+        for _ in range(3):
+            a = a + value(n - 1, a / 2)
+        return a
+
+    mod = writer.main((NUMBER, ROW), lambda n, a: writer.call(f, n, a))
+    return Recursive(mod, changing().inputs, lambda n, a: value(int(n), a.astype("float64")))
+
+
+def jumping() -> Recursive:
+    """``f(n, a) = n < 1: a, else f(n - 1, tanh(a))``."""
+    writer = Writer()
+    f = writer.declared("f", (NUMBER, ROW), ROW)
+    one = relax.const(1, "int64")
+
+    def body(n: Any, a: Any) -> Any:
+        def more() -> Any:
+            return writer.call(f, writer.emit(op.subtract(n, one)), writer.emit(op.tanh(a)))
+
+        return writer.either(op.less(n, one), lambda: op.multiply(a, _HALF), more)
+
+    writer.write(f, body)
+
+    def value(n: np.ndarray, a: np.ndarray) -> np.ndarray:
+        row = a.astype("float64")
+        for _ in range(int(n)):
+            row = np.tanh(row)
+        return row / 2
+
+    mod = writer.main((NUMBER, ROW), lambda n, a: writer.call(f, n, a))
+    return Recursive(mod, changing().inputs, value)

@@ -83,8 +83,7 @@ class LoopsInKernels:
         placing = _Placing(self, relax.transform.ToNonDataflow()(mod))
         placed = relax.transform.ConvertToDataflow()(placing.module())
         placed = relax.transform.DeadCodeElimination()(placed)
-        placing.tell(placed)
-        return placed
+        return placing.told(placed)
 
 
 def copies_for_loops(mod: tvm.IRModule) -> tvm.IRModule:
@@ -126,8 +125,8 @@ class _Placing:
         self._functions = TaskFunctions(options.facts, options.device)
         self._recursive = recursive_functions(mod)
         self._within = [mod[var] for var in self._recursive]
-        self._made: list[Coscheduled] = []
-        self._left: list[tuple[str, Apart]] = []  # and the function that has it
+        self._made: list[tuple[str, Coscheduled]] = []  # and the function that calls it
+        self._left: list[tuple[str, Apart]] = []
         self._function = ""  # that is looked at
         self._result = mod.clone()
         self._builder = relax.BlockBuilder(self._result)
@@ -141,15 +140,19 @@ class _Placing:
                 changed[var] = func
         return changed
 
-    def tell(self, mod: tvm.IRModule) -> None:
-        """Tell of those in functions that a module still has: the others are in kernels."""
+    def told(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """A module without the kernels of functions that it has no more, for they are in kernels;
+        tells of the others."""
         names = {str(var.name_hint) for var in mod.get_global_vars()}
-        for made in self._made:
-            if made.name in names:
+        for function, made in self._made:
+            if function in names:
                 self._options.record(made)
+            else:
+                del mod[made.name]
         for function, apart in self._left:
             if function in names:
                 self._options.left(apart)
+        return mod
 
     def _placed(self, func: relax.Function) -> relax.Function:
         is_within = any(func.same_as(other) for other in self._within)
@@ -256,7 +259,7 @@ class _Placing:
         tensors = {n: outputs[flow.outputs.index(memory)] for n, memory in flow.results.items()}
         pairs += _bound(variables, tensors | dict(flow.same))
         made_of = planned.operators, planned.plan, planned.apart_seconds
-        self._made.append(Coscheduled(name, *made_of))
+        self._made.append((self._function, Coscheduled(name, *made_of)))
         return [relax.VarBinding(var, self._builder.normalize(value)) for var, value in pairs]
 
 
