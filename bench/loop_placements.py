@@ -22,11 +22,13 @@ import tvm_tile
 from bench.__main__ import commit
 from bench.suites import control_flow
 from bench.suites.networks.looped import looped
+from bench.suites.networks.recursive_autoencoder import RecursiveAutoencoder
+from bench.suites.networks.recursive_module import recursive_module
 from tvm_tile import Options
 from tvm_tile.plan.rprogram import Control
 
 RESULTS = Path(__file__).parent / "results" / "loop_placements.md"
-NAMES = ("lstm", "nasrnn", "attention", "seq2seq")
+NAMES = ("lstm", "nasrnn", "attention", "seq2seq", "rae")
 _HEADING = (
     "network",
     "control",
@@ -39,10 +41,12 @@ _HEADING = (
 )
 
 
-def exported(name: str) -> torch.export.ExportedProgram:
-    """A network of the suite, with loops, at its full size."""
+def exported(name: str) -> Any:
+    """A network of the suite, with loops or recursion, at its full size."""
     workload = next(w for w in control_flow.workloads() if w.name == name and w.batch in (1, None))
     case = control_flow.case(workload)
+    if isinstance(case.module, RecursiveAutoencoder):
+        return recursive_module(case.module)
     module = looped(case.module)
     assert module is not None
     inputs = tuple(torch.zeros(each.shape) for each in case.inputs)
@@ -61,7 +65,9 @@ def placements(names: Sequence[str], device: str) -> Iterator[tuple[Any, ...]]:
             report = tvm_tile.compile(program, device, options=options).report
             seconds = time.perf_counter() - start
             reasons = [left.reason for left in report.left_apart if "host" in left.reason]
-            loops = [plan for plan in report.plans if plan.name.startswith(("scan", "while"))]
+            loops = [
+                plan for plan in report.plans if plan.name.startswith(("scan", "while", "encode"))
+            ]
             held = sum(len(plan.operators) for plan in loops)
             # On the host an iteration is predicted, not how many there are.
             predicted = f"{sum(plan.plan.seconds for plan in loops) * 1e3:.2f}" if loops else "-"

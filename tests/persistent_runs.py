@@ -27,7 +27,8 @@ from tvm_tile.pipeline import fuse
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, RKernel, ROperator
-from tvm_tile.runtime.ended import REQUIRE_ENDED, register_require_ended
+from tvm_tile.registered import REQUIRE_ENDED
+from tvm_tile.runtime.ended import register_require_ended
 
 Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""

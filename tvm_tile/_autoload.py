@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm_tile.registered import MARK, wrap_function
+from tvm_tile.registered import MARK, REQUIRE_ENDED, register_function, wrap_function
 
 
 def register() -> None:
-    """Register the Relax and TIR pipelines, and how their CUDA texts compile; called by TVM, once.
+    """Register the Relax and TIR pipelines, how their CUDA texts compile, and what their programs
+    call; called by TVM, once.
 
     Relax: ``"tvm_tile"`` and ``"tvm_tile_full"``. TIR: ``"tvm_tile"``.
     """
@@ -26,6 +27,7 @@ def register() -> None:
     register_pipeline("tvm_tile_full")(_full_pipeline)
     register_tir_pipeline("tvm_tile", _tir_pipeline)
     wrap_function("tvm_callback_cuda_compile", _compiler)
+    register_function(REQUIRE_ENDED, _require_ended)
 
 
 def _blocks_pipeline() -> Any:
@@ -44,6 +46,14 @@ def _tir_pipeline() -> Any:
     from tvm_tile.plug_in import tir_pipeline
 
     return tir_pipeline()
+
+
+def _require_ended(*arguments: Any) -> Any:
+    from tvm_tile.foreign_errors import let_errors_through
+    from tvm_tile.runtime.ended import require_ended
+
+    let_errors_through()
+    return require_ended(*arguments)
 
 
 def _compiler(former: Callable[[str], bytes]) -> Callable[[str], bytes]:

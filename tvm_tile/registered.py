@@ -17,6 +17,12 @@ from tvm_tile.errors import BuildError
 MARK = "// tvm_tile: "
 """What the first line of a CUDA text begins with that tells how the text is to be compiled."""
 
+REQUIRE_ENDED = "vm.builtin.tvm_tile.require_ended"
+"""The name of what programs call behind kernels that have bounds (:mod:`tvm_tile.runtime.ended`).
+
+No CUDA graph takes in what TVM knows as its virtual machine's own.
+"""
+
 _AS_WRITTEN = "tirx.tvm_tile.as_written"
 _MAXIMUM, _MINIMUM = "tirx.tvm_tile.maximum", "tirx.tvm_tile.minimum"
 _SEALED = "tirx.tvm_tile.sealed"

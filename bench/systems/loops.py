@@ -7,6 +7,7 @@ are right for any. The other systems have Python's, which all but eager PyTorch 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from bench.suites.networks.looped import looped
 from bench.systems.system import NotSupported, Prepared, Session
@@ -25,8 +26,8 @@ class TvmTileLoops(TvmTile):
     variant = control
 
     def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
-        """Compile what the case's module is with loops."""
-        return super().prepare(workload, _looped(case), session)
+        """Compile what the case's module is with loops, or with recursion."""
+        return super().prepare(workload, _recursive(case) or _looped(case), session)
 
 
 class TvmTileKernelLoops(TvmTileLoops):
@@ -62,6 +63,18 @@ class TorchCompileLoops(TorchCompile):
         ):
             bound(compiled, inputs)()
         return Prepared(start=lambda inputs: bound(compiled, inputs))
+
+
+def _recursive(case: Case) -> Case | None:
+    """The case with a Relax module, if PyTorch has no word for its recursion."""
+    from bench.suites.networks.recursive_autoencoder import RecursiveAutoencoder
+
+    if not isinstance(case.module, RecursiveAutoencoder):
+        return None
+    from bench.suites.networks.recursive_module import recursive_module
+
+    module: Any = recursive_module(case.module)
+    return replace(case, module=module)
 
 
 def _looped(case: Case) -> Case:

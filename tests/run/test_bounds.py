@@ -18,7 +18,7 @@ from tvm_tile.device import Device
 from tvm_tile.errors import BoundError, OptionError, RunError
 from tvm_tile.passes.check_ends import ended
 from tvm_tile.plan.rprogram import Bounds, Control, Stop
-from tvm_tile.runtime.ended import REQUIRE_ENDED
+from tvm_tile.registered import REQUIRE_ENDED
 
 X = np.linspace(-1, 1, 64, dtype="float32").reshape(8, 8)
 MANY = Bounds(7, 3)

@@ -22,7 +22,7 @@ from tvm_tile.device import find_device
 from tvm_tile.errors import BoundError
 from tvm_tile.passes import plan_flow
 from tvm_tile.plan.rprogram import Bounds, Control
-from tvm_tile.runtime.ended import REQUIRE_ENDED
+from tvm_tile.registered import REQUIRE_ENDED
 
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
 MODELS = {

@@ -12,7 +12,8 @@ from tvm.relax.expr_functor import mutator
 
 from tvm_tile.passes.rewriter import ModuleRewriter
 from tvm_tile.plan.rprogram import Bounds
-from tvm_tile.runtime.ended import REQUIRE_ENDED, register_require_ended
+from tvm_tile.registered import REQUIRE_ENDED
+from tvm_tile.runtime.ended import register_require_ended
 
 _SAID = 4  # arguments ahead of the results
 

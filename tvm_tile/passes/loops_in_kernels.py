@@ -1,4 +1,4 @@
-"""Put loops into persistent kernels (Cocktailer, OSDI 2023, section 4)."""
+"""Put loops, branches and recursion into persistent kernels (Cocktailer, OSDI 2023, section 4)."""
 
 from __future__ import annotations
 

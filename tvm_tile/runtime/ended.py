@@ -7,19 +7,16 @@ from typing import Any
 from tvm_tile.errors import BoundError
 from tvm_tile.foreign_errors import let_errors_through
 from tvm_tile.plan.rprogram import Stop
-from tvm_tile.registered import register_function
-
-REQUIRE_ENDED = "vm.builtin.tvm_tile.require_ended"
-"""The function's name: no CUDA graph takes in what TVM knows as its virtual machine's own."""
+from tvm_tile.registered import REQUIRE_ENDED, register_function
 
 
 def register_require_ended() -> None:
     """Let programs of this process call it, and its errors pass."""
     let_errors_through()
-    register_function(REQUIRE_ENDED, _require_ended)
+    register_function(REQUIRE_ENDED, require_ended)
 
 
-def _require_ended(stopped: Any, name: str, iterations: int, depth: int, *results: Any) -> Any:
+def require_ended(stopped: Any, name: str, iterations: int, depth: int, *results: Any) -> Any:
     """``results``, once it is known that a kernel ended as it should.
 
     Args:
