@@ -24,7 +24,7 @@ there are as many as there may be calls within each other::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ from tvm_tile.passes.read_flow import (
     read_run,
 )
 from tvm_tile.passes.read_loops import LoopForm, read_loop
-from tvm_tile.passes.recursion import MovesError, Recursion
+from tvm_tile.passes.recursion import MovesError, Recursion, read_before_calls
 from tvm_tile.passes.task_graph import Location, Slices, TaskNode
 from tvm_tile.plan.calls import cut_at_calls
 from tvm_tile.plan.rprogram import Bounds, Branch, Call, Item, Repeat, RProgram, Run, While
@@ -146,9 +146,8 @@ class _Writer:
     ) -> FlowProgram:
         """The program of a flow, what it is given each in memory of its own."""
         given = {value: self._memories.new(expr.ty) for value, expr in outside.items()}
-        self._memories.unwritten |= {
-            given[value] for value, expr in outside.items() if is_fresh(expr)
-        }
+        fresh = (given[value] for value, expr in outside.items() if is_fresh(expr))
+        self._memories.unwritten.update(fresh)
         env: dict[int, Source] = {value: Location(m, 0) for value, m in given.items()}
         items, found = self._sequence(flow, env, {})
         owners = {memory: outside[value] for value, memory in given.items()}
@@ -195,21 +194,29 @@ class _Writer:
         return [Run(tuple(range(first, len(self._nodes))))] if pairs else []
 
     def _called(
-        self, function: Any, arguments: Sequence[Source | int], targets: Mapping[int, int]
+        self,
+        function: Any,
+        arguments: Sequence[Source | int],
+        targets: Mapping[int, int],
+        brief: Set[int],
     ) -> tuple[list[Item], list[Source]]:
         """A call, and where its results are: in ``targets``, by their number, if there."""
         form = read_loop(self._mod, function)
         if form is not None:
             return self._loop(form, self._mod[function], arguments, targets)
         if self._recursion.calls_itself(function):
-            return self._recursive(function, arguments, targets)
+            return self._recursive(function, arguments, targets, brief)
         return self._flow(self._flow_of(function), arguments, targets)
 
     def _recursive(
-        self, function: Any, arguments: Sequence[Source | int], targets: Mapping[int, int]
+        self,
+        function: Any,
+        arguments: Sequence[Source | int],
+        targets: Mapping[int, int],
+        brief: Set[int],
     ) -> tuple[list[Item], list[Source]]:
         """A call of a function that calls itself: what changes is copied into its frame, and what
-        it makes out of there."""
+        it makes out of there, unless all who read that come before the next call."""
         called = self._recursion.known(function, arguments)
         if called is None:
             called = self._recursion.begin(function, arguments, self._memories)
@@ -218,15 +225,11 @@ class _Writer:
             changes = {memory for node in self._nodes[first:] for memory in node.changes}
             self._recursion.end(called, items, changes, self._memories)
         self._recursion.require_fixed(called, arguments)
-        deeper = self._memories.deeper
-        moved = [(arguments[n], deeper(memory)) for n, memory in called.parameters.items()]
-        items = [*self._copied([(as_tensor(a), m) for a, m in moved]), Call(called.number)]
+        deeper, moved = self._memories.deeper, called.parameters.items()
+        pairs = [(as_tensor(arguments[n]), deeper(memory)) for n, memory in moved]
+        items = [*self._copied(pairs), Call(called.number)]
         results: list[Source] = [Location(deeper(memory), 0) for memory in called.results]
-        wanted = dict(targets)
-        for number, memory in enumerate(called.results):
-            if number not in wanted:
-                wanted[number] = self._memories.new(self._memories.kind(memory))
-        items += self._delivered(results, wanted)
+        items += self._delivered(results, called.copied(targets, brief, self._memories))
         return items, results
 
     def _flow_of(self, function: Any) -> Flow:
@@ -280,7 +283,8 @@ class _Writer:
         if isinstance(action, Called):
             arguments = [a if isinstance(a, int) else resolved(a, env) for a in action.arguments]
             wanted = {n: claimed[v] for n, v in enumerate(action.outputs) if v in claimed}
-            items, results = self._called(action.function, arguments, wanted)
+            brief = read_before_calls(flow, action)
+            items, results = self._called(action.function, arguments, wanted, brief)
             env.update(zip(action.outputs, results, strict=True))
             return items
         for value in action.outputs:

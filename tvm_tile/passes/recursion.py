@@ -18,8 +18,8 @@ from tvm import relax
 from tvm_tile.build.tail_calls import calls_at_its_end, tail_binding
 from tvm_tile.graph.functions import calls_of, reached
 from tvm_tile.passes.flow_memory import NewMemories
-from tvm_tile.passes.read_flow import Source, UnfitFlowError
-from tvm_tile.passes.task_graph import Location, identity
+from tvm_tile.passes.read_flow import Action, Called, Chosen, Flow, Source, UnfitFlowError
+from tvm_tile.passes.task_graph import Location, TaskNode, identity
 from tvm_tile.plan.calls import has_call
 from tvm_tile.plan.rprogram import Item
 
@@ -62,6 +62,14 @@ class RecursiveFunction:
             for n, argument in enumerate(self.arguments)
         ]
         return given, dict(enumerate(self.results))
+
+    def copied(
+        self, targets: Mapping[int, int], brief: Set[int], memories: NewMemories
+    ) -> dict[int, int]:
+        """Where a caller copies results: to ``targets``, or to new memories; but for those that are
+        ``brief``, if they have no target."""
+        news = {n: m for n, m in enumerate(self.results) if n not in targets and n not in brief}
+        return {**targets, **{n: memories.new(memories.kind(m)) for n, m in news.items()}}
 
     def fixed(self) -> tuple[Hashable, ...]:
         """Keys of the arguments that are every call's."""
@@ -180,6 +188,39 @@ class Recursion:
 
     def _moving_of(self, function: Any) -> frozenset[int]:
         return self._moving.get(str(function.name_hint), frozenset())
+
+
+def read_before_calls(flow: Flow, call: Called) -> frozenset[int]:
+    """The results of a call, by their numbers, that nobody reads once something else is called.
+
+    Args:
+        flow: that has it.
+        call: of whose frame they are to be read.
+    """
+    behind = flow.actions[flow.actions.index(call) + 1 :]
+    numbers = (n for n, action in enumerate(behind) if isinstance(action, Called | Chosen))
+    first = next(numbers, len(behind))
+    read = {place.value for place in flow.results if isinstance(place, Location)}
+    for action in behind[first:]:
+        read |= _read(action)
+    return frozenset(n for n, value in enumerate(call.outputs) if value not in read)
+
+
+def _read(action: Action) -> set[int]:
+    """The values that an action reads, in whatever branch."""
+    match action:
+        case TaskNode():
+            return {*action.reads, *action.changes}
+        case Called():
+            return {place.value for place in action.arguments if isinstance(place, Location)}
+        case Chosen():
+            sides = (action.then, action.otherwise)
+            own = {value for side in sides for inner in side.actions for value in _read(inner)}
+            places = (place for side in sides for place in side.results)
+            own |= {p.value for p in places if isinstance(p, Location)}
+            return {action.condition.value, *own}
+        case _:
+            return set()
 
 
 def _is_own(argument: Source | int, memories: NewMemories) -> bool:
