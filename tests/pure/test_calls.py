@@ -8,7 +8,7 @@ from dataclasses import replace
 from rprograms import placed
 
 from tvm_tile.plan.calls import cut_at_calls
-from tvm_tile.plan.instructions import Decide, End, Enter, Pop, Push, RunTask, instructions
+from tvm_tile.plan.instructions import NO_REGION, Decide, End, Pop, Push, RunTask, instructions
 from tvm_tile.plan.path import check_program, path
 from tvm_tile.plan.rprogram import (
     Access,
@@ -45,16 +45,14 @@ def tree() -> RProgram:
 
 def test_regions_are_cut_at_calls() -> None:
     program = tree()
-    block, call = program.items
-    assert isinstance(block, Block)
-    assert (block.body, call) == ((Run((0,)),), Call(0))
+    assert program.items == (Run((0,)), Call(0))
     first, branch = program.functions[0]
     assert isinstance(first, Block)
     assert first.body == (Run((1,)),)
     assert isinstance(branch, Branch)
     assert branch.head is not None
     kinds = [type(item) for item in branch.otherwise]
-    assert kinds == [Block, Call, Block, Call, Block]
+    assert kinds == [Run, Call, Block, Call, Block]
     assert branch.then == (Run((2,)),)
 
 
@@ -93,14 +91,17 @@ def test_instructions_push_and_pop() -> None:
     _, plan = placed(program, (1,) * 6, 1, random.Random(0))
     (code,) = instructions(program, plan)
     kinds = [type(one) for one in code]
-    block = [Enter, RunTask]
-    join = [*block, Push, *block, Push, *block]
-    assert kinds == [*block, Push, End, *block, Decide, RunTask, *join, Pop]
+    join = [RunTask, Push, RunTask, Push, RunTask]
+    assert kinds == [RunTask, Push, End, RunTask, Decide, RunTask, *join, Pop]
     pushes = [one for one in code if isinstance(one, Push)]
-    assert [push.next for push in pushes] == [4, 4, 4]
-    assert [push.otherwise for push in pushes] == [3, 11, 14]
-    decide, leaf = code[6], code[7]
+    assert [push.next for push in pushes] == [3, 3, 3]
+    assert [push.otherwise for push in pushes] == [2, 8, 10]
+    entered = {push.region for push in pushes}
+    behind = [push.behind for push in pushes]
+    assert behind[0] == NO_REGION
+    assert len({NO_REGION, *behind, *entered}) == 4
+    decide, leaf = code[4], code[5]
     assert isinstance(decide, Decide)
-    assert (decide.next, decide.otherwise) == (7, 8)
+    assert (decide.next, decide.otherwise) == (5, 6)
     assert isinstance(leaf, RunTask)
     assert leaf.next == len(code) - 1

@@ -10,8 +10,8 @@ What this writes, around the bodies that :mod:`tvm_tile.kernel.assemble` dispatc
                          next = the end, if a loop goes on for longer than it may
         if it enters:    iterations left = trips; count that
         if it goes on:   next = iterations are left ? next : otherwise; count that
-        if it calls:     push otherwise; next = the end, if that is one too many
-        if it returns:   next = what it pops
+        if it calls:     push otherwise; next = the end, if that is one too many; count that
+        if it returns:   next = what it pops; count what is entered behind the call
         else:            run the body
         count up the counter that the record names
     one vEU: leave a word that says whether this was the end, or a bound
@@ -95,7 +95,7 @@ class _Counted:
         left: of each loop, by its region, iterations that are left; by its head, those gone.
         stopped: of a thread's own: why it goes home; None where no bound is.
         within: how many calls have begun and not ended; None where there are none.
-        returns: of each of these, the record that is behind it.
+        returns: of each of these, the record that is behind it, and the region.
     """
 
     executions: Any
@@ -168,7 +168,7 @@ def _begin_counting(kernel: PersistentKernel, flow: Flow, shared: SharedState) -
     if frames is None:
         return _Counted(executions, left, stopped)
     within = ib.alloc_buffer((1,), "int32", scope="shared")
-    returns = ib.alloc_buffer((frames.count,), "int32", scope="shared")
+    returns = ib.alloc_buffer((2 * frames.count,), "int32", scope="shared")
     with ib.If(thread == 0), ib.Then():
         ib.buffer_store(within, 0, [0])
         own, deeper = _frames(shared)
@@ -253,7 +253,9 @@ def _push(record: Record, behind: Any, counted: _Counted, frames: Frames) -> Non
         with ib.If(depth >= record.word(TRIPS)), ib.Then():
             _stop(record, behind, counted, Stop.DEPTH)
         with ib.If(depth < record.word(TRIPS)), ib.Then():
-            ib.buffer_store(counted.returns, record.word(OTHERWISE), [depth])
+            ib.buffer_store(counted.returns, record.word(OTHERWISE), [2 * depth])
+            ib.buffer_store(counted.returns, record.word(REGIONS + 1), [2 * depth + 1])
+            _enter(counted.executions, record.word(REGIONS))
             _move(record.shared, counted, depth + 1, frames.size)
 
 
@@ -263,10 +265,11 @@ def _pop(
     """End a call: go on behind it, in the frame before."""
     with ib.If(record.word(BODY) == POP), ib.Then():
         depth = ib.Bind(counted.within[0] - 1)
-        _fetch(kernel, record, behind, counted.returns[depth])
+        _fetch(kernel, record, behind, counted.returns[2 * depth])
         # Nobody changes what others have yet to read.
         ib.evaluate(T.cuda.cta_sync())
         with ib.If(record.thread == 0), ib.Then():
+            _enter(counted.executions, counted.returns[2 * depth + 1])
             _move(record.shared, counted, depth, -frames.size)
 
 

@@ -1,10 +1,10 @@
-"""Programs with calls, whose regions are cut there: what has a counter lies in an uncut one."""
+"""Programs with calls, whose regions are cut there: none owns anything behind a call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from tvm_tile.plan.rprogram import Block, Branch, Call, Item, Repeat, RProgram, While
 
@@ -38,16 +38,16 @@ def has_call(item: Item) -> bool:
 
 
 def cut_at_calls(program: RProgram) -> RProgram:
-    """A program whose regions own what has counters only as long as no call interrupts them.
+    """A program whose regions own of what has counters only what comes before their first call.
 
-    before: ``a; f(); b; if c: d; f()``
-    after:  ``{a}; f(); {b}; if {c}: {d}; f()``, each ``{}`` a region
+    before: ``a; f(); b; if c: d; f(); e``
+    after:  ``a; f(); {b}; if {c}: d; f(); {e}``, each ``{}`` a region
     """
     if not program.functions:
         return program
     cutter = _Cutter(program.count_regions)
     functions = tuple(cutter.cut(own) for own in program.functions)
-    return replace(program, items=cutter.cut(program.items), functions=functions)
+    return replace(program, items=cutter.inner(program.items), functions=functions)
 
 
 class _Cutter:
@@ -55,8 +55,13 @@ class _Cutter:
         self._regions = first
 
     def cut(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """Items between which a call is, or which are a function's."""
+        """Items that are in no region of their own, such as a function's."""
         return tuple(self._pieces(items))
+
+    def inner(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """The items of a region, which owns those before the first call."""
+        own = tuple(takewhile(lambda item: not has_call(item), items))
+        return (*own, *self.cut(items[len(own) :]))
 
     def _pieces(self, items: Sequence[Item]) -> Iterator[Item]:
         for calls, own in groupby(items, has_call):
@@ -68,16 +73,12 @@ class _Cutter:
     def _cut(self, item: Item) -> Item:
         match item:
             case Repeat() | While():
-                return replace(item, body=self._inner(item.body))
+                return replace(item, body=self.inner(item.body))
             case Branch():
-                sides = self._inner(item.then), self._inner(item.otherwise)
+                sides = self.inner(item.then), self.inner(item.otherwise)
                 return replace(item, then=sides[0], otherwise=sides[1], head=self._region())
             case _:
                 return item
-
-    def _inner(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """The items of a region, which stays as it is where no call is in it."""
-        return self.cut(items) if any(map(has_call, items)) else tuple(items)
 
     def _region(self) -> int:
         self._regions += 1

@@ -69,10 +69,14 @@ class Push:
     """Begin a call, unless there is one too many within another.
 
     Attributes:
+        region: that is entered with it; none where the function begins otherwise.
+        behind: region that is entered when the function has ended, or none.
         next: of the function, the first.
         otherwise: where it goes on when the function has ended.
     """
 
+    region: int
+    behind: int
     next: int
     otherwise: int
 
@@ -91,9 +95,10 @@ class _Jump:
 
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """A call of a function, of which nobody knows yet where it is."""
+    """A call of a function, of which nobody knows yet where it is, and what is behind that."""
 
     function: int
+    behind: int
     next: int
 
 
@@ -149,22 +154,35 @@ def _linked(program: RProgram, tasks: dict[int, list[QueuedTask]]) -> tuple[Inst
     made: list[_Made] = [*_written(program.items, tasks, 0), End()]
     entries = []
     for own in program.functions:
-        entries.append(len(made))
-        made += [*_written(own, tasks, len(made)), Pop()]
-    return _resolved(
-        [Push(entries[one.function], one.next) if isinstance(one, _Called) else one for one in made]
-    )
+        region, inner = _opened(own)
+        entries.append((region, len(made)))
+        made += [*_written(inner, tasks, len(made)), Pop()]
+
+    def linked(one: _Made) -> _Made:
+        if not isinstance(one, _Called):
+            return one
+        region, entry = entries[one.function]
+        return Push(region, one.behind, entry, one.next)
+
+    return _resolved(list(map(linked, made)))
+
+
+def _opened(items: Sequence[Item]) -> tuple[int, Sequence[Item]]:
+    """Items whose first region, if they begin with one, whoever leads there enters; and that."""
+    if items and isinstance(items[0], Block):
+        return items[0].region, (*items[0].body, *items[1:])
+    return NO_REGION, items
 
 
 def _written(items: Sequence[Item], tasks: dict[int, list[QueuedTask]], first: int) -> list[_Made]:
     """The instructions of items, which begin at place ``first`` and go on behind their last."""
     made: list[_Made] = []
-    for item in items:
+    for number, item in enumerate(items):
         here = first + len(made)
         match item:
             case Run(operators):
                 own = [task for operator in operators for task in tasks.get(operator, ())]
-                made += [RunTask(task, here + number + 1) for number, task in enumerate(own)]
+                made += [RunTask(task, here + place) for place, task in enumerate(own, start=1)]
             case Repeat(region, trips, body):
                 inner = _written(body, tasks, here + 1)
                 end = here + 1 + len(inner)
@@ -175,7 +193,9 @@ def _written(items: Sequence[Item], tasks: dict[int, list[QueuedTask]], first: i
                 decide = Decide(decision, head, region, NO_REGION, head, here + 1, behind)
                 made += [decide, *inner, _Jump(here)]
             case Call(function):
-                made.append(_Called(function, here + 1))
+                behind, rest = _opened(items[number + 1 :])
+                made.append(_Called(function, behind, here + 1))
+                return [*made, *_written(rest, tasks, here + 1)]
             case Block(region, body):
                 made += [Enter(region, 1, here + 1), *_written(body, tasks, here + 1)]
             case Branch(_, _, then, _, otherwise):

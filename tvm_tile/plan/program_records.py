@@ -39,7 +39,8 @@ from tvm_tile.plan.rprogram import Lagged, RProgram, program_waits
 # The body may also be one of the kinds below, or NOTHING of a record that only waits.
 NEXT = 4  # record that is next
 OTHERWISE = 5  # record that is next where a condition does not hold, or no iteration is left
-REGIONS = 6  # those that are entered: always, where it holds, where it does not; NOTHING for none
+REGIONS = 6  # those that are entered: always, where it holds, where it does not; of a call, with it
+# and behind it; NOTHING for none
 TRIPS = 9  # iterations; of what decides, the most of a loop; of a call, the most within another
 LOOP = 10  # whose iteration begins where a condition holds; NOTHING for none
 WAIT_COUNT = 11  # counters that it waits for
@@ -163,8 +164,9 @@ class _Writer:
             case Again(region, following, otherwise):
                 row = self._row(AGAIN, first[following], waited)
                 row[REGIONS], row[OTHERWISE] = region, first[otherwise]
-            case Push(following, otherwise):
+            case Push(region, behind, following, otherwise):
                 row = self._row(PUSH, first[following], waited)
+                row[REGIONS : REGIONS + 2] = region, behind
                 row[OTHERWISE], row[TRIPS] = first[otherwise], self._program.bounds.depth
             case End():
                 row = self._row(END, len(self._rows), waited)

@@ -23,12 +23,13 @@ apart from one another, and a rTask is run by the same vEU each time; where a rO
 memory in place, it waits for its own last execution, too.
 
 **Calls.** Functions that call themselves are written once, and gone through at each call. Regions
-are cut where they hold a call (:mod:`tvm_tile.plan.calls`): what has a counter lies in a region
-that no call interrupts. So when something begins, each region has been gone through whole as often
-as it was entered, by whichever call that was, but for those that it lies in itself; and of these
-the rule above speaks. That a function may have been gone through before is all that is known of it:
-its rOperators wait for all others', in whatever order they are written. Memory of a call's own
-counts as one memory for all calls: there are waits too many, each for what comes before.
+are cut where they hold a call (:mod:`tvm_tile.plan.calls`): what has a counter comes before the
+first call in its region. So when something begins, all that a region has was executed as often as
+it was entered, by whichever call that was, but for a region that it lies in itself and in which no
+call has begun yet; and of these the rule above speaks. That a function may have been gone through
+before is all that is known of it: its rOperators wait for all others', in whatever order they are
+written. Memory of a call's own counts as one memory for all calls: there are waits too many, each
+for what comes before.
 
 **Where it ends in any case.** Each vEU counts the iterations of a loop since it came to it, and the
 calls that it is within; when there is one more than :class:`Bounds` allow, it goes home. All do at
@@ -130,7 +131,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A region of its own, which no call interrupts."""
+    """A region of its own, without calls."""
 
     region: int
     body: tuple[Item, ...]

@@ -84,7 +84,7 @@ class _Veu:
             that it has gone through.
         begun: of each counter and rTask, how often the vEU has come to it; a decision has no rTask.
         asked: of each decision, how often.
-        returns: where it goes on behind each call that it is within.
+        returns: of each call that it is within, the region behind it, and where it goes on.
         is_stopped: whether it went home, beyond a bound.
     """
 
@@ -95,7 +95,7 @@ class _Veu:
     left: dict[int, int] = field(default_factory=dict)
     begun: dict[tuple[int, int | None], int] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
-    returns: list[int] = field(default_factory=list)
+    returns: list[tuple[int, int]] = field(default_factory=list)
     is_stopped: bool = False
 
 
@@ -164,11 +164,13 @@ class _Run:
                     _enter(veu, region)
                 veu.place = instruction.next if veu.left[region] else instruction.otherwise
             case Push():
-                veu.returns.append(instruction.otherwise)
+                veu.returns.append((instruction.behind, instruction.otherwise))
                 veu.is_stopped = len(veu.returns) > self._bounds.depth
+                _enter(veu, instruction.region)
                 veu.place = instruction.next
             case Pop():
-                veu.place = veu.returns.pop()
+                behind, veu.place = veu.returns.pop()
+                _enter(veu, behind)
             case Decide(decision, head, then_region, else_region, loop):
                 veu.asked[decision] = veu.asked.get(decision, -1) + 1
                 holds = self._says(decision, veu.asked[decision])
