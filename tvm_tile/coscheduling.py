@@ -83,7 +83,8 @@ def coschedule_what_builds(
         fused, scheduled, kernels = with_copies(fused, scheduled, kernels, device)
     built = builder.resources(scheduled)
     registers = {name: tuple(r.registers for r in own) for name, own in built.items()}
-    facts = KernelFacts(device, fused, scheduled, kernels, registers)
+    known = device, fused, scheduled, kernels, registers
+    facts, in_loops = KernelFacts(*known), KernelFacts(*known, in_loops=True)
     refused: dict[str, str] = {}
     while True:
         made: list[Coscheduled] = []
@@ -91,7 +92,7 @@ def coschedule_what_builds(
         passes: list[tvm.transform.Pass] = []
         told = made.append, refused, apart.append
         if control != "host":
-            passes.append(LoopsInKernels(device, facts, control == "kernel", *told))
+            passes.append(LoopsInKernels(device, in_loops, control == "kernel", *told))
         passes.append(CoscheduleTasks(device, facts, *told))
         mod = tvm.transform.Sequential(passes)(scheduled)
         plans, failed = _proved(mod, made, device, builder)

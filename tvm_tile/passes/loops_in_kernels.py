@@ -111,7 +111,7 @@ class _Placing:
 
     def __init__(self, options: LoopsInKernels, mod: tvm.IRModule) -> None:
         self._options, self._mod = options, mod
-        self._functions = TaskFunctions(options.facts, options.device)
+        self._functions = TaskFunctions(options.facts, options.device, tries_all=options.always)
         self._loops = [mod[var] for var in mod.get_global_vars() if read_loop(mod, var)]
         self._result = mod.clone()
         self._builder = relax.BlockBuilder(self._result)
