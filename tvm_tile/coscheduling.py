@@ -85,7 +85,8 @@ def coschedule_what_builds(
         fused, scheduled, kernels = with_copies(fused, scheduled, kernels, device)
     built = builder.resources(scheduled)
     registers = {name: tuple(r.registers for r in own) for name, own in built.items()}
-    facts = KernelFacts(device, fused, scheduled, kernels, registers)
+    known = device, fused, scheduled, kernels, registers
+    facts, in_loops = KernelFacts(*known), KernelFacts(*known, in_loops=True)
     refused: dict[str, str] = {}
     while True:
         made: list[Coscheduled] = []
@@ -94,7 +95,7 @@ def coschedule_what_builds(
         told = made.append, refused, apart.append
         if control != "host":
             always = control == "kernel"
-            passes.append(LoopsInKernels(device, facts, always, *told, bounds or Bounds()))
+            passes.append(LoopsInKernels(device, in_loops, always, *told, bounds or Bounds()))
         passes.append(CoscheduleTasks(device, facts, *told))
         mod = tvm.transform.Sequential(passes)(scheduled)
         plans, failed = _proved(mod, made, device, builder)

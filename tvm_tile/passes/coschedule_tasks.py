@@ -55,17 +55,19 @@ class Facts:
     """What co-scheduling needs to know about a function.
 
     Attributes:
-        variants: ranked; the first is the one that is launched where it stays apart. None, where
-            it is several kernels or its time is not known.
+        variants: ranked; the first is the one that is launched where it stays apart, if that is
+            one kernel. None, where its time is not known.
         flops: floating-point operations.
         traffic: bytes that it reads and writes.
         slices: of each output, which contiguous part of which argument it is, where it only copies.
+        seconds: predicted amid a model, of what is launched where it stays apart.
     """
 
     variants: tuple[Variant, ...]
     flops: float
     traffic: float
-    slices: tuple[tuple[int, int] | None, ...] = ()
+    slices: tuple[tuple[int, int] | None, ...]
+    seconds: float
 
 
 FactsOf = Callable[[str], Facts | None]
@@ -208,14 +210,22 @@ def _predicted(func: Any, device: Device) -> Facts | None:
     size = int(found["grid"]), int(found["block"])
     scheduled = Scheduled(func, rule, str(found["tile"]), *size, seconds)
     variant = Variant(scheduled, warm_seconds(rule.name, seconds, device), None)
-    return Facts((variant,), float(found["flops"]), float(found["traffic"]))
+    traffic = float(found["traffic"])
+    return Facts((variant,), float(found["flops"]), traffic, (), variant.seconds)
 
 
 class TaskFunctions:
-    """Knows each PrimFunc of a module; what it is asked for is found out once."""
+    """Knows each PrimFunc of a module; what it is asked for is found out once.
 
-    def __init__(self, facts: FactsOf, device: Device) -> None:
+    Args:
+        facts: about the functions.
+        device: that they are for.
+        tries_all: whether kernels may be rTasks that were not measured as such.
+    """
+
+    def __init__(self, facts: FactsOf, device: Device, *, tries_all: bool = False) -> None:
         self._device = device
+        self._tries_all = tries_all
         self._facts = facts
         self._known: dict[str, tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]] = {}
         self._numbers: dict[Any, int] = {}  # of bodies and of weights
@@ -253,14 +263,14 @@ class TaskFunctions:
         facts = self._facts(node.function)
         if facts is None or not facts.variants:
             return (), (), 0.0
-        if not is_known_inside(facts.variants[0].scheduled, self._device):
+        first = facts.variants[0]
+        if not (self._tries_all or is_known_inside(first.scheduled, self._device)):
             return (), (), 0.0
         size = sum(self._constants(node))
         found = [pair for v in facts.variants for pair in _ways(v, facts, size, self._device)]
         ways, choices = tuple(way for way, _ in found), tuple(choice for _, choice in found)
         # What it would take where kernels start early, if it is one of those.
-        first = facts.variants[0]
-        return ways, choices, max(0.0, first.seconds - step_seconds(first.scheduled.func))
+        return ways, choices, max(0.0, facts.seconds - step_seconds(first.scheduled.func))
 
 
 def _ways(
@@ -276,8 +286,8 @@ def _ways(
     """
     scheduled = variant.scheduled
     way = Lowering(device, scheduled.func, tuple(range(len(scheduled.func.params))))
-    if variant is facts.variants[0]:
-        # The one that is there anyhow is looked at; rules that write others predict them well.
+    if variant is facts.variants[0] or not scheduled.rule.has_fewer_blocks:
+        # Rules that write several for this predict well what they take.
         try:
             body = way.lowered().body
         except UNFIT:

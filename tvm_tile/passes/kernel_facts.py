@@ -17,6 +17,7 @@ from tvm_tile.passes.task_graph import contiguous_parts
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
+from tvm_tile.schedule.rtasks import schedule_rtask
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.tile.rules import Rule, rule_named
 
@@ -34,6 +35,8 @@ class KernelFacts:
         reports: of its kernels.
         registers: name of a function -> registers of a thread, of each of its kernels, where they
             are known.
+        in_loops: whether kernels are looked for that are slower than the best, where that one
+            cannot be part of another.
     """
 
     def __init__(
@@ -43,7 +46,10 @@ class KernelFacts:
         scheduled: tvm.IRModule,
         reports: Sequence[KernelReport],
         registers: Mapping[str, tuple[int, ...]],
+        *,
+        in_loops: bool = False,
     ) -> None:
+        self._in_loops = in_loops
         self._device = device
         self._fused = fused
         self._scheduled = scheduled
@@ -61,10 +67,12 @@ class KernelFacts:
         report = self._reports.get(name)
         original = self._fused[given_name(name, report.rank)] if report else None
         graph = None if original is None or find_obstacle(original) else extract(original)
-        if graph is None:
+        if report is None or graph is None:
             return None
         slices = _slices(original)
-        return Facts(self._variants(name, original, graph), graph.flops, graph.traffic, slices)
+        seconds = warm_seconds(report.rule, report.seconds, self._device)
+        variants = self._variants(name, original, graph)
+        return Facts(variants, graph.flops, graph.traffic, slices, seconds)
 
     def _variants(
         self, name: str, original: tirx.PrimFunc, graph: TileGraph
@@ -72,13 +80,29 @@ class KernelFacts:
         report, registers = self._reports[name], self._registers.get(name, ())
         rule = rule_named(report.rule)
         # Of what no rule of ours wrote, the time is not known.
-        if rule is None or report.fallback or report.rank or len(registers) != 1:
+        if rule is None or report.fallback or report.rank or not registers:
             return ()
+        slower = self._slower(original, graph, rule, report.block)
+        if len(registers) > 1:
+            return slower
         func = self._scheduled[name]
         first = Scheduled(func, rule, report.tile, report.grid, report.block, report.seconds)
         own = Variant(first, warm_seconds(report.rule, report.seconds, self._device), registers[0])
         adapts = rule.has_fewer_blocks and is_known_inside(first, self._device)
-        return (own, *(self._others(original, graph, rule) if adapts else ()))
+        return (own, *(self._others(original, graph, rule) if adapts else ()), *slower)
+
+    def _slower(
+        self, original: tirx.PrimFunc, graph: TileGraph, rule: Rule, threads: int
+    ) -> tuple[Variant, ...]:
+        """A kernel that can be part of another where the best one cannot."""
+        if not self._in_loops:
+            return ()
+        task = Task(original.without_attr("global_symbol"), graph, self._device)
+        item = schedule_rtask(task, rule, threads)
+        if item is None:
+            return ()
+        seconds = warm_seconds(item.rule.name, item.seconds, self._device)
+        return (Variant(item, seconds, item.registers),)
 
     def _others(self, original: tirx.PrimFunc, graph: TileGraph, rule: Rule) -> tuple[Variant, ...]:
         """A rule's schedules with fewer blocks: the fastest for each number of functions side by

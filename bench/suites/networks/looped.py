@@ -24,7 +24,11 @@ from bench.suites.networks.skipnet import SkipNet
 
 def looped(module: nn.Module) -> nn.Module | None:
     """The same function of the same inputs, with the module's weights; None where PyTorch has no
-    word for it, as for recursion."""
+    word for it, as for recursion.
+
+    Of BlockDrop and SkipNet, ``forward`` also takes numbers that are added to what decides about
+    each block, so that a caller can say which ones run.
+    """
     kinds: dict[type[nn.Module], type[nn.Module]] = {
         LastState: _LSTM,
         NASRNN: _NASRNN,
@@ -112,9 +116,10 @@ class _GreedyDecoder(_Looped):
 
 
 class _BlockDrop(_Looped):
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
+    def forward(self, image: torch.Tensor, shift: torch.Tensor | None = None) -> torch.Tensor:
         own = self.module
-        wanted = (own.policy(image) > 0).to(image.dtype)
+        logits = own.policy(image)
+        wanted = ((logits if shift is None else logits + shift) > 0).to(image.dtype)
         x = own.network.stem(image)
         pairs = zip(own.network.blocks, own.network.shortcuts, strict=True)
         for action, (block, shortcut) in zip(wanted.unbind(1), pairs, strict=True):
@@ -124,15 +129,16 @@ class _BlockDrop(_Looped):
 
 
 class _SkipNet(_Looped):
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
+    def forward(self, image: torch.Tensor, shift: torch.Tensor | None = None) -> torch.Tensor:
         own = self.module
         x = own.stem(image)
         x = torch.relu(own.blocks[0](x) + own.shortcuts[0](x))
         h = c = x.new_zeros(x.shape[0], own.gate.state.in_features)
         parts = zip(own.features, own.blocks[1:], own.shortcuts[1:], strict=False)
-        for feature, block, shortcut in parts:
+        for number, (feature, block, shortcut) in enumerate(parts):
             h, c = own.gate(feature(x.mean((2, 3))), h, c)
-            mask = (own.open(h) > 0).to(x.dtype).reshape(-1, 1, 1, 1)
+            logit = own.open(h) if shift is None else own.open(h) + shift[number]
+            mask = (logit > 0).to(x.dtype).reshape(-1, 1, 1, 1)
             passed = shortcut(x)
             x = _unless_none(mask.sum() == 0, block, x, passed, mask)
         return own.classify(x.mean((2, 3)))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm_tile.schedule.decode.find import find_decode
+from tvm_tile.schedule.decode.find import DecodeMatch, find_decode
 from tvm_tile.schedule.decode.kernel import write_decode
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.tile.decode import construct_decode
+from tvm_tile.tile.decode import DecodeTile, construct_decode
 from tvm_tile.tile.rules import DECODE
 
 
@@ -21,5 +21,11 @@ def schedule_decode(task: Task, count: int) -> Sequence[Choice]:
     found = find_decode(task)
     if found is None:
         return ()
-    tiles = construct_decode(found.decode, task.device, count)
+    return decode_choices(task, found, construct_decode(found.decode, task.device, count))
+
+
+def decode_choices(
+    task: Task, found: DecodeMatch, tiles: Sequence[DecodeTile]
+) -> tuple[Choice, ...]:
+    """The choices of some tiles for what was found in a function."""
     return choices_of(DECODE, tiles, partial(write_decode, task.device, found))
