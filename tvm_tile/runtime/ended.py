@@ -29,6 +29,10 @@ def require_ended(stopped: Any, name: str, iterations: int, depth: int, *results
     Raises:
         BoundError: it went home beyond a bound.
     """
+    import tvm_ffi
+
+    # Copies to the host wait for the null stream; the kernel may run on another one, torch's.
+    stopped.device.sync(tvm_ffi.get_raw_stream(stopped.device))
     (word,) = stopped.numpy().tolist()
     if word == Stop.ITERATIONS:
         raise BoundError(
