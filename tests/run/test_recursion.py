@@ -117,9 +117,12 @@ def network(nodes: int, hidden: int) -> RecursiveAutoencoder:
 
 
 def test_the_recursive_autoencoder_is_one_kernel(tmp_path: Path) -> None:
-    module, x = network(21, 32), torch.randn(21, 32)
+    """At its full size. Of two children's vectors one is copied, and the root's."""
+    module, x = network(127, 512), torch.randn(127, 512)
     joined, left = in_kernels(recursive_module(module), SMALL)
     assert not left
+    names = [operator.name for operator in joined.made[0].operators]
+    assert sum(name.startswith("carry_1_512") for name in names) == 2
     (found,) = Emulation(joined, tmp_path)(x.numpy())
     with torch.no_grad():
         expected = module.double()(x.double())
