@@ -63,9 +63,9 @@ def rows(name: str, device: str, stage: CudaStage) -> Iterator[tuple[Any, ...]]:
         given = image.cuda(), shift.cuda()
         with torch.no_grad():
             wanted = exact(image.double(), shift.double())
-            for system in systems.values():
+            for key, system in systems.items():
                 error = (system(*given).cpu().double() - wanted).norm() / wanted.norm()
-                assert error < _TOLERANCE, float(error)
+                assert error < _TOLERANCE, (key, float(error))
             runs = {key: partial(system, *given) for key, system in systems.items()}
             times = measure(runs, stage, cold=False)
         yield name, percent, *(times[key].median_ms for key in systems)
@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--commit", default="")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
+    torch.backends.cudnn.allow_tf32 = False
     found = torch.cuda.get_device_name()
     lines = [
         f"# Branches by how many are taken: `python -m bench.branch_ratios`, {found}, "
