@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rprograms import placed
 
+from tvm_tile.plan.ahead_of_loops import divided_waits
 from tvm_tile.plan.calls import cut_at_calls
 from tvm_tile.plan.instructions import NO_REGION, Decide, End, Pop, Push, RunTask, instructions
 from tvm_tile.plan.path import check_program, path
@@ -89,7 +90,7 @@ def test_a_path_goes_through_functions_and_back() -> None:
 def test_instructions_push_and_pop() -> None:
     program = tree()
     _, plan = placed(program, (1,) * 6, 1, random.Random(0))
-    (code,) = instructions(program, plan)
+    (code,) = instructions(program, plan, divided_waits(program))
     kinds = [type(one) for one in code]
     join = [RunTask, Push, RunTask, Push, RunTask]
     assert kinds == [RunTask, Push, End, RunTask, Decide, RunTask, *join, Pop]

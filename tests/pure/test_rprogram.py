@@ -10,7 +10,8 @@ import pytest
 from rprograms import RandomProgram, placed, random_program
 
 from tvm_tile.errors import PlanError
-from tvm_tile.plan.instructions import Again, Decide, End, Enter, RunTask, instructions
+from tvm_tile.plan.ahead_of_loops import divided_waits
+from tvm_tile.plan.instructions import Again, Await, Decide, End, Enter, RunTask, instructions
 from tvm_tile.plan.path import check_path, check_program, path
 from tvm_tile.plan.rprogram import (
     Access,
@@ -67,16 +68,36 @@ def test_jumps_lead_back_out_and_over() -> None:
     body = (Run((0,)), Branch(1, 3, (Run((1,)),), 4, ()))
     program = RProgram((While(1, 2, 0, body), Repeat(5, 2, (Run((2,)),))), accesses, (0, 1))
     _, plan = placed(program, (1, 1, 1), 1, random.Random(0))
-    (code,) = instructions(program, plan)
+    (code,) = instructions(program, plan, divided_waits(program))
     kinds = [type(one) for one in code]
-    assert kinds == [Decide, RunTask, Decide, RunTask, Enter, RunTask, Again, End]
-    loop, _, branch, inside, *_ = code
+    assert kinds == [Decide, RunTask, Decide, RunTask, Enter, RunTask, End]
+    loop, _, branch, inside, _, last, _ = code
     assert isinstance(loop, Decide)
     assert (loop.next, loop.otherwise) == (1, 4)
     assert isinstance(branch, Decide)
     assert (branch.next, branch.otherwise) == (3, 0)
     assert isinstance(inside, RunTask)
     assert inside.next == 0
+    assert isinstance(last, RunTask)
+    assert (last.next, last.region, last.otherwise) == (5, 5, 6)
+
+
+def test_what_comes_before_a_loop_is_waited_for_once() -> None:
+    """The second loop lies in the first; what it reads of ahead of both is ready ahead of both."""
+    accesses = (_access([], [0]), _access([], [1]), _access([0, 1], [2]))
+    inner = Repeat(2, 3, (Run((2,)),))
+    program = RProgram((Run((0,)), Repeat(1, 3, (Run((1,)), inner))), accesses)
+    _, plan = placed(program, (1, 1, 1), 1, random.Random(0))
+    (code,) = instructions(program, plan, waits := divided_waits(program))
+    assert [type(one) for one in code] == [
+        *(RunTask, Await, Enter, RunTask, Await, Enter, RunTask),
+        *(Again, End),
+    ]
+    assert [one.waits for one in code if isinstance(one, Await)] == [
+        (Lagged(0, 0, 0),),
+        (Lagged(1, 1, 0),),
+    ]
+    assert waits.inside == ((), (Lagged(2, 2, 0),), ())
 
 
 def test_paths_follow_what_decisions_say() -> None:

@@ -31,7 +31,7 @@ from tvm_tile import Options
 from tvm_tile.device import find_device
 from tvm_tile.errors import BoundError, OptionError
 from tvm_tile.passes import plan_flow
-from tvm_tile.plan.program_records import NEXT, WAIT_COUNT
+from tvm_tile.plan.program_records import COUNTER_WORDS, NEXT, WAIT_COUNT
 from tvm_tile.plan.records import SIGNAL
 from tvm_tile.plan.rprogram import Bounds, Control
 
@@ -254,7 +254,7 @@ def test_waits_that_are_left_out_are_noticed(
         def without(records: np.ndarray, counter: int = counter) -> None:
             rows = records.reshape(-1, _WORDS)
             assert (rows[:, NEXT] <= len(rows)).all()
-            own = rows[:, SIGNAL] == counter
+            own = rows[:, SIGNAL] == counter * COUNTER_WORDS
             rows[own, WAIT_COUNT] = 0
 
         run = Emulation(model, tmp_path, without)

@@ -50,7 +50,6 @@ from tvm_tile.kernel.dispatch import (
 )
 from tvm_tile.plan.calls import Frames
 from tvm_tile.plan.program_records import (
-    AGAIN,
     ARGUMENTS,
     DECIDE,
     END,
@@ -234,15 +233,16 @@ def _count(kernel: PersistentKernel, record: Record, behind: Any, counted: _Coun
     with ib.If(tirx.all(record.word(BODY) == ENTER, kernel.thread == 0)), ib.Then():
         ib.buffer_store(left, record.word(TRIPS), [region])
         _enter(executions, region)
-    with ib.If(record.word(BODY) == AGAIN), ib.Then():
-        is_last = ib.Bind(left[region] == 1)
+    loop = record.word(LOOP)
+    with ib.If(tirx.all(loop >= 0, record.word(BODY) != DECIDE)), ib.Then():
+        is_last = ib.Bind(left[loop] == 1)
         with ib.If(is_last), ib.Then():
             _fetch(kernel, record, behind, record.word(OTHERWISE))
         # Nobody changes what others have yet to read.
         ib.evaluate(T.cuda.cta_sync())
         with ib.If(tirx.all(kernel.thread == 0, tirx.Not(is_last))), ib.Then():
-            ib.buffer_store(left, left[region] - 1, [region])
-            _enter(executions, region)
+            ib.buffer_store(left, left[loop] - 1, [loop])
+            _enter(executions, loop)
 
 
 def _push(record: Record, behind: Any, counted: _Counted, frames: Frames) -> None:

@@ -39,6 +39,7 @@ from tvm_tile.passes.plan_flow import PlannedFlow
 from tvm_tile.passes.read_flow import UnfitFlowError, is_allocation
 from tvm_tile.passes.read_loops import read_loop
 from tvm_tile.passes.reorder_calls import zeroing
+from tvm_tile.plan.program_records import counter_words
 from tvm_tile.plan.rprogram import Bounds
 
 _COPY = "carry"
@@ -247,7 +248,7 @@ class _Placing:
         var = tvm.ir.GlobalVar(name)
         relax.expr._update_type(var, kernel.func.ty)
         self._result[var] = kernel.func
-        total = flow.program.count_counters
+        total = counter_words(flow.program)
         types = relax.TensorType((total,), "int32"), relax.TupleType(kernel.kinds)
         counters, made = relax.Var(f"{name}_counters", types[0]), relax.Var(name, types[1])
         zero = relax.call_tir(zeroing(self._result, total), [], types[0])

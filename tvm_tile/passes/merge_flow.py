@@ -18,6 +18,7 @@ from tvm_tile.passes.merge_calls import (
     parameter,
 )
 from tvm_tile.passes.plan_flow import PlannedFlow
+from tvm_tile.plan.program_records import counter_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def merge_flow(
     results.append(Parameter("workspace", (placed.size,), "uint8"))
     conditions = ((places[c.value][0], places[c.value][1] + c.offset) for c in flow.conditions)
     control = ControlFlow(flow.program, tuple(conditions), placed.frames)
-    counters = Counters(0, flow.program.count_counters)
+    counters = Counters(0, counter_words(flow.program))
     given = tuple(inputs), tuple(results), counters, control
     kernel = make_persistent(name, planned.operators, planned.plan, bound, *given)
     table = kernel.table

@@ -6,20 +6,50 @@ decide something also say which one is next otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tvm_tile.plan.ahead_of_loops import DividedWaits
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask
-from tvm_tile.plan.rprogram import Block, Branch, Call, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import (
+    Block,
+    Branch,
+    Call,
+    Item,
+    Lagged,
+    Repeat,
+    RProgram,
+    Run,
+    While,
+    places,
+)
 
 NO_REGION = -1
 
 
 @dataclass(frozen=True, slots=True)
 class RunTask:
-    """Run a rTask, when those it waits for have ended, and count that."""
+    """Run a rTask, when those it waits for have ended, and count that.
+
+    Attributes:
+        task: itself.
+        next: what is behind it.
+        region: of the loop whose iteration ends with it, and whose next one begins if there are any
+            left; or none.
+        otherwise: what is behind it when none is left.
+    """
 
     task: QueuedTask
+    next: int
+    region: int = NO_REGION
+    otherwise: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait, as one comes to a loop, for what comes before it."""
+
+    waits: tuple[Lagged, ...]
     next: int
 
 
@@ -107,7 +137,7 @@ class End:
     """The vEU is done."""
 
 
-Instruction = RunTask | Decide | Enter | Again | Push | Pop | End
+Instruction = RunTask | Await | Decide | Enter | Again | Push | Pop | End
 _Made = Instruction | _Jump | _Called
 
 
@@ -134,29 +164,32 @@ def in_order(program: RProgram, plan: ExecutionPlan) -> RProgram:
     return replace(program, items=items, functions=tuple(functions))
 
 
-def instructions(program: RProgram, plan: ExecutionPlan) -> tuple[tuple[Instruction, ...], ...]:
+def instructions(
+    program: RProgram, plan: ExecutionPlan, waits: DividedWaits
+) -> tuple[tuple[Instruction, ...], ...]:
     """The instructions of each vEU.
 
     Args:
         program: whose rOperators the plan places.
         plan: in whose steps each rOperator stands once; of its own order only that within a
             straight line counts.
+        waits: of the program.
     """
     queues: list[dict[int, list[QueuedTask]]] = [{} for _ in range(plan.num_veus)]
     for veu, queue in enumerate(plan.queues()):
         for task in queue:
             queues[veu].setdefault(task.operator, []).append(task)
-    return tuple(_linked(program, own) for own in queues)
+    return tuple(_linked(program, _Writer(program, own, waits)) for own in queues)
 
 
-def _linked(program: RProgram, tasks: dict[int, list[QueuedTask]]) -> tuple[Instruction, ...]:
+def _linked(program: RProgram, writer: _Writer) -> tuple[Instruction, ...]:
     """The instructions of a vEU: the program's, then each function's."""
-    made: list[_Made] = [*_written(program.items, tasks, 0), End()]
+    made: list[_Made] = [*writer.written(program.items, 0), End()]
     entries = []
     for own in program.functions:
         region, inner = _opened(own)
         entries.append((region, len(made)))
-        made += [*_written(inner, tasks, len(made)), Pop()]
+        made += [*writer.written(inner, len(made)), Pop()]
 
     def linked(one: _Made) -> _Made:
         if not isinstance(one, _Called):
@@ -174,37 +207,78 @@ def _opened(items: Sequence[Item]) -> tuple[int, Sequence[Item]]:
     return NO_REGION, items
 
 
-def _written(items: Sequence[Item], tasks: dict[int, list[QueuedTask]], first: int) -> list[_Made]:
-    """The instructions of items, which begin at place ``first`` and go on behind their last."""
-    made: list[_Made] = []
-    for number, item in enumerate(items):
-        here = first + len(made)
-        match item:
-            case Run(operators):
-                own = [task for operator in operators for task in tasks.get(operator, ())]
-                made += [RunTask(task, here + place) for place, task in enumerate(own, start=1)]
-            case Repeat(region, trips, body):
-                inner = _written(body, tasks, here + 1)
-                end = here + 1 + len(inner)
-                made += [Enter(region, trips, here + 1), *inner, Again(region, here + 1, end + 1)]
-            case While(head, region, decision, body):
-                inner = _written(body, tasks, here + 1)
-                behind = here + 2 + len(inner)
-                decide = Decide(decision, head, region, NO_REGION, head, here + 1, behind)
-                made += [decide, *inner, _Jump(here)]
-            case Call(function):
-                behind, rest = _opened(items[number + 1 :])
-                made.append(_Called(function, behind, here + 1))
-                return [*made, *_written(rest, tasks, here + 1)]
-            case Block(region, body):
-                made += [Enter(region, 1, here + 1), *_written(body, tasks, here + 1)]
-            case Branch(_, _, then, _, otherwise):
-                one = _written(then, tasks, here + 1)
-                start = here + 2 + len(one)
-                two = _written(otherwise, tasks, start)
-                decide = _decide(item, here + 1, start)
-                made += [decide, *one, _Jump(start + len(two)), *two]
-    return made
+class _Writer:
+    """Writes a vEU's instructions.
+
+    Args:
+        program: of which they are.
+        tasks: of each rOperator, those of its rTasks that the vEU runs.
+        waits: of the program.
+    """
+
+    def __init__(
+        self, program: RProgram, tasks: Mapping[int, Sequence[QueuedTask]], waits: DividedWaits
+    ) -> None:
+        self._tasks, self._waits = tasks, waits
+        decisions = range(len(program.accesses), program.count_counters)
+        self._own = (*sorted(tasks), *decisions)  # counters to which it adds
+        self._around = {place.counter: place.regions for place in places(program)}
+
+    def written(self, items: Sequence[Item], first: int) -> list[_Made]:
+        """The instructions of items, which begin at place ``first`` and go on behind the last."""
+        made: list[_Made] = []
+        for number, item in enumerate(items):
+            here = first + len(made)
+            match item:
+                case Run(operators):
+                    own = [task for o in operators for task in self._tasks.get(o, ())]
+                    made += [RunTask(task, here + place) for place, task in enumerate(own, 1)]
+                case Repeat(region, trips, body):
+                    made += (ahead := self._ahead(region, here))
+                    here += len(ahead)
+                    made += _repeated(region, trips, self.written(body, here + 1), here)
+                case While(head, region, decision, body):
+                    made += (ahead := self._ahead(head, here))
+                    here += len(ahead)
+                    inner = self.written(body, here + 1)
+                    behind = here + 2 + len(inner)
+                    decide = Decide(decision, head, region, NO_REGION, head, here + 1, behind)
+                    made += [decide, *inner, _Jump(here)]
+                case Call(function):
+                    behind, rest = _opened(items[number + 1 :])
+                    made.append(_Called(function, behind, here + 1))
+                    return [*made, *self.written(rest, here + 1)]
+                case Block(region, body):
+                    made += [Enter(region, 1, here + 1), *self.written(body, here + 1)]
+                case Branch(_, _, then, _, otherwise):
+                    one = self.written(then, here + 1)
+                    start = here + 2 + len(one)
+                    two = self.written(otherwise, start)
+                    decide = _decide(item, here + 1, start)
+                    made += [decide, *one, _Jump(start + len(two)), *two]
+        return made
+
+    def _ahead(self, region: int, here: int) -> list[_Made]:
+        """What is waited for ahead of a loop, all of which lies in a region; here, if anything."""
+        inside = [counter for counter in self._own if region in self._around.get(counter, ())]
+        waits = self._waits.of_loop(region, inside)
+        return [Await(waits, here + 1)] if waits else []
+
+
+def _repeated(region: int, trips: int, body: list[_Made], here: int) -> list[_Made]:
+    """A counted loop. Where its body ends with a rTask, that one also begins the next iteration."""
+    start, end = here + 1, here + 1 + len(body)
+    last = body[-1] if body else None
+    enter = Enter(region, trips, start)
+    if not isinstance(last, RunTask) or last.region != NO_REGION or _is_led_to(end, body[:-1]):
+        return [enter, *body, Again(region, start, end + 1)]
+    return [enter, *body[:-1], replace(last, next=start, region=region, otherwise=end)]
+
+
+def _is_led_to(place: int, body: Sequence[_Made]) -> bool:
+    """Whether something leads to a place."""
+    targets = ((getattr(one, name, -1) for name in ("next", "otherwise")) for one in body)
+    return any(place in own for own in targets)
 
 
 def _decide(branch: Branch, following: int, otherwise: int) -> Decide:
@@ -229,7 +303,9 @@ def _resolved(made: Sequence[_Made]) -> tuple[Instruction, ...]:
                 return one
             case Decide() | Again() | Push():
                 return replace(one, next=target(one.next), otherwise=target(one.otherwise))
-            case RunTask() | Enter():
+            case RunTask() if one.region != NO_REGION:
+                return replace(one, next=target(one.next), otherwise=target(one.otherwise))
+            case RunTask() | Await() | Enter():
                 return replace(one, next=target(one.next))
 
     return tuple(renumbered(made[number]) for number in kept)

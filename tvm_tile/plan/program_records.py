@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tvm_tile.plan.ahead_of_loops import divided_waits
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import (
     NO_REGION,
     Again,
+    Await,
     Decide,
     End,
     Enter,
@@ -34,7 +36,7 @@ from tvm_tile.plan.records import (
     resident_places,
     table_of,
 )
-from tvm_tile.plan.rprogram import Lagged, RProgram, program_waits
+from tvm_tile.plan.rprogram import Lagged, RProgram
 
 # The body may also be one of the kinds below, or NOTHING of a record that only waits.
 NEXT = 4  # record that is next
@@ -42,7 +44,9 @@ OTHERWISE = 5  # record that is next where a condition does not hold, or no iter
 REGIONS = 6  # those that are entered: always, where it holds, where it does not; of a call, with it
 # and behind it; NOTHING for none
 TRIPS = 9  # iterations; of what decides, the most of a loop; of a call, the most within another
-LOOP = 10  # whose iteration begins where a condition holds; NOTHING for none
+# Of what decides, whose iteration begins where a condition holds; of all else, whose iteration ends
+# with it, and whose next one begins if any is left; NOTHING for none.
+LOOP = 10
 WAIT_COUNT = 11  # counters that it waits for
 WAITS = 12  # each: which one, rTasks that add to it in an execution, region, lag
 WAIT_WORDS = 4
@@ -51,11 +55,14 @@ ARGUMENTS = WAITS + WAIT_WORDS * MOST_WAITS  # each: which tensor, and how many 
 
 DECIDE = -2
 ENTER = -3
-AGAIN = -4
-END = -5
-PUSH = -6
-POP = -7
+END = -4
+PUSH = -5
+POP = -6
 """Kinds of records that run no body."""
+
+COUNTER_WORDS = 32
+"""Words from a counter to the next: a line of the second-level cache, so that those who wait for
+one are not in the way of those who add to another."""
 
 
 def make_program_table(
@@ -86,6 +93,11 @@ def make_program_table(
     return writer.table()
 
 
+def counter_words(program: RProgram) -> int:
+    """How many words the counters of a program take."""
+    return program.count_counters * COUNTER_WORDS
+
+
 class _Writer:
     def __init__(
         self,
@@ -98,14 +110,14 @@ class _Writer:
     ) -> None:
         self._operators, self._program, self._plan = operators, program, plan
         self._tasks, self._conditions, self._counter = tasks, conditions, counter
-        self._waits = program_waits(program)
+        self._waits = divided_waits(program)
         self._rows: list[list[int]] = []
         self._loads, self._places = resident_places(operators, plan)
 
     def table(self) -> Table:
         """All records, one vEU's behind another's."""
         starts = []
-        for veu, code in enumerate(instructions(self._program, self._plan)):
+        for veu, code in enumerate(instructions(self._program, self._plan, self._waits)):
             starts.append(len(self._rows))
             self._load(veu)
             self._write(code)
@@ -135,9 +147,11 @@ class _Writer:
     def _waited(self, instruction: Instruction) -> Sequence[Lagged]:
         match instruction:
             case RunTask(task):
-                return self._waits[task.operator]
+                return self._waits.inside[task.operator]
             case Decide(decision):
-                return self._waits[len(self._operators) + decision]
+                return self._waits.inside[len(self._operators) + decision]
+            case Await(waits):
+                return waits
         return ()
 
     def _instruction(
@@ -145,16 +159,20 @@ class _Writer:
     ) -> list[int]:
         """The record of an instruction; ``first`` are those of all of the vEU's."""
         match instruction:
-            case RunTask(task, following):
+            case RunTask(task, following, region, otherwise):
                 kind, copies = self._tasks[task.operator], self._plan.copies[task.operator]
                 row = self._row(kind.body, first[following], waited, kind.arguments)
                 weights = self._operators[task.operator].weights
-                row[BLOCK], row[SIGNAL] = task.task * copies, self._counter + task.operator
+                row[BLOCK], row[SIGNAL] = task.task * copies, self._word(task.operator)
                 row[RESIDENT_PLACE] = self._places.get((weights, task.task), 0)
+                if region != NO_REGION:
+                    row[LOOP], row[OTHERWISE] = region, first[otherwise]
+            case Await(_, following):
+                row = self._row(NOTHING, first[following], waited)
             case Decide(decision, head, then_region, else_region, loop, following, otherwise):
                 place = (self._conditions[decision],)
                 row = self._row(DECIDE, first[following], waited, place)
-                row[SIGNAL] = self._counter + len(self._operators) + decision
+                row[SIGNAL] = self._word(len(self._operators) + decision)
                 row[OTHERWISE] = first[otherwise]
                 row[REGIONS : REGIONS + 3] = head, then_region, else_region
                 row[TRIPS], row[LOOP] = self._program.bounds.iterations, loop
@@ -162,8 +180,8 @@ class _Writer:
                 row = self._row(ENTER, first[following], waited)
                 row[REGIONS], row[TRIPS] = region, trips
             case Again(region, following, otherwise):
-                row = self._row(AGAIN, first[following], waited)
-                row[REGIONS], row[OTHERWISE] = region, first[otherwise]
+                row = self._row(NOTHING, first[following], waited)
+                row[LOOP], row[OTHERWISE] = region, first[otherwise]
             case Push(region, behind, following, otherwise):
                 row = self._row(PUSH, first[following], waited)
                 row[REGIONS : REGIONS + 2] = region, behind
@@ -184,9 +202,13 @@ class _Writer:
         row = [body, 0, NOTHING, 0, following, following, *[NO_REGION] * 3, 0, NO_REGION]
         row.append(len(waited))
         for wait in waited:
-            row += [self._counter + wait.counter, self._count(wait.counter), wait.region, wait.lag]
+            row += [self._word(wait.counter), self._count(wait.counter), wait.region, wait.lag]
         row += [0] * (ARGUMENTS - len(row))
         return [*row, *argument_words(arguments)]
+
+    def _word(self, counter: int) -> int:
+        """Which of the kernel's counters one is."""
+        return self._counter + counter * COUNTER_WORDS
 
     def _count(self, counter: int) -> int:
         """How many add to a counter in an execution."""

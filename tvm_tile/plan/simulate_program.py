@@ -12,11 +12,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tvm_tile.plan.ahead_of_loops import divided_waits
 from tvm_tile.plan.check_plan import require
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import (
     NO_REGION,
     Again,
+    Await,
     Decide,
     End,
     Enter,
@@ -27,7 +29,7 @@ from tvm_tile.plan.instructions import (
     instructions,
 )
 from tvm_tile.plan.path import Says, ordered
-from tvm_tile.plan.rprogram import WHOLE, Lagged, RProgram, program_waits
+from tvm_tile.plan.rprogram import WHOLE, Lagged, RProgram
 
 
 def simulate_program(
@@ -55,9 +57,9 @@ def simulate_program(
     tasks = [plan.tasks(operators, number) for number in range(len(operators))]
     tasks += [plan.num_veus] * len(program.decisions)
     memory = _Memory(program, says, tasks)
-    waits = program_waits(program) if waited is None else waited
-    run = _Run(program, waits, tasks, memory, says)
-    veus = [_Veu(own) for own in instructions(program, plan)]
+    divided = divided_waits(program, waited)
+    run = _Run(program, divided.inside, tasks, memory, says)
+    veus = [_Veu(own) for own in instructions(program, plan, divided)]
     active = [veu for veu in veus if not run.is_done(veu)]
     while active:
         able = [veu for veu in active if run.may_advance(veu)]
@@ -116,15 +118,12 @@ class _Run:
         return veu.is_stopped or isinstance(veu.code[veu.place], End)
 
     def may_advance(self, veu: _Veu) -> bool:
-        counter = self._counter(veu)
-        return (
-            counter is None
-            or veu.running
-            or all(
-                self._counters[wait.counter]
-                >= self._tasks[wait.counter] * (veu.executions.get(wait.region, 0) - wait.lag)
-                for wait in self._waits[counter]
-            )
+        counter, instruction = self._counter(veu), veu.code[veu.place]
+        waits = () if counter is None or veu.running else self._waits[counter]
+        return all(
+            self._counters[wait.counter]
+            >= self._tasks[wait.counter] * (veu.executions.get(wait.region, 0) - wait.lag)
+            for wait in (instruction.waits if isinstance(instruction, Await) else waits)
         )
 
     def advance(self, veu: _Veu) -> None:
@@ -152,17 +151,16 @@ class _Run:
 
     def _go_on(self, veu: _Veu, instruction: Instruction) -> None:
         match instruction:
-            case RunTask():
+            case RunTask(_, _, region) if region != NO_REGION:
+                _go_around(veu, region, instruction)
+            case RunTask() | Await():
                 veu.place = instruction.next
             case Enter(region, trips):
                 veu.left[region] = trips
                 _enter(veu, region)
                 veu.place = instruction.next
             case Again(region):
-                veu.left[region] -= 1
-                if veu.left[region]:
-                    _enter(veu, region)
-                veu.place = instruction.next if veu.left[region] else instruction.otherwise
+                _go_around(veu, region, instruction)
             case Push():
                 veu.returns.append((instruction.behind, instruction.otherwise))
                 veu.is_stopped = len(veu.returns) > self._bounds.depth
@@ -180,6 +178,13 @@ class _Run:
                 _enter(veu, head)
                 _enter(veu, then_region if holds else else_region)
                 veu.place = instruction.next if holds else instruction.otherwise
+
+
+def _go_around(veu: _Veu, region: int, instruction: RunTask | Again) -> None:
+    veu.left[region] -= 1
+    if veu.left[region]:
+        _enter(veu, region)
+    veu.place = instruction.next if veu.left[region] else instruction.otherwise
 
 
 def _enter(veu: _Veu, region: int) -> None:
