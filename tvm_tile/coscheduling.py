@@ -163,9 +163,8 @@ def _proved(
         except DeviceTooSmallError as error:
             failed[each.name] = f"{error.requirement}, and are {error.current}"
             continue
-        proved.append(
-            report_persistent(each.name, each.operators, each.plan, each.apart_seconds, proof)
-        )
+        made_of = each.operators, each.plan, each.apart_seconds
+        proved.append(report_persistent(each.name, *made_of, proof, each.program))
     return tuple(proved), failed
 
 

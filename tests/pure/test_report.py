@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import zlib
 from collections import Counter
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from roperators import lstm, nasnet
+from rprograms import random_program
 
 import tvm_tile
 from tvm_tile.plan.coschedule import coschedule
@@ -19,6 +23,7 @@ from tvm_tile.plan.gantt import gantt
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import residency
 from tvm_tile.plan.report import KernelReport, Report, Stage
+from tvm_tile.plan.rprogram import Item, RProgram
 from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision, Edge, Option
 
@@ -49,7 +54,21 @@ def planned(operators: tuple[ROperator, ...]) -> PersistentReport:
     return report_persistent("coscheduled_1", operators, plan, 130e-6, proof)
 
 
+def looping() -> PersistentReport:
+    """A kernel whose program has all that programs may have."""
+    rngs = (random.Random(seed) for seed in itertools.count())
+    made = next(made for made in map(random_program, rngs) if has_all_kinds(made.program))
+    proof = residency(made.plan, 64, made.plan.shared_bytes, H200)
+    return report_persistent("loop_1", made.operators, made.plan, 130e-6, proof, made.program)
+
+
+def has_all_kinds(program: RProgram) -> bool:
+    text = repr(program)
+    return all(f"{kind.__name__}(" in text for kind in get_args(Item))
+
+
 PLANNED = planned(lstm(4, 6))
+LOOPING = looping()
 LEFT = (
     LeftApart("nothing to run beside", ("pool",), 1),
     LeftApart("faster as a launch of its own", ("a", "b", "c", "d", "e"), 12),
@@ -82,7 +101,7 @@ REPORTS = st.builds(
     st.lists(TEXT, max_size=2).map(tuple),
     st.lists(st.builds(Stage, TEXT, FINITE), max_size=2).map(tuple),
     st.lists(DECIDED, max_size=2).map(tuple),
-    st.sampled_from([(), (PLANNED,)]),
+    st.sampled_from([(), (PLANNED,), (PLANNED, LOOPING)]),
     st.lists(st.builds(LeftApart, TEXT, NAMES, COUNTS), max_size=2).map(tuple),
     turned=st.lists(
         st.builds(TurnedWeights, TEXT, st.tuples(COUNTS, COUNTS), COUNTS, FINITE, FINITE),

@@ -113,3 +113,5 @@ def test_a_model_with_such_a_kernel_is_compiled_and_saved(tmp_path: Path) -> Non
         model.save(tmp_path / control)
         for one in (model, tvm_tile.load(tmp_path / control)):
             assert (REQUIRE_ENDED.encode() in one.program.vm) == asks
+            assert one.report == model.report
+            assert all(plan.program is not None for plan in one.report.plans)

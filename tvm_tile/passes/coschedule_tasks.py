@@ -23,6 +23,7 @@ from tvm_tile.passes.task_graph import TaskGraph, TaskNode, identity, read_block
 from tvm_tile.plan.choices import Launch, make_choice, with_weights_in_place
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, RKernel, ROperator, aligned
 from tvm_tile.plan.groups import partition
+from tvm_tile.plan.rprogram import RProgram
 from tvm_tile.plan.waits import count_counters
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
@@ -83,12 +84,14 @@ class Coscheduled:
         operators: what was planned.
         plan: for them.
         apart_seconds: predicted, as launches of their own.
+        program: of loops, branches and calls that they are in; None of a straight line.
     """
 
     name: str
     operators: tuple[ROperator, ...]
     plan: ExecutionPlan
     apart_seconds: float
+    program: RProgram | None = None
 
 
 @dataclass(frozen=True, slots=True)

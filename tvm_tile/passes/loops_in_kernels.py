@@ -259,7 +259,7 @@ class _Placing:
         pairs = [(counters, zero), (made, run), *taken]
         tensors = {n: outputs[flow.outputs.index(memory)] for n, memory in flow.results.items()}
         pairs += _bound(variables, tensors | dict(flow.same))
-        made_of = planned.operators, planned.plan, planned.apart_seconds
+        made_of = planned.operators, planned.plan, planned.apart_seconds, flow.program
         self._made.append((self._function, Coscheduled(name, *made_of)))
         return [relax.VarBinding(var, self._builder.normalize(value)) for var, value in pairs]
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+
+def text_of(data: Any) -> str:
+    """A dataclass as JSON, sets as lists in order; :func:`revived` makes it of what that is."""
+    return json.dumps(asdict(data), default=sorted)
 
 
 def revived(kind: Any, data: Any) -> Any:
     """What ``dataclasses.asdict`` took apart, each value of the type that its field has.
 
     Args:
-        kind: a dataclass, a tuple of one kind or of several, a ``Mapping`` from texts, a union of
-            such kinds, or what JSON has itself.
+        kind: a dataclass, a tuple of one kind or of several, a ``frozenset``, a ``Mapping`` from
+            texts, a union of such kinds, or what JSON has itself.
         data: of it; fields that are missing take their defaults.
 
     Raises:
@@ -25,6 +31,8 @@ def revived(kind: Any, data: Any) -> Any:
         kinds, own = _kinds(kind), _of_type(dict, data)
         if unknown := own.keys() - kinds.keys():
             raise TypeError(f"{kind.__name__} has no field {min(map(str, unknown))!r}")
+        if missing := _required(kind) - own.keys():
+            raise TypeError(f"{kind.__name__} lacks field {min(missing)!r}")
         return kind(**{name: revived(kinds[name], value) for name, value in own.items()})
     origin, inner = get_origin(kind), get_args(kind)
     if origin is tuple:
@@ -33,6 +41,8 @@ def revived(kind: Any, data: Any) -> Any:
         if len(items) != len(inner):
             raise TypeError(f"{len(items)} values where {len(inner)} belong")
         return tuple(map(revived, inner, items))
+    if origin is frozenset:
+        return frozenset(revived(inner[0], item) for item in _of_type(list, data))
     if origin is Mapping:
         return {name: revived(inner[1], value) for name, value in _of_type(dict, data).items()}
     if origin in (Union, UnionType):
@@ -69,3 +79,9 @@ def _scalar(kind: Any, data: Any) -> Any:
 @cache
 def _kinds(kind: Any) -> Mapping[str, Any]:
     return get_type_hints(kind)
+
+
+@cache
+def _required(kind: Any) -> frozenset[str]:
+    own = fields(kind)
+    return frozenset(f.name for f in own if f.default is MISSING and f.default_factory is MISSING)

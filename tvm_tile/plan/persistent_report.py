@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
+from tvm_tile.plan.flow_text import summary
 from tvm_tile.plan.proof import Residency
+from tvm_tile.plan.rprogram import RProgram
 
 _NAMED = 3  # kernels of a line
 
@@ -23,6 +25,8 @@ class PersistentReport:
         plan: where and when they run.
         apart_seconds: predicted for them as launches of their own, amid the model.
         proof: that all of its blocks are resident at once.
+        program: loops, branches and calls that they are in; with ``operators`` and ``plan`` all
+            that :func:`~tvm_tile.plan.flow_drawing.draw_veu` needs. None of a straight line.
     """
 
     name: str
@@ -30,6 +34,7 @@ class PersistentReport:
     plan: ExecutionPlan
     apart_seconds: float
     proof: Residency
+    program: RProgram | None = None
 
     @property
     def resident_bytes(self) -> int:
@@ -64,6 +69,7 @@ def report_persistent(
     plan: ExecutionPlan,
     apart_seconds: float,
     proof: Residency,
+    program: RProgram | None = None,
 ) -> PersistentReport:
     """A report without the choices that were not taken.
 
@@ -73,13 +79,14 @@ def report_persistent(
         plan: for them.
         apart_seconds: of them as launches of their own.
         proof: of the built kernel.
+        program: that they are in, unless it is a straight line.
     """
     taken = tuple(
         replace(operator, choices=(plan.choice(operators, number),))
         for number, operator in enumerate(operators)
     )
     plan = replace(plan, chosen=(0,) * len(taken))
-    return PersistentReport(name, taken, plan, apart_seconds, proof)
+    return PersistentReport(name, taken, plan, apart_seconds, proof, program)
 
 
 def render_plans(
@@ -106,6 +113,8 @@ def _lines(report: PersistentReport) -> Iterator[str]:
     size = f"{plan.num_veus} vEUs x {plan.block_size} threads, {proof.registers} registers a thread"
     yield f"      {size}, {proof.shared_bytes / 1024:.1f} KiB of shared memory a vEU{stays}"
     yield f"      {proof.describe()}"
+    if report.program is not None:
+        yield f"      follows {summary(report.program)}"
     for name, count in Counter(operator.name for operator in report.operators).items():
         yield f"      {count} x {name}"
 

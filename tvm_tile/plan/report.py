@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from tvm_tile.plan.drawing import draw
-from tvm_tile.plan.json_data import revived
+from tvm_tile.plan.json_data import revived, text_of
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.turned_weights import TurnedWeights, render_turned
@@ -208,7 +208,7 @@ class Report:
 
     def to_json(self) -> str:
         """Text that :meth:`from_json` reads back."""
-        return json.dumps(asdict(self))
+        return text_of(self)
 
     @classmethod
     def from_json(cls, text: str) -> Report:

@@ -19,7 +19,7 @@ from tvm_tile.plan.report import Report
 from tvm_tile.runtime.arrays import numpy_dtype
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 WHOLE = ""
 """The name of the entry of a model that has one."""
