@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
+import torch
 import tvm
 from attention_cases import FLOATS
 from chain_cases import CHAIN_CASES
@@ -19,11 +20,13 @@ from halo_cases import HALO_CASES
 from joined import only
 from kernel_cases import CASES
 from kernels import Case, prim_functions
+from loop_runs import looping
 from matrix_core_cases import MATRIX_CORE_CASES
 from mma_cases import MMA_CASES
 from persistent_runs import Joined, Kernels
 from rowwise_cases import ROWWISE
 from scheduled import relax_module
+from torch._higher_order_ops.while_loop import while_loop
 from tvm import relax, tirx
 from tvm.relax import op
 from wgmma_cases import TF32_CASES, WGMMA_CASES
@@ -33,6 +36,7 @@ from written_by_hand import running_maximum
 from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device, with_tf32
 from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
+from tvm_tile.plan.flow_text import listing, outline, summary
 from tvm_tile.schedule import FindChoices
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.decode import schedule_decode
@@ -117,6 +121,37 @@ def persistent_kernel(body: Callable[..., Any], shape: tuple[int, ...]) -> Shown
     return shown
 
 
+def looping_kernel() -> Golden:
+    """A loop that data end: its kernel, the program, the instructions of each vEU, and tables."""
+
+    class Doubling(torch.nn.Module):
+        """A row that grows until its sum is large."""
+
+        def forward(self, row: torch.Tensor) -> Any:
+            return while_loop(lambda row: row.sum() < 100, lambda row: (row * 2 + 1,), (row,))
+
+    @cache
+    def model() -> Joined:
+        return looping(Doubling(), (torch.ones(1, 8),), replace(H200, multi_processor_count=2))
+
+    def kernel() -> Shown:
+        (made,) = model().made
+        size = f"{made.plan.num_veus} vEUs of {made.plan.block_size} threads"
+        return Shown(f"{PERSISTENT}: a loop; {size}", model().mod[made.name])
+
+    def tables() -> str:
+        (made,) = model().made
+        assert made.program is not None
+        told = made.operators, made.program
+        parts = [f"# {summary(made.program)}", outline(*told)]
+        for veu in range(made.plan.num_veus):
+            parts += [f"# vEU {veu}", listing(*told, made.plan, veu)]
+        tables = _tables(model(), model().mod[made.name])
+        return "\n".join(("", *parts, "# as tables", tables))
+
+    return Golden(PERSISTENT, f"{PERSISTENT}_loop_h200", kernel, tables)
+
+
 def persistent_tables(body: Callable[..., Any], shape: tuple[int, ...]) -> str:
     """What the kernel reads: how its vEUs wait for each other is in these tables."""
     tables = ""
@@ -145,10 +180,10 @@ def _tables(model: Joined, func: tirx.PrimFunc) -> str:
         and call.value.args[0] == model.mod.get_global_var(made.name)
     )
     given = {str(param.name): own for param, own in zip(func.params, inputs, strict=False)}
-    lines = []
-    for name, width in (("records", RECORD), ("queues", 2)):
-        rows = given[name].value.numpy().reshape(-1, width)
-        lines += [f"{name} {np.trim_zeros(row, 'b').tolist()}" for row in rows]
+    records = given["records"].value.numpy().reshape(-1, RECORD)
+    queues = given["queues"].value.numpy().reshape(made.plan.num_veus, -1)
+    lines = [f"records {np.trim_zeros(row, 'b').tolist()}" for row in records]
+    lines += [f"queues {row.tolist()}" for row in queues]
     return "\n".join(lines) + "\n"
 
 
@@ -253,6 +288,7 @@ def _persistent() -> Iterator[Golden]:
     ):
         kernel, tables = (partial(f, body, shape) for f in (persistent_kernel, persistent_tables))
         yield Golden(PERSISTENT, f"{PERSISTENT}_{name}_h200", kernel, tables)
+    yield looping_kernel()
 
 
 GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent())
