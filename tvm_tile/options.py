@@ -39,7 +39,7 @@ class Options:
             what co-scheduling is worth; all else is the same.
         control: where loops run whose iterations are kernels only. ``"host"``: on the host, which
             launches each kernel of each iteration, and reads each condition back. ``"kernel"``:
-            branches and functions that call themselves in a persistent kernel each (Cocktailer),
+            loops, branches and functions that call themselves in persistent kernels (Cocktailer),
             where all that they hold can be part of one: CUDA devices, known shapes; of what stays
             on the host the report says why. ``"auto"``: in a kernel where the model predicts less
             time than the launches of an iteration take. None was measured on a GPU yet, so that

@@ -12,10 +12,10 @@ from tvm_tile.plan.rprogram import RProgram
 
 # All in pixels.
 _MARGIN, _TITLE = 16, 24
-_BOX_WIDTH, _LINE, _PADDING, _GAP = 560, 16, 6, 18
+_BOX_WIDTH, _LINE, _PADDING, _GAP = 640, 16, 6, 18
 _LANE = 12  # between two arrows that run side by side
 _SHIFT = 5  # from the middle of a box to where arrows leave it, and to where they arrive
-_LONGEST = 84  # letters of a line that a box holds
+_LONGEST = 98  # letters of a line that a box holds
 _GOLDEN_ANGLE = 137.508  # degrees from the hue of one body to the next: all differ
 _HEAD = """<style>
   text { font: 12px sans-serif; dominant-baseline: middle }

@@ -1,0 +1,288 @@
+"""Lesson 13: from a Python loop to one kernel, and what that kernel follows.
+
+Run it with `python tutorials/13_loops.py`; the tests run it too. It needs no GPU: it compiles for
+an H200, and runs on the emulated device, which keeps loops on the host. Loops inside kernels were
+not run on a GPU yet; all times but those of compiling are predictions. With a folder as its
+argument it writes its drawings there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import tvm_tile
+from tvm_tile import Options
+from tvm_tile.plan.flow_drawing import draw_veu
+from tvm_tile.plan.flow_text import listing, names_of, outline
+from tvm_tile.plan.path import path
+from tvm_tile.plan.persistent_report import PersistentReport
+from tvm_tile.plan.rprogram import Control, RProgram
+
+HIDDEN = 64
+
+# 1. The cell that architecture search found (Zoph and Le, 2017), in a loop of Python's. What traces
+#    it sees the iterations, not the loop: each step has its kernels, and is compiled.
+
+
+class NASRNN(nn.Module):
+    """(steps, 1, HIDDEN) to the sum of the last two states, (1, HIDDEN)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input, self.state = (nn.Linear(HIDDEN, 8 * HIDDEN, bias=False) for _ in range(2))
+
+    def step(self, value: Any, cell: Any, memory: Any) -> tuple[Any, Any]:
+        """The next two states."""
+        gates = (self.input(value) + self.state(memory)).chunk(8, dim=-1)
+        a, b, c, d = (torch.sigmoid(gate) for gate in (gates[0], gates[2], gates[5], gates[7]))
+        first = torch.tanh(a * torch.relu(gates[1]))
+        second = torch.tanh(b + torch.relu(gates[3]))
+        third = torch.tanh(torch.tanh(gates[4]) * c)
+        fourth = torch.sigmoid(torch.tanh(gates[6]) + d)
+        cell = torch.tanh(first + cell) * second
+        return cell, torch.tanh(cell * torch.tanh(third + fourth))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A loop of Python's."""
+        cell = memory = x.new_zeros(1, HIDDEN)
+        for value in x.unbind(0):
+            cell, memory = self.step(value, cell, memory)
+        return cell + memory
+
+
+def compiled(
+    module: nn.Module, inputs: tuple[torch.Tensor, ...], device: str = "nvidia/h200", **options: Any
+) -> tvm_tile.CompiledModel:
+    """What PyTorch exports of a module, compiled, and the seconds that took without a cache."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's scan calls what PyTorch deprecates
+        program = torch.export.export(module.eval(), inputs)
+    begin = time.perf_counter()
+    model = tvm_tile.compile(program, device, options=Options(cache=False, **options))
+    seconds = time.perf_counter() - begin
+    launches = sum(kernel.calls for kernel in model.report.kernels)
+    print(f"  {len(model.report.kernels)} kernels, called at {launches} places; {seconds:.1f} s")
+    return model
+
+
+torch.manual_seed(0)
+network = NASRNN()
+print("A loop of Python's, 4 and 12 steps:")
+unrolled = [compiled(network, (torch.randn(steps, 1, HIDDEN),)) for steps in (4, 12)]
+few, many = (sum(kernel.calls for kernel in model.report.kernels) for model in unrolled)
+assert many > 2 * few
+
+# 2. The same with PyTorch's `scan`: what carries on is its first argument. The loop stays one; its
+#    body is compiled once, however often it runs.
+
+STEPS = 200
+
+
+class Scanned(nn.Module):
+    """The function of a NASRNN, as a loop that is seen."""
+
+    def __init__(self, network: NASRNN) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A loop of PyTorch's."""
+
+        def step(state: Any, value: torch.Tensor) -> Any:
+            return self.network.step(value, *state), ()
+
+        zeros = x.new_zeros(1, HIDDEN)
+        (cell, memory), _ = scan(step, (zeros, zeros + 0), x)
+        return cell + memory
+
+
+x = torch.randn(STEPS, 1, HIDDEN)
+print(f"\nA scan of {STEPS} steps on the emulated device:")
+found = compiled(Scanned(network), (x,), "emulated")(x)
+torch.testing.assert_close(torch.as_tensor(found), network(x), rtol=1e-4, atol=1e-4)
+
+# 3. Where does it run? "host", the default: the host counts, and launches the kernels of each
+#    iteration. "kernel": one persistent kernel (lesson 5) goes round by itself. "auto": that one
+#    where the model predicts less time. What cannot be a kernel stays on the host, and `explain()`
+#    says why: the emulated device has no persistent kernels at all.
+
+models = {}
+controls: tuple[Control, ...] = ("host", "kernel", "auto")
+for control in controls:
+    print(f"\n{control}:")
+    models[control] = compiled(Scanned(network), (x,), control=control)
+    told = models[control].explain()
+    print(told[told.index("co-scheduled:") : told.index("each launched once")])
+assert not models["host"].report.plans
+(kernel,) = models["kernel"].report.plans
+assert kernel.plan.seconds < kernel.apart_seconds
+assert [plan.name for plan in models["auto"].report.plans] == [kernel.name]
+told = compiled(Scanned(network), (x,), "emulated", control="kernel").explain()
+print(told.splitlines()[-1])
+assert told.endswith("loops stay on the host: emulated runs no persistent kernels")
+
+# 4. The program that all vEUs follow. An iteration reads its states in one memory and writes them
+#    to another, the next one goes the other way, so that nothing is copied: a turn is two
+#    iterations. Where an rOperator is there twice, #1 and #2 tell which one.
+
+
+def program_of(report: PersistentReport) -> RProgram:
+    """Of a kernel that has loops, branches or calls."""
+    assert report.program is not None
+    return report.program
+
+
+program = program_of(kernel)
+print(f"\n{outline(kernel.operators, program)}")
+assert f"{STEPS // 2} turns:" in outline(kernel.operators, program)
+
+# 5. What one vEU does of it: its rTasks, with jumps. Each rOperator has a counter, to which each of
+#    its rTasks adds one, and which is never reset. Who depends on it waits until it is as high as
+#    it is after so many executions: "last time" are those before this turn. So no barrier ends an
+#    iteration, and who is done goes on. What lies before the loop is waited for once, ahead of it.
+#    `->` is where a vEU goes on; behind `|`, where it does when no turn is left, a decision does
+#    not hold, or a call has ended. `draw_veu` draws it: boxes, arrows back and over. Saved models
+#    keep all of this.
+
+
+def show(name: str, report: PersistentReport) -> str:
+    """The first vEU's instructions; their drawing is written if there is a folder."""
+    arguments = report.operators, program_of(report), report.plan, 0
+    drawing = draw_veu(*arguments)
+    assert drawing.startswith("<svg")
+    if len(sys.argv) > 1:
+        Path(sys.argv[1], f"{name}.svg").write_text(drawing, encoding="utf-8")
+    return listing(*arguments)
+
+
+lines = show("scan", kernel)
+print(f"\n{lines}")
+assert "the next iteration" in lines
+assert "last time" in lines
+
+# 6. A loop that data end: a decoder that takes the likeliest word until one is the last. The host
+#    would read back each time whether to go on. In the kernel every vEU reads the condition by
+#    itself, as a decision: all read the same, and go the same way.
+
+WORDS, END, LONGEST = 32, 0, 20
+
+
+class Decoder(nn.Module):
+    """A first state (1, HIDDEN) to words, (LONGEST,), END where none was said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.output = nn.Embedding(WORDS, HIDDEN), nn.Linear(HIDDEN, WORDS)
+        self.state = nn.Linear(HIDDEN, HIDDEN)
+
+    def next(self, word: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next word, (1,), and state."""
+        state = torch.tanh(self.state(state) + self.words(word))
+        return self.output(state).argmax(1), state
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        """A loop of PyTorch's: a condition, a body, and what they are given first."""
+
+        def goes_on(step: Any, word: Any, said: Any, state: Any) -> Any:
+            return (word.max() != END) & (step < LONGEST)
+
+        def body(step: Any, word: Any, said: Any, state: Any) -> Any:
+            word, state = self.next(word, state)
+            return step + 1, word, said.index_copy(0, step.reshape(1), word), state
+
+        first = torch.zeros((), dtype=torch.int64), torch.ones(1, dtype=torch.int64)
+        said = torch.full((LONGEST,), END)
+        return while_loop(goes_on, body, (*first, said, state + 0))[2]
+
+    def by_hand(self, state: torch.Tensor) -> list[int]:
+        """The words, by a loop of Python's."""
+        word, said = torch.ones(1, dtype=torch.int64), []
+        while int(word) != END and len(said) < LONGEST:
+            word, state = self.next(word, state)
+            said.append(int(word))
+        return said + [END] * (LONGEST - len(said))
+
+
+decoder = Decoder()
+states = [torch.randn(1, HIDDEN) for _ in range(20)]
+print("\nA decoder, on the emulated device and for an H200:")
+emulated = compiled(decoder, (states[0],), "emulated")
+lengths = []
+for state in states:
+    said = torch.as_tensor(emulated(state)).tolist()
+    assert said == decoder.by_hand(state)
+    lengths.append(LONGEST - said.count(END))
+print(f"  words before the last: {', '.join(map(str, lengths))}")
+assert len(set(lengths)) > 1
+(kernel,) = compiled(decoder, (states[0],), control="kernel", most_iterations=30).report.plans
+print(outline(kernel.operators, program_of(kernel)))
+show("while", kernel)
+
+# 7. A condition that never ends would keep the GPU for good. So each vEU counts the iterations of
+#    such a loop, and goes home beyond `most_iterations`, 4,000,000 if you do not say. All do so at
+#    the same place of the program, the call is a `BoundError`, and the next call runs as if nothing
+#    had been. Programs are data: here one is followed whose decisions always hold.
+
+program = program_of(kernel)
+assert program.bounds.iterations == 30
+names = names_of(kernel.operators, program)
+ran = Counter(names[executed.counter] for executed in path(program, lambda decision, turn: True))
+print(f"\ndecisions that always hold, asked: {ran['decision 0'] + ran['decision 1']} times")
+assert ran["decision 0"] + ran["decision 1"] == 31
+
+# 8. Recursion, which PyTorch has no word for: a Relax function that calls itself, not at its end.
+#    A call's values lie in a frame of its own, and each vEU keeps on a stack where it goes on
+#    behind the calls that it is within. There are `most_depth` frames, 256 if you do not say; one
+#    call more within these is a `BoundError`.
+
+
+NUMBER, VECTOR = R.Tensor((), "int64"), R.Tensor((1, HIDDEN), "float32")
+
+
+@I.ir_module
+class Nested:
+    """tanh(... tanh(tanh(x + x) + x) ... + x), as deep as the first input says."""
+
+    @R.function(private=True)  # itself, one less deep, and a step more
+    def nested(n: NUMBER, x: VECTOR) -> VECTOR:
+        ends = R.less(n, R.const(1, "int64"))
+        if ends:
+            made = R.multiply(x, R.const(1.0, "float32"))
+        else:
+            inner = Nested.nested(R.subtract(n, R.const(1, "int64")), x)
+            made = R.tanh(R.add(inner, x))
+        return made
+
+    @R.function
+    def main(n: NUMBER, x: VECTOR) -> VECTOR:
+        made = Nested.nested(n, x)
+        return made
+
+
+x = torch.randn(1, HIDDEN)
+expected = x
+for _ in range(7):
+    expected = torch.tanh(expected + x)
+emulated = tvm_tile.compile(Nested, "emulated")
+torch.testing.assert_close(torch.as_tensor(emulated(torch.tensor(7), x)), expected)
+
+model = tvm_tile.compile(Nested, "nvidia/h200", options=Options(control="kernel", most_depth=12))
+(kernel,) = model.report.plans
+program = program_of(kernel)
+print(f"\n{outline(kernel.operators, program)}\n\n{show('recursion', kernel)}")
+names = names_of(kernel.operators, program)
+ran = Counter(names[executed.counter] for executed in path(program, lambda decision, turn: False))
+print(f"\na depth that never ends, asked: {ran['decision 0']} times")
+assert ran["decision 0"] == program.bounds.depth == 12
