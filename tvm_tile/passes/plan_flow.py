@@ -11,6 +11,7 @@ from tvm_tile.passes.flow_program import FlowProgram
 from tvm_tile.passes.read_flow import UnfitFlowError
 from tvm_tile.plan.coschedule import coschedule, kernel_seconds
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
+from tvm_tile.plan.idle_veus import with_idle_veus
 from tvm_tile.plan.instructions import in_order
 from tvm_tile.plan.path import check_program
 from tvm_tile.plan.unrolled import Unrolled, fold, seconds_of, unroll
@@ -48,7 +49,8 @@ def plan_flow(flow: FlowProgram, functions: TaskFunctions, device: Device) -> Pl
     operators = tuple(line[position] for position in unrolled.kept)
     seconds = _seconds_inside(flow, unrolled, operators, plan, device)
     apart = _seconds_apart(flow, unrolled, operators, device)
-    folded = replace(fold(plan, unrolled), uses_flags=True, seconds=seconds)
+    folded = with_idle_veus(fold(plan, unrolled), operators, flow.program, device)
+    folded = replace(folded, uses_flags=True, seconds=seconds)
     flow = replace(flow, program=in_order(flow.program, folded))
     check_program(flow.program)
     return PlannedFlow(flow, operators, folded, apart)
