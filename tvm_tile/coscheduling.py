@@ -86,7 +86,8 @@ def coschedule_what_builds(
     built = builder.resources(scheduled)
     registers = {name: tuple(r.registers for r in own) for name, own in built.items()}
     known = device, fused, scheduled, kernels, registers
-    facts, in_loops = KernelFacts(*known), KernelFacts(*known, in_loops=True)
+    facts = KernelFacts(*known)
+    in_loops = KernelFacts(*known, in_loops=True, are_known=control == "auto")
     refused: dict[str, str] = {}
     while True:
         made: list[Coscheduled] = []

@@ -10,9 +10,17 @@ from rprograms import random_program
 
 from tvm_tile.device import find_device
 from tvm_tile.plan.coschedule import coschedule
-from tvm_tile.plan.execution_plan import RKernel, ROperator
+from tvm_tile.plan.execution_plan import (
+    ExecutionPlan,
+    Placement,
+    RKernel,
+    ROperator,
+    RTasks,
+    Step,
+)
+from tvm_tile.plan.idle_veus import with_idle_veus
 from tvm_tile.plan.rprogram import Access, Branch, Repeat, RProgram, Run, While
-from tvm_tile.plan.unrolled import fold, turns, unroll
+from tvm_tile.plan.unrolled import fold, seconds_of, unroll
 
 H200 = find_device("nvidia/h200")
 NONE = Access(frozenset(), frozenset())
@@ -25,8 +33,18 @@ def test_the_middle_iteration_stands_for_all() -> None:
     assert line.iterations == 16
     assert line.operators == (0, *(1, 2, 3) * 16, 4)
     assert line.kept == (0, 25, 26, 27, 49)
-    assert turns(program, line, (0, 1, 1, 2, 0)) == 2.5
-    assert turns(program, line, (16, 1, 0, 0, 0)) == (16 + 40) / (16 + 16)
+    assert seconds_of(program, line, (1, 0, 0, 0, 2), 0) == 3
+    assert seconds_of(program, line, (0, 1, 0, 0, 0), 0) == 40
+    assert seconds_of(program, line, (0, 0, 1, 3, 0), 5) == 40 * (2 + 5)
+
+
+def test_every_second_iteration_is_no_branch() -> None:
+    """As many iterations as are planned, where nobody knows how many there are."""
+    second = Branch(1, 3, (Run((1,)),), 4, (Run((2,)),), turn_of=1)
+    program = RProgram((While(1, 2, 0, (Run((0,)), second)),), (NONE,) * 3, (0, 0))
+    line = unroll(program)
+    assert seconds_of(program, line, (1, 1, 100, 0), 0) == 32
+    assert seconds_of(program, line, (0, 0, 0, 0), 2) == 64
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -71,3 +89,21 @@ def test_layers_are_on_vector_units_of_their_own_one_iteration_apart() -> None:
     ]
     assert sum(map(len, units)) == len(set().union(*units)) == 32 * layers
     assert plan.seconds < 0.5 * len(line.operators) * 1e-6 + 50e-6
+
+
+def test_small_operators_of_a_loop_are_where_nothing_else_of_it_is() -> None:
+    """One that fills all vEUs but two, and three small ones; one stays, or a vEU had too much."""
+    large, small = (RKernel(blocks, 128, 0, 32, 2e-6, 2e-6) for blocks in (130, 1))
+    kernels = large, small, small, small
+    operators = tuple(ROperator(f"o{n}", (k,), (), (), 2e-6) for n, k in enumerate(kernels))
+    wide = Placement(RTasks(0, 0, 130), 0, 130)
+    others = [Placement(RTasks(n, 0, 1), n, 1) for n in (1, 2, 3)]
+    steps = tuple(Step((placement,)) for placement in (wide, *others))
+    numbers, stays = (0,) * 4, (False,) * 4
+    plan = ExecutionPlan(132, 1, 128, 0, numbers, (1,) * 4, steps, True, stays, 1e-6)
+    program = RProgram((Repeat(1, 9, (Run((0, 1, 2, 3)),)),), (NONE,) * 4)
+    found = with_idle_veus(plan, operators, program, H200)
+    places = {p.tasks.operator: p.first_veu for step in found.steps for p in step.placements}
+    assert sorted(places.values()) == [0, 130, 130, 131]
+    straight = RProgram((Run((0, 1, 2, 3)),), (NONE,) * 4)
+    assert with_idle_veus(plan, operators, straight, H200) == plan

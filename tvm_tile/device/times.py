@@ -127,6 +127,21 @@ class PersistentTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class HostFlowTimes:
+    """Loops and branches on the host, which no CUDA graph holds (``passes/plan_flow.py``).
+
+    Attributes:
+        origin: what the numbers are from.
+        launch_seconds: from a kernel that the virtual machine launches to the next one, at least.
+        decision_seconds: that the host takes beside them to read a condition and to go on by it.
+    """
+
+    origin: str
+    launch_seconds: float
+    decision_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class DependentLaunchTimes:
     """Kernels that start while the one before them ends (``plan/dependent_launches.py``).
 
@@ -207,6 +222,7 @@ class KernelTimes:
         matrix_cores: products by AMD's matrix instructions.
         warm: kernels amid a model.
         persistent: kernels in a persistent one.
+        host_flow: loops and branches on the host.
         contests: rules' models against each other.
     """
 
@@ -233,6 +249,7 @@ class KernelTimes:
     matrix_cores: MatrixCoreTimes | None
     warm: WarmTimes
     persistent: PersistentTimes
+    host_flow: HostFlowTimes
     contests: Contests
 
     def within_peaks(self) -> KernelTimes:

@@ -44,11 +44,13 @@ class Variant:
         scheduled: what the rule wrote, memory between its kernels lifted.
         seconds: predicted amid a model, launch included.
         registers: of a thread; ``None`` where not known.
+        is_for_loops: whether it was made to be rTasks, if its rule's kernels are usually none.
     """
 
     scheduled: Scheduled
     seconds: float
     registers: int | None
+    is_for_loops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,15 @@ class Apart:
 
 def is_known_inside(scheduled: Scheduled, device: Device) -> bool:
     """Whether such kernels were measured as parts of persistent ones; all others stay apart."""
+    return scheduled.rule.is_task and has_known_types(scheduled, device)
+
+
+def has_known_types(scheduled: Scheduled, device: Device) -> bool:
+    """Whether kernels of its types were measured as parts of persistent ones."""
     dtypes = {str(param.ty.dtype) for param in scheduled.func.params}
     if dtypes & set(_HALVES) and not device.times.persistent.half_precision_pays:
         return False
-    return scheduled.rule.is_task and not any(d.startswith(_NARROW) for d in dtypes)
+    return not any(dtype.startswith(_NARROW) for dtype in dtypes)
 
 
 @tvm.transform.module_pass(opt_level=0, name="CoscheduleTasks")
@@ -262,18 +269,21 @@ class TaskFunctions:
         facts, sizes = self._facts(node.function), tuple(node.weights.values())
         return sizes if facts is not None and sum(sizes) <= facts.traffic else ()
 
+    def _is_known(self, variant: Variant) -> bool:
+        is_task = variant.is_for_loops or variant.scheduled.rule.is_task
+        return self._tries_all or (is_task and has_known_types(variant.scheduled, self._device))
+
     def _find(self, node: TaskNode) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
         facts = self._facts(node.function)
         if facts is None or not facts.variants:
             return (), (), 0.0
-        first = facts.variants[0]
-        if not (self._tries_all or is_known_inside(first.scheduled, self._device)):
-            return (), (), 0.0
+        variants = tuple(filter(self._is_known, facts.variants))
         size = sum(self._constants(node))
-        found = [pair for v in facts.variants for pair in _ways(v, facts, size, self._device)]
+        found = [pair for v in variants for pair in _ways(v, facts, size, self._device)]
         ways, choices = tuple(way for way, _ in found), tuple(choice for _, choice in found)
         # What it would take where kernels start early, if it is one of those.
-        return ways, choices, max(0.0, facts.seconds - step_seconds(first.scheduled.func))
+        early = step_seconds(facts.variants[0].scheduled.func)
+        return ways, choices, max(0.0, facts.seconds - early)
 
 
 def _ways(

@@ -37,6 +37,8 @@ class KernelFacts:
             are known.
         in_loops: whether kernels are looked for that are slower than the best, where that one
             cannot be part of another.
+        are_known: whether only those are whose times inside others are known: not of sums that
+            the best kernels divide among blocks.
     """
 
     def __init__(
@@ -48,8 +50,9 @@ class KernelFacts:
         registers: Mapping[str, tuple[int, ...]],
         *,
         in_loops: bool = False,
+        are_known: bool = False,
     ) -> None:
-        self._in_loops = in_loops
+        self._in_loops, self._are_known = in_loops, are_known
         self._device = device
         self._fused = fused
         self._scheduled = scheduled
@@ -82,6 +85,8 @@ class KernelFacts:
         # Of what no rule of ours wrote, the time is not known.
         if rule is None or report.fallback or report.rank or not registers:
             return ()
+        if len(registers) > 1 and self._are_known:
+            return ()
         slower = self._slower(original, graph, rule, report.block)
         if len(registers) > 1:
             return slower
@@ -102,7 +107,7 @@ class KernelFacts:
         if item is None:
             return ()
         seconds = warm_seconds(item.rule.name, item.seconds, self._device)
-        return (Variant(item, seconds, item.registers),)
+        return (Variant(item, seconds, item.registers, is_for_loops=True),)
 
     def _others(self, original: tirx.PrimFunc, graph: TileGraph, rule: Rule) -> tuple[Variant, ...]:
         """A rule's schedules with fewer blocks: the fastest for each number of functions side by

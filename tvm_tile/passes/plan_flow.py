@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device
@@ -10,9 +11,10 @@ from tvm_tile.passes.flow_program import FlowProgram
 from tvm_tile.passes.read_flow import UnfitFlowError
 from tvm_tile.plan.coschedule import coschedule, kernel_seconds
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
+from tvm_tile.plan.idle_veus import with_idle_veus
 from tvm_tile.plan.instructions import in_order
 from tvm_tile.plan.path import check_program
-from tvm_tile.plan.unrolled import fold, turns, unroll
+from tvm_tile.plan.unrolled import Unrolled, fold, seconds_of, unroll
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class PlannedFlow:
         operators: of the plan.
         plan: for them; its seconds are those of a run, of as many iterations as are planned where
             nobody knows how many there are.
-        apart_seconds: predicted, of its kernels as launches of their own, as often as they run.
+        apart_seconds: predicted, of the same on the host.
     """
 
     flow: FlowProgram
@@ -44,16 +46,44 @@ def plan_flow(flow: FlowProgram, functions: TaskFunctions, device: Device) -> Pl
     plan = coschedule(line, device)
     if plan is None:
         raise UnfitFlowError("no shape of the persistent kernel suits all of its kernels")
-    begin = kernel_seconds(device)
     operators = tuple(line[position] for position in unrolled.kept)
-    alone = [operator.alone_seconds for operator in operators]
-    times = turns(flow.program, unrolled, alone)
-    seconds = begin + (plan.seconds - begin) * times
-    apart = times * sum(operator.alone_seconds for operator in line)
-    folded = replace(fold(plan, unrolled), uses_flags=True, seconds=seconds)
+    seconds = _seconds_inside(flow, unrolled, operators, plan, device)
+    apart = _seconds_apart(flow, unrolled, operators, device)
+    folded = with_idle_veus(fold(plan, unrolled), operators, flow.program, device)
+    folded = replace(folded, uses_flags=True, seconds=seconds)
     flow = replace(flow, program=in_order(flow.program, folded))
     check_program(flow.program)
     return PlannedFlow(flow, operators, folded, apart)
+
+
+def _seconds_inside(
+    flow: FlowProgram,
+    unrolled: Unrolled,
+    operators: Sequence[ROperator],
+    plan: ExecutionPlan,
+    device: Device,
+) -> float:
+    """Of the kernel: the plan's share of what runs, and what all vEUs need to decide."""
+    times = device.times.persistent
+    decision = (times.flag_cycles + 2 * times.rtask_cycles) / device.clock
+    alone = [operator.alone_seconds for operator in operators]
+    begin = kernel_seconds(device)
+    runs = seconds_of(flow.program, unrolled, alone, 0.0)
+    planned = sum(alone[number] for number in unrolled.operators)
+    decided = seconds_of(flow.program, unrolled, [0.0] * len(operators), decision)
+    return begin + (plan.seconds - begin) * runs / planned + decided
+
+
+def _seconds_apart(
+    flow: FlowProgram, unrolled: Unrolled, operators: Sequence[ROperator], device: Device
+) -> float:
+    """Of the host, which launches each kernel by itself, and copies nothing."""
+    host = device.times.host_flow
+    alone = [
+        max(operator.alone_seconds, host.launch_seconds) if node.binding is not None else 0.0
+        for node, operator in zip(flow.nodes, operators, strict=True)
+    ]
+    return seconds_of(flow.program, unrolled, alone, host.decision_seconds)
 
 
 def _line(

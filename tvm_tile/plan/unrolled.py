@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.plan.execution_plan import ExecutionPlan, Placement, RTasks, Step
-from tvm_tile.plan.rprogram import WHOLE, Block, Branch, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import WHOLE, Block, Branch, Call, Item, Repeat, RProgram, Run, While
 
 _ITERATIONS = (16, 8, 4, 2)  # that are tried, the most first
 _MOST_OPERATORS = 320
+_TAKEN = 0.5  # of branches
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,21 @@ def unroll(program: RProgram) -> Unrolled:
     return Unrolled(tuple(line), kept, iterations)
 
 
-def turns(program: RProgram, unrolled: Unrolled, seconds: Sequence[float]) -> float:
-    """How many times the work of the straight line a run of the program is.
+def seconds_of(
+    program: RProgram, unrolled: Unrolled, operators: Sequence[float], decision: float
+) -> float:
+    """What a run of a program takes, one thing after another.
+
+    A branch is taken one time in two, as far as anybody knows.
 
     Args:
         program: where nobody knows how many iterations a loop has, so many as are written out.
-        unrolled: the straight line.
-        seconds: that each rOperator takes, by which they count.
+        unrolled: its straight line.
+        operators: seconds of each rOperator.
+        decision: seconds of each decision.
     """
     items = _with_functions(program)
-    whole = _work(items, unrolled.iterations, seconds, is_whole=True)
-    return whole / _work(items, unrolled.iterations, seconds, is_whole=False)
+    return sum(_seconds(item, unrolled.iterations, operators, decision) for item in items)
 
 
 def fold(plan: ExecutionPlan, unrolled: Unrolled) -> ExecutionPlan:
@@ -109,23 +114,22 @@ def _line(items: Sequence[Item], iterations: int) -> list[int]:
     return line
 
 
-def _work(
-    items: Sequence[Item], iterations: int, seconds: Sequence[float], *, is_whole: bool
-) -> float:
-    """Seconds of what is written out, or, if it ``is_whole``, of all known iterations."""
-    total = 0.0
-    for item in items:
-        match item:
-            case Run(operators):
-                total += sum(seconds[number] for number in operators)
-            case Block(_, body):
-                total += _work(body, iterations, seconds, is_whole=is_whole)
-            case Branch(_, _, then, _, otherwise):
-                for side in (then, otherwise):
-                    total += _work(side, iterations, seconds, is_whole=is_whole)
-            case Repeat(_, trips, body):
-                count = trips if is_whole else min(trips, iterations)
-                total += count * _work(body, iterations, seconds, is_whole=is_whole)
-            case While(_, _, _, body):
-                total += iterations * _work(body, iterations, seconds, is_whole=is_whole)
-    return total
+def _seconds(item: Item, iterations: int, operators: Sequence[float], decision: float) -> float:
+    def total(items: Sequence[Item]) -> float:
+        return sum(_seconds(one, iterations, operators, decision) for one in items)
+
+    match item:
+        case Run(numbers):
+            return sum(operators[number] for number in numbers)
+        case Branch(_, _, then, _, otherwise, turn_of):
+            # One that is but every second iteration of a loop is taken as often as that goes on.
+            taken = 1.0 if turn_of is not None else _TAKEN
+            return decision + taken * total(then) + (1 - taken) * total(otherwise)
+        case Repeat(_, trips, body):
+            return trips * total(body)
+        case While(_, _, _, body):
+            return iterations * (decision + total(body))
+        case Block(_, body):
+            return total(body)
+        case Call():
+            return 0.0
