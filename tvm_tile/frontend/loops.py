@@ -15,7 +15,7 @@ nobody has to wait for a device to know whether it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import ir, relax, tirx
@@ -27,9 +27,17 @@ Write = Callable[[Values], Values]
 COUNTED = "tvm_tile.counted_loop"
 """Attribute of the function of a loop whose first parameter says how many iterations are left."""
 
+MOST = "tvm_tile.most_iterations"
+"""Attribute of the function of any other loop: its iterations at most, where that is known."""
+
 
 def repeat_while(
-    builder: relax.BlockBuilder, name: str, body: Any, state: Values, fixed: Values
+    builder: relax.BlockBuilder,
+    name: str,
+    body: Any,
+    state: Values,
+    fixed: Values,
+    most: int | None = None,
 ) -> Values:
     """Write a loop that goes on as long as the data say.
 
@@ -40,6 +48,7 @@ def repeat_while(
             fixed whether the loop goes on, then new values, all of the types of ``state``.
         state: whether it is to begin, a bool of rank 0, then the first values of what is carried.
         fixed: what iterations read and do not change.
+        most: iterations that it has at most, if that is known.
 
     Returns:
         The last values of what is carried.
@@ -48,7 +57,7 @@ def repeat_while(
         ValueError: an iteration changes the type of what is carried.
     """
     _require_kept(builder, body, state)
-    return _loop(builder, name, body, state, fixed)
+    return _loop(builder, name, body, state, fixed, {} if most is None else {MOST: most})
 
 
 def repeat(
@@ -59,7 +68,8 @@ def repeat(
     Neither ``state`` nor what ``body`` returns has a value that says whether it goes on.
     """
     _require_kept(builder, body, state)
-    return _loop(builder, name, body, [tirx.IntImm("int64", count), *state], fixed)
+    state = [tirx.IntImm("int64", count), *state]
+    return _loop(builder, name, body, state, fixed, {COUNTED: True})
 
 
 def _require_kept(builder: relax.BlockBuilder, body: Any, state: Values) -> None:
@@ -129,7 +139,12 @@ def either(
 
 
 def _loop(
-    builder: relax.BlockBuilder, name: str, body: Any, state: Values, fixed: Values
+    builder: relax.BlockBuilder,
+    name: str,
+    body: Any,
+    state: Values,
+    fixed: Values,
+    attributes: Mapping[str, Any],
 ) -> Values:
     """Write the function that calls itself, and its first call.
 
@@ -155,5 +170,7 @@ def _loop(
     sequence = builder.normalize(relax.SeqExpr([builder._end_block()], end))
     builder.end_scope()
     func = relax.Function(parameters, sequence, result)
-    builder.update_func(function, func.with_attr(COUNTED, True) if is_counted else func)
+    for key, value in attributes.items():
+        func = func.with_attr(key, value)
+    builder.update_func(function, func)
     return called(builder, function, [*state, *fixed])

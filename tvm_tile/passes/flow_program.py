@@ -383,13 +383,13 @@ class _Writer:
             if 0 not in moved:
                 raise UnfitFlowError("its condition never changes")
             decisions = [self._decision(Location(side[0], 0)) for side in sides]
-            regions = [self._region() for _ in range(4)]
+            head, region, again, end = (self._region() for _ in range(4))
             there = turn(one, two)
             back = turn(two, one)
             copies = self._copied([(Location(two[p], 0), one[p]) for p in moved])
-            ends = regions[2], tuple(back), regions[3], tuple(copies)
-            branch = Branch(decisions[1], *ends, turn_of=regions[0])
-            return [While(regions[0], regions[1], decisions[0], (*there, branch))]
+            ends = again, tuple(back), end, tuple(copies)
+            branch = Branch(decisions[1], *ends, turn_of=head)
+            return [While(head, region, decisions[0], (*there, branch), form.most)]
         items: list[Item] = []
         if trips > 1:
             region = self._region()

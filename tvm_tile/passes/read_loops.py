@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tvm_tile.frontend.loops import COUNTED
+from tvm_tile.frontend.loops import COUNTED, MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class LoopForm:
         carried: of each parameter of the loop that changes, which result of the body is next; the
             first is whether it goes on, where it is not counted.
         results: of each result of the loop, which of its parameters it is when the loop ends.
+        most: iterations at most, if that is known.
     """
 
     is_counted: bool
@@ -30,6 +31,7 @@ class LoopForm:
     given: tuple[int, ...]
     carried: dict[int, int]
     results: tuple[int, ...]
+    most: int | None
 
 
 def read_loop(mod: tvm.IRModule, function: Any) -> LoopForm | None:
@@ -62,7 +64,8 @@ def read_loop(mod: tvm.IRModule, function: Any) -> LoopForm | None:
     if any(item.parameter != number for item, number in zip(kept, own, strict=True)):
         return None
     places = tuple(place for place in results if place is not None)
-    return LoopForm(is_counted, body, given, carried, places)
+    most = (loop.attrs or {}).get(MOST)
+    return LoopForm(is_counted, body, given, carried, places, None if most is None else int(most))
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,12 +98,14 @@ class While:
         region: that is entered in each iteration.
         decision: number of the decision.
         body: an iteration.
+        most: iterations that it has at most, if that is known.
     """
 
     head: int
     region: int
     decision: int
     body: tuple[Item, ...]
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,8 @@ class RProgram:
     @property
     def may_stop(self) -> bool:
         """Whether only data end it, so that it has bounds."""
-        return bool(self.functions) or any(map(_has_while, self.items))
+        most = self.bounds.iterations
+        return bool(self.functions) or any(_may_go_on(item, most) for item in self.items)
 
     def access(self, counter: int) -> Access:
         """What a rOperator or, behind them, a decision touches."""
@@ -259,14 +262,17 @@ def _regions(items: Sequence[Item]) -> Iterator[int]:
                 yield from () if head is None else (head,)
 
 
-def _has_while(item: Item) -> bool:
+def _may_go_on(item: Item, most: int) -> bool:
+    """Whether it holds a loop of which nobody knows that it has no more iterations than these."""
     match item:
+        case While(_, _, _, body, known) if known is not None and known <= most:
+            return any(_may_go_on(one, most) for one in body)
         case While():
             return True
         case Repeat(_, _, body) | Block(_, body):
-            return any(map(_has_while, body))
+            return any(_may_go_on(one, most) for one in body)
         case Branch(_, _, then, _, otherwise):
-            return any(map(_has_while, (*then, *otherwise)))
+            return any(_may_go_on(one, most) for one in (*then, *otherwise))
         case _:
             return False
 

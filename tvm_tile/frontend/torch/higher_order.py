@@ -14,9 +14,17 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.frontend.loops import Values, either, fields_of, repeat_while, written
+from tvm_tile.frontend.loops import (
+    Values,
+    either,
+    fields_of,
+    repeat,
+    repeat_while,
+    written,
+)
 from tvm_tile.frontend.scan import scan
 from tvm_tile.frontend.torch.emit import Refusal, shape_of
+from tvm_tile.frontend.trips import known_trips
 
 _OPS = torch.ops.higher_order
 Arguments = Sequence[Any]  # Relax values, and Python's numbers
@@ -74,14 +82,21 @@ def _while_loop(
         (found,) = condition(*values)
         return _scalar(builder, found)
 
+    def uncounted(own: Values) -> Values:
+        return [builder.emit(value) for value in body(*own[:count], *whole(own[count:]))]
+
     def iteration(own: Values) -> Values:
-        inner = whole(own[count:])
-        new = [builder.emit(value) for value in body(*own[:count], *inner)]
-        return [goes_on([*new, *inner]), *new]
+        new = uncounted(own)
+        return [goes_on([*new, *whole(own[count:])]), *new]
 
     once = written(builder, f"{name}_body", [*state, *fixed], iteration)
+    trips = known_trips(builder.get()[once], state, builder.lookup_binding)
+    if trips is not None and trips.is_exact:
+        turn = written(builder, f"{name}_turn", [*state, *fixed], uncounted)
+        return repeat(builder, name, trips.most, turn, state, fixed)
     first = builder.emit(goes_on([*state, *whole(fixed)]))
-    return repeat_while(builder, name, once, [first, *state], fixed)
+    most = None if trips is None else trips.most
+    return repeat_while(builder, name, once, [first, *state], fixed, most)
 
 
 def _scan(
