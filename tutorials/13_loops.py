@@ -226,15 +226,30 @@ for state in states:
     lengths.append(LONGEST - said.count(END))
 print(f"  words before the last: {', '.join(map(str, lengths))}")
 assert len(set(lengths)) > 1
-(kernel,) = compiled(decoder, (states[0],), control="kernel", most_iterations=30).report.plans
+(kernel,) = compiled(decoder, (states[0],), control="kernel").report.plans
 print(outline(kernel.operators, program_of(kernel)))
 show("while", kernel)
+assert f"{LONGEST} times at most" in outline(kernel.operators, program_of(kernel))
 
-# 7. A condition that never ends would keep the GPU for good. So each vEU counts the iterations of
-#    such a loop, and goes home beyond `most_iterations`, 4,000,000 if you do not say. All do so at
-#    the same place of the program, the call is a `BoundError`, and the next call runs as if nothing
-#    had been. Programs are data: here one is followed whose decisions always hold.
+# 7. That loop ends by its count in any case. A condition that never ends would keep the GPU for
+#    good: halves of an infinite row are infinite. So each vEU counts the iterations of such a loop,
+#    and goes home beyond `most_iterations`, 4,000,000 if you do not say. All do so at the same
+#    place of the program, the call is a `BoundError`, and the next call runs as if nothing had
+#    been. Programs are data: here one is followed whose decisions always hold.
 
+
+class Halved(nn.Module):
+    """A row, halved until it is small."""
+
+    def forward(self, row: torch.Tensor) -> torch.Tensor:
+        """A loop of PyTorch's, which no count ends."""
+        return while_loop(lambda row: row.max() > 1, lambda row: (row / 2,), (row,))[0]
+
+
+print("\nA loop that only data end:")
+halved = compiled(Halved(), (states[0],), control="kernel", most_iterations=30)
+(kernel,) = halved.report.plans
+assert "1 loop that data end, 30 iterations at most" in halved.explain()
 program = program_of(kernel)
 assert program.bounds.iterations == 30
 names = names_of(kernel.operators, program)

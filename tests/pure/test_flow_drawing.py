@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -45,6 +46,9 @@ def planned(program: RProgram) -> tuple[tuple[ROperator, ...], ExecutionPlan]:
 def test_what_a_program_is() -> None:
     loops = "1 loop of a known count; 1 loop that data end, 70 iterations at most; 1 branch"
     assert summary(LOOPS) == loops
+    counted = replace(LOOPS, items=(replace(LOOPS.items[2], most=20),))
+    assert summary(counted) == "1 loop that data end within a known count; 1 branch"
+    assert "while decision 0 holds, 20 times at most:" in outline(planned(LOOPS)[0], counted)
     calls = RProgram((Call(0),), (touching(0),), bounds=Bounds(depth=5), functions=((Run((0,)),),))
     assert summary(calls) == "1 function that calls itself, 5 calls at most within one another"
     assert summary(RProgram((Run((0,)),), (touching(0),))) == "a straight line"

@@ -59,10 +59,12 @@ class Told:
 
 def summary(program: RProgram) -> str:
     """How many loops, branches and functions a program has, and how far it goes at most."""
-    counts = Counter(kind for own in program.bodies for kind in _kinds(own))
     iterations, depth = program.bounds.iterations, program.bounds.depth
+    counts = Counter(kind for own in program.bodies for kind in _kinds(own, iterations))
     several = (
         _several(counts["counted"], "loop of a known count", "loops of known counts"),
+        _several(counts["bounded"], "loop that data end", "loops that data end")
+        + " within a known count",
         _several(counts["while"], "loop that data end", "loops that data end")
         + f", {iterations} iterations at most",
         _several(counts["branch"], "branch", "branches"),
@@ -186,19 +188,20 @@ def _waited(instruction: Instruction, waits: DividedWaits, first_decision: int) 
     return ()
 
 
-def _kinds(items: Sequence[Item]) -> Iterator[str]:
+def _kinds(items: Sequence[Item], most: int) -> Iterator[str]:
     """What there is of loops and branches; the question for another iteration is none."""
     for item in items:
         match item:
             case Repeat(_, _, body):
-                yield from ("counted", *_kinds(body))
-            case While(_, _, _, body):
-                yield from ("while", *_kinds(body))
+                yield from ("counted", *_kinds(body, most))
+            case While(_, _, _, body, known):
+                is_bounded = known is not None and known <= most
+                yield from ("bounded" if is_bounded else "while", *_kinds(body, most))
             case Block(_, body):
-                yield from _kinds(body)
+                yield from _kinds(body, most)
             case Branch(_, _, then, _, otherwise, turn_of):
                 yield from ("branch",) if turn_of is None else ()
-                yield from (*_kinds(then), *_kinds(otherwise))
+                yield from (*_kinds(then, most), *_kinds(otherwise, most))
 
 
 def _lines(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
@@ -208,8 +211,9 @@ def _lines(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
                 yield from (names[number] for number in operators)
             case Repeat(_, trips, body):
                 yield from (f"{_several(trips, 'turn')}:", *_indented(body, names))
-            case While(_, _, decision, body):
-                yield from (f"while decision {decision} holds:", *_indented(body, names))
+            case While(_, _, decision, body, known):
+                most = "" if known is None else f", {known} times at most"
+                yield from (f"while decision {decision} holds{most}:", *_indented(body, names))
             case Branch(decision, _, then, _, otherwise, turn_of):
                 again = "" if turn_of is None else ", another iteration"
                 yield from (f"if decision {decision} holds{again}:", *_indented(then, names))
