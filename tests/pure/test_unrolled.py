@@ -20,7 +20,7 @@ from tvm_tile.plan.execution_plan import (
 )
 from tvm_tile.plan.idle_veus import with_idle_veus
 from tvm_tile.plan.rprogram import Access, Branch, Repeat, RProgram, Run, While
-from tvm_tile.plan.unrolled import fold, seconds_of, unroll
+from tvm_tile.plan.unrolled import Costs, fold, seconds_of, unroll
 
 H200 = find_device("nvidia/h200")
 NONE = Access(frozenset(), frozenset())
@@ -33,9 +33,9 @@ def test_the_middle_iteration_stands_for_all() -> None:
     assert line.iterations == 16
     assert line.operators == (0, *(1, 2, 3) * 16, 4)
     assert line.kept == (0, 25, 26, 27, 49)
-    assert seconds_of(program, line, (1, 0, 0, 0, 2), 0) == 3
-    assert seconds_of(program, line, (0, 1, 0, 0, 0), 0) == 40
-    assert seconds_of(program, line, (0, 0, 1, 3, 0), 5) == 40 * (2 + 5)
+    assert seconds_of(program, line, Costs((1, 0, 0, 0, 2))) == 3
+    assert seconds_of(program, line, Costs((0, 1, 0, 0, 0))) == 40
+    assert seconds_of(program, line, Costs((0, 0, 1, 3, 0), 5, 1)) == 40 * (2 + 5 + 2)
 
 
 def test_every_second_iteration_is_no_branch() -> None:
@@ -43,8 +43,8 @@ def test_every_second_iteration_is_no_branch() -> None:
     second = Branch(1, 3, (Run((1,)),), 4, (Run((2,)),), turn_of=1)
     program = RProgram((While(1, 2, 0, (Run((0,)), second)),), (NONE,) * 3, (0, 0))
     line = unroll(program)
-    assert seconds_of(program, line, (1, 1, 100, 0), 0) == 32
-    assert seconds_of(program, line, (0, 0, 0, 0), 2) == 64
+    assert seconds_of(program, line, Costs((1, 1, 100))) == 32
+    assert seconds_of(program, line, Costs((0, 0, 0), 2)) == 64
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -133,11 +133,13 @@ class HostFlowTimes:
     Attributes:
         origin: what the numbers are from.
         launch_seconds: from a kernel that the virtual machine launches to the next one, at least.
-        decision_seconds: that the host takes beside them to read a condition and to go on by it.
+        turn_seconds: that an iteration takes beside its launches.
+        decision_seconds: that the host takes to read a condition and to go on by it.
     """
 
     origin: str
     launch_seconds: float
+    turn_seconds: float
     decision_seconds: float
 
 

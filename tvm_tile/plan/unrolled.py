@@ -48,9 +48,23 @@ def unroll(program: RProgram) -> Unrolled:
     return Unrolled(tuple(line), kept, iterations)
 
 
-def seconds_of(
-    program: RProgram, unrolled: Unrolled, operators: Sequence[float], decision: float
-) -> float:
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of what a program does.
+
+    Attributes:
+        operators: of each rOperator.
+        decision: of each.
+        turn: of a model's loop, beside what it does; a loop of a program has two in each of its
+            own, as values go from one memory to another and back.
+    """
+
+    operators: Sequence[float]
+    decision: float = 0.0
+    turn: float = 0.0
+
+
+def seconds_of(program: RProgram, unrolled: Unrolled, costs: Costs) -> float:
     """What a run of a program takes, one thing after another.
 
     A branch is taken one time in two, as far as anybody knows.
@@ -58,11 +72,10 @@ def seconds_of(
     Args:
         program: where nobody knows how many iterations a loop has, so many as are written out.
         unrolled: its straight line.
-        operators: seconds of each rOperator.
-        decision: seconds of each decision.
+        costs: of what it does.
     """
     items = _with_functions(program)
-    return sum(_seconds(item, unrolled.iterations, operators, decision) for item in items)
+    return sum(_seconds(item, unrolled.iterations, costs) for item in items)
 
 
 def fold(plan: ExecutionPlan, unrolled: Unrolled) -> ExecutionPlan:
@@ -114,21 +127,21 @@ def _line(items: Sequence[Item], iterations: int) -> list[int]:
     return line
 
 
-def _seconds(item: Item, iterations: int, operators: Sequence[float], decision: float) -> float:
+def _seconds(item: Item, iterations: int, costs: Costs) -> float:
     def total(items: Sequence[Item]) -> float:
-        return sum(_seconds(one, iterations, operators, decision) for one in items)
+        return sum(_seconds(one, iterations, costs) for one in items)
 
     match item:
         case Run(numbers):
-            return sum(operators[number] for number in numbers)
+            return sum(costs.operators[number] for number in numbers)
         case Branch(_, _, then, _, otherwise, turn_of):
             # One that is but every second iteration of a loop is taken as often as that goes on.
             taken = 1.0 if turn_of is not None else _TAKEN
-            return decision + taken * total(then) + (1 - taken) * total(otherwise)
+            return costs.decision + taken * total(then) + (1 - taken) * total(otherwise)
         case Repeat(_, trips, body):
-            return trips * total(body)
+            return trips * (2 * costs.turn + total(body))
         case While(_, _, _, body):
-            return iterations * (decision + total(body))
+            return iterations * (2 * costs.turn + costs.decision + total(body))
         case Block(_, body):
             return total(body)
         case Call():
