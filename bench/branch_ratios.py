@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -24,6 +24,7 @@ from bench.protocol import measure
 from bench.suites import control_flow
 from bench.suites.networks.looped import looped
 from tvm_tile import Options
+from tvm_tile.plan.rprogram import Control
 
 RESULTS = Path(__file__).parent / "results" / "branch_ratios.md"
 NAMES = ("blockdrop", "skipnet")
@@ -50,13 +51,11 @@ def rows(name: str, device: str, stage: CudaStage) -> Iterator[tuple[Any, ...]]:
     image = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         program = torch.export.export(module, (image, _shift(blocks, 50)))
-    host = tvm_tile.compile(program, device, options=Options(control="host", cache=False))
-    kernel = tvm_tile.compile(program, device, options=Options(control="kernel", cache=False))
     systems: dict[str, Callable[..., Any]] = {
-        "host": host,
-        "kernel": kernel,
-        "torch": copy.deepcopy(module).cuda(),
+        control: tvm_tile.compile(program, device, options=Options(control=control, cache=False))
+        for control in get_args(Control)
     }
+    systems["torch"] = copy.deepcopy(module).cuda()
     exact = copy.deepcopy(module).double()
     for percent in RATIOS:
         shift = _shift(blocks, percent)
@@ -85,16 +84,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"# Branches by how many are taken: `python -m bench.branch_ratios`, {found}, "
         f"{given.commit or commit()}",
         "",
-        "float32, batch 1, milliseconds: branches on the host, in a persistent kernel, PyTorch's.",
+        "float32, batch 1, milliseconds: branches on the host, in persistent kernels, where they are"
+        " predicted to be faster, and PyTorch's.",
         "",
-        "| network | blocks that run, % | host | kernel | torch | host / kernel |",
-        "| --- | --- | --- | --- | --- | --- |",
+        f"| network | blocks that run, % | {' | '.join(get_args(Control))} | torch | host / auto |",
+        f"| --- | --- | {'--- | ' * (len(get_args(Control)) + 2)}",
     ]
     for name in given.names:
         for row in rows(name, given.device, CudaStage()):
-            host, kernel, torch_ms = row[2:]
-            times = f"{host:.3f} | {kernel:.3f} | {torch_ms:.3f} | {host / kernel:.2f}"
-            lines.append(f"| {row[0]} | {row[1]} | {times} |")
+            name, percent, host, *_, auto, _ = row
+            times = " | ".join(f"{milliseconds:.3f}" for milliseconds in row[2:])
+            lines.append(f"| {name} | {percent} | {times} | {host / auto:.2f} |")
             print(lines[-1], flush=True)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text("\n".join(lines) + "\n")

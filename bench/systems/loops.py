@@ -27,7 +27,7 @@ class TvmTileLoops(TvmTile):
 
     def prepare(self, workload: Workload, case: Case, session: Session) -> Prepared:
         """Compile what the case's module is with loops, or with recursion."""
-        return super().prepare(workload, _recursive(case) or _looped(case), session)
+        return super().prepare(workload, with_loops(case), session)
 
 
 class TvmTileKernelLoops(TvmTileLoops):
@@ -65,12 +65,16 @@ class TorchCompileLoops(TorchCompile):
         return Prepared(start=lambda inputs: bound(compiled, inputs))
 
 
-def _recursive(case: Case) -> Case | None:
-    """The case with a Relax module, if PyTorch has no word for its recursion."""
+def with_loops(case: Case) -> Case:
+    """The case with its network written with loops and branches, or, as a Relax module, recursion.
+
+    Raises:
+        NotSupported: there is none.
+    """
     from bench.suites.networks.recursive_autoencoder import RecursiveAutoencoder
 
     if not isinstance(case.module, RecursiveAutoencoder):
-        return None
+        return _looped(case)
     from bench.suites.networks.recursive_module import recursive_module
 
     module: Any = recursive_module(case.module)
