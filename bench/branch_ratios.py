@@ -84,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"# Branches by how many are taken: `python -m bench.branch_ratios`, {found}, "
         f"{given.commit or commit()}",
         "",
-        "float32, batch 1, milliseconds: branches on the host, in persistent kernels, where they are"
-        " predicted to be faster, and PyTorch's.",
+        "float32, batch 1, milliseconds: branches on the host, in persistent kernels, where that"
+        " is predicted to be faster, and PyTorch's.",
         "",
         f"| network | blocks that run, % | {' | '.join(get_args(Control))} | torch | host / auto |",
         f"| --- | --- | {'--- | ' * (len(get_args(Control)) + 2)}",

@@ -98,6 +98,8 @@ class PersistentTimes:
         cooperative_seconds: that a cooperative launch takes longer than another one.
         shortest_cycles: of a block: a load, a store.
         slowdown: of a block beside others of other kernels, over its time as a kernel's.
+        product_slowdown: the same of products and convolutions amid loops and branches, whose
+            kernels have many of them, and registers for none in particular.
         cold_start_cycles: more, for code and operands that are in no first-level cache.
         inefficiency: what a kernel keeps its multiprocessor busy, over the roofline.
         sum_inefficiency: what sums from shared memory take, over the arithmetic's peak.
@@ -116,6 +118,7 @@ class PersistentTimes:
     cooperative_seconds: float
     shortest_cycles: float
     slowdown: float
+    product_slowdown: float
     cold_start_cycles: float
     inefficiency: float
     sum_inefficiency: float

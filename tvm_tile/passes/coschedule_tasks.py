@@ -231,11 +231,19 @@ class TaskFunctions:
         facts: about the functions.
         device: that they are for.
         tries_all: whether kernels may be rTasks that were not measured as such.
+        are_amid_flow: whether they are to be parts of kernels with loops and branches.
     """
 
-    def __init__(self, facts: FactsOf, device: Device, *, tries_all: bool = False) -> None:
+    def __init__(
+        self,
+        facts: FactsOf,
+        device: Device,
+        *,
+        tries_all: bool = False,
+        are_amid_flow: bool = False,
+    ) -> None:
         self._device = device
-        self._tries_all = tries_all
+        self._tries_all, self._are_amid_flow = tries_all, are_amid_flow
         self._facts = facts
         self._known: dict[str, tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]] = {}
         self._numbers: dict[Any, int] = {}  # of bodies and of weights
@@ -275,11 +283,11 @@ class TaskFunctions:
 
     def _find(self, node: TaskNode) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
         facts = self._facts(node.function)
-        if facts is None or not facts.variants:
+        variants = tuple(filter(self._is_known, facts.variants)) if facts else ()
+        if facts is None or not variants:
             return (), (), 0.0
-        variants = tuple(filter(self._is_known, facts.variants))
-        size = sum(self._constants(node))
-        found = [pair for v in variants for pair in _ways(v, facts, size, self._device)]
+        of = sum(self._constants(node)), self._are_amid_flow
+        found = [pair for v in variants for pair in _ways(v, facts, *of, self._device)]
         ways, choices = tuple(way for way, _ in found), tuple(choice for _, choice in found)
         # What it would take where kernels start early, if it is one of those.
         early = step_seconds(facts.variants[0].scheduled.func)
@@ -287,7 +295,7 @@ class TaskFunctions:
 
 
 def _ways(
-    variant: Variant, facts: Facts, weights: int, device: Device
+    variant: Variant, facts: Facts, weights: int, is_amid_flow: bool, device: Device
 ) -> list[tuple[Lowering, RKernel]]:
     """A schedule as something that a vEU can run, without and with its weights in place.
 
@@ -295,6 +303,7 @@ def _ways(
         variant: the schedule.
         facts: about its function.
         weights: bytes of the constants that the function reads.
+        is_amid_flow: whether it is to be part of a kernel with loops and branches.
         device: that it is for.
     """
     scheduled = variant.scheduled
@@ -318,6 +327,7 @@ def _ways(
         facts.flops,
         facts.traffic,
         weights,
+        is_amid_flow,
     )
     plain = make_choice(launch, device, barriers=waits)
     resident = scheduled.resident

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.plan.execution_plan import RKernel, aligned
-from tvm_tile.tile.rules import Rule
+from tvm_tile.tile.rules import CONTRACTION, Rule
 
 _USUAL_REGISTERS = 64  # of a thread, where nothing is known
 
@@ -29,6 +29,7 @@ class Launch:
         flops: floating-point operations.
         traffic: bytes that it reads and writes.
         weights: of these, constants that it reads once.
+        is_amid_flow: whether it is to be part of a kernel with loops and branches.
     """
 
     rule: Rule
@@ -40,6 +41,7 @@ class Launch:
     flops: float
     traffic: float
     weights: int = 0
+    is_amid_flow: bool = False
 
     @property
     def is_stream(self) -> bool:
@@ -106,7 +108,9 @@ def _block_seconds(launch: Launch, device: Device) -> float:
         return seconds
     # Beside others a block is slower than as a kernel: its code and its operands are in no
     # first-level cache, and it shares its multiprocessor.
-    return times.slowdown * seconds + times.cold_start_cycles / clock
+    is_product = launch.is_amid_flow and launch.rule is CONTRACTION
+    slowdown = times.product_slowdown if is_product else times.slowdown
+    return slowdown * seconds + times.cold_start_cycles / clock
 
 
 def _busy_seconds(launch: Launch, device: Device) -> float:
