@@ -89,7 +89,8 @@ class _KVAttention(_Looped):
             scores = (x @ own.query) @ keys.transpose(2, 3) * own.scale
             return position + 1, scores.softmax(-1) @ values @ own.output, keys, values
 
-        state = torch.full((), own.start), x + 0, F.pad(keys, missing), F.pad(values, missing)
+        start = torch.full((), own.start, device=x.device)
+        state = start, x + 0, F.pad(keys, missing), F.pad(values, missing)
         _, x, keys, values = while_loop(lambda position, *_: position < own.length, body, state)
         return keys, values, x
 
@@ -110,7 +111,8 @@ class _GreedyDecoder(_Looped):
             words = words.index_copy(0, step.reshape(1), word[None])
             return step + 1, word, words, h, c
 
-        state = torch.zeros((), dtype=torch.int64), word, words, h + 0, c + 0
+        step = torch.zeros((), dtype=torch.int64, device=h.device)
+        state = step, word, words, h + 0, c + 0
         *_, words, h, _ = while_loop(goes_on, body, state)
         return words, h
 
