@@ -230,20 +230,12 @@ class TaskFunctions:
     Args:
         facts: about the functions.
         device: that they are for.
-        tries_all: whether kernels may be rTasks that were not measured as such.
         are_amid_flow: whether they are to be parts of kernels with loops and branches.
     """
 
-    def __init__(
-        self,
-        facts: FactsOf,
-        device: Device,
-        *,
-        tries_all: bool = False,
-        are_amid_flow: bool = False,
-    ) -> None:
+    def __init__(self, facts: FactsOf, device: Device, *, are_amid_flow: bool = False) -> None:
         self._device = device
-        self._tries_all, self._are_amid_flow = tries_all, are_amid_flow
+        self._are_amid_flow = are_amid_flow
         self._facts = facts
         self._known: dict[str, tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]] = {}
         self._numbers: dict[Any, int] = {}  # of bodies and of weights
@@ -279,7 +271,7 @@ class TaskFunctions:
 
     def _is_known(self, variant: Variant) -> bool:
         is_task = variant.is_for_loops or variant.scheduled.rule.is_task
-        return self._tries_all or (is_task and has_known_types(variant.scheduled, self._device))
+        return is_task and has_known_types(variant.scheduled, self._device)
 
     def _find(self, node: TaskNode) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
         facts = self._facts(node.function)

@@ -123,9 +123,7 @@ class _Placing:
 
     def __init__(self, options: LoopsInKernels, mod: tvm.IRModule) -> None:
         self._options, self._mod = options, mod
-        self._functions = TaskFunctions(
-            options.facts, options.device, tries_all=options.always, are_amid_flow=True
-        )
+        self._functions = TaskFunctions(options.facts, options.device, are_amid_flow=True)
         self._recursive = recursive_functions(mod)
         self._within = [mod[var] for var in self._recursive]
         self._made: list[tuple[str, Coscheduled]] = []  # and the function that calls it
