@@ -86,7 +86,7 @@ def main() -> None:
     lines = [
         f"# Where loops run: `python -m bench.loop_placements`, {arguments.device}, {commit()}",
         "",
-        "Nothing ran on a GPU. A `while` is predicted for two iterations.",
+        "Nothing ran on a GPU. A `while` is predicted for as many iterations as are planned.",
         "",
         f"| {' | '.join(_HEADING)} |",
         f"| {' | '.join('---' for _ in _HEADING)} |",
