@@ -42,8 +42,7 @@ class Options:
             loops, branches and functions that call themselves in persistent kernels (Cocktailer),
             where all that they hold can be part of one: CUDA devices, known shapes; of what stays
             on the host the report says why. ``"auto"``: in a kernel where the model predicts less
-            time than the launches of an iteration take. None was measured on a GPU yet, so that
-            ``"host"`` is the default.
+            time than the host takes, as calibrated (``device/times.py``, HostFlowTimes).
         most_iterations: of a loop inside a kernel that data end, each time that it is entered. One
             more, and the kernel ends; the call raises a BoundError, and the next one runs as if
             nothing had been. To know that, the host waits for a kernel with such a loop, or with a
