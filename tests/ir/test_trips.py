@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -103,3 +105,31 @@ def test_data_may_end_a_loop_earlier() -> None:
 )
 def test_of_others_nothing_is_known(first: Any, goes_on: Condition, step: Step) -> None:
     assert not _told(Counting(first, goes_on, step))
+
+
+def test_of_onnx_loops_the_limit_is_known() -> None:
+    """``while going on and i < 9``, of which data say the first."""
+    node, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    float_, bool_, int_ = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL, onnx.TensorProto.INT64
+    body = onnx.helper.make_graph(
+        [
+            node("Tanh", ["a"], ["b"]),
+            node("ReduceSum", ["b"], ["sum"], keepdims=0),
+            node("Greater", ["sum", "least"], ["goes"]),
+        ],
+        "body",
+        [value("i", int_, []), value("going", bool_, []), value("a", float_, [3])],
+        [value("goes", bool_, []), value("b", float_, [3])],
+    )
+    constants = {"count": np.array(9), "least": np.array(0.1, "float32")}
+    graph = onnx.helper.make_graph(
+        [node("Loop", ["count", "", "x"], ["y"], body=body)],
+        "graph",
+        [value("x", float_, [3])],
+        [value("y", float_, [3])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    mod = import_model(model, inputs=None, example_inputs=None).mod
+    known = [int(f.attrs[MOST]) for f in mod.functions.values() if f.attrs and MOST in f.attrs]
+    assert known == [9]

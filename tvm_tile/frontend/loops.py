@@ -20,6 +20,8 @@ from typing import Any
 
 from tvm import ir, relax, tirx
 
+from tvm_tile.frontend.trips import known_trips
+
 Value = Any  # a Relax expression of a known type
 Values = list[Value]
 Write = Callable[[Values], Values]
@@ -32,14 +34,9 @@ MOST = "tvm_tile.most_iterations"
 
 
 def repeat_while(
-    builder: relax.BlockBuilder,
-    name: str,
-    body: Any,
-    state: Values,
-    fixed: Values,
-    most: int | None = None,
+    builder: relax.BlockBuilder, name: str, body: Any, state: Values, fixed: Values
 ) -> Values:
-    """Write a loop that goes on as long as the data say.
+    """Write a loop that goes on as long as the data say; if a count bounds it, it knows that.
 
     Args:
         builder: within the function that has the loop.
@@ -48,7 +45,6 @@ def repeat_while(
             fixed whether the loop goes on, then new values, all of the types of ``state``.
         state: whether it is to begin, a bool of rank 0, then the first values of what is carried.
         fixed: what iterations read and do not change.
-        most: iterations that it has at most, if that is known.
 
     Returns:
         The last values of what is carried.
@@ -57,7 +53,8 @@ def repeat_while(
         ValueError: an iteration changes the type of what is carried.
     """
     _require_kept(builder, body, state)
-    return _loop(builder, name, body, state, fixed, {} if most is None else {MOST: most})
+    trips = known_trips(builder.get()[body], state[1:], builder.lookup_binding)
+    return _loop(builder, name, body, state, fixed, {MOST: trips.most} if trips else {})
 
 
 def repeat(

@@ -95,8 +95,7 @@ def _while_loop(
         turn = written(builder, f"{name}_turn", [*state, *fixed], uncounted)
         return repeat(builder, name, trips.most, turn, state, fixed)
     first = builder.emit(goes_on([*state, *whole(fixed)]))
-    most = None if trips is None else trips.most
-    return repeat_while(builder, name, once, [first, *state], fixed, most)
+    return repeat_while(builder, name, once, [first, *state], fixed)
 
 
 def _scan(
