@@ -8,20 +8,10 @@ that the kernel still ends (:mod:`tvm_tile.plan.rprogram`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tvm_tile.plan.rprogram import (
-    Block,
-    Branch,
-    Item,
-    Lagged,
-    Repeat,
-    RProgram,
-    While,
-    places,
-    program_waits,
-)
+from tvm_tile.plan.rprogram import Lagged, RProgram, places, program_waits, repeated_regions
 
 Waits = Sequence[Sequence[Lagged]]
 """Of each counter, what those who add to it wait for."""
@@ -55,7 +45,7 @@ def divided_waits(program: RProgram, waited: Waits | None = None) -> DividedWait
     waits = program_waits(program) if waited is None else waited
     if program.functions:
         return DividedWaits(tuple(map(tuple, waits)), {})
-    loops = frozenset(_loops(program.items))
+    loops = repeated_regions(program.items)
     around = {place.counter: place.regions for place in places(program)}
     inside: list[tuple[Lagged, ...]] = []
     ahead: dict[int, dict[int, tuple[Lagged, ...]]] = {}
@@ -72,17 +62,3 @@ def divided_waits(program: RProgram, waited: Waits | None = None) -> DividedWait
                 of_loop[counter] = (*of_loop.get(counter, ()), wait)
         inside.append(tuple(left))
     return DividedWaits(tuple(inside), ahead)
-
-
-def _loops(items: Sequence[Item]) -> Iterator[int]:
-    """Of each loop, the region that all in it lie in."""
-    for item in items:
-        match item:
-            case Repeat(region, _, body):
-                yield from (region, *_loops(body))
-            case While(head, _, _, body):
-                yield from (head, *_loops(body))
-            case Block(_, body):
-                yield from _loops(body)
-            case Branch(_, _, then, _, otherwise):
-                yield from (*_loops(then), *_loops(otherwise))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 
-from tvm_tile.plan.rprogram import Block, Branch, Call, Item, Repeat, RProgram, While
+from tvm_tile.plan.rprogram import Block, Branch, Call, Item, Repeat, RProgram, While, inner
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,8 @@ class Frames:
 
 def has_call(item: Item) -> bool:
     """Whether an item is a call, or holds one."""
-    match item:
-        case Call():
-            return True
-        case Repeat(_, _, body) | While(_, _, _, body) | Block(_, body):
-            return any(map(has_call, body))
-        case Branch(_, _, then, _, otherwise):
-            return any(map(has_call, (*then, *otherwise)))
-        case _:
-            return False
+    held = (one for body in inner(item) for one in body)
+    return isinstance(item, Call) or any(map(has_call, held))
 
 
 def cut_at_calls(program: RProgram) -> RProgram:

@@ -15,7 +15,7 @@ import numpy as np
 from tvm_tile.device.device import Device
 from tvm_tile.plan.execution_plan import ExecutionPlan, Placement, ROperator, RTasks, Step
 from tvm_tile.plan.fit import Floats
-from tvm_tile.plan.rprogram import Block, Branch, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import Item, Repeat, RProgram, Run, While, inner
 from tvm_tile.plan.ways import rtask_seconds
 
 
@@ -79,23 +79,16 @@ def _moved(
 def _loops(items: Sequence[Item]) -> Iterator[set[int]]:
     """The rOperators of each of the outermost loops."""
     for item in items:
-        match item:
-            case Repeat(_, _, body) | While(_, _, _, body):
-                yield set(_all(body))
-            case Block(_, body):
+        if isinstance(item, Repeat | While):
+            yield set(_all(item.body))
+        else:
+            for body in inner(item):
                 yield from _loops(body)
-            case Branch(_, _, then, _, otherwise):
-                yield from _loops(then)
-                yield from _loops(otherwise)
 
 
 def _all(items: Sequence[Item]) -> Iterator[int]:
     for item in items:
-        match item:
-            case Run(operators):
-                yield from operators
-            case Repeat(_, _, body) | While(_, _, _, body) | Block(_, body):
-                yield from _all(body)
-            case Branch(_, _, then, _, otherwise):
-                yield from _all(then)
-                yield from _all(otherwise)
+        if isinstance(item, Run):
+            yield from item.operators
+        for body in inner(item):
+            yield from _all(body)

@@ -149,6 +149,17 @@ class Call:
 Item = Run | Repeat | While | Branch | Block | Call
 
 
+def inner(item: Item) -> tuple[tuple[Item, ...], ...]:
+    """The items that another one holds, in the order of the text: a branch has two sides."""
+    match item:
+        case Repeat() | While() | Block():
+            return (item.body,)
+        case Branch():
+            return item.then, item.otherwise
+        case Run() | Call():
+            return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Numbers of the memories that a rOperator reads, and that it writes; what it changes in place
@@ -253,43 +264,34 @@ def places(program: RProgram) -> tuple[Place, ...]:
 def _regions(items: Sequence[Item]) -> Iterator[int]:
     for item in items:
         match item:
-            case Repeat(region, _, body) | Block(region, body):
-                yield from (region, *_regions(body))
-            case While(head, region, _, body):
-                yield from (head, region, *_regions(body))
-            case Branch(_, then_region, then, else_region, otherwise, _, head):
-                yield from (then_region, else_region, *_regions(then), *_regions(otherwise))
-                yield from () if head is None else (head,)
+            case Repeat() | Block():
+                yield item.region
+            case While():
+                yield from (item.head, item.region)
+            case Branch():
+                yield from (item.then_region, item.else_region)
+                yield from () if item.head is None else (item.head,)
+        for body in inner(item):
+            yield from _regions(body)
 
 
 def _may_go_on(item: Item, most: int) -> bool:
     """Whether it holds a loop of which nobody knows that it has no more iterations than these."""
-    match item:
-        case While(_, _, _, body, known) if known is not None and known <= most:
-            return any(_may_go_on(one, most) for one in body)
-        case While():
-            return True
-        case Repeat(_, _, body) | Block(_, body):
-            return any(_may_go_on(one, most) for one in body)
-        case Branch(_, _, then, _, otherwise):
-            return any(_may_go_on(one, most) for one in (*then, *otherwise))
-        case _:
-            return False
+    if isinstance(item, While) and (item.most is None or item.most > most):
+        return True
+    return any(_may_go_on(one, most) for body in inner(item) for one in body)
 
 
 def repeated_regions(items: Sequence[Item]) -> frozenset[int]:
     """The regions that may be entered again while what is around them is not left."""
     found: set[int] = set()
     for item in items:
-        match item:
-            case Repeat(region, _, body):
-                found |= {region, *repeated_regions(body)}
-            case While(head, _, _, body):
-                found |= {head, *repeated_regions(body)}
-            case Block(_, body):
-                found |= repeated_regions(body)
-            case Branch(_, _, then, _, otherwise):
-                found |= repeated_regions(then) | repeated_regions(otherwise)
+        if isinstance(item, Repeat):
+            found.add(item.region)
+        elif isinstance(item, While):
+            found.add(item.head)
+        for body in inner(item):
+            found |= repeated_regions(body)
     return frozenset(found)
 
 
