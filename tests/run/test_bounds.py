@@ -7,12 +7,15 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 import tvm
 from fake_graphs import emulated_with_graphs, fake_graphs
-from torch_control_cases import CASES, exported
+from torch_control_cases import CASES, exported, in_float64
 from tvm import relax
 
 import tvm_tile
+from bench.suites.networks.recursive_autoencoder import RecursiveAutoencoder
+from bench.suites.networks.recursive_module import recursive_module
 from tvm_tile import Options
 from tvm_tile.device import Device
 from tvm_tile.errors import BoundError, OptionError, RunError
@@ -115,3 +118,45 @@ def test_a_model_with_such_a_kernel_is_compiled_and_saved(tmp_path: Path) -> Non
             assert (REQUIRE_ENDED.encode() in one.program.vm) == asks
             assert one.report == model.report
             assert all(plan.program is not None for plan in one.report.plans)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
+def test_loops_on_a_gpu_end_at_their_bound() -> None:
+    """Three iterations are right, four are an error, and the call behind it is right again."""
+    make, draw = CASES["while"]
+    module = make().eval()
+    options = Options(control="kernel", most_iterations=3, cache=False)
+    model = tvm_tile.compile(exported(module, draw(1)), "auto", options=options)
+    x = draw(1)[1]
+    for limit in (3, 4, 2, 1000, 3):
+        given = torch.tensor(limit), x
+        if limit > 3:
+            with pytest.raises(BoundError, match="most_iterations"):
+                model(*(value.cuda() for value in given))
+            continue
+        found = model(*(value.cuda() for value in given))
+        for one, wanted in zip(found, in_float64(module, given), strict=True):
+            torch.testing.assert_close(one.cpu(), wanted, rtol=1e-4, atol=1e-4, check_dtype=False)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
+def test_recursion_on_a_gpu_ends_at_its_bound() -> None:
+    torch.manual_seed(0)
+    network = RecursiveAutoencoder(31, 64).eval()
+    x = torch.randn(31, 64)
+    shallow, deep = (
+        tvm_tile.compile(
+            recursive_module(network),
+            "auto",
+            options=Options(control="kernel", most_depth=depth, cache=False),
+        )
+        for depth in (2, 31)
+    )
+    for _ in range(2):
+        with pytest.raises(BoundError, match="most_depth"):
+            shallow(x.cuda())
+        with torch.no_grad():
+            wanted = network(x)
+        torch.testing.assert_close(deep(x.cuda()).cpu(), wanted, rtol=1e-4, atol=1e-4)
