@@ -50,7 +50,7 @@ LOOP = 10
 WAIT_COUNT = 11  # counters that it waits for
 WAITS = 12  # each: which one, rTasks that add to it in an execution, region, lag
 WAIT_WORDS = 4
-MOST_WAITS = 4
+MOST_WAITS = 8
 ARGUMENTS = WAITS + WAIT_WORDS * MOST_WAITS  # each: which tensor, and how many units from its start
 
 DECIDE = -2
