@@ -307,6 +307,18 @@ def test_options_say_where_loops_run(control: Control) -> None:
     assert any(name.startswith("scan") for name in names) == (control != "host")
 
 
+def test_fields_of_tuples_from_outside_are_used_behind_a_kernel_too() -> None:
+    class Sorted(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            values, places = torch.sort(x)  # which no persistent kernel takes in
+            made = torch.cond(values.sum() > 0, lambda v: v * 2 + 1, torch.tanh, (values,))
+            return made, values, places
+
+    program = exported(Sorted(), (torch.randn(5000),))
+    model = compile_model(program, "nvidia/h200", control="kernel")
+    assert any(plan.program is not None for plan in model.report.plans)
+
+
 def test_a_branch_that_makes_a_tuple_is_compiled_for_a_gpu() -> None:
     make, draw = CASES["nested branches"]
     model = compile_model(exported(make().eval(), draw(1)), "nvidia/h200")

@@ -55,9 +55,9 @@ def read_line(body: relax.SeqExpr) -> Line:
 
 
 def wanted(line: Line, run: FlowRun) -> list[Any]:
-    """The variables that a run binds and that others use."""
-    own = (binding.var for binding in line.bindings[run.first : run.stop])
-    return [var for var in own if line.last_uses.get(var, -1) >= run.stop]
+    """The variables that a run computes and that others use."""
+    _, own = divided(line, run)
+    return [b.var for b in own if line.last_uses.get(b.var, -1) >= run.stop]
 
 
 def divided(line: Line, run: FlowRun) -> tuple[list[Any], list[Any]]:

@@ -113,6 +113,9 @@ def read_run(
     reader = _FlowReader(slices)
     read = relax.SeqExpr([relax.BindingBlock(list(bindings))], relax.Tuple(list(wanted)))
     flow = reader.flow(read)
+    own = {binding.var for binding in bindings}
+    if any(expr in own for expr in reader.given.values()):
+        raise UnfitFlowError("it has another name for a constant")
     return replace(flow, parameters=tuple(reader.given)), dict(reader.given)
 
 
@@ -141,9 +144,9 @@ class _FlowReader(Reader):
     def _act(self, binding: Any) -> None:
         var, value = binding.var, binding.value
         if isinstance(value, relax.Var | relax.Tuple):
-            self._mixed[var] = self._sources(value)
+            self._name(var, self._sources(value))
         elif isinstance(value, relax.TupleGetItem) and value.tuple_value in self._mixed:
-            self._mixed[var] = (self._mixed[value.tuple_value][value.index],)
+            self._name(var, (self._mixed[value.tuple_value][value.index],))
         elif isinstance(value, relax.If):
             (condition,) = self._sources(value.cond)
             if not isinstance(condition, Location):
@@ -157,6 +160,19 @@ class _FlowReader(Reader):
             self._actions.append(Allocated(self.make(var)))
         else:
             self._kernel_or_view(binding)
+
+    def _name(self, var: Any, sources: tuple[Source, ...]) -> None:
+        """Let a variable be what has another name already."""
+        places = tuple(source for source in sources if isinstance(source, Location))
+        if len(places) == len(sources):
+            self.places[var] = places
+        else:
+            self._mixed[var] = sources
+
+    def given_to_kernel(self, field: Any) -> Location | GenericConst:
+        """As of any reader; of a variable that is a constant, that one."""
+        (source,) = self._sources(field)
+        return source
 
     def _kernel_or_view(self, binding: Any) -> None:
         known = len(self.nodes)

@@ -194,10 +194,13 @@ class Reader:
         self, call: Any
     ) -> tuple[str, tuple[Location | GenericConst, ...], tuple[int, ...]]:
         """The function of a kernel, what it is given, and which values it reads of that."""
-        fields = list(call.args[1].fields)
-        arguments = tuple(f if isinstance(f, GenericConst) else self.of(f)[0] for f in fields)
+        arguments = tuple(map(self.given_to_kernel, call.args[1].fields))
         reads = tuple(dict.fromkeys(a.value for a in arguments if isinstance(a, Location)))
         return str(call.args[0].name_hint), arguments, reads
+
+    def given_to_kernel(self, field: Any) -> Location | GenericConst:
+        """What a kernel is given: where a tensor lies, or a constant."""
+        return field if isinstance(field, GenericConst) else self.of(field)[0]
 
     def make(self, var: Any) -> tuple[int, ...]:
         """New values for a variable, one for each tensor."""
