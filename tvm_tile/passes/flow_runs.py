@@ -14,8 +14,6 @@ from tvm_tile.passes.flow_program import FlowProgram
 from tvm_tile.passes.plan_flow import PlannedFlow, plan_flow
 from tvm_tile.passes.read_flow import UnfitFlowError
 
-FASTER_APART = "that is faster"
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
