@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tvm_tile.plan.ahead_of_loops import DividedWaits, divided_waits
+from tvm_tile.plan.ahead_of_loops import divided_waits
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import (
     NO_REGION,
@@ -20,6 +20,7 @@ from tvm_tile.plan.instructions import (
     Push,
     RunTask,
     instructions,
+    waits_of,
 )
 from tvm_tile.plan.rprogram import (
     Block,
@@ -127,7 +128,7 @@ def told(
         Told(
             one.task.operator if isinstance(one, RunTask) else None,
             _does(one, names),
-            tuple(map(said, _waited(one, waits, len(operators)))),
+            tuple(map(said, waits_of(one, program, waits))),
             getattr(one, "next", None),
             _otherwise(one),
         )
@@ -175,17 +176,6 @@ def _otherwise(instruction: Instruction) -> int | None:
         case Decide() | Again() | Push():
             return instruction.otherwise
     return None
-
-
-def _waited(instruction: Instruction, waits: DividedWaits, first_decision: int) -> Sequence[Lagged]:
-    match instruction:
-        case RunTask(task):
-            return waits.inside[task.operator]
-        case Decide(decision):
-            return waits.inside[first_decision + decision]
-        case Await(own):
-            return own
-    return ()
 
 
 def _kinds(items: Sequence[Item], most: int) -> Iterator[str]:

@@ -21,7 +21,6 @@ from tvm_tile.plan.rprogram import (
     RProgram,
     Run,
     While,
-    places,
 )
 
 NO_REGION = -1
@@ -141,6 +140,26 @@ Instruction = RunTask | Await | Decide | Enter | Again | Push | Pop | End
 _Made = Instruction | _Jump | _Called
 
 
+def counter_of(instruction: Instruction, program: RProgram) -> int | None:
+    """The counter that an instruction of a program adds to, if it adds to one."""
+    match instruction:
+        case RunTask(task):
+            return task.operator
+        case Decide(decision):
+            return len(program.accesses) + decision
+    return None
+
+
+def waits_of(
+    instruction: Instruction, program: RProgram, waits: DividedWaits
+) -> tuple[Lagged, ...]:
+    """What an instruction of a program waits for."""
+    if isinstance(instruction, Await):
+        return instruction.waits
+    counter = counter_of(instruction, program)
+    return () if counter is None else waits.inside[counter]
+
+
 def in_order(program: RProgram, plan: ExecutionPlan) -> RProgram:
     """A program whose straight lines are in the order of a plan's steps."""
     step_of: dict[int, int] = {}
@@ -222,7 +241,6 @@ class _Writer:
         self._tasks, self._waits = tasks, waits
         decisions = range(len(program.accesses), program.count_counters)
         self._own = (*sorted(tasks), *decisions)  # counters to which it adds
-        self._around = {place.counter: place.regions for place in places(program)}
 
     def written(self, items: Sequence[Item], first: int) -> list[_Made]:
         """The instructions of items, which begin at place ``first`` and go on behind the last."""
@@ -260,8 +278,7 @@ class _Writer:
 
     def _ahead(self, region: int, here: int) -> list[_Made]:
         """What is waited for ahead of a loop, all of which lies in a region; here, if anything."""
-        inside = [counter for counter in self._own if region in self._around.get(counter, ())]
-        waits = self._waits.of_loop(region, inside)
+        waits = self._waits.of_loop(region, self._own)
         return [Await(waits, here + 1)] if waits else []
 
 

@@ -23,6 +23,7 @@ from tvm_tile.plan.instructions import (
     Push,
     RunTask,
     instructions,
+    waits_of,
 )
 from tvm_tile.plan.records import (
     BLOCK,
@@ -135,7 +136,7 @@ class _Writer:
 
     def _write(self, code: Sequence[Instruction]) -> None:
         """The records of a vEU's instructions, each behind those that wait for it if need be."""
-        batches = [_batches(self._waited(instruction)) for instruction in code]
+        batches = [_batches(waits_of(one, self._program, self._waits)) for one in code]
         first = [len(self._rows)]
         for own in batches[:-1]:
             first.append(first[-1] + len(own))
@@ -143,16 +144,6 @@ class _Writer:
             for waited in own[:-1]:
                 self._rows.append(self._row(NOTHING, len(self._rows) + 1, waited))
             self._rows.append(self._instruction(instruction, own[-1], first))
-
-    def _waited(self, instruction: Instruction) -> Sequence[Lagged]:
-        match instruction:
-            case RunTask(task):
-                return self._waits.inside[task.operator]
-            case Decide(decision):
-                return self._waits.inside[len(self._operators) + decision]
-            case Await(waits):
-                return waits
-        return ()
 
     def _instruction(
         self, instruction: Instruction, waited: Sequence[Lagged], first: Sequence[int]

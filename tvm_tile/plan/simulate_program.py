@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tvm_tile.plan.ahead_of_loops import divided_waits
+from tvm_tile.plan.ahead_of_loops import DividedWaits, divided_waits
 from tvm_tile.plan.check_plan import require
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import (
@@ -26,7 +26,9 @@ from tvm_tile.plan.instructions import (
     Pop,
     Push,
     RunTask,
+    counter_of,
     instructions,
+    waits_of,
 )
 from tvm_tile.plan.path import Says, ordered
 from tvm_tile.plan.rprogram import WHOLE, Lagged, RProgram
@@ -58,7 +60,7 @@ def simulate_program(
     tasks += [plan.num_veus] * len(program.decisions)
     memory = _Memory(program, says, tasks)
     divided = divided_waits(program, waited)
-    run = _Run(program, divided.inside, tasks, memory, says)
+    run = _Run(program, divided, tasks, memory, says)
     veus = [_Veu(own) for own in instructions(program, plan, divided)]
     active = [veu for veu in veus if not run.is_done(veu)]
     while active:
@@ -105,12 +107,12 @@ class _Run:
     def __init__(
         self,
         program: RProgram,
-        waits: Sequence[Sequence[Lagged]],
+        waits: DividedWaits,
         tasks: Sequence[int],
         memory: _Memory,
         says: Says,
     ) -> None:
-        self._first_decision, self._bounds = len(program.accesses), program.bounds
+        self._program, self._bounds = program, program.bounds
         self._waits, self._tasks, self._memory, self._says = waits, tasks, memory, says
         self._counters = [0] * len(tasks)
 
@@ -118,17 +120,17 @@ class _Run:
         return veu.is_stopped or isinstance(veu.code[veu.place], End)
 
     def may_advance(self, veu: _Veu) -> bool:
-        counter, instruction = self._counter(veu), veu.code[veu.place]
-        waits = () if counter is None or veu.running else self._waits[counter]
-        return all(
+        waits = waits_of(veu.code[veu.place], self._program, self._waits)
+        return veu.running or all(
             self._counters[wait.counter]
             >= self._tasks[wait.counter] * (veu.executions.get(wait.region, 0) - wait.lag)
-            for wait in (instruction.waits if isinstance(instruction, Await) else waits)
+            for wait in waits
         )
 
     def advance(self, veu: _Veu) -> None:
         """Take the next event of a vEU."""
-        instruction, counter = veu.code[veu.place], self._counter(veu)
+        instruction = veu.code[veu.place]
+        counter = counter_of(instruction, self._program)
         task = instruction.task.task if isinstance(instruction, RunTask) else None
         if counter is not None and not veu.running:
             veu.begun[counter, task] = veu.begun.get((counter, task), -1) + 1
@@ -140,14 +142,6 @@ class _Run:
             self._counters[counter] += 1
             veu.running = False
         self._go_on(veu, instruction)
-
-    def _counter(self, veu: _Veu) -> int | None:
-        match veu.code[veu.place]:
-            case RunTask(task):
-                return task.operator
-            case Decide(decision):
-                return self._first_decision + decision
-        return None
 
     def _go_on(self, veu: _Veu, instruction: Instruction) -> None:
         match instruction:

@@ -13,7 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.plan.execution_plan import ExecutionPlan, Placement, RTasks, Step
-from tvm_tile.plan.rprogram import WHOLE, Block, Branch, Call, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import (
+    WHOLE,
+    Block,
+    Branch,
+    Call,
+    Item,
+    Repeat,
+    RProgram,
+    Run,
+    While,
+    inner,
+)
 
 _ITERATIONS = (16, 8, 4, 2)  # that are tried, the most first
 _MOST_OPERATORS = 320
@@ -116,14 +127,13 @@ def _line(items: Sequence[Item], iterations: int) -> list[int]:
         match item:
             case Run(operators):
                 line += operators
-            case Block(_, body):
-                line += _line(body, iterations)
-            case Branch(_, _, then, _, otherwise):
-                line += _line(then, iterations) + _line(otherwise, iterations)
             case Repeat(_, trips, body):
                 line += _line(body, iterations) * min(trips, iterations)
             case While(_, _, _, body):
                 line += _line(body, iterations) * iterations
+            case _:
+                for body in inner(item):
+                    line += _line(body, iterations)
     return line
 
 
