@@ -91,20 +91,33 @@ def stretches(fits: Sequence[bool], flows: Collection[int]) -> Iterator[tuple[Fl
 
 @dataclass(frozen=True, slots=True)
 class RunPlans:
-    """Plans of runs, each made once.
+    """Plans of a function's runs, each made once.
 
     Attributes:
-        flow_of: the program of a run.
+        line: the function's bindings.
+        read: the program of a run.
         functions: about the kernels.
         device: that they are for.
         always: whether control flow that can be in a kernel is, even if the host is faster.
     """
 
-    flow_of: Callable[[FlowRun], FlowProgram]
+    line: Line
+    read: Callable[[FlowRun], FlowProgram]
     functions: TaskFunctions
     device: Device
     always: bool
+    _flows: dict[FlowRun, FlowProgram | UnfitFlowError] = field(default_factory=dict)
     _known: dict[FlowRun, PlannedFlow | UnfitFlowError] = field(default_factory=dict)
+
+    def fits(self, number: int) -> bool:
+        """Whether a binding may be part of a kernel."""
+        if picks_field(self.line.bindings[number]):
+            return True
+        try:
+            nodes = self._flow(FlowRun(number, number + 1)).nodes
+        except UnfitFlowError:
+            return False
+        return all(self.functions.operator(node).choices for node in nodes)
 
     def plan(self, run: FlowRun) -> PlannedFlow:
         """The plan of a run.
@@ -114,7 +127,7 @@ class RunPlans:
         """
         if run not in self._known:
             try:
-                self._known[run] = plan_flow(self.flow_of(run), self.functions, self.device)
+                self._known[run] = plan_flow(self._flow(run), self.functions, self.device)
             except UnfitFlowError as error:
                 self._known[run] = error
         found = self._known[run]
@@ -146,5 +159,16 @@ class RunPlans:
         return total + sum(self._apart(number) for number in outside)
 
     def _apart(self, number: int) -> float:
-        nodes = self.flow_of(FlowRun(number, number + 1)).nodes
+        nodes = self._flow(FlowRun(number, number + 1)).nodes
         return sum(self.functions.operator(node).alone_seconds for node in nodes)
+
+    def _flow(self, run: FlowRun) -> FlowProgram:
+        if run not in self._flows:
+            try:
+                self._flows[run] = self.read(run)
+            except UnfitFlowError as error:
+                self._flows[run] = error
+        found = self._flows[run]
+        if isinstance(found, UnfitFlowError):
+            raise found
+        return found

@@ -28,7 +28,6 @@ from tvm_tile.passes.flow_runs import (
     Line,
     RunPlans,
     divided,
-    picks_field,
     read_line,
     stretches,
     wanted,
@@ -166,9 +165,9 @@ class _Placing:
         if not flows:
             return func
         options = self._options
-        flow_of = partial(self._flow, line)
-        plans = RunPlans(flow_of, self._functions, options.device, options.always)
-        fits = [self._fits(line, number) for number in range(len(line.bindings))]
+        read = partial(self._flow, line)
+        plans = RunPlans(line, read, self._functions, options.device, options.always)
+        fits = [plans.fits(number) for number in range(len(line.bindings))]
         chosen = [FlowRun(number, number + 1) for number in flows if not fits[number]]
         for several in stretches(fits, flows):
             chosen += plans.best(several, flows)
@@ -182,16 +181,6 @@ class _Placing:
         """Whether a value is a branch, or a call of a function that calls itself, as loops do."""
         is_call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
         return isinstance(value, relax.If) or (is_call and value.op in self._recursive)
-
-    def _fits(self, line: Line, number: int) -> bool:
-        """Whether a binding may be part of a kernel."""
-        if picks_field(line.bindings[number]):
-            return True
-        try:
-            flow = self._flow(line, FlowRun(number, number + 1))
-        except UnfitFlowError:
-            return False
-        return all(self._functions.operator(node).choices for node in flow.nodes)
 
     def _flow(self, line: Line, run: FlowRun) -> FlowProgram:
         values = {binding.var: binding.value for binding in line.bindings[: run.first]}
