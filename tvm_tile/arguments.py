@@ -58,8 +58,8 @@ def check_folder(name: str, value: Any) -> None:
     )
 
 
-def checked_sizes(inputs: Any) -> dict[str, tuple[int, ...]]:
-    """The sizes of inputs that a user gave, as numbers.
+def checked_sizes(inputs: Any, ranges: type = int) -> dict[str, tuple[Any, ...]]:
+    """The sizes of inputs that a user gave, as numbers; extents of type ``ranges`` stay as they are.
 
     Raises:
         ModelError: they are no mapping from names to whole numbers, zero or more.
@@ -73,13 +73,15 @@ def checked_sizes(inputs: Any) -> dict[str, tuple[int, ...]]:
         if not isinstance(name, str) or isinstance(shape, (str, bytes, Mapping)):
             raise _no_sizes(f"{name!r}: {shape!r}")
         try:
-            sizes[name] = tuple(_extent(extent) for extent in shape)
+            sizes[name] = tuple(_extent(extent, ranges) for extent in shape)
         except (TypeError, ValueError) as error:
             raise _no_sizes(f"{name!r}: {shape!r}") from error
     return sizes
 
 
-def _extent(value: Any) -> int:
+def _extent(value: Any, ranges: type) -> Any:
+    if isinstance(value, ranges) and ranges is not int:
+        return value
     extent = operator.index(value)
     if isinstance(value, bool) or extent < 0:
         raise ValueError(value)

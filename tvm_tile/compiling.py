@@ -13,9 +13,18 @@ from tvm_tile.coscheduling import Coscheduling
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.frontend import Imported, Params, import_model, with_weights
+from tvm_tile.frontend.open_inputs import (
+    OpenInputs,
+    importing,
+    open_inputs,
+    resized,
+    signatures,
+)
+from tvm_tile.graph.open_extents import Open, top
 from tvm_tile.graph.signature import require_common_state
 from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.opened_store import open_store
+from tvm_tile.opening import Opening, near
 from tvm_tile.options import Options, checked_options, with_options
 from tvm_tile.passes import (
     FirstChoices,
@@ -49,7 +58,7 @@ def compile(
     model: Any,
     device: str | Device = ...,
     *,
-    inputs: Mapping[str, Sequence[int]] | None = ...,
+    inputs: Mapping[str, Sequence[int | Open]] | None = ...,
     example_inputs: Sequence[Any] | None = ...,
     params: Params | None = ...,
     weights: int = ...,
@@ -62,7 +71,7 @@ def compile(
     model: Any,
     device: str | Device = "auto",
     *,
-    inputs: Mapping[str, Sequence[int]] | None = None,
+    inputs: Mapping[str, Sequence[int | Open]] | None = None,
     example_inputs: Sequence[Any] | None = None,
     params: Params | None = None,
     weights: int = 0,
@@ -80,7 +89,8 @@ def compile(
             common, and state of the same name.
         device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
             the GPU that is present, else the emulated one.
-        inputs: input name -> shape, for inputs whose extents the model leaves open.
+        inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
+            a number, or an :class:`Open` range, any value of which a call may then have.
         example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
@@ -109,7 +119,10 @@ def compile(
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
         if not isinstance(model, Mapping):
             watch = Stopwatch()
-            imported = with_weights(_import(model, inputs, example_inputs, params), weights)
+            sizes = checked_sizes(inputs, Open)
+            if (opened := open_inputs(sizes)) is not None:
+                return compiler.opened(model, opened, example_inputs, params, watch)
+            imported = with_weights(_import(model, sizes, example_inputs, params), weights)
             watch.lap("import")
             return compiler.compiled(model, imported, watch)
         check_entries(model, inputs, example_inputs, params, weights)
@@ -149,8 +162,38 @@ class _Compiler:
         }
         return CompiledEntries(compiled, self.held)
 
+    def opened(
+        self,
+        model: Any,
+        inputs: OpenInputs,
+        example_inputs: Sequence[Any] | None,
+        params: Params | None,
+        watch: Stopwatch,
+    ) -> CompiledModel:
+        """Compile a model of open extents."""
+
+        def at_sizes(sizes: Mapping[str, tuple[int, ...]]) -> Imported:
+            examples = example_inputs
+            if examples is not None:
+                examples = resized(model, examples, sizes)
+            return _import(model, sizes, examples, params)
+
+        at = importing(inputs, at_sizes)
+        whole = at(top(inputs.symbols))
+        given, returned = signatures(inputs, at, near(inputs.symbols))
+        watch.lap("import")
+        opening = Opening(inputs.symbols, lambda point: at(point).mod)
+        named = replace(whole, inputs=given, outputs=returned)
+        return self.compiled(model, named, watch, opening=opening)
+
     def compiled(
-        self, model: Any, imported: Imported, watch: Stopwatch, *, as_stored: bool = False
+        self,
+        model: Any,
+        imported: Imported,
+        watch: Stopwatch,
+        *,
+        as_stored: bool = False,
+        opening: Opening | None = None,
     ) -> CompiledModel:
         """The stages behind the import; weights are kept ``as_stored`` where others read them."""
         record, options = self.record, self.options
@@ -170,6 +213,7 @@ class _Compiler:
             passing,
             state,
             as_stored=as_stored,
+            opening=opening,
         )
         program = replace(builder.build(lowered.mod), constants=taken.constants)
         watch.lap("schedule and lower", _within(builder, lowered.measure))

@@ -14,6 +14,7 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device
 from tvm_tile.errors import TileError, VerificationError
+from tvm_tile.opening import Opening
 from tvm_tile.options import Options
 from tvm_tile.passes import (
     DLIGHT,
@@ -87,6 +88,7 @@ def lower(
     state: int = 0,
     *,
     as_stored: bool = False,
+    opening: Opening | None = None,
 ) -> Lowered:
     """Every stage from operators to kernels that build, and to calls of them.
 
@@ -100,42 +102,74 @@ def lower(
         passing: as of :func:`lowering_passes`.
         state: as of :func:`fuse`.
         as_stored: whether weights are read as they are stored, since others read them, too.
+        opening: the model at any of its extents, if these are open; ``mod`` is it at the greatest.
 
     Raises:
+        DynamicShapeError: it is not the same model at all of them.
         BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
         UnsupportedOperatorError: TVM cannot write an operator's loops.
         VerificationError: with ``verify``: no schedule of a function is right.
     """
-    decisions, turned = list[Decision](), list[TurnedWeights]()
-    first, weld, graphs = FirstChoices(record), options.weld, captures(record, options)
-
-    def fuse_without(refused: Refused) -> tvm.IRModule:
-        decisions.clear()
-        turned.clear()
-        return fuse(
-            mod,
-            record,
-            decisions.append,
-            first,
-            weld=weld,
-            graphs=graphs,
-            refused=refused,
-            state=state,
-            as_stored=as_stored,
-            record_turned=turned.append,
-        )
-
-    fused = fuse_without({})
+    first = FirstChoices(record)
+    fusing = _Fusing(mod, record, options, first, state, as_stored, opening, [], [])
+    fused = fusing.without({})
     if watch is not None:
         watch.lap("fuse")
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    parts = _schedule_what_builds(fused, fuse_without, record, builder, plan, options)
+    parts = _schedule_what_builds(fused, fusing.without, record, builder, plan, options)
     done = Coscheduling(parts[1], parts[2])
-    if options.coschedule:
+    if options.coschedule and opening is None:
         done = coschedule_what_builds(*parts, record, builder, options.control, options.bounds)
     lowered = _lower(done.mod, record, options, passing)
-    return Lowered(lowered, parts, done, tuple(decisions), measure, tuple(turned))
+    return Lowered(lowered, parts, done, tuple(fusing.decisions), measure, tuple(fusing.turned))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fusing:
+    """Fuses a model, as often as it turns out that a kernel must be made of fewer functions.
+
+    Attributes:
+        mod, options, state, as_stored, opening: as of :func:`lower`.
+        record: the device.
+        first: schedules functions.
+        decisions: what became of each group of functions, the last time.
+        turned: weights that are stored in another layout, the last time.
+    """
+
+    mod: tvm.IRModule
+    record: Device
+    options: Options
+    first: FirstChoices
+    state: int
+    as_stored: bool
+    opening: Opening | None
+    decisions: list[Decision]
+    turned: list[TurnedWeights]
+
+    def without(self, refused: Refused) -> tvm.IRModule:
+        """The fused model without functions that are refused."""
+        if self.opening is None:
+            return self._fused(self.mod, self.first, refused)
+        opened = self.opening.fused(self.record, self._fused, self.first, refused)
+        return rename_by_content(opened)
+
+    def _fused(self, mod: tvm.IRModule, first: FirstChoices, refused: Refused) -> tvm.IRModule:
+        self.decisions.clear()
+        self.turned.clear()
+        return fuse(
+            mod,
+            self.record,
+            self.decisions.append,
+            first,
+            weld=self.options.weld,
+            # Inputs and outputs of open extents are copied anyway.
+            graphs=captures(self.record, self.options) and self.opening is None,
+            refused=refused,
+            state=self.state,
+            as_stored=self.as_stored,
+            record_turned=self.turned.append,
+        )
 
 
 def fuse(

@@ -8,8 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_tile.errors import ModelError
+from tvm_tile.graph.open_extents import Symbol
 
 _NAMED = 4  # tensors that a line names
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAxis:
+    """A dimension of an input or output whose extent a call decides.
+
+    Attributes:
+        axis: its position.
+        text: its extent, for people: an expression of symbols.
+        symbol: whose value it is, of an input.
+    """
+
+    axis: int
+    text: str
+    symbol: Symbol | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +34,20 @@ class Signature:
 
     Attributes:
         name: as the model names it.
-        shape: extents, all known; ``()`` for a scalar.
+        shape: extents; ``()`` for a scalar. Of open ones the greatest.
         dtype: TVM's name, such as ``"float32"``.
+        open_axes: dimensions whose extents a call decides, in order.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    open_axes: tuple[OpenAxis, ...] = ()
 
     def __str__(self) -> str:
-        extents = ", ".join(str(extent) for extent in self.shape)
-        return f"{self.name}: {self.dtype}[{extents}]"
+        texts = {one.axis: one.text for one in self.open_axes}
+        extents = (texts.get(axis, str(extent)) for axis, extent in enumerate(self.shape))
+        return f"{self.name}: {self.dtype}[{', '.join(extents)}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
+from tvm_tile.schedule.open_copy import schedule_open_copy
 from tvm_tile.schedule.rowwise import find_rowwise, schedule_rowwise
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 
@@ -162,6 +163,13 @@ class PlanFunction:
 
     def _by_definition(self, func: tirx.PrimFunc) -> Planned | None:
         """The plan of an operator on whole rows; ``None`` of any other function."""
+        copied = schedule_open_copy(func, self._device)
+        if copied is not None:
+            report = KernelReport(
+                "", "copy", copied.rule.name, copied.grid, copied.block, copied.tile,
+                copied.seconds, 0.0, "",
+            )  # fmt: skip
+            return Planned(copied.func, report)
         operator = find_rowwise(func)
         own = None if operator is None else schedule_rowwise(operator, self._device)
         if operator is None or own is None:

@@ -92,6 +92,18 @@ def fusion_passes(
     ]
 
 
+def operator_loops() -> list[tvm.transform.Pass]:
+    """The passes that make loops of each operator by itself, whatever its extents."""
+    return [
+        relax.transform.ConvertToDataflow(),
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
+        DispatchOpenSorts(),
+        relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+    ]
+
+
 def fused_cost(
     device: Device, first: FirstChoices | None = None, refused: Refused | None = None
 ) -> Callable[[tvm.IRModule], Cost | None]:

@@ -23,6 +23,7 @@ from tvm_tile.runtime.arrays import (
     ready_torch,
 )
 from tvm_tile.runtime.copies import clone, copy_into
+from tvm_tile.runtime.extents import at_call
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
@@ -70,6 +71,7 @@ class CompiledModel:
         self.effects = effects
         self._verifier = verifier
         self._copied = frozenset(program.copied_outputs)
+        self._is_open = any(signature.open_axes for signature in inputs)
         self._loaded: Loaded | None = None
         self._kept: Kept | None = None
         self._held = held or Held()
@@ -133,7 +135,7 @@ class CompiledModel:
         if loaded is None or self._process != os.getpid():
             with self.running():
                 loaded = self.loaded()
-        if loaded.hip is not None or self.effects:
+        if loaded.hip is not None or self.effects or self._is_open:
             outputs = self(*tensors)
             return outputs if isinstance(outputs, tuple) else (outputs,)
         try:
@@ -350,7 +352,8 @@ class CompiledModel:
         return (*args, *(by_name[signature.name] for signature in remaining))
 
     def _check(self, values: tuple[Any, ...]) -> list[ArrayKind]:
-        signed = zip(values, self.inputs, strict=True)
+        signatures = at_call(values, self.inputs) if self._is_open else self.inputs
+        signed = zip(values, signatures, strict=True)
         kinds = [check_input(value, signature) for value, signature in signed]
         if self.effects.written_inputs:
             given = list(zip(kinds, values, self.inputs, strict=True))

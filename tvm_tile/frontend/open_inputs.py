@@ -1,0 +1,180 @@
+"""Models whose inputs have open extents: which these are, and the model at each point of them."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from tvm_tile.errors import DynamicShapeError, ModelError
+from tvm_tile.frontend.imported import Imported
+from tvm_tile.graph.open_extents import Open, Point, Symbol, fit, top
+from tvm_tile.graph.signature import OpenAxis, Signature
+
+_MOST = 2**31 - 1  # of an extent
+_KEPT = 16  # imported models, at different points
+
+Sizes = Mapping[str, tuple[int | Open, ...]]
+ImportAt = Callable[[Mapping[str, tuple[int, ...]]], Imported]
+"""Imports a model for inputs of these sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInputs:
+    """What is said of a model's inputs, some of whose extents are open.
+
+    Attributes:
+        sizes: input name -> extents.
+        symbols: what stands for the open ones.
+        keys: of each symbol, by which ``sizes`` names it: a name, or an input and an axis.
+    """
+
+    sizes: Sizes
+    symbols: tuple[Symbol, ...]
+    keys: tuple[Any, ...]
+
+    def at(self, point: Point) -> dict[str, tuple[int, ...]]:
+        """The extents of the inputs at a point."""
+        values = dict(zip(self.keys, point, strict=True))
+        return {
+            name: tuple(
+                values[_key(name, axis, e)] if isinstance(e, Open) else e
+                for axis, e in enumerate(extents)
+            )
+            for name, extents in self.sizes.items()
+        }
+
+    def signature(self, one: Signature) -> Signature:
+        """The signature of an input, its open extents said to be open."""
+        by_key = dict(zip(self.keys, self.symbols, strict=True))
+        axes = []
+        for axis, extent in enumerate(self.sizes.get(one.name, ())):
+            if isinstance(extent, Open):
+                symbol = by_key[_key(one.name, axis, extent)]
+                axes.append(OpenAxis(axis, symbol.name, symbol))
+        return replace(one, open_axes=tuple(axes))
+
+
+def open_inputs(sizes: Sizes) -> OpenInputs | None:
+    """What is open in the sizes that a user gave; ``None`` where all are numbers.
+
+    Raises:
+        DynamicShapeError: a range is empty, has no end, or is said in two ways under one name.
+    """
+    found: dict[Any, tuple[str, Open]] = {}
+    for name, extents in sizes.items():
+        for axis, extent in enumerate(extents):
+            if not isinstance(extent, Open):
+                continue
+            _check_range(name, extent)
+            text, known = found.setdefault(
+                _key(name, axis, extent), (extent.name or f"{name}.{axis}", extent)
+            )
+            if known != extent:
+                raise _refused(f"{text} is {known} and {extent}", "give both the same range")
+    if not found:
+        return None
+    symbols = tuple(Symbol(text, e.low, e.high, e.step) for text, e in found.values())
+    return OpenInputs(sizes, symbols, tuple(found))
+
+
+def _key(name: str, axis: int, extent: Open) -> Any:
+    return extent.name or (name, axis)
+
+
+def _check_range(name: str, extent: Open) -> None:
+    numbers = extent.low, extent.high, extent.step
+    try:
+        low, high, step = map(operator.index, numbers)
+    except TypeError as error:
+        raise _refused(f"{name!r} has {numbers}", "write Open(1, 4096)") from error
+    if not 1 <= low < high <= _MOST or step < 1 or low % step or high % step:
+        raise _refused(
+            f"{name!r} has {low} to {high} in steps of {step}",
+            "write Open(low, high) with 1 <= low < high, both multiples of step if there is one",
+        )
+
+
+def _refused(found: str, remedy: str) -> DynamicShapeError:
+    return DynamicShapeError("an open extent has a least and a greatest value", found, remedy)
+
+
+def importing(inputs: OpenInputs, import_at: ImportAt) -> Callable[[Point], Imported]:
+    """The model at a point; the last ones asked for are kept.
+
+    The result raises a DynamicShapeError for a model with state: what it keeps would have to have
+    known extents.
+    """
+
+    @lru_cache(maxsize=_KEPT)
+    def at(point: Point) -> Imported:
+        found = import_at(inputs.at(point))
+        if found.effects:
+            raise DynamicShapeError(
+                "a model with open extents keeps nothing between its calls",
+                "it writes to buffers or inputs",
+                "give all extents",
+            )
+        return found
+
+    return at
+
+
+def signatures(
+    inputs: OpenInputs, at: Callable[[Point], Imported], points: Sequence[Point]
+) -> tuple[tuple[Signature, ...], tuple[Signature, ...]]:
+    """Inputs and outputs of a model, with their open extents."""
+    whole = at(top(inputs.symbols))
+    unknown = set(inputs.sizes) - {one.name for one in whole.inputs}
+    if unknown:
+        raise ModelError(
+            f"inputs= may name the model's inputs: {', '.join(one.name for one in whole.inputs)}",
+            f"it names {min(unknown)!r}",
+            "correct the name",
+        )
+    outputs = []
+    for number, one in enumerate(whole.outputs):
+        shapes = {point: at(point).outputs[number].shape for point in points}
+        outputs.append(replace(one, open_axes=_open_axes(shapes, inputs.symbols)))
+    return tuple(map(inputs.signature, whole.inputs)), tuple(outputs)
+
+
+def _open_axes(
+    shapes: Mapping[Point, tuple[int, ...]], symbols: Sequence[Symbol]
+) -> tuple[OpenAxis, ...]:
+    names, axes = [symbol.name for symbol in symbols], []
+    for axis in range(len(next(iter(shapes.values())))):
+        form = fit({point: shape[axis] for point, shape in shapes.items()})
+        if form is None or not form.is_known:
+            axes.append(OpenAxis(axis, "?" if form is None else form.text(names)))
+    return tuple(axes)
+
+
+def resized(
+    module: Any, example_inputs: Sequence[Any], sizes: Mapping[str, tuple[int, ...]]
+) -> tuple[Any, ...]:
+    """Example inputs of a module, some of them of other sizes.
+
+    Args:
+        module: a ``torch.nn.Module``.
+        example_inputs: arguments of its ``forward``.
+        sizes: name of an argument -> its size.
+
+    Raises:
+        ModelError: an argument of that name is no tensor, or there is none.
+    """
+    names = list(inspect.signature(module.forward).parameters)[: len(example_inputs)]
+    given = dict(zip(names, example_inputs, strict=False))
+    for name, size in sizes.items():
+        value: Any = given.get(name)
+        if not hasattr(value, "new_zeros") or value.dim() != len(size):
+            raise ModelError(
+                f"inputs= names tensors among the arguments of forward: {', '.join(names)}",
+                f"{name!r} of size {size}",
+                "correct the name, or the number of its extents",
+            )
+        given[name] = value.new_zeros(size)
+    return (*given.values(), *example_inputs[len(names) :])

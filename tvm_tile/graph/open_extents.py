@@ -1,0 +1,163 @@
+"""Extents that are known when a model is called: their ranges, and what depends on them.
+
+A point is a value for each symbol, in the order of the symbols.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+Point = tuple[int, ...]
+
+_MOST_DIVISOR = 64  # of an extent, such as that of an image behind six convolutions of stride 2
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """An extent of an input that may differ from call to call.
+
+    Attributes:
+        low: its least value, at least 1.
+        high: its greatest value.
+        name: extents of one name are equal in each call; one without a name is its own.
+        step: it is a multiple of this number, as ``low`` and ``high`` are: sizes of images that a
+            network halves five times are multiples of 32.
+    """
+
+    low: int
+    high: int
+    name: str = ""
+    step: int = 1
+
+    def __str__(self) -> str:
+        prefix = f"{self.name}=" if self.name else ""
+        suffix = f":{self.step}" if self.step > 1 else ""
+        return f"{prefix}{self.low}:{self.high}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """What stands for one open extent, or for several that are equal.
+
+    Attributes:
+        name: for people; no two symbols of a model have one.
+        low: the least value.
+        high: the greatest value.
+        step: all values are multiples of it.
+    """
+
+    name: str
+    low: int
+    high: int
+    step: int = 1
+
+    @property
+    def values(self) -> range:
+        """All values, from the least one on."""
+        return range(self.low, self.high + 1, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A whole number that depends on a point: ``sum(c * product of symbols) // divisor``.
+
+    Attributes:
+        terms: pairs of symbols' positions, none of them twice, and a factor; no factor is zero.
+        divisor: at least 1.
+    """
+
+    terms: tuple[tuple[tuple[int, ...], int], ...]
+    divisor: int = 1
+
+    def __call__(self, point: Sequence[int]) -> int:
+        """The number at a point."""
+        total = sum(c * math.prod(point[i] for i in symbols) for symbols, c in self.terms)
+        return total // self.divisor
+
+    def text(self, names: Sequence[str]) -> str:
+        """The form for people, such as ``(n + 1) // 2``."""
+        terms = [
+            "*".join([*([] if c == 1 and symbols else [str(c)]), *(names[i] for i in symbols)])
+            for symbols, c in sorted(self.terms, key=lambda term: -len(term[0]))
+        ]
+        whole = " + ".join(terms).replace("+ -", "- ") or "0"
+        return whole if self.divisor == 1 else f"({whole}) // {self.divisor}"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is one number, whatever the point."""
+        return all(not symbols for symbols, _ in self.terms)
+
+
+def fit(values: Mapping[Point, int]) -> Form | None:
+    """The only form that takes these values; ``None`` where there is none, or are several.
+
+    Args:
+        values: point -> value; several points, all of as many symbols.
+    """
+    if len(set(values.values())) == 1:
+        return Form(_term((), next(iter(values.values()))))
+    count = len(next(iter(values)))
+    return _fit_product_form(values, count) or (_fit_quotient(values) if count == 1 else None)
+
+
+def _term(symbols: tuple[int, ...], factor: int) -> tuple[tuple[tuple[int, ...], int], ...]:
+    return ((symbols, factor),) if factor else ()
+
+
+def _fit_product_form(values: Mapping[Point, int], count: int) -> Form | None:
+    """The form of divisor 1, by elimination among the points."""
+    subsets = [s for size in range(count + 1) for s in itertools.combinations(range(count), size)]
+    rows = [
+        [*(Fraction(math.prod(point[i] for i in s)) for s in subsets), Fraction(value)]
+        for point, value in values.items()
+    ]
+    solved = _solved(rows, len(subsets))
+    if solved is None or any(number.denominator > 1 for number in solved):
+        return None
+    terms = zip(subsets, map(int, solved), strict=True)
+    return Form(tuple(term for symbols, c in terms for term in _term(symbols, c)))
+
+
+def _solved(rows: list[list[Fraction]], unknowns: int) -> list[Fraction] | None:
+    """The only solution of linear equations; ``None`` where there is none, or are several."""
+    done: list[list[Fraction]] = []
+    for column in range(unknowns):
+        pivot = next((row for row in rows if row[column]), None)
+        if pivot is None:
+            return None
+        scaled = [number / pivot[column] for number in pivot]
+        rows = [_without(row, scaled, column) for row in rows if row is not pivot]
+        done = [*(_without(row, scaled, column) for row in done), scaled]
+    return [row[-1] for row in done] if not any(row[-1] for row in rows) else None
+
+
+def _without(row: list[Fraction], pivot: list[Fraction], column: int) -> list[Fraction]:
+    factor = row[column]
+    return (
+        [number - factor * own for number, own in zip(row, pivot, strict=True)] if factor else row
+    )
+
+
+def _fit_quotient(values: Mapping[Point, int]) -> Form | None:
+    """The form ``(a * n + b) // divisor`` of one symbol, of the least divisor."""
+    points = sorted((point[0], value) for point, value in values.items())
+    (first, low), (last, high) = points[0], points[-1]
+    for divisor in range(2, _MOST_DIVISOR + 1):
+        factor = round(Fraction((high - low) * divisor, last - first))
+        for a in (factor, factor - 1, factor + 1):
+            # divisor * v <= a * n + b < divisor * (v + 1)
+            least = max(divisor * v - a * n for n, v in points)
+            most = min(divisor * (v + 1) - 1 - a * n for n, v in points)
+            if a > 0 and math.gcd(a, divisor) == 1 and least == most:
+                return Form((((0,), a), *_term((), least)), divisor)
+    return None
+
+
+def top(symbols: Sequence[Symbol]) -> Point:
+    """The point of the greatest values."""
+    return tuple(symbol.high for symbol in symbols)

@@ -1,0 +1,90 @@
+"""A model of open extents: fused at a few points, and what is the same at all of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tvm
+
+from tvm_tile.device import Device
+from tvm_tile.graph.open_extents import Point, Symbol, top
+from tvm_tile.passes.close_main import close
+from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.replay import Decisions, RecordedChoices, RecordedRefusals
+from tvm_tile.passes.sequence import Refused, operator_loops, run_passes
+from tvm_tile.passes.unify import confirm, unify
+
+_NEAR = 4  # values of an extent, from the greatest one on, at which a model is fused
+
+Fuse = Callable[[tvm.IRModule, FirstChoices, Refused], tvm.IRModule]
+"""Fuses a model, with what answers for schedules and refusals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A model whose extents are open.
+
+    Attributes:
+        symbols: what its open extents are.
+        at: the model in Relax, prepared as front doors do, at a point.
+    """
+
+    symbols: tuple[Symbol, ...]
+    at: Callable[[Point], tvm.IRModule]
+
+    def fused(
+        self, device: Device, fuse: Fuse, choices: FirstChoices, refused: Refused
+    ) -> tvm.IRModule:
+        """The fused model over tensors of the greatest extents, which takes open ones.
+
+        Args:
+            device: that it is compiled for.
+            fuse: the stages.
+            choices: schedules functions.
+            refused: why functions must not be made of others.
+
+        Raises:
+            DynamicShapeError: it is not the same model at all points.
+        """
+        decisions = Decisions()
+        points = near(self.symbols)
+        recorded = RecordedChoices(choices, decisions), RecordedRefusals(refused, decisions)
+        modules = {points[0]: fuse(self.at(points[0]), *recorded)}
+        for point in points[1:]:
+            modules[point] = fuse(self.at(point), *decisions.again(device))
+        opened = unify(modules, [symbol.name for symbol in self.symbols])
+        self._confirm(points)
+        return close(opened, points[0])
+
+    def _confirm(self, points: Sequence[Point]) -> None:
+        """Make sure that loops are the same at the least extents, too, before they are fused."""
+        passes = operator_loops()
+        modules = {point: run_passes(passes, self.at(point)) for point in points}
+        opened = unify(modules, [symbol.name for symbol in self.symbols])
+        for point in far(self.symbols):
+            confirm(opened, point, run_passes(passes, self.at(point)))
+
+
+def near(symbols: Sequence[Symbol]) -> list[Point]:
+    """Points from which forms are found: the greatest, and those next to it, one way or several."""
+    first = top(symbols)
+    corners = itertools.product(*(_last(symbol, 2) for symbol in symbols))
+    lines = (
+        (*first[:i], value, *first[i + 1 :])
+        for i, symbol in enumerate(symbols)
+        for value in _last(symbol, _NEAR)
+    )
+    return list(dict.fromkeys([first, *corners, *lines]))
+
+
+def far(symbols: Sequence[Symbol]) -> list[Point]:
+    """Points that confirm forms: the least, and one amid the ranges."""
+    least = tuple(symbol.low for symbol in symbols)
+    middle = tuple(s.values[len(s.values) // 3] for s in symbols)
+    return list(dict.fromkeys([least, middle]))
+
+
+def _last(symbol: Symbol, count: int) -> list[int]:
+    return list(reversed(symbol.values[-count:]))

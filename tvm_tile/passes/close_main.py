@@ -1,0 +1,174 @@
+"""A model of open extents over tensors of the greatest ones.
+
+before, of the variable ``n``::
+
+    main(x: (1, n)) -> (1, n): y = f(x); return g(y)
+
+after, made for ``n <= 128``::
+
+    main(x: (1, n)) -> (1, n):
+        x' = copy(x)                # (1, 128), of which n elements are written
+        y: (1, 128) = f'(x', n)     # only if f' asks for n
+        z: (1, 128) = g'(y)
+        return copy(z)              # (1, n)
+
+So all memory but of the results is known when the model is compiled, and all functions have known
+loops (``bound_loops.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, te, tirx
+
+from tvm_tile.errors import DynamicShapeError
+from tvm_tile.graph.open_extents import Point
+from tvm_tile.passes.bound_loops import bounded
+from tvm_tile.passes.first_choices import content_of
+from tvm_tile.passes.rewriter import is_call_tir
+from tvm_tile.passes.unify import OpenCall, OpenModule, at_point, is_one
+from tvm_tile.schedule.open_copy import OPEN_COPY
+
+_RESHAPE = tvm.ir.Op.get("relax.reshape")
+
+
+def close(module: OpenModule, whole: Point) -> tvm.IRModule:
+    """The model over tensors made for the greatest extents.
+
+    Args:
+        module: the model in variables.
+        whole: their greatest values.
+
+    Raises:
+        DynamicShapeError: a function of it cannot be for known loops (:func:`bounded`).
+    """
+    return _Closing(module, whole).result()
+
+
+class _Closing:
+    """Writes the new ``main``."""
+
+    def __init__(self, module: OpenModule, whole: Point) -> None:
+        self._module, self._whole = module, whole
+        self._builder = relax.BlockBuilder()
+        self._functions: dict[Any, Any] = {}
+        self._values: dict[Any, Any] = {}
+
+    def result(self) -> tvm.IRModule:
+        """The new module."""
+        main, calls = self._module.base["main"], self._module.calls
+        types = self._module.params
+        params = [relax.Var(p.name, ty) for p, ty in zip(main.params, types, strict=True)]
+        open_types = dict(zip(main.params, types, strict=True))
+        builder = self._builder
+        with builder.function("main", params, attrs=dict(main.attrs or {})):
+            with builder.dataflow():
+                for own, given in zip(main.params, params, strict=True):
+                    self._values[own] = self._whole_of(given)
+                for call in calls:
+                    open_types[call.var] = call.type
+                    self._values[call.var] = self._emit(call)
+                made = {call.var: call.value for call in calls}
+                result = self._returned(main.body.body, open_types, made)
+                output = builder.emit_output(result)
+            builder.emit_func_output(output)
+        return builder.get()
+
+    def _whole_of(self, given: Any) -> Any:
+        """A tensor of the greatest extents that begins as an input does."""
+        whole = self._at_whole(given.ty)
+        return given if self._is_known(given.ty) else self._copied(given, given.ty, whole, whole)
+
+    def _returned(self, value: Any, types: dict[Any, Any], made: dict[Any, Any]) -> Any:
+        """What ``main`` returns, of the call's extents."""
+        while isinstance(made.get(value), relax.Var):
+            value = made[value]
+        found = made.get(value)
+        if isinstance(found, relax.Tuple):
+            return relax.Tuple([self._returned(field, types, made) for field in found.fields])
+        ty = types.get(value)
+        own = self._value(value)
+        if ty is None or self._is_known(ty):
+            return own
+        return self._copied(own, self._at_whole(ty), ty, ty)
+
+    def _copied(self, value: Any, source: Any, target: Any, ty: Any) -> Any:
+        spans = source if not self._is_known(source) else target
+        func = _copying(source, target, spans)
+        return self._builder.emit(relax.call_tir(self._added(func), [value], ty))
+
+    def _emit(self, call: OpenCall) -> Any:
+        value, ty = call.value, self._at_whole(call.type)
+        if isinstance(value, relax.Var | tvm.ir.Constant):
+            return self._value(value)
+        if isinstance(value, relax.Tuple):
+            return self._builder.emit(relax.Tuple([self._value(v) for v in value.fields]))
+        if isinstance(value, relax.TupleGetItem):
+            item = relax.TupleGetItem(self._value(value.tuple_value), value.index)
+            return self._builder.emit(item)
+        if is_call_tir(value):
+            args = [self._value(arg) for arg in value.args[1].fields]
+            own = bounded(call.func, len(args), self._module.symbols, self._whole, self._whole)
+            called = relax.call_tir(self._added(own.func), [*args, *own.scalars], ty)
+            return self._builder.emit(called)
+        return self._reshaped(value, call.type)
+
+    def _reshaped(self, value: Any, ty: Any) -> Any:
+        """A view, if elements lie in it where they lie in the tensor of the greatest extents."""
+        source = value.args[0]
+        before = next((c.type for c in self._module.calls if c.var.same_as(source)), None)
+        if before is None:
+            pairs = zip(self._module.base["main"].params, self._module.params, strict=True)
+            before = next((ty for p, ty in pairs if p.same_as(source)), source.ty)
+        if not (_is_open_outside(before, self._is_known) and _is_open_outside(ty, self._is_known)):
+            raise DynamicShapeError(
+                "a view of a tensor must not move elements across an open extent",
+                f"a reshape from {before.shape} to {ty.shape}",
+                "give the extent, or the extents outside of it",
+            )
+        shape = relax.ShapeExpr(list(self._at_whole(ty).shape))
+        return self._builder.emit(relax.op.reshape(self._value(source), shape))
+
+    def _value(self, value: Any) -> Any:
+        return value if isinstance(value, tvm.ir.Constant) else self._values[value]
+
+    def _added(self, func: tirx.PrimFunc) -> Any:
+        key = content_of(func)
+        if key not in self._functions:
+            self._functions[key] = self._builder.add_func(func, "open")
+        return self._functions[key]
+
+    def _at_whole(self, ty: Any) -> Any:
+        if isinstance(ty, relax.TupleType):
+            return relax.TupleType([self._at_whole(field) for field in ty.fields])
+        shape = [at_point(extent, self._module.symbols, self._whole) for extent in ty.shape]
+        return relax.TensorType(shape, ty.dtype)
+
+    def _is_known(self, ty: Any) -> bool:
+        return all(isinstance(extent, tirx.IntImm) for extent in getattr(ty, "shape", ()))
+
+
+def _is_open_outside(ty: Any, is_known: Any) -> bool:
+    """Whether only the outermost extent that is not 1 is open."""
+    shape = [extent for extent in ty.shape if not is_one(extent)]
+    return all(isinstance(extent, tirx.IntImm) for extent in shape[1:])
+
+
+def _copying(source: Any, target: Any, spans: Any) -> tirx.PrimFunc:
+    """A function that copies the elements of the call's extents from one tensor to another."""
+    value = te.placeholder(tuple(spans.shape), str(spans.dtype), "value")
+    place = te.compute(value.shape, lambda *at: value(*at), name="place")
+    func = te.create_prim_func([value, place]).without_attr("global_symbol")
+    types = {str(p.name): ty for p, ty in zip(func.params, (source, target), strict=True)}
+    params = {p: _buffer(str(p.name), types[str(p.name)], p) for p in func.params}
+    body = tvm_ffi.structural_map(
+        func.body, [(tirx.Var, lambda var: params.get(var, var))], order="post"
+    )
+    return tirx.PrimFunc(list(params.values()), body, None, func.attrs).with_attr(OPEN_COPY, True)
+
+
+def _buffer(name: str, ty: Any, like: Any) -> Any:
+    return tirx.decl_buffer(tuple(ty.shape), str(ty.dtype), name)

@@ -1,0 +1,55 @@
+"""Copies between an input or output of open extents and a tensor of the greatest ones.
+
+before: ``for i, j in grid(n, 64): place[i, j] = value[i, j]``
+after:  ``for block in ceildiv(n * 8, 256): for thread in 256: for v in vectorized(8): place[...] =
+        value[...]``
+
+As many blocks are launched as the call's extents take.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import tirx
+
+from tvm_tile.compat import start_schedule
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.schedule.rule import Scheduled
+from tvm_tile.tile.rules import ELEMENTWISE
+
+OPEN_COPY = "tvm_tile.open_copy"
+"""Attribute of a function that is such a copy."""
+
+_THREADS = 256
+_LINE = 16  # bytes that a thread moves at once
+
+
+def schedule_open_copy(func: tirx.PrimFunc, device: Device) -> Scheduled | None:
+    """The schedule of a copy of open extents; ``None`` of any other function."""
+    if OPEN_COPY not in (func.attrs or {}):
+        return None
+    sch = start_schedule(func)
+    block = sch.get_sblock("place")
+    extents = [loop.extent for loop in map(sch.get, sch.get_loops(block))]
+    inner = 0
+    while inner < len(extents) and isinstance(extents[-1 - inner], tirx.IntImm):
+        inner += 1
+    known = math.prod(int(extent) for extent in extents[len(extents) - inner :])
+    vector = math.gcd(known, _LINE // min(_LINE, element_size(str(func.params[0].ty.dtype))))
+    flat = sch.fuse(*sch.get_loops(block))
+    outer, thread, lane = sch.split(flat, [None, _THREADS, vector])
+    sch.bind(outer, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    if vector > 1:
+        sch.vectorize(lane)
+    size = sum(_bytes(p) for p in func.params)
+    seconds = device.launch_latency + size / device.memory(MemoryLevel.GLOBAL).bandwidth
+    tile = f"{_THREADS} threads of {vector}, as many blocks as the call takes"
+    return Scheduled(sch.mod["main"], ELEMENTWISE, tile, 1, _THREADS, seconds)
+
+
+def _bytes(param: tirx.Var) -> int:
+    known = [int(extent) for extent in param.ty.shape if isinstance(extent, tirx.IntImm)]
+    return math.prod(known) * element_size(str(param.ty.dtype))
