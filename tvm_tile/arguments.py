@@ -59,7 +59,7 @@ def check_folder(name: str, value: Any) -> None:
 
 
 def checked_sizes(inputs: Any, ranges: type = int) -> dict[str, tuple[Any, ...]]:
-    """The sizes of inputs that a user gave, as numbers; extents of type ``ranges`` stay as they are.
+    """The sizes of inputs that a user gave, as numbers; extents of type ``ranges`` are kept.
 
     Raises:
         ModelError: they are no mapping from names to whole numbers, zero or more.
