@@ -20,6 +20,7 @@ from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
+from tvm_tile.build.leaving import with_leaving
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
@@ -326,7 +327,7 @@ class Builder:
             kernel = replace(kernel, module=exact_singles(kernel.module))
         else:
             kernel = replace(kernel, module=exact_doubles(kernel.module))
-        return restricted(compat.generate_source(kernel), kernel.alone)
+        return with_leaving(restricted(compat.generate_source(kernel), kernel.alone))
 
     def _compile_kernel(
         self, kernel: compat.LoweredKernel, source: str, rounding: Rounding

@@ -77,6 +77,7 @@ def _flattening_passes() -> list[Any]:
     from tvm import s_tir, tirx
 
     from tvm_tile.build.guarded_loads import GuardLoads
+    from tvm_tile.build.leaving import LeaveEarly
     from tvm_tile.build.narrow_bindings import StoreNarrowBindings
     from tvm_tile.build.vector_calls import TakeCallsApart
 
@@ -111,6 +112,7 @@ def _flattening_passes() -> list[Any]:
         blocks.InferFragment(),
         blocks.LowerThreadAllreduce(),
         blocks.MergeSharedMemoryAllocations(),
+        LeaveEarly(),
         loops.SplitHostDevice(),
         loops.MakePackedAPI(),
         loops.FP8StorageLegalize(),

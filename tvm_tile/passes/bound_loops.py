@@ -34,6 +34,7 @@ from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.unify import at_point
+from tvm_tile.schedule.open_outputs import uses, with_extents
 
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _SPATIAL, _REDUCE = 0, 2
@@ -45,8 +46,7 @@ class Bounded:
 
     Attributes:
         func: between its inputs and its outputs it takes ``scalars``.
-        scalars: the open extents that it asks for when it runs, int64; none where its loops and
-            tensors are all that depended on them.
+        scalars: the open extents that it depends on, int64.
     """
 
     func: tirx.PrimFunc
@@ -69,7 +69,7 @@ def bounded(
         DynamicShapeError: it has loops written by hand, such as those of a sort, that depend on
             an open extent.
     """
-    if not _uses(func, symbols):
+    if not uses(func, symbols):
         return Bounded(func, ())
     whole_params = {p: tirx.Var(p.name, at_point(p.ty, symbols, whole)) for p in func.params}
 
@@ -78,17 +78,11 @@ def bounded(
 
     body = _with_known_tensors(func.body, whole_params, known)
     body = _with_known_loops(_with_masks(body, symbols), known)
-    scalars = tuple(symbol for symbol in symbols if _uses(body, [symbol]))
+    scalars = tuple(symbol for symbol in symbols if uses(func, [symbol]))
     tensors = list(whole_params.values())
     params = [*tensors[:inputs], *scalars, *tensors[inputs:]]
-    return Bounded(tirx.PrimFunc(params, body, func.ret_type, func.attrs), scalars)
-
-
-def _uses(tree: Any, symbols: Sequence[tirx.Var]) -> bool:
-    def visit(var: Any) -> Any:
-        return tvm_ffi.VisitInterrupt() if any(var.same_as(s) for s in symbols) else None
-
-    return tvm_ffi.structural_walk(tree, (tirx.Var, visit)) is not None
+    made = tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+    return Bounded(with_extents(made, [p.ty.shape for p in func.params[inputs:]]), scalars)
 
 
 def _with_masks(body: Any, symbols: Sequence[tirx.Var]) -> Any:
@@ -100,9 +94,9 @@ def _with_masks(body: Any, symbols: Sequence[tirx.Var]) -> Any:
 
 def _masked(block: Any, symbols: Sequence[tirx.Var]) -> Any:
     """A block that computes within the open extents what it did, and reads nothing unknown."""
-    open_axes = [v for v in block.iter_vars if _uses(v.dom.extent, symbols)]
+    open_axes = [v for v in block.iter_vars if uses(v.dom.extent, symbols)]
     store = block.body
-    if not open_axes and not _uses(store, symbols):
+    if not open_axes and not uses(store, symbols):
         return block
     if not isinstance(store, tirx.BufferStore):
         raise DynamicShapeError(
@@ -110,7 +104,7 @@ def _masked(block: Any, symbols: Sequence[tirx.Var]) -> Any:
             f"{block.name_hint} has loops written by hand, as sorts and scans do",
             "give the extent",
         )
-    if any(_uses(index, symbols) or loads_in(index) for index in store.indices):
+    if any(uses(index, symbols) or loads_in(index) for index in store.indices):
         raise DynamicShapeError(
             "where a result is written must not depend on an open extent, nor on data",
             f"that of {block.name_hint} does",
@@ -157,7 +151,7 @@ def _is_load_of(value: Any, buffer: Any) -> bool:
 def _is_risky(value: Any, symbols: Sequence[tirx.Var]) -> bool:
     """Whether an expression must not be computed from what may be anything."""
     loads = loads_in(value)
-    if _uses(value, symbols) or any(loads_in(index) for load in loads for index in load.indices):
+    if uses(value, symbols) or any(loads_in(index) for load in loads for index in load.indices):
         return True
     found: list[Any] = []
     tvm_ffi.structural_walk(value, [(kind, found.append) for kind in _DIVISIONS], order="pre")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -21,6 +21,7 @@ from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.open_copy import schedule_open_copy
+from tvm_tile.schedule.open_outputs import OpenFunction
 from tvm_tile.schedule.rowwise import find_rowwise, schedule_rowwise
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 
@@ -136,6 +137,11 @@ class PlanFunction:
 
     def __call__(self, request: Request) -> Planned:
         """The schedule of a function, and a report; there is always one."""
+        opened = OpenFunction.of(request.func)
+        planned = self._planned(replace(request, func=opened.func))
+        return replace(planned, func=opened.whole(planned.func))
+
+    def _planned(self, request: Request) -> Planned:
         func = request.func
         obstacle = find_obstacle(func)
         graph = None if obstacle else extract(func)

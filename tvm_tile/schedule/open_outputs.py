@@ -1,0 +1,179 @@
+"""What a function of bounded loops computes in a call whose extents are less than its bounds.
+
+Its outputs are made for the greatest extents; a call needs the elements within its own. Which
+these are stands in an attribute of the function, for kernels that leave the others out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.s_tir import SBlockRealize
+
+from tvm_tile.build.leaving import Need, leaving_unless
+
+_ATTRIBUTE = "tvm_tile.open_outputs"
+_BLOCK = "blockIdx"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFunction:
+    """A function that takes open extents, apart from these.
+
+    Attributes:
+        params: of the function, in order.
+        func: without those open extents that its body does not ask for, and without the attribute.
+        extents: of each output, in order, the extents of a call: numbers, or expressions of
+            parameters.
+    """
+
+    params: tuple[Any, ...]
+    func: tirx.PrimFunc
+    extents: tuple[tuple[Any, ...], ...]
+
+    @classmethod
+    def of(cls, func: tirx.PrimFunc) -> OpenFunction:
+        """The parts of a function; of one that takes no open extents, itself and no extents."""
+        params = tuple(func.params)
+        attribute = (func.attrs or {}).get(_ATTRIBUTE)
+        if attribute is None:
+            return cls(params, func, ())
+        # Passes that rename a function's variables leave its attributes alone.
+        scalars = [p for p in params if not _is_tensor(p)]
+        own = dict(zip(attribute[0], scalars, strict=True))
+        extents = tuple(tuple(_replaced(e, own) for e in one) for one in attribute[1:])
+        asked = [p for p in params if _is_tensor(p) or uses(func.body, [p])]
+        plain = tirx.PrimFunc(asked, func.body, func.ret_type, func.attrs)
+        return cls(params, plain.without_attr(_ATTRIBUTE), extents)
+
+    def whole(self, scheduled: tirx.PrimFunc) -> tirx.PrimFunc:
+        """A schedule of ``func`` as one of the function that it is a part of.
+
+        Blocks that write nothing that a call needs do nothing, as far as that can be seen.
+        """
+        if not self.extents:
+            return scheduled
+        own = dict(zip(self.func.params, scheduled.params, strict=True))
+        outputs = [own[p] for p in self.params if _is_tensor(p)][-len(self.extents) :]
+        params = [own.get(p, p) for p in self.params]
+        renamed = {p: own[p] for p in own if not _is_tensor(p)}
+        extents = [tuple(_replaced(e, renamed) for e in one) for one in self.extents]
+        needs = needed_blocks(scheduled.body, dict(zip(outputs, extents, strict=True)))
+        whole = tirx.PrimFunc(params, scheduled.body, scheduled.ret_type, scheduled.attrs)
+        return leaving_unless(whole, needs)
+
+
+def with_extents(func: tirx.PrimFunc, extents: Sequence[Sequence[Any]]) -> tirx.PrimFunc:
+    """A function that says which elements of its outputs a call needs."""
+    scalars = [p for p in func.params if not _is_tensor(p)]
+    return func.with_attr(_ATTRIBUTE, [scalars, *(list(one) for one in extents)])
+
+
+def uses(tree: Any, variables: Sequence[Any]) -> bool:
+    """Whether any of some variables is in an expression, a statement or a type."""
+
+    def visit(var: Any) -> Any:
+        return tvm_ffi.VisitInterrupt() if any(var.same_as(v) for v in variables) else None
+
+    return tvm_ffi.structural_walk(tree, (tirx.Var, visit)) is not None
+
+
+def _is_tensor(param: Any) -> bool:
+    return hasattr(param.ty, "shape")
+
+
+def needed_blocks(body: Any, extents: dict[Any, tuple[Any, ...]]) -> list[Need]:
+    """For each kernel, when a block of it writes anything within a call's extents.
+
+    Of ``for b in blockIdx.x(64): for t in threadIdx.x(256): y[b * 4 + t // 64, t % 64] = ...`` that
+    is ``b * 4 < n``.
+
+    Args:
+        body: of a scheduled function, its loops bound.
+        extents: tensors -> their extents in a call.
+    """
+    needs: list[Need] = []
+
+    def grid(loop: Any) -> Any:
+        if not _is_grid(loop):
+            return None
+        variables: dict[str, Any] = {}
+        while _is_grid(loop):
+            variables[str(loop.thread_binding.thread_tag)] = loop.loop_var
+            loop = loop.body
+        needs.append(Need(variables, _needed(loop, extents)))
+        return tvm_ffi.WalkResult.SKIP
+
+    tvm_ffi.structural_walk(body, (tirx.For, grid), order="pre")
+    return needs
+
+
+def _is_grid(statement: Any) -> bool:
+    if not isinstance(statement, tirx.For) or statement.thread_binding is None:
+        return False
+    return str(statement.thread_binding.thread_tag).startswith(_BLOCK)
+
+
+def _needed(body: Any, extents: dict[Any, tuple[Any, ...]]) -> Any | None:
+    """The condition for a block to write anything within the extents; ``None`` if it always may."""
+    realized: list[Any] = []
+    loops: list[Any] = []
+    tvm_ffi.structural_walk(
+        body, [(SBlockRealize, realized.append), (tirx.For, loops.append)], order="pre"
+    )
+    conditions = []
+    for one in realized:
+        for region in one.block.writes:
+            if region.source in extents:
+                conditions.append(_within(one, region, loops, extents[region.source]))
+    if not conditions or any(condition is None for condition in conditions):
+        return None
+    whole: Any = conditions[0]
+    for condition in conditions[1:]:
+        whole = tirx.Or(whole, condition)
+    return whole
+
+
+def _within(realize: Any, region: Any, loops: Sequence[Any], extents: Sequence[Any]) -> Any | None:
+    """Whether the first element that a block writes is within the extents.
+
+    The first one is where all loops within the grid's are at their start, if no index is ever less
+    than there.
+    """
+    values = dict(
+        zip((v.var for v in realize.block.iter_vars), realize.iter_values, strict=True)
+    )
+    starts = {loop.loop_var: loop.min for loop in loops}
+    analyzer = sym.Analyzer()
+    for inner in loops:
+        analyzer.bind(inner.loop_var, _span(inner))
+    inside = []
+    for span, extent in zip(region.region, extents, strict=True):
+        if isinstance(extent, tirx.IntImm):
+            continue
+        index = _replaced(span.min, values)
+        first = analyzer.simplify(_replaced(index, starts))
+        if not analyzer.can_prove(index >= first):
+            return None
+        inside.append(tirx.LT(first.astype("int64"), extent))
+    if not inside:
+        return None
+    whole: Any = inside[0]
+    for condition in inside[1:]:
+        whole = tirx.And(whole, condition)
+    return whole
+
+
+def _span(loop: Any) -> Any:
+    return ir.Range.from_min_extent(loop.min, loop.extent)
+
+
+def _replaced(expr: Any, values: dict[Any, Any]) -> Any:
+    return tvm_ffi.structural_map(
+        expr, [(tirx.Var, lambda var: values.get(var, var))], order="post"
+    )
+
