@@ -41,7 +41,12 @@ class Need:
 
 def leave_unless(condition: Any) -> tirx.Stmt:
     """The statement by which a block leaves unless a condition holds."""
-    return tirx.Evaluate(tirx.call_extern("int32", _NAME, condition))
+    return tirx.Evaluate(leaving(condition))
+
+
+def leaving(condition: Any) -> Any:
+    """The call that :func:`leave_unless` is a statement of."""
+    return tirx.call_extern("int32", _NAME, condition)
 
 
 def with_leaving(source: str) -> str:

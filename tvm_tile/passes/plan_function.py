@@ -138,10 +138,10 @@ class PlanFunction:
     def __call__(self, request: Request) -> Planned:
         """The schedule of a function, and a report; there is always one."""
         opened = OpenFunction.of(request.func)
-        planned = self._planned(replace(request, func=opened.func))
+        planned = self._planned(replace(request, func=opened.func), opened.extents)
         return replace(planned, func=opened.whole(planned.func))
 
-    def _planned(self, request: Request) -> Planned:
+    def _planned(self, request: Request, extents: tuple[tuple[Any, ...], ...]) -> Planned:
         func = request.func
         obstacle = find_obstacle(func)
         graph = None if obstacle else extract(func)
@@ -149,7 +149,7 @@ class PlanFunction:
         if not reason:
             planned, reason = self._by_definition(func), ""
             if planned is None:
-                planned, reason = self._by_tiles(request, graph)
+                planned, reason = self._by_tiles(request, graph, extents)
             if planned is not None:
                 return planned
         names, traffic, written = _operators(func), _traffic(graph), _written(graph)
@@ -188,12 +188,15 @@ class PlanFunction:
         )  # fmt: skip
         return Planned(own.func, report)
 
-    def _by_tiles(self, request: Request, graph: TileGraph | None) -> tuple[Planned | None, str]:
+    def _by_tiles(
+        self, request: Request, graph: TileGraph | None, extents: tuple[tuple[Any, ...], ...]
+    ) -> tuple[Planned | None, str]:
         """The plan and an empty text, or none and why."""
         if graph is None:
             return None, "its loops are not plain tensor blocks"
-        if self._topk > 1:
-            found = candidates(Task(request.func, graph, self._device), self._topk)
+        if self._topk > 1 or extents:
+            task = Task(request.func, graph, self._device, extents)
+            found = candidates(task, self._topk)
         else:
             best = self._first(request.func)
             found = () if best is None else (best,)

@@ -57,7 +57,15 @@ class OpenFunction:
         """
         if not self.extents:
             return scheduled
-        own = dict(zip(self.func.params, scheduled.params, strict=True))
+        # Kernels that are written instruction by instruction take open extents as they are here.
+        kinds = (_is_tensor, lambda param: not _is_tensor(param))
+        own = {
+            given: made
+            for kind in kinds
+            for given, made in zip(
+                filter(kind, self.func.params), filter(kind, scheduled.params), strict=False
+            )
+        }
         outputs = [own[p] for p in self.params if _is_tensor(p)][-len(self.extents) :]
         params = [own.get(p, p) for p in self.params]
         renamed = {p: own[p] for p in own if not _is_tensor(p)}
@@ -144,9 +152,7 @@ def _within(realize: Any, region: Any, loops: Sequence[Any], extents: Sequence[A
     The first one is where all loops within the grid's are at their start, if no index is ever less
     than there.
     """
-    values = dict(
-        zip((v.var for v in realize.block.iter_vars), realize.iter_values, strict=True)
-    )
+    values = dict(zip((v.var for v in realize.block.iter_vars), realize.iter_values, strict=True))
     starts = {loop.loop_var: loop.min for loop in loops}
     analyzer = sym.Analyzer()
     for inner in loops:
@@ -176,4 +182,3 @@ def _replaced(expr: Any, values: dict[Any, Any]) -> Any:
     return tvm_ffi.structural_map(
         expr, [(tirx.Var, lambda var: values.get(var, var))], order="post"
     )
-

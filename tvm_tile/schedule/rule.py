@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tvm import tirx
 
@@ -64,11 +64,21 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A function to schedule, its operators, and the device it is for."""
+    """A function to schedule, its operators, and the device it is for.
+
+    Attributes:
+        func: the function.
+        graph: its operators.
+        device: that it is for.
+        extents: of each output, what a call needs of it, if not always all: numbers, or expressions
+            of variables that will be parameters of the function. What is written beyond these is
+            needed by nobody.
+    """
 
     func: tirx.PrimFunc
     graph: TileGraph
     device: Device
+    extents: tuple[tuple[Any, ...], ...] = ()
 
 
 class RankedTile(Protocol):

@@ -346,6 +346,8 @@ class _Cores:
             row, column = (outer, within) if inner else (within, outer)
             own = {**place, row_axis.name: place[row_axis.name] + row, axis.name: column}
             inside = [own[row_axis.name] < row_axis.extent] if row_axis.extent % row_count else []
+            if operand is self._found.chain.second.right and self._found.keys is not None:
+                inside = [own[row_axis.name] < self._found.keys]
             inside += [column < axis.extent] if axis.extent < count else []
             start = ib.Bind(linear(operand, [value_of(index, own) for index in operand.indices]))
             is_ragged = total % (together * threads) != 0

@@ -12,21 +12,29 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.schedule.attention.limit import without_limit
 from tvm_tile.schedule.attention.mask import find_mask
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products
+from tvm_tile.schedule.tensor_cores.found import (
+    epilogue_of,
+    is_sum_of_products,
+    limits_at_call,
+)
+from tvm_tile.schedule.tensor_cores.limits import Limits, limited
+from tvm_tile.schedule.tensor_cores.parameters import is_tensor
 from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
 
 # Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
@@ -42,21 +50,54 @@ class AttentionMatch:
         weights: what becomes of a score.
         epilogue: what becomes of a sum of the second product.
         params: of the function, as its callers pass them.
+        keys: how many a call has, int32; ``None``: all.
+        limits: how far other axes go in a call.
     """
 
     chain: Chain
     weights: Weights
     epilogue: Epilogue
     params: Sequence[Any]
+    keys: Any = None
+    limits: Limits = field(default_factory=dict)
+
+    @property
+    def key_count(self) -> Any:
+        """How many keys a call has."""
+        return limited(self.chain.keys.extent, self.keys)
 
 
 def find_chain(task: Task) -> AttentionMatch | None:
     """The chain that a function computes; ``None`` if it computes anything else."""
-    normal = softmax_form(task)
+    plain = without_limit(task.func)
+    if plain is None:
+        return None
+    normal = softmax_form(dataclasses.replace(task, func=plain.func))
     found = None if normal is None else _read(*normal)
     if normal is None or found is None:
         return None
-    return AttentionMatch(*found, list(normal[0].mod["main"].params))
+    params = list(normal[0].mod["main"].params)
+    match = AttentionMatch(*found, params, limits=limits_at_call(task, found[2], found[0].second))
+    if plain.limit is None:
+        return match
+    # All that sums over keys, which is all but the first product.
+    if plain.count != len(task.graph.reductions) - 1 or not _ends_with_keys(match.chain):
+        return None
+    return dataclasses.replace(match, keys=_of_params(plain.limit, plain.func, task.func))
+
+
+def _of_params(limit: Any, plain: tirx.PrimFunc, func: tirx.PrimFunc) -> Any:
+    """An expression of a function's parameters as one of another's that are as many, int32."""
+    pairs = dict(zip(plain.params, func.params, strict=True))
+    entry = (tirx.Var, lambda var: pairs.get(var, var))
+    return tirx.Cast("int32", tvm_ffi.structural_map(limit, [entry], order="post"))
+
+
+def _ends_with_keys(chain: Chain) -> bool:
+    """Whether the values' tensor has a dimension that is the keys, so that it ends with them."""
+    name = chain.keys.name
+    own = [index for index in chain.second.right.indices if index.coefficient(name)]
+    return len(own) == 1 and own[0].terms == ((name, 1),) and not own[0].offset
 
 
 def softmax_form(task: Task) -> tuple[Schedule, NormalForm] | None:
@@ -100,7 +141,7 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
 
 def _bytes(names: Container[str], params: Sequence[Any]) -> int:
     """Bytes of the parameters with these names."""
-    types = [param.ty for param in params if str(param.name) in names]
+    types = [param.ty for param in params if is_tensor(param) and str(param.name) in names]
     return sum(
         math.prod(int(extent) for extent in own.shape) * element_size(str(own.dtype))
         for own in types

@@ -33,6 +33,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.build.leaving import leaving
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import HeldScores, RunningSoftmax
 from tvm_tile.schedule.rule import WrittenTile
@@ -148,6 +149,9 @@ def write_attention(
         buffers = declare(found.params)
         with dialect.launch(tile.grid, tile.block_size) as (block, thread):
             origin = _origin(found, tile, block)
+            (axis,) = found.chain.first.left.free
+            if axis.name in found.limits:
+                ib.evaluate(leaving(origin[axis.name] < found.limits[axis.name]))
             unit = begin(block, thread, origin, buffers)
             _walk(found, tile, unit, origin, buffers)
     return builder.get().without_attr("global_symbol")
@@ -171,11 +175,11 @@ def _walk(
     """The loop over tiles of keys, and what is around it."""
     chain = found.chain
     (axis,) = chain.first.left.free
-    size = tile.rows, chain.keys.extent, tile.keys
+    size = tile.rows, found.key_count, tile.keys
     begin, end = chain.band.tiles(origin[axis.name], *size, ib.min, ib.max)
     first = begin if isinstance(begin, int) else ib.Bind(begin)
     slope = found.weights.slope if unit.has_small_scores else None
-    rows = RunningSoftmax(chain, unit.held, found.weights, buffers, slope)
+    rows = RunningSoftmax(found, unit.held, buffers, slope)
 
     def keys(number: Any) -> Place:
         return {**origin, chain.keys.name: number * tile.keys}

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.attention.weights import Weights
+from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.tensor_cores.place import Place
-from tvm_tile.tile.chain import Chain
 
 _LOG2_E = 1 / math.log(2)
 
@@ -77,9 +76,8 @@ class RunningSoftmax:
     what has been added up is scaled: ``exp(x - m) == exp(x - m') * exp(m' - m)``.
 
     Args:
-        chain: the two products.
+        found: the two products, and what becomes of a score.
         held: what the thread has of them.
-        weights: what becomes of a score.
         buffers: name of a parameter -> the buffer that stands for it.
         slope: a factor that makes an element of a score, if the exponent is to be one
             multiplication and one addition of the score itself, which then must be small enough
@@ -88,13 +86,14 @@ class RunningSoftmax:
 
     def __init__(
         self,
-        chain: Chain,
+        found: AttentionMatch,
         held: HeldScores,
-        weights: Weights,
         buffers: Mapping[str, Any],
         slope: float | None,
     ) -> None:
-        self._chain, self._held, self._weights, self._buffers = chain, held, weights, buffers
+        self._chain, self._weights = found.chain, found.weights
+        self._count = found.key_count
+        self._held, self._buffers = held, buffers
         self._most, self._total, self._scale, self._next = (
             ib.alloc_buffer((held.rows,), "float32", scope="local") for _ in range(4)
         )
@@ -148,10 +147,11 @@ class RunningSoftmax:
         Most tiles have no such key for any of the rows that take this choice together.
         """
         held, band = self._held, self._chain.band
-        extent, keys = self._chain.keys.extent, held.keys
+        extent, keys = self._count, held.keys
+        is_even = isinstance(extent, int) and extent % keys == 0
         (axis,) = self._chain.first.left.free
         diagonal = first - (origin[axis.name] + held.first)  # of the first of these rows, and key
-        reached = [first > extent - keys] if extent % keys else []
+        reached = [] if is_even else [first > extent - keys]
         reached += band.crosses(diagonal, held.span, keys)
         if not reached:
             return
@@ -160,7 +160,7 @@ class RunningSoftmax:
         with ib.If(functools.reduce(tirx.Or, reached)), ib.Then():
             for i, row, key in held.elements():
                 own = diagonal + key - (held.row(row) - held.first)
-                kept = [first + key < extent] if extent % keys else []
+                kept = [] if is_even else [first + key < extent]
                 kept += band.holds(own)
                 value = tirx.Select(functools.reduce(tirx.And, kept), held.scores[i], outside)
                 ib.buffer_store(held.scores, value, [i])

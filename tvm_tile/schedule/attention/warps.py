@@ -101,7 +101,8 @@ class Warps(ABC):
         chunk = self.tile.chunks[which]
         (axis,) = operand.free
         side = Boxed(operand, (min(chunk.rows, axis.extent),), chunk.rows)
-        return Chunks(product, operand, side, place, chunk.depth)
+        end = self.found.keys if which == VALUES else None
+        return Chunks(product, operand, side, place, chunk.depth, end)
 
     def _operand(self, which: int) -> tuple[Product, Operand]:
         first, second = self.found.chain.first, self.found.chain.second

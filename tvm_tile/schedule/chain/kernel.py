@@ -42,11 +42,10 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import RunningSoftmax
 from tvm_tile.schedule.attention.warp_rows import WarpRows
-from tvm_tile.schedule.attention.weights import Weights
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
-from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.wgmma.operand import TmaChunks
 from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.tile.chain import Chain, ChainTile
@@ -62,7 +61,7 @@ _LEFT, _KEYS, _VALUES = range(3)  # the rings
 class _ChainKernel:
     """What the producer and the consumers of a chain need, while their code is written."""
 
-    chain: Chain
+    found: AttentionMatch
     tile: ChainTile
     left: TmaChunks
     keys: TmaChunks
@@ -71,6 +70,11 @@ class _ChainKernel:
     rings: Sequence[Ring]  # of the left operand, the keys, the values
     block: Any
     thread: Any
+
+    @property
+    def chain(self) -> Chain:
+        """What is computed."""
+        return self.found.chain
 
     @property
     def lines(self) -> int:
@@ -99,13 +103,16 @@ class _ChainKernel:
         by the block's number alone: so both find the same numbers, and whatever is copied is waited
         for and given back.
         """
-        (rows,), extent = self.chain.first.left.free, self.chain.keys.extent
-        size = self.tile.rows, extent, self.tile.keys
+        (rows,) = self.chain.first.left.free
+        size = self.tile.rows, self.found.key_count, self.tile.keys
         first, end = self.chain.band.tiles(origin[rows.name], *size, ib.min, ib.max)
         return bound(first), bound(end - first)
 
     def for_items(self, body: Callable[[Place], None]) -> None:
-        """Run ``body`` for each of the block's items, given the place of its first row."""
+        """Run ``body`` for each of the block's items, given the place of its first row.
+
+        Items behind the rows of a call are left out, by the producer and by the consumers alike.
+        """
         rows = self.chain.first.left.free[0]
         rounds = self.tile.rounds
         with ib.serial(rounds.turns(self.block)) as turn:
@@ -114,7 +121,9 @@ class _ChainKernel:
             place = dict(digits(ib.Bind(number), batch, [axis.extent for axis in batch]))
             place = {name: ib.Bind(value) for name, value in place.items()}
             place[rows.name] = ib.Bind(tile * self.tile.rows)
-            body(place | {axis.name: tirx.const(0) for axis in self.chain.second.right.free})
+            limit = self.found.limits.get(rows.name)
+            with when([] if limit is None else [place[rows.name] < limit]):
+                body(place | {axis.name: tirx.const(0) for axis in self.chain.second.right.free})
 
 
 def bound(value: Any) -> Any:
@@ -135,7 +144,10 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
         buffers = declare(found.params)
-        maps = [side.tensor_map(buffers) for side in (left, keys, values)]
+        maps = [left.tensor_map(buffers), keys.tensor_map(buffers)]
+        # Zeros are copied from behind the last value: a weight of 0 times what lies there may not be.
+        limits = {} if found.keys is None else {chain.keys.name: found.keys}
+        maps.append(values.tensor_map(buffers, limits))
         ib.device_entry()
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
@@ -145,7 +157,7 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         stages = (1, tile.stages, tile.stages)
         rings = [make_ring(count, tile.consumers, thread) for count in stages]
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _ChainKernel(chain, tile, left, keys, values, data, rings, block, thread)
+        kernel = _ChainKernel(found, tile, left, keys, values, data, rings, block, thread)
         corners = (4 * tile.consumers, CORNER_ROWS, CORNER_PITCH)
         memory = ib.alloc_buffer(corners, "float32", scope="shared")
         rows = Boxed(second.left, (tile.rows,), tile.rows)
@@ -156,7 +168,7 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
             with ib.Then():
                 _produce(kernel, maps)
             with ib.Else():
-                _consume(kernel, found.weights, store, buffers)
+                _consume(kernel, store, buffers)
     return builder.get()
 
 
@@ -214,13 +226,13 @@ class _Producer:
 class _Consumer:
     """One thread of a consumer warpgroup, while its code is written."""
 
-    def __init__(self, kernel: _ChainKernel, weights: Weights, buffers: Mapping[str, Any]) -> None:
-        tile = kernel.tile
+    def __init__(self, kernel: _ChainKernel, buffers: Mapping[str, Any]) -> None:
+        tile, found = kernel.tile, kernel.found
         self.kernel, self.tile = kernel, tile
         self.thread = ib.Bind(kernel.thread - WARPGROUP)
         self.held = WarpRows(self.thread, tile.rows, tile.keys, tile.columns)
         # With scores of half precision the exponent is one multiplication and one addition.
-        self.rows = RunningSoftmax(kernel.chain, self.held, weights, buffers, weights.slope)
+        self.rows = RunningSoftmax(found, self.held, buffers, found.weights.slope)
         self.turns = [Turn(1), Turn(tile.stages), Turn(tile.stages)]
         start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
         own = self.thread // WARPGROUP * 64
@@ -305,13 +317,11 @@ __forceinline__ __device__ void {name}({kind}& value) {{
         ib.evaluate(T.cuda.func_call(name, registers[i], source_code=source))
 
 
-def _consume(
-    kernel: _ChainKernel, weights: Weights, store: SumStore, buffers: Mapping[str, Any]
-) -> None:
+def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) -> None:
     tile = kernel.tile
     if tile.division is not None:
         ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
-    own = _Consumer(kernel, weights, buffers)
+    own = _Consumer(kernel, buffers)
     rows = own.rows
 
     def item(origin: Place) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.schedule.tensor_cores.limits import limited
 from tvm_tile.schedule.tensor_cores.place import Place, Side, linear, value_of
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.slab import leaves
@@ -44,6 +45,7 @@ class Chunks:
         side: where its rows, or columns, are.
         origin: first values of the tile's axes.
         depth: of a chunk.
+        end: where the summed axis ends in a call, if not at its extent.
     """
 
     product: Product
@@ -51,6 +53,7 @@ class Chunks:
     side: Side
     origin: Place
     depth: int
+    end: Any = None
 
     def run(self, position: Any, depth: Any) -> Run:
         """The neighbours that a thread copies, from a place of every chunk on."""
@@ -91,9 +94,9 @@ class Chunks:
         position = run.position + (0 if along_depth else element)
         _, found = self.side.at(position, {**self.origin, **place})
         depth = self.product.depth
-        if depth.extent % self.depth:
+        if depth.extent % self.depth or self.end is not None:
             own = run.depth + (element if along_depth else 0)
-            found.append(place[depth.name] + own < depth.extent)
+            found.append(place[depth.name] + own < limited(depth.extent, self.end))
         sides = leaves(self.product, self.operand)
         last = len(moved) - 1
         for d, (own, more, (below, above)) in enumerate(

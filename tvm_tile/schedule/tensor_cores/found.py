@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import ir, tirx
@@ -19,7 +19,9 @@ from tvm_tile.schedule.normalize import NormalForm, inline_spatial, inline_views
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.groups import split_groups
+from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
 from tvm_tile.schedule.tensor_cores.padding import unpadded
+from tvm_tile.schedule.tensor_cores.parameters import is_tensor
 from tvm_tile.tile.product import Product, find_product
 
 
@@ -32,12 +34,14 @@ class ProductMatch:
         epilogue: what becomes of each sum.
         params: of the function, as its callers pass them.
         shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
+        limits: how far axes go in a call.
     """
 
     product: Product
     epilogue: Epilogue
     params: Sequence[Any]
     shapes: dict[str, tuple[int, ...]]
+    limits: Limits = field(default_factory=dict)
 
 
 def find_in(task: Task, dtypes: Container[str]) -> ProductMatch | None:
@@ -47,7 +51,20 @@ def find_in(task: Task, dtypes: Container[str]) -> ProductMatch | None:
     (reduction,) = task.graph.reductions
     if not any(read.tensor.dtype in dtypes for read in reduction.reads):
         return None
-    return _find(task.func)
+    found = _find(task.func)
+    if found is None or len(task.extents) != 1:
+        return found
+    limits = limits_at_call(task, found.epilogue, found.product)
+    return dataclasses.replace(found, limits=limits)
+
+
+def limits_at_call(task: Task, epilogue: Epilogue, product: Product) -> Limits:
+    """How far a product's axes go in a call of a function with one output."""
+    if len(task.extents) != 1:
+        return {}
+    shape = [int(extent) for extent in task.func.params[-1].ty.shape]
+    axes = (*product.batch, *product.left.free, *product.right.free)
+    return limits_of(epilogue, shape, task.extents[0], axes)
 
 
 # The rules of all matrix units ask for the same function, one behind the other.
@@ -67,6 +84,7 @@ def _find(func: tirx.PrimFunc) -> ProductMatch | None:
     shapes = {
         str(param.name): tuple(int(extent) for extent in param.ty.shape)
         for param in sch.mod["main"].params
+        if is_tensor(param)
     }
     return ProductMatch(*found, merged.params, shapes)
 

@@ -9,8 +9,16 @@ from tvm.tirx.script import builder as ib
 
 
 def declare(params: Iterable[Any]) -> dict[str, Any]:
-    """Declare the parameters that callers pass; name of each -> its buffer here."""
-    return {str(param.name): _declared(param) for param in params}
+    """Declare the tensors that callers pass; name of each -> its buffer here.
+
+    Open extents among the parameters are theirs already.
+    """
+    return {str(param.name): _declared(param) for param in params if is_tensor(param)}
+
+
+def is_tensor(param: Any) -> bool:
+    """Whether a parameter is a tensor, not a number."""
+    return hasattr(param.ty, "shape")
 
 
 def views(

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.build.leaving import leaving
+from tvm_tile.schedule.tensor_cores.limits import Limits, count_rows, count_tiles
 from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Place, Side, digits, raster_place
 from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.warp_tile import tile_counts
 
 
 class TileOfWarps(Protocol):
@@ -63,11 +64,21 @@ class ThreadPart:
 
 
 def find_part(
-    product: Product, tile: TileOfWarps, warp_size: int, block: Any, thread: Any
+    product: Product,
+    tile: TileOfWarps,
+    warp_size: int,
+    block: Any,
+    thread: Any,
+    limits: Limits,
 ) -> ThreadPart:
-    """The part of thread ``thread`` of block ``block``, where each block has one tile."""
-    rows = tile_counts(product.left, tile.rows)
-    columns = tile_counts(product.right, tile.columns)
+    """The part of thread ``thread`` of block ``block``, where each block has one tile.
+
+    Blocks leave that have no tile within the ``limits`` of a call.
+    """
+    rows = count_rows(product.left, tile.rows, limits)
+    columns = count_rows(product.right, tile.columns, limits)
+    if limits:
+        ib.evaluate(leaving(block < count_tiles(product, rows, columns, limits)))
     row, column, batch = raster_place(block, math.prod(rows), math.prod(columns), tile.raster)
     origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
     left = _side(product.left, tile.rows, rows, row, origin)
@@ -79,7 +90,7 @@ def find_part(
 
 
 def _side(
-    operand: Operand, size: int, counts: list[int], number: Any, origin: dict[str, Any]
+    operand: Operand, size: int, counts: list[Any], number: Any, origin: dict[str, Any]
 ) -> Side:
     """Rows, or columns, of tile ``number``; a box's first values go to ``origin``."""
     if operand.is_depth_major:

@@ -137,7 +137,7 @@ class Flat:
         return bool(self.axes) and self.axes[-1].extent % count == 0
 
 
-def raster_place(index: Any, rows: int, columns: int, group: int) -> tuple[Any, Any, Any]:
+def raster_place(index: Any, rows: Any, columns: Any, group: int) -> tuple[Any, Any, Any]:
     """Tile of rows, of columns, and batch: ``group`` tiles of rows before the next of columns.
 
     Blocks that run together then share their columns, and their rows, in the second-level cache.
@@ -146,22 +146,23 @@ def raster_place(index: Any, rows: int, columns: int, group: int) -> tuple[Any, 
     within = ib.Bind(index % (rows * columns))
     first = ib.Bind(within // (group * columns) * group)
     rest = ib.Bind(within % (group * columns))
-    size = group if rows % group == 0 else ib.Bind(ib.min(rows - first, group))
+    is_even = isinstance(rows, int) and rows % group == 0
+    size = group if is_even else ib.Bind(ib.min(rows - first, group))
     return ib.Bind(first + rest % size), ib.Bind(rest // size), batch
 
 
-def digits(value: Any, axes: Sequence[Axis], extents: Sequence[int]) -> list[tuple[str, Any]]:
+def digits(value: Any, axes: Sequence[Axis], extents: Sequence[Any]) -> list[tuple[str, Any]]:
     """``value`` as one digit an axis, the last one the fastest."""
     names = (axis.name for axis in axes)
     return list(zip(names, split(value, extents), strict=True))
 
 
-def split(value: Any, extents: Sequence[int]) -> list[Any]:
+def split(value: Any, extents: Sequence[Any]) -> list[Any]:
     """A number as one digit an extent, the last one the fastest; the first has no end."""
     found: list[Any] = []
-    below = 1
+    below: Any = 1
     for count in reversed(extents):
-        digit = value if below == 1 else value // below
+        digit = value if isinstance(below, int) and below == 1 else value // below
         is_first = len(found) == len(extents) - 1
         found.append(digit if is_first else digit % count)
         below *= count

@@ -83,7 +83,7 @@ def _write_tiles(
         epilogue, seen = store_of_part(product, tile, partial, part)
     kind = ThroughRegisters if isinstance(tile.unit, WaveUnit) else Ahead
     shared = ib.alloc_buffer((tile.shared_bytes,), "uint8", scope=kind.scope, align=128)
-    own = find_part(product, tile, tile.unit.warp, number, thread)
+    own = find_part(product, tile, tile.unit.warp, number, thread, found.limits)
     chunks = own_chunks(math.prod(chunk_counts(product, tile.depth)), tile.parts, part)
     pipeline = kind(product, tile, own, buffers, shared, chunks)
     pipeline.sum_up()

@@ -36,9 +36,11 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.build.leaving import leaving
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
+from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
@@ -52,7 +54,7 @@ from tvm_tile.schedule.wgmma.ring import (
 )
 from tvm_tile.schedule.wgmma.split import keep_sums, store_totals, wait_for_cluster
 from tvm_tile.schedule.wgmma.sums import store_sums
-from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, own_chunks
+from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, needed_tiles, own_chunks
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.warpgroup import TRANSPOSABLE
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, WARPGROUP, WarpgroupTile
@@ -69,6 +71,7 @@ class _WarpgroupKernel:
 
     product: Product
     tile: WarpgroupTile
+    limits: Limits
     sides: tuple[TmaChunks, TmaChunks]
     data: Any  # the stages, in shared memory
     ring: Ring
@@ -95,12 +98,17 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
         rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
+        if found.limits:
+            number = block // tile.splits if tile.splits > 1 else block
+            ib.evaluate(leaving(number < needed_tiles(product, tile, found.limits)))
         seen = views(epilogue.tensors, found.shapes, buffers)
         data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
         turns = make_alternation_barriers(thread) if tile.alternates else None
         ring = make_ring(tile.stages, tile.sharers, thread)
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _WarpgroupKernel(product, tile, sides, data, ring, turns, block, rank, thread)
+        kernel = _WarpgroupKernel(
+            product, tile, found.limits, sides, data, ring, turns, block, rank, thread
+        )
         memory = ib.decl_buffer(
             tile.store_shape,
             tile.sum_dtype,
@@ -153,7 +161,7 @@ def _produce(kernel: _WarpgroupKernel, maps: Sequence[Any]) -> None:
                     side.copy(tensor_map, stage, full, place)
                 turn.advance()
 
-        for_tiles(product, tile, kernel.block, fill)
+        for_tiles(product, tile, kernel.block, fill, limits=kernel.limits)
     if tile.splits > 1:
         wait_for_cluster()
         wait_for_cluster()
@@ -209,11 +217,19 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
         wait_for_cluster()
 
     if alternation is None:
-        for_tiles(product, tile, kernel.block, compute)
+        for_tiles(product, tile, kernel.block, compute, limits=kernel.limits)
         return
     _, count = own_chunks(product, tile, kernel.rank)
     turn.skip(group * count)
-    for_tiles(product, tile, kernel.block, compute, first=group, step=tile.consumers)
+    for_tiles(
+        product,
+        tile,
+        kernel.block,
+        compute,
+        limits=kernel.limits,
+        first=group,
+        step=tile.consumers,
+    )
 
 
 def _multiply(

@@ -12,6 +12,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
+from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.place import Place, value_of
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.warpgroup_tile import LINE
@@ -83,11 +84,22 @@ class TmaChunks:
         spans = zip(self._spans(), self._steps(), strict=True)
         return math.prod(-(-span // step) for span, step in spans) * self._element
 
-    def tensor_map(self, buffers: Mapping[str, Any]) -> Any:
-        """A descriptor of the boxes for the copy engine, encoded on the host."""
+    def tensor_map(self, buffers: Mapping[str, Any], limits: Limits | None = None) -> Any:
+        """A descriptor of the boxes for the copy engine, encoded on the host.
+
+        Args:
+            buffers: the function's parameters by name.
+            limits: axes, each a dimension of the tensor by itself, that end earlier: what is copied
+                from behind is zero.
+        """
         operand = self.operand
+        ends = limits or {}
+        shape = [
+            next((ends[name] for name, _ in index.terms if name in ends), extent)
+            for index, extent in zip(operand.indices, operand.tensor.shape, strict=True)
+        ]
         pointer = ib.Bind(ib.tvm_stack_alloca("tensormap", 1), ib.handle("tensormap"))
-        lists = (operand.tensor.shape, operand.strides[:-1], self._spans(), self._steps())
+        lists = (shape, operand.strides[:-1], self._spans(), self._steps())
         # The driver counts dimensions from the innermost one.
         numbers = [number for values in lists for number in reversed(values)]
         no_interleave, zeros_outside = 0, 0

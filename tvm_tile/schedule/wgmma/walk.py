@@ -8,9 +8,10 @@ from typing import Any
 
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.schedule.tensor_cores.limits import Limits, count_boxes, count_tiles
 from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import chunks_each, counts, line_chunks
+from tvm_tile.tile.warpgroup import chunks_each, line_chunks
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 
@@ -20,6 +21,7 @@ def for_tiles(
     block: Any,
     body: Callable[[Place], None],
     *,
+    limits: Limits,
     first: Any = 0,
     step: int = 1,
 ) -> None:
@@ -30,22 +32,31 @@ def for_tiles(
         tile: which block has which.
         block: its number.
         body: what to do.
+        limits: how far axes go in a call.
         first: of the block's tiles, the first one that is meant.
         step: from one that is meant to the next, by default all.
     """
     if tile.splits > 1:
-        body(_origin(product, tile, block // tile.splits))
+        body(_origin(product, tile, block // tile.splits, limits))
         return
     start = block + first * tile.grid
     step *= tile.grid
-    with ib.serial((tile.tiles - start + step - 1) // step) as turn:
-        body(_origin(product, tile, ib.Bind(start + turn * step)))
+    tiles = needed_tiles(product, tile, limits)
+    with ib.serial((tiles - start + step - 1) // step) as turn:
+        body(_origin(product, tile, ib.Bind(start + turn * step), limits))
 
 
-def _origin(product: Product, tile: WarpgroupTile, index: Any) -> Place:
+def needed_tiles(product: Product, tile: WarpgroupTile, limits: Limits) -> Any:
+    """How many tiles a call needs: the first ones, as they are walked."""
+    rows = count_boxes(product.left.free, tile.rows, limits)
+    columns = count_boxes(product.right.free, tile.columns, limits)
+    return count_tiles(product, rows, columns, limits) if limits else tile.tiles
+
+
+def _origin(product: Product, tile: WarpgroupTile, index: Any, limits: Limits) -> Place:
     """The first value of every axis in a tile."""
-    rows = counts(product.left.free, tile.rows)
-    columns = counts(product.right.free, tile.columns)
+    rows = count_boxes(product.left.free, tile.rows, limits)
+    columns = count_boxes(product.right.free, tile.columns, limits)
     row, column, batch = raster_place(index, math.prod(rows), math.prod(columns), tile.raster)
     origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
     for axes, tiles, box, position in (
