@@ -32,6 +32,7 @@ from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.passes.unify import OpenCall, OpenModule, at_point, is_one
 from tvm_tile.schedule.open_copy import OPEN_COPY
 
+_CAPTURED = "relax.rewrite_cuda_graph.capture_symbolic_vars"
 _RESHAPE = tvm.ir.Op.get("relax.reshape")
 
 
@@ -64,7 +65,8 @@ class _Closing:
         params = [relax.Var(p.name, ty) for p, ty in zip(main.params, types, strict=True)]
         open_types = dict(zip(main.params, types, strict=True))
         builder = self._builder
-        with builder.function("main", params, attrs=dict(main.attrs or {})):
+        attrs = {**dict(main.attrs or {}), _CAPTURED: [s.name for s in self._module.symbols]}
+        with builder.function("main", params, attrs=attrs):
             with builder.dataflow():
                 for own, given in zip(main.params, params, strict=True):
                     self._values[own] = self._whole_of(given)

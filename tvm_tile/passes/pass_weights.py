@@ -72,7 +72,7 @@ class PassWeights:
         inputs = max(0, int((main.attrs or {}).get(NUM_INPUT, count)))
         weights = main.params[inputs:]
         given = relax.Var("weights", relax.AnyType())
-        place = relax.Var("place", relax.ShapeType(ndim=1))
+        place = relax.Var("place", relax.ShapeType([tvm.tirx.Var("place", "int64")]))
         taken = _Taken(mod, weights, given, place, lambda c: len(weights) + self.position(c))
         body = taken.body_of(main, given)
         if inputs == count and not taken.has_constants:
@@ -157,14 +157,17 @@ class _Taken(ModuleRewriter):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         if call.op != WITH_CONTEXT or call.args[0].global_symbol != CAPTURE:
             return super().visit_call_(call)
-        captured, arguments, number = call.args[1].fields
+        # Behind these there are open extents, of which a graph is for one value.
+        captured, arguments, number, *extents = call.args[1].fields
+        values = [value for extent in extents for value in extent.values]
+        place = relax.ShapeExpr([self._place.ty.values[0], *values]) if values else self._place
         pairs = [(argument, self._place_of(argument)) for argument in arguments.fields]
         others = [self.visit_expr(argument) for argument, at in pairs if at is None]
         own = tvm.ir.GlobalVar(f"{captured.name_hint}_of_{int(number)}")
         self.captured[own] = self._with_tuple(self._mod[captured], [at for _, at in pairs])
         self.former.append(captured)
         relax.expr._update_type(own, self.captured[own].ty)
-        passed = relax.Tuple([own, relax.Tuple([self._given, *others]), number, self._place])
+        passed = relax.Tuple([own, relax.Tuple([self._given, *others]), number, place])
         return relax.Call(call.op, [call.args[0], passed], call.attrs, call.ty_args)
 
     def _place_of(self, argument: Any) -> int | None:

@@ -11,6 +11,34 @@ from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.graph.signature import Signature
 
 
+# Graphs of a model stay in memory, each some hundred kilobytes.
+_MOST_GRAPHED = 128
+
+
+class Graphed:
+    """The extents for which a program in memory has captured CUDA graphs: so many, at most."""
+
+    def __init__(self) -> None:
+        self._points: set[tuple[int, ...]] = set()
+
+    def has_room(self, signatures: Sequence[Signature], values: Sequence[Any]) -> bool:
+        """Whether the program may capture graphs for a call, which are counted then.
+
+        Args:
+            signatures: of the model's inputs.
+            values: the call's.
+        """
+        point = tuple(
+            int(value.shape[one.axis])
+            for value, signature in zip(values, signatures, strict=True)
+            for one in signature.open_axes
+        )
+        if point not in self._points and len(self._points) == _MOST_GRAPHED:
+            return False
+        self._points.add(point)
+        return True
+
+
 def at_call(values: Sequence[Any], signatures: Sequence[Signature]) -> list[Signature]:
     """The signatures of a call's inputs, all of their extents known.
 

@@ -23,7 +23,7 @@ from tvm_tile.runtime.arrays import (
     ready_torch,
 )
 from tvm_tile.runtime.copies import clone, copy_into
-from tvm_tile.runtime.extents import at_call
+from tvm_tile.runtime.extents import Graphed, at_call
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
@@ -72,6 +72,7 @@ class CompiledModel:
         self._verifier = verifier
         self._copied = frozenset(program.copied_outputs)
         self._is_open = any(signature.open_axes for signature in inputs)
+        self._graphed = Graphed()
         self._loaded: Loaded | None = None
         self._kept: Kept | None = None
         self._held = held or Held()
@@ -103,7 +104,7 @@ class CompiledModel:
         values = self._in_order(args, by_name) if by_name or len(args) != len(self.inputs) else args
         kinds = self._check(values)
         with self.running():
-            loaded = self.loaded()
+            loaded = self._loaded_for(values)
             with loaded.guard():
                 tensors, kept = _on_device(kinds, values, loaded), self._keep(loaded)
                 kept.check_apart(zip(kinds, values, strict=True))
@@ -174,7 +175,7 @@ class CompiledModel:
         values = self._in_order(args, by_name)
         kinds = self._check(values)
         with self.running():
-            loaded = self.loaded()
+            loaded = self._loaded_for(values)
             with loaded.guard():
                 tensors = _on_device(kinds, values, loaded)
                 for position in self.effects.written_inputs:
@@ -307,6 +308,14 @@ class CompiledModel:
                 self.program, self.device_name, self.inputs, self._held, self.effects.state
             )
         return self._loaded
+
+    def _loaded_for(self, values: tuple[Any, ...]) -> Loaded:
+        """The program in memory for a call; anew where it has graphs for too many extents."""
+        if self._is_open and not self._graphed.has_room(self.inputs, values):
+            loaded = self.loaded()
+            loaded.device.sync()
+            self._loaded, self._kept, self._graphed = None, None, Graphed()
+        return self.loaded()
 
     def _keep(self, loaded: Loaded) -> Kept:
         """The state's tensors, made when first needed."""

@@ -145,7 +145,7 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         ib.func_attr({"tirx.noalias": True})
         buffers = declare(found.params)
         maps = [left.tensor_map(buffers), keys.tensor_map(buffers)]
-        # Zeros are copied from behind the last value: a weight of 0 times what lies there may not be.
+        # Zeros are copied from behind the last value: 0 times what lies there may not be 0.
         limits = {} if found.keys is None else {chain.keys.name: found.keys}
         maps.append(values.tensor_map(buffers, limits))
         ib.device_entry()
