@@ -1,7 +1,11 @@
-import time, torch, sys
+import time
+
+import torch
 from torch import nn
+
 import tvm_tile
-from tvm_tile import Open, Options
+from tvm_tile import Open
+
 src=open(__file__).read
 class Block(nn.Module):
     def __init__(s,d=256,h=4,causal=True):

@@ -10,7 +10,6 @@ from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.graph.signature import Signature
 
-
 # Graphs of a model stay in memory, each some hundred kilobytes.
 _MOST_GRAPHED = 128
 
