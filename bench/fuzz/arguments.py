@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser, results: Path) -> None:
     parser.add_argument(
         "--compile-only", action="store_true", help="for a GPU that is not here: nothing is run"
     )
+    parser.add_argument("--open", action="store_true", help="one or two extents of inputs are open")
     parser.add_argument(
         "--no-special", action="store_true", help="leave NaN and infinities out of the inputs"
     )

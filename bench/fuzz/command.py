@@ -2,6 +2,7 @@
 
     python -m bench fuzz --seed 0 --count 500 --device emulated
     python -m bench fuzz --seed 0 --count 500 --device nvidia/h200 --compile-only
+    python -m bench fuzz --open            of open extents: compiled once, called with several
     python -m bench fuzz --again           only the findings: which are still there?
 
 Interrupted, it goes on where it stopped. Each seed gives the same graph for ever, as long as the
@@ -17,11 +18,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.fuzz.generate import generate
+from bench.fuzz.drawing import Misfit
 from bench.fuzz.graph import Graph
-from bench.fuzz.judge import Settings, Verdict, dtype_of, make_worker, settings_of
-from bench.fuzz.record import Finding, Tally, read, reproducer, signature, write
+from bench.fuzz.judge import Settings, Verdict, dtype_of, settings_of
+from bench.fuzz.record import FIXED, OPEN, Finding, Tally, read, reproducer, signature, write
 from bench.fuzz.shrink import shrink
+from bench.fuzz.worker import graph_of, make_worker
 from bench.isolated import Crash, Worker, run_jobs
 
 _FAILED = ("wrong", "error", "crash")
@@ -38,19 +40,21 @@ def run(arguments: argparse.Namespace, commit: str) -> int:
         if arguments.again:
             return _judge_again(arguments, commit, judge)
         _UNFINISHED.mkdir(exist_ok=True)
-        log = Log(_UNFINISHED / f"fuzz.{arguments.device.replace('/', '_')}.{commit}.jsonl")
+        name = f"{_stem(arguments)}.{arguments.device.replace('/', '_')}.{commit}.jsonl"
+        log = Log(_UNFINISHED / name)
         _judge_new(arguments, log)
         _shrink_failed(arguments, commit, log, judge)
     finally:
         judge.stop()
-    tallies, findings = read(arguments.results)
+    stem = _stem(arguments)
+    tallies, findings = read(arguments.results, stem)
     fresh: dict[str, Tally] = {}
     for seed, verdict, seconds in log.verdicts():
         door = _settings(seed, arguments).door
         tally = fresh.get(door) or Tally(arguments.device, door, commit)
         fresh[door] = tally.with_verdict(verdict, seconds)
     tallies |= {tally.key: tally for tally in fresh.values()}
-    write(arguments.results, tallies.values(), findings.values())
+    write(arguments.results, tallies.values(), findings.values(), stem)
     for tally in fresh.values():
         print(f"{tally.door}: {sum(tally.counts.values())} graphs: {tally.counts}")
     return any(tally.counts.get(status, 0) for tally in fresh.values() for status in _FAILED)
@@ -107,12 +111,16 @@ def _judge_new(arguments: argparse.Namespace, log: Log) -> None:
 
 def _shrink_failed(arguments: argparse.Namespace, commit: str, log: Log, judge: Asker) -> None:
     """Make each failing graph small, and a finding."""
-    tallies, findings = read(arguments.results)
+    stem = _stem(arguments)
+    tallies, findings = read(arguments.results, stem)
     shrunk = log.shrunk()
     failed = [(s, v) for s, v, _ in log.verdicts() if v.status in _FAILED and s not in shrunk]
     for seed, verdict in sorted(failed, key=lambda pair: pair[1].kind in _LATER):
-        graph = generate(seed, dtype_of(seed, arguments.device))
         settings = _settings(seed, arguments)
+        try:
+            graph = graph_of(seed, dtype_of(seed, arguments.device), settings)
+        except Misfit:
+            continue
         small = shrink(graph, settings, verdict, judge, limit_s=arguments.shrink_s)
         name = signature(*small)
         known = findings[name].seeds if name in findings else ()
@@ -121,25 +129,32 @@ def _shrink_failed(arguments: argparse.Namespace, commit: str, log: Log, judge: 
             print(f"\nseed {seed}: {name}\n  {small[2].reason}: {small[2].detail[-400:]}")
             print("\n".join(f"    {line}" for line in reproducer(small[0])), flush=True)
         findings[name] = Finding(name, seeds, commit, *small)
-        write(arguments.results, tallies.values(), findings.values())
+        write(arguments.results, tallies.values(), findings.values(), stem)
         log.add(shrunk=seed)
 
 
 def _judge_again(arguments: argparse.Namespace, commit: str, judge: Asker) -> int:
     """Keep the findings that are still there."""
-    tallies, findings = read(arguments.results)
+    stem = _stem(arguments)
+    tallies, findings = read(arguments.results, stem)
     kept = {}
     for name, finding in findings.items():
         verdict = judge(finding.graph, finding.settings)
         print(f"{verdict.status}: {name}", flush=True)
         if verdict.kind == finding.verdict.kind:
             kept[name] = replace(finding, verdict=verdict, commit=commit)
-    write(arguments.results, tallies.values(), kept.values())
+    write(arguments.results, tallies.values(), kept.values(), stem)
     return bool(kept)
 
 
+def _stem(arguments: argparse.Namespace) -> str:
+    """What files of results are called, without their endings."""
+    return OPEN if arguments.open else FIXED
+
+
 def _settings(seed: int, arguments: argparse.Namespace) -> Settings:
-    settings = settings_of(seed, arguments.device, run=not arguments.compile_only)
+    run = not arguments.compile_only
+    settings = settings_of(seed, arguments.device, run=run, is_open=arguments.open)
     return replace(settings, special=settings.special and not arguments.no_special)
 
 

@@ -70,6 +70,7 @@ class Drawing:
         values: all that there is, in order.
         allow_empty: whether extents may be 0.
         allow_large: whether extents may be large.
+        open: extents that are drawn in the place of others, often; only inputs have them.
     """
 
     rng: random.Random
@@ -77,12 +78,15 @@ class Drawing:
     values: list[Value] = field(default_factory=list)
     allow_empty: bool = False
     allow_large: bool = False
+    open: tuple[int, ...] = ()
     used: set[str] = field(default_factory=set)
     _count: int = 0
 
     def extent(self, most: int = 10**6) -> int:
         if self.allow_empty and self.rng.random() < 0.15:
             return 0
+        if self.open and self.rng.random() < 0.35:
+            return self.rng.choice([e for e in self.open if e <= most] or [1])
         pool = LARGE if self.allow_large and self.rng.random() < 0.3 else EXTENTS
         return self.rng.choice([e for e in pool if e <= most] or [1])
 
@@ -106,6 +110,9 @@ class Drawing:
         fresh = [value for value in fitting if value.name not in self.used]
         if fresh and self.rng.random() < 0.75:
             fitting = fresh
+        among = [value for value in fitting if set(value.shape) & set(self.open)]
+        if among and self.rng.random() < 0.7:
+            fitting = among
         if not fitting or (make is not None and self.rng.random() < 0.1):
             if make is None:
                 raise Misfit
@@ -163,6 +170,8 @@ class Drawing:
     def _tensor(
         self, prefix: str, shape: Sequence[int], kind: str, below: int, scale: float = 1.0
     ) -> Value:
+        if {*shape, below} & set(self.open):
+            prefix = "x"
         order = list(range(len(shape)))
         if prefix == "x" and len(shape) > 1 and self.rng.random() < 0.2:
             if len(shape) == 4 and self.rng.random() < 0.6:

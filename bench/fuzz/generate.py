@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import torch
 
 from bench.fuzz import elementwise, products, reductions, torch_door, views
 from bench.fuzz.drawing import Drawing, Misfit, Value
 from bench.fuzz.graph import Call, Graph, Tensor
+from bench.fuzz.open_extents import Range, opened
 
 _TOPICS = (
     (elementwise.OPERATORS, 3.0),
@@ -20,10 +22,32 @@ _MOST_ELEMENTS = 60_000
 _KINDS = {torch.float64: "float", torch.int64: "int64", torch.int32: "int32", torch.bool: "bool"}
 
 
+_COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 14)
+_OPEN_COUNTS = (1, 2, 2, 3, 3, 4, 5, 6, 8)
+_ATTEMPTS = 40
+
+
 def generate(seed: int, dtype: str) -> Graph:
     """The graph of a seed: the same for the same seed and type."""
     rng = random.Random(seed)
-    return _Generation(rng, dtype).graph(rng.choice((1, 2, 3, 4, 5, 6, 8, 10, 14)))
+    return _Generation(rng, dtype).graph(rng.choice(_COUNTS))
+
+
+def generate_open(seed: int, dtype: str, ranges: Sequence[Range]) -> Graph:
+    """The graph of a seed whose inputs have open extents: the first that makes sense at all.
+
+    Raises:
+        Misfit: none of many is.
+    """
+    for attempt in range(_ATTEMPTS):
+        rng = random.Random(seed * _ATTEMPTS + attempt)
+        generation = _Generation(rng, dtype)
+        generation.drawing.open = tuple(one.drawn for one in ranges)
+        generation.drawing.allow_empty = generation.drawing.allow_large = False
+        graph = opened(generation.graph(rng.choice(_OPEN_COUNTS)), ranges, rng)
+        if graph is not None:
+            return graph
+    raise Misfit
 
 
 class _Generation:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import random
 import re
-import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch._export import utils as export_utils
 
 from bench.fuzz import onnx_door, torch_door
-from bench.fuzz.generate import generate
 from bench.fuzz.graph import Graph
+from bench.fuzz.open_extents import Range, ranges_of
 from tvm_tile.verify.compare import compare
 
 # What inputs are off by in the references that roundings have moved: a few of the type's own.
@@ -31,7 +27,7 @@ _ALLOWED = {"float32": 2e-5, "tf32": 1e-2, "float16": 1e-2, "bfloat16": 6e-2}
 _JUMPS_AMONG = 500
 _SPECIAL = (float("nan"), float("inf"), float("-inf"), -0.0)
 _ROOT = Path(__file__).parents[2]
-_SEEDS = (2, 3)  # of the numbers that a model is called with
+SEEDS = (2, 3)  # of the numbers that a model is called with
 STATUSES = ("right", "compiled", "refused", "wrong", "error", "crash", "invalid")
 
 
@@ -44,6 +40,7 @@ class Settings:
         run: whether it is run, not only compiled.
         special: whether inputs with NaN and infinities are tried, too.
         door: ``"torch"`` for an exported program, ``"onnx"`` for an ONNX model.
+        open: extents that are open; the door is then a module's.
     """
 
     device: str
@@ -54,6 +51,12 @@ class Settings:
     run: bool = True
     special: bool = False
     door: str = "torch"
+    open: tuple[Range, ...] = ()
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Settings:
+        """The settings whose fields are these, as JSON keeps them."""
+        return cls(**{**data, "open": tuple(Range(**one) for one in data.get("open", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Verdict:
         return self.status, self.reason.partition(":")[0]
 
 
-def settings_of(seed: int, device: str, *, run: bool) -> Settings:
+def settings_of(seed: int, device: str, *, run: bool, is_open: bool = False) -> Settings:
     """The switches of a seed."""
     rng = random.Random(seed + 1)
     gpu = device != "emulated"
@@ -90,7 +93,8 @@ def settings_of(seed: int, device: str, *, run: bool) -> Settings:
         topk=3 if gpu and run and rng.random() < 0.1 else 1,
         run=run,
         special=run and rng.random() < 0.25,
-        door=rng.choice(("torch", "onnx")),
+        door="open" if is_open else rng.choice(("torch", "onnx")),
+        open=ranges_of(seed) if is_open else (),
     )
 
 
@@ -101,30 +105,6 @@ def dtype_of(seed: int, device: str) -> str:
     return random.Random(seed + 2).choice(("float16", "float16", "bfloat16", "float32"))
 
 
-def make_worker() -> Callable[[str], dict[str, Any]]:
-    """In a worker process: a function from a job, as JSON, to a verdict, as data, and the CPU's
-    ``seconds`` that it took."""
-    torch.set_num_threads(1)
-    torch._C._jit_onnx_log = lambda *_: None  # the exporter prints each graph that it does not take
-    # Half of an export's time: it looks for operators that may be decomposed, each time anew.
-    export_utils._collect_all_valid_cia_ops_for_namespace = functools.cache(
-        export_utils._collect_all_valid_cia_ops_for_namespace
-    )
-
-    def work(job: str) -> dict[str, Any]:
-        start = time.process_time()
-        data = json.loads(job)
-        settings = Settings(**data["settings"])
-        if "seed" in data:
-            graph = generate(data["seed"], data["dtype"])
-        else:
-            graph = Graph.from_data(data["graph"])
-        verdict = asdict(judge(graph, settings))
-        return {**verdict, "seconds": round(time.process_time() - start, 2)}
-
-    return work
-
-
 def judge(graph: Graph, settings: Settings) -> Verdict:
     """Compile a graph and compare what it computes."""
     from tvm_tile.errors import TileError
@@ -133,26 +113,26 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
         drawn = torch_door.draw(graph, 1)
         exported = onnx_door.exported if settings.door == "onnx" else torch_door.exported
         program = exported(graph, drawn)
-        for seed in _SEEDS:  # some numbers may lead an index out of its tensor
+        for seed in SEEDS:  # some numbers may lead an index out of its tensor
             torch_door.run(graph, torch_door.draw(graph, seed), torch.float64)
     except Exception as error:
-        return Verdict("invalid", f"{type(error).__name__}: {_first_line(error)}")
+        return Verdict("invalid", f"{type(error).__name__}: {first_line(error)}")
     try:
-        model = _compiled(program, settings)
+        model = compiled(program, settings)
     except TileError as error:
         # What asks to be reported is a mistake of ours.
         status = "error" if "report it" in error.remedy else "refused"
-        return Verdict(status, _refusal(error), str(error)[:2000])
+        return Verdict(status, refusal(error), str(error)[:2000])
     except Exception as error:
-        return Verdict("error", _place(error), _trace(error))
+        return Verdict("error", place(error), trace(error))
     if not settings.run:
         return Verdict("compiled")
     try:
         wrong = _wrong(graph, model, settings)
     except TileError as error:
-        return Verdict("error", f"call: {_refusal(error)}", str(error)[:2000])
+        return Verdict("error", f"call: {refusal(error)}", str(error)[:2000])
     except Exception as error:
-        return Verdict("error", _place(error), _trace(error))
+        return Verdict("error", place(error), trace(error))
     if not wrong:
         return Verdict("right")
     rules = " ".join(sorted({f"{k.rule}" for k in model.report.kernels}))
@@ -161,13 +141,14 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
             if _is_exporters(graph, program, wrong):
                 return Verdict("invalid", "the exporter's ONNX model is not the module")
         except Exception as error:
-            return Verdict("invalid", f"ONNX Runtime cannot run it: {_first_line(error)}", wrong)
+            return Verdict("invalid", f"ONNX Runtime cannot run it: {first_line(error)}", wrong)
     if wrong.startswith("special"):
         return Verdict("wrong", f"special values: rules {rules}", wrong)
     return Verdict("wrong", f"{_culprit(graph, program)}: rules {rules}", wrong)
 
 
-def _compiled(program: Any, settings: Settings) -> Any:
+def compiled(program: Any, settings: Settings, **given: Any) -> Any:
+    """The compiled model; ``given`` are further arguments of ``tvm_tile.compile``."""
     import tvm_tile
 
     fields = ("weld", "coschedule", "tf32", "topk")
@@ -176,34 +157,36 @@ def _compiled(program: Any, settings: Settings) -> Any:
         program,
         device=settings.device,
         options=tvm_tile.Options(**options, cache=False, parallel_builds=1),
+        **given,
     )
 
 
 def _wrong(graph: Graph, model: Any, settings: Settings) -> str:
     """What is wrong with a compiled graph's outputs, by any of several calls."""
-    drawn = [torch_door.draw(graph, seed) for seed in _SEEDS]
-    nothing = {name: _poisoned(tensor) for name, tensor in drawn[0].items()}
-    _call(graph, model, nothing)  # so that memory which is used again holds NaN
-    first = _call(graph, model, drawn[0])
+    drawn = [torch_door.draw(graph, seed) for seed in SEEDS]
+    nothing = {name: poisoned(tensor) for name, tensor in drawn[0].items()}
+    outputs_of(graph, model, nothing)  # so that memory which is used again holds NaN
+    first = outputs_of(graph, model, drawn[0])
     given = [tensor.clone() for tensor in torch_door.inputs_of(graph, drawn[1])]
     kept = [output.clone() for output in first]
-    second = _call(graph, model, drawn[1])
+    second = outputs_of(graph, model, drawn[1])
     for output, before in zip(first, kept, strict=True):
-        if not _same(output, before):
+        if not same(output, before):
             return "an output changed when the model was called again"
     for tensor, before in zip(torch_door.inputs_of(graph, drawn[1]), given, strict=True):
-        if not _same(tensor, before):
+        if not same(tensor, before):
             return "an input changed"
     rounding = rounding_of(graph, settings)
     wrong = against_references(graph, drawn[1], second, rounding)
-    if wrong or not settings.special or not _has_specials(graph):
+    if wrong or not settings.special or not has_specials(graph):
         return wrong
-    strange = _with_specials(graph, drawn[0])
-    wrong = against_references(graph, strange, _call(graph, model, strange), rounding)
+    strange = with_specials(graph, drawn[0])
+    wrong = against_references(graph, strange, outputs_of(graph, model, strange), rounding)
     return f"special values: {wrong}" if wrong else ""
 
 
-def _call(graph: Graph, model: Any, tensors: torch_door.Tensors) -> list[torch.Tensor]:
+def outputs_of(graph: Graph, model: Any, tensors: torch_door.Tensors) -> list[torch.Tensor]:
+    """What a compiled model makes of a graph's inputs."""
     outputs = model(*(tensors[signature.name] for signature in model.inputs))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     return [_tensor(output) for output in outputs]
@@ -218,7 +201,8 @@ def _tensor(output: Any) -> torch.Tensor:
     return torch.as_tensor(output)
 
 
-def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+def same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether elements are equal; NaN are."""
     return (
         torch.equal(left.nan_to_num(7), right.nan_to_num(7))
         if left.is_floating_point()
@@ -226,11 +210,12 @@ def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
     )
 
 
-def _poisoned(tensor: torch.Tensor) -> torch.Tensor:
+def poisoned(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of NaN, where the type has it."""
     return torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor
 
 
-def _has_specials(graph: Graph) -> bool:
+def has_specials(graph: Graph) -> bool:
     """Whether NaN and infinities have results that are the same wherever they are defined.
 
     Others are integers made of them, the sign of a NaN (``copysign``, ``signbit``; ``sign``, of
@@ -247,7 +232,8 @@ def _has_specials(graph: Graph) -> bool:
     return not any(re.search(unlike, call.text) for call in graph.calls)
 
 
-def _with_specials(graph: Graph, tensors: torch_door.Tensors) -> dict[str, torch.Tensor]:
+def with_specials(graph: Graph, tensors: torch_door.Tensors) -> dict[str, torch.Tensor]:
+    """The tensors, some elements of inputs NaN, infinities and zeros with a sign."""
     rng = random.Random(5)
     special = dict(tensors)
     for tensor in graph.inputs:
@@ -341,7 +327,7 @@ def _is_exporters(graph: Graph, model: Any, wrong: str) -> bool:
         model = onnx_door.exported(graph, torch_door.draw(graph, 1))
     drawn = torch_door.draw(graph, 3)
     if wrong.startswith("special"):
-        drawn = _with_specials(graph, torch_door.draw(graph, 2))
+        drawn = with_specials(graph, torch_door.draw(graph, 2))
     return bool(against_references(graph, drawn, onnx_door.run(model, drawn), graph.dtype))
 
 
@@ -361,12 +347,12 @@ def _culprit(graph: Graph, program: Any) -> str:
     return "import" if wrong else "kernels"
 
 
-def _refusal(error: Any) -> str:
+def refusal(error: Any) -> str:
     current = str(error.current).splitlines() or [""]
     return f"{type(error).__name__}: {error.requirement}: {current[0][:160]}"
 
 
-def _trace(error: BaseException) -> str:
+def trace(error: BaseException) -> str:
     """The end of an error's traceback, with this project's files as they are called within it."""
     return _from_root("".join(traceback.format_exception(error)))[-3000:]
 
@@ -375,14 +361,14 @@ def _from_root(text: str) -> str:
     return text.replace(f"{_ROOT}/", "")
 
 
-def _place(error: Exception) -> str:
+def place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "tvm_tile/" in f.filename] or list(frames)
     named = _from_root(own[-1].filename.rpartition("tvm_tile/")[2]) if own else "?"
     where = f"{named}:{own[-1].name}" if own else named
-    return f"{type(error).__name__} in {where}: {_first_line(error)}"
+    return f"{type(error).__name__} in {where}: {first_line(error)}"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     return lines[0][:160]

@@ -8,7 +8,8 @@ from dataclasses import asdict
 import pytest
 
 from bench.fuzz.generate import generate
-from bench.fuzz.judge import dtype_of, make_worker, settings_of
+from bench.fuzz.judge import dtype_of, settings_of
+from bench.fuzz.worker import make_worker
 from bench.isolated import Crash, run_jobs
 
 DEVICE = "emulated"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -110,17 +111,21 @@ def _term(symbols: tuple[int, ...], factor: int) -> tuple[tuple[tuple[int, ...],
 
 
 def _fit_product_form(values: Mapping[Point, int], count: int) -> Form | None:
-    """The form of divisor 1, by elimination among the points."""
+    """The form that divides without a rest at all points, by elimination among these.
+
+    It does so at all points of their steps: a half of ``n``, if ``n`` is even.
+    """
     subsets = [s for size in range(count + 1) for s in itertools.combinations(range(count), size)]
     rows = [
         [*(Fraction(math.prod(point[i] for i in s)) for s in subsets), Fraction(value)]
         for point, value in values.items()
     ]
     solved = _solved(rows, len(subsets))
-    if solved is None or any(number.denominator > 1 for number in solved):
+    if solved is None:
         return None
-    terms = zip(subsets, map(int, solved), strict=True)
-    return Form(tuple(term for symbols, c in terms for term in _term(symbols, c)))
+    divisor = math.lcm(*(number.denominator for number in solved))
+    terms = zip(subsets, (int(number * divisor) for number in solved), strict=True)
+    return Form(tuple(term for symbols, c in terms for term in _term(symbols, c)), divisor)
 
 
 def _solved(rows: list[list[Fraction]], unknowns: int) -> list[Fraction] | None:
@@ -156,6 +161,11 @@ def _fit_quotient(values: Mapping[Point, int]) -> Form | None:
             if a > 0 and math.gcd(a, divisor) == 1 and least == most:
                 return Form((((0,), a), *_term((), least)), divisor)
     return None
+
+
+def variable(number: int, name: str) -> str:
+    """What the symbol of this number and name is called in code: an identifier of its own."""
+    return re.sub(r"\W", "_", f"extent{number}_{name}", flags=re.ASCII)
 
 
 def top(symbols: Sequence[Symbol]) -> Point:
