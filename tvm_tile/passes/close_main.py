@@ -18,6 +18,7 @@ loops (``bound_loops.py``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -97,8 +98,9 @@ class _Closing:
 
     def _copied(self, value: Any, source: Any, target: Any, ty: Any) -> Any:
         spans = source if not self._is_known(source) else target
-        func = _copying(source, target, spans)
-        return self._builder.emit(relax.call_tir(self._added(func), [value], ty))
+        scalars = _unseen(spans.shape, self._module.symbols)
+        func = _copying(source, target, spans, scalars)
+        return self._builder.emit(relax.call_tir(self._added(func), [value, *scalars], ty))
 
     def _emit(self, call: OpenCall) -> Any:
         value, ty = call.value, self._at_whole(call.type)
@@ -157,8 +159,24 @@ def _is_open_outside(ty: Any, is_known: Any) -> bool:
     return all(isinstance(extent, tirx.IntImm) for extent in shape[1:])
 
 
-def _copying(source: Any, target: Any, spans: Any) -> tirx.PrimFunc:
-    """A function that copies the elements of the call's extents from one tensor to another."""
+def _unseen(shape: Any, symbols: Sequence[tirx.Var]) -> list[tirx.Var]:
+    """Variables of a shape that its extents do not tell, such as ``n`` in ``(n + 1) // 2``."""
+    used = [var for extent in shape for var in tirx.analysis.undefined_vars(extent)]
+    return [
+        symbol
+        for symbol in symbols
+        if any(symbol.same_as(var) for var in used)
+        and not any(symbol.same_as(extent) for extent in shape)
+    ]
+
+
+def _copying(
+    source: Any, target: Any, spans: Any, scalars: Sequence[tirx.Var] = ()
+) -> tirx.PrimFunc:
+    """A function that copies the elements of the call's extents from one tensor to another.
+
+    Behind its input it takes ``scalars``.
+    """
     value = te.placeholder(tuple(spans.shape), str(spans.dtype), "value")
     place = te.compute(value.shape, lambda *at: value(*at), name="place")
     func = te.create_prim_func([value, place]).without_attr("global_symbol")
@@ -167,7 +185,9 @@ def _copying(source: Any, target: Any, spans: Any) -> tirx.PrimFunc:
     body = tvm_ffi.structural_map(
         func.body, [(tirx.Var, lambda var: params.get(var, var))], order="post"
     )
-    return tirx.PrimFunc(list(params.values()), body, None, func.attrs).with_attr(OPEN_COPY, True)
+    taken, made = params.values()
+    func = tirx.PrimFunc([taken, *scalars, made], body, None, func.attrs)
+    return func.with_attr(OPEN_COPY, True)
 
 
 def _buffer(name: str, ty: Any, like: Any) -> Any:

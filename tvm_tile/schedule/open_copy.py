@@ -44,7 +44,7 @@ def schedule_open_copy(func: tirx.PrimFunc, device: Device) -> Scheduled | None:
     sch.bind(thread, "threadIdx.x")
     if vector > 1:
         sch.vectorize(lane)
-    size = sum(_bytes(p) for p in func.params)
+    size = sum(_bytes(p) for p in func.params if hasattr(p.ty, "shape"))
     seconds = device.launch_latency + size / device.memory(MemoryLevel.GLOBAL).bandwidth
     tile = f"{_THREADS} threads of {vector}, as many blocks as the call takes"
     return Scheduled(sch.mod["main"], ELEMENTWISE, tile, 1, _THREADS, seconds)
