@@ -110,17 +110,21 @@ def _term(symbols: tuple[int, ...], factor: int) -> tuple[tuple[tuple[int, ...],
 
 
 def _fit_product_form(values: Mapping[Point, int], count: int) -> Form | None:
-    """The form of divisor 1, by elimination among the points."""
+    """The form that divides without a rest at all points, by elimination among these.
+
+    It does so at all points of their steps: a half of ``n``, if ``n`` is even.
+    """
     subsets = [s for size in range(count + 1) for s in itertools.combinations(range(count), size)]
     rows = [
         [*(Fraction(math.prod(point[i] for i in s)) for s in subsets), Fraction(value)]
         for point, value in values.items()
     ]
     solved = _solved(rows, len(subsets))
-    if solved is None or any(number.denominator > 1 for number in solved):
+    if solved is None:
         return None
-    terms = zip(subsets, map(int, solved), strict=True)
-    return Form(tuple(term for symbols, c in terms for term in _term(symbols, c)))
+    divisor = math.lcm(*(number.denominator for number in solved))
+    terms = zip(subsets, (int(number * divisor) for number in solved), strict=True)
+    return Form(tuple(term for symbols, c in terms for term in _term(symbols, c)), divisor)
 
 
 def _solved(rows: list[list[Fraction]], unknowns: int) -> list[Fraction] | None:
