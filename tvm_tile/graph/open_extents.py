@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -160,6 +161,11 @@ def _fit_quotient(values: Mapping[Point, int]) -> Form | None:
             if a > 0 and math.gcd(a, divisor) == 1 and least == most:
                 return Form((((0,), a), *_term((), least)), divisor)
     return None
+
+
+def variable(number: int, name: str) -> str:
+    """What the symbol of this number and name is called in code: an identifier of its own."""
+    return re.sub(r"\W", "_", f"extent{number}_{name}", flags=re.ASCII)
 
 
 def top(symbols: Sequence[Symbol]) -> Point:

@@ -23,7 +23,7 @@ from tvm import relax, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
-from tvm_tile.graph.open_extents import Form, Point, fit
+from tvm_tile.graph.open_extents import Form, Point, fit, variable
 from tvm_tile.passes.rewriter import is_call_tir
 
 _NUMBERS = (tirx.IntImm, tirx.FloatImm)
@@ -76,7 +76,7 @@ def unify(modules: Mapping[Point, tvm.IRModule], names: Sequence[str]) -> OpenMo
     Raises:
         DynamicShapeError: there is none, or what depends on an extent does so in no known form.
     """
-    symbols = tuple(tirx.Var(name, "int64") for name in names)
+    symbols = tuple(tirx.Var(variable(i, name), "int64") for i, name in enumerate(names))
     base = next(iter(modules.values()))
     mains = {point: _Main(mod) for point, mod in modules.items()}
     first = next(iter(mains.values()))
