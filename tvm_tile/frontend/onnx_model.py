@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
+from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.onnx_check import problems, texts
 
 _log = logging.getLogger(__name__)
@@ -270,6 +271,24 @@ def _fix_input(value: onnx.ValueInfoProto, size: tuple[int, ...], named: dict[st
         if _name(dim):
             named[_name(dim)] = extent
         dim.dim_value = extent
+
+
+def declared(model: str | Path | onnx.ModelProto) -> Shapes:
+    """The shapes of a model's inputs; extents of one named dimension are one, without bounds.
+
+    Raises:
+        ModelFileError: the file is missing or not a valid ONNX model.
+    """
+    graph = (model if isinstance(model, onnx.ModelProto) else read_model(Path(model))).graph
+    shapes = {}
+    for value in free_inputs(graph):
+        dims = value.type.tensor_type.shape.dim
+        if not _unranked(value):
+            shapes[value.name] = tuple(
+                dim.dim_value if _fixed(dim) else Declared(_name(dim) or f"{value.name}.{axis}")
+                for axis, dim in enumerate(dims)
+            )
+    return shapes
 
 
 def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:

@@ -69,7 +69,7 @@ def open_inputs(sizes: Sizes) -> OpenInputs | None:
         for axis, extent in enumerate(extents):
             if not isinstance(extent, Open):
                 continue
-            _check_range(name, extent)
+            check_range(name, extent)
             text, known = found.setdefault(
                 _key(name, axis, extent), (extent.name or f"{name}.{axis}", extent)
             )
@@ -85,7 +85,12 @@ def _key(name: str, axis: int, extent: Open) -> Any:
     return extent.name or (name, axis)
 
 
-def _check_range(name: str, extent: Open) -> None:
+def check_range(name: str, extent: Open) -> None:
+    """Refuse a range of an input of that name which is empty, or has no end.
+
+    Raises:
+        DynamicShapeError: it is.
+    """
     numbers = extent.low, extent.high, extent.step
     try:
         low, high, step = map(operator.index, numbers)
@@ -154,19 +159,21 @@ def _open_axes(
 
 
 def resized(
-    module: Any, example_inputs: Sequence[Any], sizes: Mapping[str, tuple[int, ...]]
-) -> tuple[Any, ...]:
+    model: Any, example_inputs: Sequence[Any] | None, sizes: Mapping[str, tuple[int, ...]]
+) -> Sequence[Any] | None:
     """Example inputs of a module, some of them of other sizes.
 
     Args:
-        module: a ``torch.nn.Module``.
+        model: a ``torch.nn.Module``; other models leave them as they are.
         example_inputs: arguments of its ``forward``.
         sizes: name of an argument -> its size.
 
     Raises:
         ModelError: an argument of that name is no tensor, or there is none.
     """
-    names = list(inspect.signature(module.forward).parameters)[: len(example_inputs)]
+    if example_inputs is None or not hasattr(model, "forward"):
+        return example_inputs
+    names = list(inspect.signature(model.forward).parameters)[: len(example_inputs)]
     given = dict(zip(names, example_inputs, strict=False))
     for name, size in sizes.items():
         value: Any = given.get(name)
