@@ -194,6 +194,8 @@ class _Compiler:
         done = _known(lowered, record, builder, options)
         notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
         notes = *notes, *imported.effects.describe()
+        if opening is not None:
+            notes = *notes, *(f"open extent {symbol}" for symbol in opening.symbols)
         report = done.report(record, notes, watch.stages, lowered.decisions, lowered.turned)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder))

@@ -56,6 +56,10 @@ class Symbol:
     high: int
     step: int = 1
 
+    def __str__(self) -> str:
+        steps = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.name} from {self.low} to {self.high}{steps}"
+
     @property
     def values(self) -> range:
         """All values, from the least one on."""

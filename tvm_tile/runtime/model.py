@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +23,11 @@ from tvm_tile.runtime.arrays import (
     ready_torch,
 )
 from tvm_tile.runtime.copies import clone, copy_into
-from tvm_tile.runtime.extents import at_call
+from tvm_tile.runtime.extents import at_call, settled
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
+from tvm_tile.runtime.random_inputs import random_inputs
 from tvm_tile.runtime.state import Kept, ModelState, check_written
 from tvm_tile.runtime.timing import Timing
 
@@ -154,12 +155,20 @@ class CompiledModel:
         except Exception as error:
             raise self._failure(error) from error
 
-    def time(self, *args: Any, repeats: int = 30, **by_name: Any) -> Timing:
+    def time(
+        self,
+        *args: Any,
+        repeats: int = 30,
+        extents: Mapping[str, int] | None = None,
+        **by_name: Any,
+    ) -> Timing:
         """Measure a call with inputs already on the device; copies in and out do not count.
 
         Args:
             args: inputs, as in a call; so is ``by_name``.
             repeats: timed calls, at least 1, after a few that warm up.
+            extents: in the place of inputs, values of open extents by name, for random inputs;
+                those that are not named have their greatest values.
 
         Returns:
             Median and interquartile range in seconds. On a GPU each sample lies between two
@@ -167,10 +176,19 @@ class CompiledModel:
             nothing about any GPU.
 
         Raises:
-            InputError: as in a call, or ``repeats`` < 1; DeviceError and RunError as there.
+            InputError: as in a call, or ``repeats`` < 1; ``extents`` beside inputs, or of another
+                name or range than the model's. DeviceError and RunError as in a call.
         """
         if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
             raise InputError("repeats must be at least 1", repr(repeats), "time one call or more")
+        if extents is not None and not args and not by_name:
+            args = (*random_inputs(settled(self.inputs, extents)),)
+        elif extents is not None:
+            raise InputError(
+                "extents= are of random inputs",
+                "inputs were given, too",
+                "leave one of them out",
+            )
         values = self._in_order(args, by_name)
         kinds = self._check(values)
         with self.running():
