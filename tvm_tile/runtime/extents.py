@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +70,29 @@ def settled(signatures: Sequence[Signature], extents: Mapping[str, int]) -> list
         if type(value) is not int or value not in symbol.values:
             raise _out_of_range(f"the model has {symbol}", symbol, value)
     return [_at(signature, values) for signature in signatures]
+
+
+def problems(inputs: Sequence[Signature], others: Sequence[Signature]) -> Iterator[str]:
+    """What no model has among the open extents of its inputs, and of its outputs and state."""
+    for signature in (*inputs, *others):
+        axes = [one.axis for one in signature.open_axes]
+        if axes != sorted(set(axes)) or not all(a in range(len(signature.shape)) for a in axes):
+            yield f"{signature.name} has open extents at {axes}"
+            return
+    for signature in inputs:
+        for one in signature.open_axes:
+            if one.symbol is None or not _is_range(one.symbol, signature.shape[one.axis]):
+                yield f"{signature} has the open extent {one.symbol}"
+    if any(one.symbol is not None for signature in others for one in signature.open_axes):
+        yield "an open extent is that of an output"
+    names = [symbol.name for symbol in symbols_of(inputs)]
+    if len(set(names)) < len(names):
+        yield f"two of the open extents {', '.join(names)} have one name"
+
+
+def _is_range(symbol: Symbol, greatest: int) -> bool:
+    low, high, step = symbol.low, symbol.high, symbol.step
+    return 1 <= low < high == greatest and step >= 1 and low % step == high % step == 0
 
 
 def _at(signature: Signature, values: Mapping[Symbol, int]) -> Signature:
