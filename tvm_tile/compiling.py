@@ -194,11 +194,11 @@ class _Compiler:
         done = _known(lowered, record, builder, options)
         notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
         notes = *notes, *imported.effects.describe()
-        if opening is not None:
-            notes = *notes, *(f"open extent {symbol}" for symbol in opening.symbols)
+        symbols = () if opening is None else opening.symbols
+        notes = *notes, *(f"open extent {symbol}" for symbol in symbols)
         report = done.report(record, notes, watch.stages, lowered.decisions, lowered.turned)
         signature = imported.inputs, imported.outputs
-        verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder))
+        verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
         effects = imported.effects
         return CompiledModel(program, record.name, *signature, report, verifier, effects, self.held)
 

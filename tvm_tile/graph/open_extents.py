@@ -175,3 +175,10 @@ def variable(number: int, name: str) -> str:
 def top(symbols: Sequence[Symbol]) -> Point:
     """The point of the greatest values."""
     return tuple(symbol.high for symbol in symbols)
+
+
+def far(symbols: Sequence[Symbol]) -> list[Point]:
+    """Points apart from the greatest: the least, and one amid the ranges."""
+    least = tuple(symbol.low for symbol in symbols)
+    middle = tuple(s.values[len(s.values) // 3] for s in symbols)
+    return list(dict.fromkeys([least, middle]))

@@ -241,7 +241,8 @@ class CompiledModel:
         is opened again, and an object must still be there, for it is not kept in memory.
 
         Args:
-            inputs: of the whole model, arrays in the order of ``inputs``; random ones by default.
+            inputs: of the whole model, arrays in the order of ``inputs``; by default random ones,
+                with open extents at their greatest, their least and further values.
 
         Returns:
             What was compared and what differs: ``is_right``, and ``render()`` for people.
