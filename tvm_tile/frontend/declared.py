@@ -66,15 +66,15 @@ def completed(shapes: Shapes, sizes: Sizes) -> Sizes:
     result = dict(sizes)
     for name, shape in shapes.items():
         if name not in sizes and any(isinstance(one, Declared) for one in shape):
-            extents = [_extent(name, shape, one, settled) for one in shape]
-            if None not in extents:
-                result[name] = tuple(one for one in extents if one is not None)
+            extents = [_extent(one, settled) for one in shape]
+            result |= {} if None in extents else {name: tuple(e for e in extents if e is not None)}
         elif len(sizes.get(name, ())) == len(shape):
             result[name] = tuple(
                 settled[own.name] if isinstance(own, Declared) and isinstance(one, Open) else one
                 for own, one in zip(shape, sizes[name], strict=True)
             )
-    _require_underived(shapes, result)
+    if sizes.keys() <= shapes.keys():
+        _require_known(shapes, result)
     return result
 
 
@@ -104,21 +104,28 @@ def _check(name: str, own: int | Declared, given: Open) -> None:
         )
 
 
-def _require_underived(shapes: Shapes, sizes: Sizes) -> None:
-    """Refuse extents that are expressions of others, in a model some of whose extents are open."""
-    derived = (
-        f"{own.name} in {name!r}"
-        for name, shape in shapes.items()
-        for own in shape
-        if isinstance(own, Declared) and own.is_derived
-    )
-    found = next(derived, None)
-    if found and any(isinstance(e, Open) for extents in sizes.values() for e in extents):
-        raise DynamicShapeError(
-            "open extents are numbers of their own, or multiples of one",
-            found,
-            "give all extents as numbers; or export the model with each open extent of its own",
-        )
+def _require_known(shapes: Shapes, sizes: Sizes) -> None:
+    """Refuse open extents without an end, and expressions of open extents."""
+    is_open = any(isinstance(extent, Open) for extents in sizes.values() for extent in extents)
+    for name, shape in shapes.items():
+        for own in shape:
+            if isinstance(own, Declared) and own.is_derived and is_open:
+                raise DynamicShapeError(
+                    "open extents are numbers of their own, or multiples of one",
+                    f"{own.name} in {name!r}",
+                    "give all extents as numbers; or export the model with each open extent of its "
+                    "own",
+                )
+            if isinstance(own, Declared) and not own.is_derived and name not in sizes:
+                texts = [one.within if isinstance(one, Declared) else str(one) for one in shape]
+                whole = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+                raise DynamicShapeError(
+                    "every extent must be known when the model is compiled, or have a greatest "
+                    "value",
+                    f"{own} in {name!r}",
+                    f"give a range, inputs={{{name!r}: {whole}}}, or numbers; or export the model "
+                    "with one, from PyTorch by Dim(..., max=...)",
+                )
 
 
 def _named(given: int | Open, name: str) -> int | Open:
@@ -144,23 +151,10 @@ def _agreed(own: Declared, known: int | Open, given: int | Open) -> int | Open:
     )
 
 
-def _extent(
-    name: str,
-    shape: tuple[int | Declared, ...],
-    own: int | Declared,
-    settled: Mapping[str, int | Open],
-) -> int | Open | None:
-    """An extent as it is settled, else as the model declares it; ``None`` where others tell."""
+def _extent(own: int | Declared, settled: Mapping[str, int | Open]) -> int | Open | None:
+    """An extent as it is settled, else as the model declares it; ``None`` where neither tells."""
     if not isinstance(own, Declared):
         return own
-    if own.name in settled or own.is_derived:
+    if own.name in settled or own.is_derived or own.high is None:
         return settled.get(own.name)
-    if own.high is None:
-        whole = [one.within if isinstance(one, Declared) else str(one) for one in shape]
-        raise DynamicShapeError(
-            "every extent must be known when the model is compiled, or have a greatest value",
-            f"{own} in {name!r}",
-            f"give a range, inputs={{{name!r}: ({', '.join(whole)},)}}, or a number; or export the "
-            "model with Dim(..., max=...)",
-        )
     return own.low if own.low == own.high else Open(own.low, own.high, own.name, own.step)

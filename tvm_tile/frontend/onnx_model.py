@@ -302,7 +302,8 @@ def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:
         "every extent of every input must be known when the model is compiled",
         f"open extents in {listed}",
         f"give the sizes: inputs={{{example}}}"
-        + (f", with numbers that suit the model for {', '.join(names)}" if names else ""),
+        + (f", with numbers that suit the model for {', '.join(names)}" if names else "")
+        + "; or ranges such as Open(1, 512)",
     )
 
 

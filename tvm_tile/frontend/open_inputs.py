@@ -47,6 +47,16 @@ class OpenInputs:
             for name, extents in self.sizes.items()
         }
 
+    def not_a_model(self, point: Point, error: ModelError) -> DynamicShapeError:
+        """Says that there is no model at a point, and why."""
+        values = zip(self.symbols, point, strict=True)
+        where = ", ".join(f"{symbol.name} = {value}" for symbol, value in values)
+        return DynamicShapeError(
+            "a model must be one whatever the values of its open extents",
+            f"with {where}: {error.current}",
+            "give extents that are always equal one name, Open(..., name=...), or a narrower range",
+        )
+
     def signature(self, one: Signature) -> Signature:
         """The signature of an input, its open extents said to be open."""
         by_key = dict(zip(self.keys, self.symbols, strict=True))
@@ -111,12 +121,18 @@ def importing(inputs: OpenInputs, import_at: ImportAt) -> Callable[[Point], Impo
     """The model at a point; the last ones asked for are kept.
 
     The result raises a DynamicShapeError for a model with state: what it keeps would have to have
-    known extents.
+    known extents; and for one that cannot be imported at a point, though it can at the greatest.
     """
+    greatest = top(inputs.symbols)
 
     @lru_cache(maxsize=_KEPT)
     def at(point: Point) -> Imported:
-        found = import_at(inputs.at(point))
+        try:
+            found = import_at(inputs.at(point))
+        except ModelError as error:
+            if point == greatest:
+                raise
+            raise inputs.not_a_model(point, error) from error
         if found.effects:
             raise DynamicShapeError(
                 "a model with open extents keeps nothing between its calls",

@@ -182,7 +182,8 @@ def _sized(name: str, shape: tuple[int | None, ...], size: Sequence[int] | None)
             raise DynamicShapeError(
                 "every extent of every input must be known when the model is compiled",
                 f"input {name!r} has shape {_said(shape)}",
-                f"give its shape: inputs={{{name!r}: (...)}}",
+                f"give its shape: inputs={{{name!r}: (...)}}, of numbers or of ranges such as "
+                "Open(1, 512)",
             )
         return tuple(int(extent) for extent in shape if extent is not None)
     agrees = len(size) == len(shape) and all(
