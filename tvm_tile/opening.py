@@ -80,4 +80,7 @@ def near(symbols: Sequence[Symbol]) -> list[Point]:
 
 
 def _last(symbol: Symbol, count: int) -> list[int]:
-    return list(reversed(symbol.values[-count:]))
+    values = symbol.values[-count:]
+    # Loops of one iteration are none: at 1, a function has others.
+    several = [value for value in values if value > 1]
+    return list(reversed(several if len(several) > 1 else values))
