@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +23,11 @@ from tvm_tile.runtime.arrays import (
     ready_torch,
 )
 from tvm_tile.runtime.copies import clone, copy_into
-from tvm_tile.runtime.extents import at_call, settled
+from tvm_tile.runtime.extents import at_call
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
-from tvm_tile.runtime.random_inputs import random_inputs
+from tvm_tile.runtime.random_inputs import Extents, random_inputs_at
 from tvm_tile.runtime.state import Kept, ModelState, check_written
 from tvm_tile.runtime.timing import Timing
 
@@ -156,11 +156,7 @@ class CompiledModel:
             raise self._failure(error) from error
 
     def time(
-        self,
-        *args: Any,
-        repeats: int = 30,
-        extents: Mapping[str, int] | None = None,
-        **by_name: Any,
+        self, *args: Any, repeats: int = 30, extents: Extents | None = None, **by_name: Any
     ) -> Timing:
         """Measure a call with inputs already on the device; copies in and out do not count.
 
@@ -181,14 +177,8 @@ class CompiledModel:
         """
         if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
             raise InputError("repeats must be at least 1", repr(repeats), "time one call or more")
-        if extents is not None and not args and not by_name:
-            args = (*random_inputs(settled(self.inputs, extents)),)
-        elif extents is not None:
-            raise InputError(
-                "extents= are of random inputs",
-                "inputs were given, too",
-                "leave one of them out",
-            )
+        if extents is not None:
+            args = (*random_inputs_at(self.inputs, extents, (*args, *by_name)),)
         values = self._in_order(args, by_name)
         kinds = self._check(values)
         with self.running():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tvm_tile.errors import InputError
 from tvm_tile.graph.signature import Signature
 from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.runtime.extents import settled
+
+Extents = Mapping[str, int]
+"""Names of open extents -> values; those that are not named have their greatest ones."""
 
 
 def random_inputs(signatures: Sequence[Signature], seed: int = 0) -> list[np.ndarray]:
@@ -30,3 +35,18 @@ def random_inputs(signatures: Sequence[Signature], seed: int = 0) -> list[np.nda
         # Of no dimension, NumPy draws its own kind of number.
         values.append(np.asarray(drawn).astype(dtype))
     return values
+
+
+def random_inputs_at(
+    signatures: Sequence[Signature], extents: Extents, given: Sequence[Any] = ()
+) -> list[np.ndarray]:
+    """Random arrays for inputs at values of their open extents, in the place of given ones.
+
+    Raises:
+        InputError: inputs were given, too, or as of :func:`settled`.
+    """
+    if given:
+        raise InputError(
+            "extents= are of random inputs", "inputs were given, too", "leave one of them out"
+        )
+    return random_inputs(settled(signatures, extents))
