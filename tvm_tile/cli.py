@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tvm_tile._version import __version__
 from tvm_tile.cli_devices import check_output, list_devices, measure_device
+from tvm_tile.cli_shapes import EXTENT, SHAPE, named_extent, named_shape
 from tvm_tile.errors import InputError, ModelError, TileError
 
 if TYPE_CHECKING:
@@ -93,6 +94,15 @@ def _parser() -> argparse.ArgumentParser:
         help="one file an input, in order; without any, random inputs",
     )
     sub.add_argument("--seed", type=_count(0), default=0, help="of the random inputs")
+    sub.add_argument(
+        "--extent",
+        dest="extents",
+        type=named_extent,
+        action="append",
+        default=[],
+        metavar=EXTENT,
+        help="an open extent of the random inputs, by default the greatest; may be repeated",
+    )
     sub.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz")
     sub.add_argument("--time", action="store_true", help="also measure one call")
 
@@ -150,11 +160,12 @@ def _add_command(
     sub.add_argument(
         "--input",
         dest="inputs",
-        type=_named_shape,
+        type=named_shape,
         action="append",
         default=[],
-        metavar="NAME=1x3x320x320",
-        help="fix the shape of an input; may be repeated",
+        metavar=SHAPE,
+        help="fix the shape of an input, or leave extents open: tokens=1x[1:4096] from 1 to 4096, "
+        "[32:4096:32] in steps of 32, [n=1:4096] equal to all others named n; may be repeated",
     )
     sub.add_argument(
         "--params", type=Path, help="a Relay program's parameters (relay.save_param_dict)"
@@ -183,17 +194,6 @@ def _count(least: int) -> Callable[[str], int]:
         return int(text)
 
     return count
-
-
-def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, _, extents = text.rpartition("=")
-    try:
-        shape = tuple(int(extent) for extent in extents.split("x")) if extents else ()
-    except ValueError:
-        shape = (-1,)
-    if not name or any(extent < 0 for extent in shape):
-        raise argparse.ArgumentTypeError(f"{text!r} does not look like NAME=1x3x320x320")
-    return name, shape
 
 
 def _compile(arguments: argparse.Namespace) -> None:
@@ -226,13 +226,17 @@ def _sign(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from tvm_tile.cli_arrays import describe_array, random_inputs, read_array, write_arrays
+    from tvm_tile.cli_arrays import describe_array, read_array, write_arrays
 
     if arguments.output is not None:
         check_output(arguments.output)
     files = [read_array(path) for path in arguments.input_files]
+    if files and arguments.extents:
+        raise InputError(
+            "--extent is of random inputs", "--input-file was given", "leave one of them out"
+        )
     model = _open_model(arguments)
-    values = files or random_inputs(model, arguments.seed)
+    values = files or _random_inputs(model, arguments)
     results = model(*values)
     if model.is_emulated:
         print("emulated: the CPU runs the GPU's kernels, slowly", file=sys.stderr)
@@ -249,6 +253,13 @@ def _run(arguments: argparse.Namespace) -> None:
         where = ", emulated, which says nothing about any GPU" if model.is_emulated else ""
         spread = f"(spread {timing.iqr_s * 1e3:.3f} ms)"
         print(f"one call{where}: {timing.median_s * 1e3:.3f} ms {spread}")
+
+
+def _random_inputs(model: CompiledModel, arguments: argparse.Namespace) -> list[Any]:
+    from tvm_tile.runtime.extents import settled
+    from tvm_tile.runtime.random_inputs import random_inputs
+
+    return random_inputs(settled(model.inputs, dict(arguments.extents)), arguments.seed)
 
 
 def _explain(arguments: argparse.Namespace) -> None:

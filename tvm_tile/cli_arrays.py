@@ -1,17 +1,14 @@
-"""What ``tvm-tile run`` reads, makes, describes and writes: arrays."""
+"""What ``tvm-tile run`` reads, describes and writes: arrays."""
 
 from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm_tile.errors import InputError
 from tvm_tile.whole_file import replacing
-
-if TYPE_CHECKING:
-    from tvm_tile.runtime import CompiledModel
 
 
 def read_array(path: Path) -> Any:
@@ -37,24 +34,6 @@ def read_array(path: Path) -> Any:
             "write one .npy file an input",
         )
     return value
-
-
-def random_inputs(model: CompiledModel, seed: int) -> list[Any]:
-    """Arrays that a model takes: normally distributed, or zeros and ones."""
-    import ml_dtypes  # noqa: F401  (teaches NumPy the name "bfloat16")
-    import numpy as np
-
-    generator = np.random.default_rng(seed)
-    values: list[Any] = []
-    for signature in model.inputs:
-        if "float" in signature.dtype:
-            value: Any = generator.standard_normal(signature.shape)
-        else:
-            # 0 and 1 are in range whatever the integers mean: labels, token numbers, masks.
-            value = generator.integers(0, 2, signature.shape)
-        # Of no dimension, NumPy draws its own kind of number.
-        values.append(np.asarray(value).astype(signature.dtype))
-    return values
 
 
 def describe_array(value: Any) -> str:

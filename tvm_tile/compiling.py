@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from tvm_tile.arguments import check_entries, check_examples, checked_sizes
-from tvm_tile.build import Builder
+from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.build.constants import ConstantPool, TakenConstants
 from tvm_tile.coscheduling import Coscheduling
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
-from tvm_tile.frontend import Imported, Params, import_model, with_weights
-from tvm_tile.frontend.open_inputs import (
-    OpenInputs,
-    importing,
-    open_inputs,
-    resized,
-    signatures,
+from tvm_tile.frontend import (
+    Imported,
+    Params,
+    all_sizes,
+    import_model,
+    read_exported_file,
+    with_weights,
 )
+from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signatures
 from tvm_tile.graph.open_extents import Open, top
 from tvm_tile.graph.signature import require_common_state
 from tvm_tile.guarded import Progress, one_compilation, told_apart
@@ -119,12 +120,9 @@ def compile(
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
         if not isinstance(model, Mapping):
             watch = Stopwatch()
-            sizes = checked_sizes(inputs, Open)
-            if (opened := open_inputs(sizes)) is not None:
-                return compiler.opened(model, opened, example_inputs, params, watch)
-            imported = with_weights(_import(model, sizes, example_inputs, params), weights)
+            imported, opening = _import(model, inputs, example_inputs, params, weights)
             watch.lap("import")
-            return compiler.compiled(model, imported, watch)
+            return compiler.compiled(model, imported, watch, opening=opening)
         check_entries(model, inputs, example_inputs, params, weights)
         return compiler.entries(model)
 
@@ -152,39 +150,15 @@ class _Compiler:
         watches = {name: Stopwatch() for name in models}
         imported = {}
         for name, model in models.items():
-            imported[name] = _import(model, None, None, None)
+            imported[name] = _import(model)
             watches[name].lap("import")
-        require_common_state({name: one.effects for name, one in imported.items()})
+        require_common_state({name: one.effects for name, (one, _) in imported.items()})
         as_stored = len(models) > 1  # so that what entries have in common is stored once
         compiled = {
-            name: self.compiled(model, imported[name], watches[name], as_stored=as_stored)
-            for name, model in models.items()
+            name: self.compiled(model, one, watches[name], as_stored=as_stored, opening=opening)
+            for (name, model), (one, opening) in zip(models.items(), imported.values(), strict=True)
         }
         return CompiledEntries(compiled, self.held)
-
-    def opened(
-        self,
-        model: Any,
-        inputs: OpenInputs,
-        example_inputs: Sequence[Any] | None,
-        params: Params | None,
-        watch: Stopwatch,
-    ) -> CompiledModel:
-        """Compile a model of open extents."""
-
-        def at_sizes(sizes: Mapping[str, tuple[int, ...]]) -> Imported:
-            examples = example_inputs
-            if examples is not None:
-                examples = resized(model, examples, sizes)
-            return _import(model, sizes, examples, params)
-
-        at = importing(inputs, at_sizes)
-        whole = at(top(inputs.symbols))
-        given, returned = signatures(inputs, at, near(inputs.symbols))
-        watch.lap("import")
-        opening = Opening(inputs.symbols, lambda point: at(point).mod)
-        named = replace(whole, inputs=given, outputs=returned)
-        return self.compiled(model, named, watch, opening=opening)
 
     def compiled(
         self,
@@ -220,9 +194,11 @@ class _Compiler:
         done = _known(lowered, record, builder, options)
         notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
         notes = *notes, *imported.effects.describe()
+        symbols = () if opening is None else opening.symbols
+        notes = *notes, *(f"open extent {symbol}" for symbol in symbols)
         report = done.report(record, notes, watch.stages, lowered.decisions, lowered.turned)
         signature = imported.inputs, imported.outputs
-        verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder))
+        verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
         effects = imported.effects
         return CompiledModel(program, record.name, *signature, report, verifier, effects, self.held)
 
@@ -231,7 +207,7 @@ def schedule(
     model: Any,
     device: str | Device = "auto",
     *,
-    inputs: Mapping[str, Sequence[int]] | None = None,
+    inputs: Mapping[str, Sequence[int | Open]] | None = None,
     example_inputs: Sequence[Any] | None = None,
     params: Params | None = None,
 ) -> dict[str, str]:
@@ -241,9 +217,15 @@ def schedule(
     """
     with one_compilation():
         record = resolve_device(device)
-        imported = _import(model, inputs, example_inputs, params)
+        imported, opening = _import(model, inputs, example_inputs, params)
         first = FirstChoices(record)
-        fused = fuse(imported.mod, record, first=first, graphs=captures(record, Options()))
+        if opening is None:
+            fused = fuse(imported.mod, record, first=first, graphs=captures(record, Options()))
+        else:
+            opened = opening.fused(
+                record, lambda mod, own, no: fuse(mod, record, first=own, refused=no), first, {}
+            )
+            fused = rename_by_content(opened)
         plan = Remembered(PlanFunction(record, first=first))
         scheduled, kernels = schedule_module(fused, record, plan=plan)
         return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
@@ -251,13 +233,30 @@ def schedule(
 
 def _import(
     model: Any,
-    inputs: Mapping[str, Sequence[int]] | None,
-    example_inputs: Sequence[Any] | None,
-    params: Params | None,
-) -> Imported:
+    inputs: Mapping[str, Sequence[int | Open]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    params: Params | None = None,
+    weights: int = 0,
+) -> tuple[Imported, Opening | None]:
+    """A model, at the greatest values of its open extents, if there are any.
+
+    Returns:
+        The model, and it at any of these extents; ``None`` where all are known.
+    """
     check_examples(example_inputs)
-    sizes = checked_sizes(inputs) or None
-    return import_model(model, inputs=sizes, example_inputs=example_inputs, params=params)
+    source = read_exported_file(model)
+
+    def import_at(sizes: Mapping[str, tuple[int, ...]], examples: Any) -> Imported:
+        found = import_model(source, inputs=sizes or None, example_inputs=examples, params=params)
+        return with_weights(found, weights)
+
+    sizes = all_sizes(source, checked_sizes(inputs, Open))
+    if (opened := open_inputs(sizes)) is None:
+        return import_at(checked_sizes(sizes), example_inputs), None
+    at = importing(opened, lambda at: import_at(at, resized(source, example_inputs, at)))
+    given, returned = signatures(opened, at, near(opened.symbols))
+    whole = replace(at(top(opened.symbols)), inputs=given, outputs=returned)
+    return whole, Opening(opened.symbols, lambda point: at(point).mod)
 
 
 def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:

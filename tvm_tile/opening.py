@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import tvm
 
 from tvm_tile.device import Device
-from tvm_tile.graph.open_extents import Point, Symbol, top
+from tvm_tile.graph.open_extents import Point, Symbol, far, top
 from tvm_tile.passes.close_main import close
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.replay import Decisions, RecordedChoices, RecordedRefusals
@@ -79,12 +79,8 @@ def near(symbols: Sequence[Symbol]) -> list[Point]:
     return list(dict.fromkeys([first, *corners, *lines]))
 
 
-def far(symbols: Sequence[Symbol]) -> list[Point]:
-    """Points that confirm forms: the least, and one amid the ranges."""
-    least = tuple(symbol.low for symbol in symbols)
-    middle = tuple(s.values[len(s.values) // 3] for s in symbols)
-    return list(dict.fromkeys([least, middle]))
-
-
 def _last(symbol: Symbol, count: int) -> list[int]:
-    return list(reversed(symbol.values[-count:]))
+    values = symbol.values[-count:]
+    # Loops of one iteration are none: at 1, a function has others.
+    several = [value for value in values if value > 1]
+    return list(reversed(several if len(several) > 1 else values))

@@ -14,6 +14,7 @@ from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device
 from tvm_tile.errors import TileError, VerificationError
+from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.opening import Opening
 from tvm_tile.options import Options
 from tvm_tile.passes import (
@@ -117,7 +118,8 @@ def lower(
         watch.lap("fuse")
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
-    parts = _schedule_what_builds(fused, fusing.without, record, builder, plan, options)
+    symbols = () if opening is None else opening.symbols
+    parts = _schedule_what_builds(fused, fusing.without, record, builder, plan, options, symbols)
     done = Coscheduling(parts[1], parts[2])
     if options.coschedule and opening is None:
         done = coschedule_what_builds(*parts, record, builder, options.control, options.bounds)
@@ -238,6 +240,7 @@ def _schedule_what_builds(
     builder: Builder,
     plan: Plan,
     options: Options,
+    symbols: tuple[Symbol, ...] = (),
 ) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
     """Schedule; what does not build, or is wrong, is made of fewer functions, if it was joined,
     else scheduled by dlight instead, then by statements."""
@@ -256,7 +259,7 @@ def _schedule_what_builds(
         scheduled = preparing_passes(device, early)(scheduled)
         failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
         if options.verify and not failures:
-            failures |= Kernels.of(fused, scheduled, kernels, device, builder).wrong(known)
+            failures |= Kernels.of(fused, scheduled, kernels, device, builder, symbols).wrong(known)
         found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
         failed = {k: n for k, n in found.items() if k.name in failures and k.rule not in LAST}

@@ -14,21 +14,27 @@ from typing import Any
 import tvm
 
 from tvm_tile.errors import ModelError
+from tvm_tile.frontend.declared import completed
 from tvm_tile.frontend.imported import Imported, describe, with_weights
+from tvm_tile.frontend.open_inputs import Sizes
 from tvm_tile.frontend.plain import from_exported_program, from_onnx
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.relay.given import RelayText, is_relay
 from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
-from tvm_tile.frontend.sizes import bind_sizes
+from tvm_tile.frontend.relay.importing import declared as declared_in_relay
+from tvm_tile.frontend.sizes import bind_sizes, declared
+from tvm_tile.graph.open_extents import Open
 
 __all__ = [
     "Imported",
     "Params",
     "RelayText",
+    "all_sizes",
     "from_exported_program",
     "from_onnx",
     "from_relay",
     "import_model",
+    "read_exported_file",
     "with_weights",
 ]
 
@@ -69,10 +75,7 @@ def import_model(
         )
     if isinstance(model, tvm.IRModule):
         return _import_relax(model, inputs or {})
-    if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
-        from tvm_tile.frontend.exported_file import read_exported
-
-        model = read_exported(Path(model))
+    model = read_exported_file(model)
     if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
         from tvm_tile.frontend.onnx import import_onnx
 
@@ -89,6 +92,50 @@ def import_model(
         _described(model),
         "export the model to one of these",
     )
+
+
+def read_exported_file(model: Any) -> Any:
+    """The exported program in a ``.pt2`` file, so that it is read once; any other model itself.
+
+    Raises:
+        ModelFileError: the file is missing, or no such program.
+    """
+    if not isinstance(model, str | Path) or Path(model).suffix != ".pt2":
+        return model
+    from tvm_tile.frontend.exported_file import read_exported
+
+    return read_exported(Path(model))
+
+
+def all_sizes(model: Any, sizes: Sizes) -> Sizes:
+    """What a user says of inputs' extents, and ranges of the others that a model leaves open.
+
+    An ONNX model and a Relay program have no ranges: where the user gives none, nothing is open.
+
+    Args:
+        model: as of :func:`import_model`, no ``.pt2`` file.
+        sizes: input name -> extents; those of a ``torch.nn.Module`` are left as they are.
+
+    Raises:
+        DynamicShapeError: an extent is open and has no bound, or a range is not one of the model.
+        ModelFileError: as of :func:`import_model`.
+    """
+    if isinstance(model, tvm.IRModule):
+        has_main = any(var.name_hint == "main" for var in model.get_global_vars())
+        return completed(declared(model), sizes) if has_main else sizes
+    if _is_instance(model, "torch.export", "ExportedProgram"):
+        from tvm_tile.frontend.torch.sizes import declared as declared_in_torch
+
+        return completed(declared_in_torch(model), sizes)
+    if not any(isinstance(extent, Open) for extents in sizes.values() for extent in extents):
+        return sizes
+    if is_relay(model):
+        return completed(declared_in_relay(model), sizes)
+    if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
+        from tvm_tile.frontend.onnx_model import declared as declared_in_onnx
+
+        return completed(declared_in_onnx(model), sizes)
+    return sizes
 
 
 def _import_module(

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
+from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.onnx_check import problems, texts
 
 _log = logging.getLogger(__name__)
@@ -272,6 +273,24 @@ def _fix_input(value: onnx.ValueInfoProto, size: tuple[int, ...], named: dict[st
         dim.dim_value = extent
 
 
+def declared(model: str | Path | onnx.ModelProto) -> Shapes:
+    """The shapes of a model's inputs; extents of one named dimension are one, without bounds.
+
+    Raises:
+        ModelFileError: the file is missing or not a valid ONNX model.
+    """
+    graph = (model if isinstance(model, onnx.ModelProto) else read_model(Path(model))).graph
+    shapes = {}
+    for value in free_inputs(graph):
+        dims = value.type.tensor_type.shape.dim
+        if not _unranked(value):
+            shapes[value.name] = tuple(
+                dim.dim_value if _fixed(dim) else Declared(_name(dim) or f"{value.name}.{axis}")
+                for axis, dim in enumerate(dims)
+            )
+    return shapes
+
+
 def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:
     open_inputs = [value for value in inputs if not _is_static(value)]
     if not open_inputs:
@@ -283,7 +302,8 @@ def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:
         "every extent of every input must be known when the model is compiled",
         f"open extents in {listed}",
         f"give the sizes: inputs={{{example}}}"
-        + (f", with numbers that suit the model for {', '.join(names)}" if names else ""),
+        + (f", with numbers that suit the model for {', '.join(names)}" if names else "")
+        + "; or ranges such as Open(1, 512)",
     )
 
 

@@ -47,6 +47,16 @@ class OpenInputs:
             for name, extents in self.sizes.items()
         }
 
+    def not_a_model(self, point: Point, error: ModelError) -> DynamicShapeError:
+        """Says that there is no model at a point, and why."""
+        values = zip(self.symbols, point, strict=True)
+        where = ", ".join(f"{symbol.name} = {value}" for symbol, value in values)
+        return DynamicShapeError(
+            "a model must be one whatever the values of its open extents",
+            f"with {where}: {error.current}",
+            "give extents that are always equal one name, Open(..., name=...), or a narrower range",
+        )
+
     def signature(self, one: Signature) -> Signature:
         """The signature of an input, its open extents said to be open."""
         by_key = dict(zip(self.keys, self.symbols, strict=True))
@@ -69,7 +79,7 @@ def open_inputs(sizes: Sizes) -> OpenInputs | None:
         for axis, extent in enumerate(extents):
             if not isinstance(extent, Open):
                 continue
-            _check_range(name, extent)
+            check_range(name, extent)
             text, known = found.setdefault(
                 _key(name, axis, extent), (extent.name or f"{name}.{axis}", extent)
             )
@@ -85,7 +95,12 @@ def _key(name: str, axis: int, extent: Open) -> Any:
     return extent.name or (name, axis)
 
 
-def _check_range(name: str, extent: Open) -> None:
+def check_range(name: str, extent: Open) -> None:
+    """Refuse a range of an input of that name which is empty, or has no end.
+
+    Raises:
+        DynamicShapeError: it is.
+    """
     numbers = extent.low, extent.high, extent.step
     try:
         low, high, step = map(operator.index, numbers)
@@ -106,12 +121,18 @@ def importing(inputs: OpenInputs, import_at: ImportAt) -> Callable[[Point], Impo
     """The model at a point; the last ones asked for are kept.
 
     The result raises a DynamicShapeError for a model with state: what it keeps would have to have
-    known extents.
+    known extents; and for one that cannot be imported at a point, though it can at the greatest.
     """
+    greatest = top(inputs.symbols)
 
     @lru_cache(maxsize=_KEPT)
     def at(point: Point) -> Imported:
-        found = import_at(inputs.at(point))
+        try:
+            found = import_at(inputs.at(point))
+        except ModelError as error:
+            if point == greatest:
+                raise
+            raise inputs.not_a_model(point, error) from error
         if found.effects:
             raise DynamicShapeError(
                 "a model with open extents keeps nothing between its calls",
@@ -154,19 +175,21 @@ def _open_axes(
 
 
 def resized(
-    module: Any, example_inputs: Sequence[Any], sizes: Mapping[str, tuple[int, ...]]
-) -> tuple[Any, ...]:
+    model: Any, example_inputs: Sequence[Any] | None, sizes: Mapping[str, tuple[int, ...]]
+) -> Sequence[Any] | None:
     """Example inputs of a module, some of them of other sizes.
 
     Args:
-        module: a ``torch.nn.Module``.
+        model: a ``torch.nn.Module``; other models leave them as they are.
         example_inputs: arguments of its ``forward``.
         sizes: name of an argument -> its size.
 
     Raises:
         ModelError: an argument of that name is no tensor, or there is none.
     """
-    names = list(inspect.signature(module.forward).parameters)[: len(example_inputs)]
+    if example_inputs is None or not hasattr(model, "forward"):
+        return example_inputs
+    names = list(inspect.signature(model.forward).parameters)[: len(example_inputs)]
     given = dict(zip(names, example_inputs, strict=False))
     for name, size in sizes.items():
         value: Any = given.get(name)

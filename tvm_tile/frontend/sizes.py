@@ -1,13 +1,43 @@
-"""Give the symbolic extents of a Relax module their values."""
+"""Symbolic extents of a Relax module: their ranges, and the module with values for them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tvm
 from tvm import relax
 
 from tvm_tile.errors import ModelError
+from tvm_tile.frontend.declared import Declared, Shapes
+
+_BOUNDS = "tir_var_lower_bound", "tir_var_upper_bound"
+"""TVM's attributes of a function: variables' names -> the values that its callers keep to."""
+
+
+def declared(mod: tvm.IRModule) -> Shapes:
+    """The shapes of the inputs of ``main``, its variables with the bounds that it says."""
+    main = mod["main"]
+    low, high = ((main.attrs or {}).get(name, {}) for name in _BOUNDS)
+    names: dict[tvm.tirx.Var, str] = {}
+
+    def extent(own: Any) -> int | Declared:
+        if isinstance(own, tvm.tirx.IntImm):
+            return int(own.value)
+        if not isinstance(own, tvm.tirx.Var):
+            return Declared(str(own), is_derived=True)
+        text = str(own.name)
+        # Two variables may have one name.
+        unique = text if text not in names.values() else f"{text}.{len(names)}"
+        least, most = low.get(text), high.get(text)
+        bound = None if most is None else int(most)
+        return Declared(names.setdefault(own, unique), max(1, int(least or 1)), bound)
+
+    return {
+        str(param.name): tuple(map(extent, param.ty.shape))
+        for param in main.params
+        if isinstance(getattr(param.ty, "shape", None), relax.ShapeExpr)
+    }
 
 
 def bind_sizes(mod: tvm.IRModule, sizes: Mapping[str, Sequence[int]]) -> tvm.IRModule:

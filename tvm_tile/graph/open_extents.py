@@ -56,6 +56,10 @@ class Symbol:
     high: int
     step: int = 1
 
+    def __str__(self) -> str:
+        steps = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{self.name} from {self.low} to {self.high}{steps}"
+
     @property
     def values(self) -> range:
         """All values, from the least one on."""
@@ -171,3 +175,10 @@ def variable(number: int, name: str) -> str:
 def top(symbols: Sequence[Symbol]) -> Point:
     """The point of the greatest values."""
     return tuple(symbol.high for symbol in symbols)
+
+
+def far(symbols: Sequence[Symbol]) -> list[Point]:
+    """Points apart from the greatest: the least, and one amid the ranges."""
+    least = tuple(symbol.low for symbol in symbols)
+    middle = tuple(s.values[len(s.values) // 3] for s in symbols)
+    return list(dict.fromkeys([least, middle]))

@@ -1,8 +1,8 @@
-"""What a call's inputs say of open extents, checked against what the model was compiled for."""
+"""Values of open extents, checked against what the model was compiled for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,17 +66,84 @@ def at_call(values: Sequence[Any], signatures: Sequence[Signature]) -> list[Sign
     return found
 
 
+def symbols_of(signatures: Sequence[Signature]) -> tuple[Symbol, ...]:
+    """The open extents of a model's inputs, each once, in order."""
+    axes = (one for signature in signatures for one in signature.open_axes)
+    return tuple(dict.fromkeys(one.symbol for one in axes if one.symbol is not None))
+
+
+def settled(signatures: Sequence[Signature], extents: Mapping[str, int]) -> list[Signature]:
+    """The signatures of a model's inputs at certain values of its open extents.
+
+    Args:
+        signatures: of the model's inputs.
+        extents: names of open extents -> values; those that are not there have their greatest ones.
+
+    Raises:
+        InputError: no open extent has such a name, or one is out of its range.
+    """
+    symbols = symbols_of(signatures)
+    names = [symbol.name for symbol in symbols]
+    for name in extents:
+        if name not in names:
+            known = ", ".join(map(str, symbols)) or "it has none"
+            raise InputError(
+                f"extents= may name the model's open extents: {known}",
+                f"it names {name!r}",
+                "correct the name, or leave it out",
+            )
+    values = {symbol: extents.get(symbol.name, symbol.high) for symbol in symbols}
+    for symbol, value in values.items():
+        if type(value) is not int or value not in symbol.values:
+            raise _out_of_range(f"the model has {symbol}", symbol, value)
+    return [_at(signature, values) for signature in signatures]
+
+
+def problems(inputs: Sequence[Signature], others: Sequence[Signature]) -> Iterator[str]:
+    """What no model has among the open extents of its inputs, and of its outputs and state."""
+    for signature in (*inputs, *others):
+        axes = [one.axis for one in signature.open_axes]
+        if axes != sorted(set(axes)) or not all(a in range(len(signature.shape)) for a in axes):
+            yield f"{signature.name} has open extents at {axes}"
+            return
+    for signature in inputs:
+        for one in signature.open_axes:
+            if one.symbol is None or not _is_range(one.symbol, signature.shape[one.axis]):
+                yield f"{signature} has the open extent {one.symbol}"
+    if any(one.symbol is not None for signature in others for one in signature.open_axes):
+        yield "an open extent is that of an output"
+    names = [symbol.name for symbol in symbols_of(inputs)]
+    if len(set(names)) < len(names):
+        yield f"two of the open extents {', '.join(names)} have one name"
+
+
+def _is_range(symbol: Symbol, greatest: int) -> bool:
+    low, high, step = symbol.low, symbol.high, symbol.step
+    return 1 <= low < high == greatest and step >= 1 and low % step == high % step == 0
+
+
+def _at(signature: Signature, values: Mapping[Symbol, int]) -> Signature:
+    known = list(signature.shape)
+    for one in signature.open_axes:
+        assert one.symbol is not None, signature
+        known[one.axis] = values[one.symbol]
+    return replace(signature, shape=tuple(known), open_axes=())
+
+
+def _out_of_range(requirement: str, symbol: Symbol, value: Any) -> InputError:
+    return InputError(
+        requirement,
+        f"{symbol.name} = {value!r}",
+        "use an extent within the range, or compile the model for a wider one",
+    )
+
+
 def _checked(
     signature: Signature, extent: int, symbol: Symbol, settled: dict[Symbol, tuple[str, int]]
 ) -> int:
     """An extent that is a value of its symbol, and that of all others of it."""
     if extent not in symbol.values:
-        step = f" in steps of {symbol.step}" if symbol.step > 1 else ""
-        raise InputError(
-            f"input {signature} has {symbol.name} from {symbol.low} to {symbol.high}{step}",
-            f"{symbol.name} = {extent}",
-            "pass an extent within the range, or compile the model for a wider one",
-        )
+        raise _out_of_range(f"input {signature} has {symbol}", symbol, extent)
     name, known = settled.setdefault(symbol, (signature.name, extent))
     if known != extent:
         raise InputError(

@@ -16,10 +16,11 @@ from tvm_tile.build.program import Constant, Kernel, Program
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature, State
 from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.report import Report
+from tvm_tile.runtime import extents
 from tvm_tile.runtime.arrays import numpy_dtype
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 WHOLE = ""
 """The name of the entry of a model that has one."""
@@ -261,6 +262,7 @@ def _problems_of(entry: Entry) -> Iterator[str]:
     for signature in (*entry.inputs, *entry.outputs, *state):
         if not _is_tensor(signature.shape, signature.dtype):
             yield f"{signature} is no tensor"
+    yield from extents.problems(entry.inputs, (*entry.outputs, *state))
     written = entry.written_inputs
     inputs = range(len(entry.inputs))
     if len(set(written)) < len(written) or not all(position in inputs for position in written):

@@ -27,6 +27,7 @@ from tvm_tile.runtime.extents import Graphed, at_call
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
+from tvm_tile.runtime.random_inputs import Extents, random_inputs_at
 from tvm_tile.runtime.state import Kept, ModelState, check_written
 from tvm_tile.runtime.timing import Timing
 
@@ -155,12 +156,16 @@ class CompiledModel:
         except Exception as error:
             raise self._failure(error) from error
 
-    def time(self, *args: Any, repeats: int = 30, **by_name: Any) -> Timing:
+    def time(
+        self, *args: Any, repeats: int = 30, extents: Extents | None = None, **by_name: Any
+    ) -> Timing:
         """Measure a call with inputs already on the device; copies in and out do not count.
 
         Args:
             args: inputs, as in a call; so is ``by_name``.
             repeats: timed calls, at least 1, after a few that warm up.
+            extents: in the place of inputs, values of open extents by name, for random inputs;
+                those that are not named have their greatest values.
 
         Returns:
             Median and interquartile range in seconds. On a GPU each sample lies between two
@@ -168,10 +173,13 @@ class CompiledModel:
             nothing about any GPU.
 
         Raises:
-            InputError: as in a call, or ``repeats`` < 1; DeviceError and RunError as there.
+            InputError: as in a call, or ``repeats`` < 1; ``extents`` beside inputs, or of another
+                name or range than the model's. DeviceError and RunError as in a call.
         """
         if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
             raise InputError("repeats must be at least 1", repr(repeats), "time one call or more")
+        if extents is not None:
+            args = (*random_inputs_at(self.inputs, extents, (*args, *by_name)),)
         values = self._in_order(args, by_name)
         kinds = self._check(values)
         with self.running():
@@ -224,7 +232,8 @@ class CompiledModel:
         is opened again, and an object must still be there, for it is not kept in memory.
 
         Args:
-            inputs: of the whole model, arrays in the order of ``inputs``; random ones by default.
+            inputs: of the whole model, arrays in the order of ``inputs``; by default random ones,
+                with open extents at their greatest, their least and further values.
 
         Returns:
             What was compared and what differs: ``is_right``, and ``render()`` for people.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +12,21 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvm_tile.passes.unify import at_point
 from tvm_tile.runtime.arrays import numpy_dtype
-from tvm_tile.verify.compare import Array, is_float
+from tvm_tile.verify.compare import Argument, Array, is_float
 
 _BELOW = 4  # integers that are no index
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A tensor that a function takes.
+    """A tensor that a function takes, or the value of an open extent.
 
     Attributes:
         below: integers in it are drawn from 0 to below this: what it is an index of has so many.
         is_output: whether it is written, and nothing of what it held is used.
+        value: of an open extent; ``None`` of a tensor.
     """
 
     name: str
@@ -32,15 +34,20 @@ class Parameter:
     dtype: np.dtype[Any]
     below: int
     is_output: bool
+    value: int | None = None
 
 
-def parameters(func: tirx.PrimFunc, in_place: Collection[int] = ()) -> tuple[Parameter, ...]:
+def parameters(
+    func: tirx.PrimFunc, in_place: Collection[int] = (), extents: Mapping[str, int] | None = None
+) -> tuple[Parameter, ...]:
     """The parameters of an unscheduled function, in order.
 
     Args:
         func: the function.
         in_place: positions of those that hold inputs before they are outputs.
+        extents: values of its variables for open extents, by name.
     """
+    values = extents or {}
     stores: list[tirx.BufferStore] = []
     loads: list[tvm.ir.TensorLoad] = []
     tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
@@ -50,13 +57,34 @@ def parameters(func: tirx.PrimFunc, in_place: Collection[int] = ()) -> tuple[Par
     accesses += [(store.buffer, store.indices) for store in stores]
     found = []
     for position, param in enumerate(func.params):
-        shape = tuple(int(extent) for extent in param.ty.shape)
+        if not hasattr(param.ty, "shape"):
+            name, own = str(param.name), values[str(param.name)]
+            found.append(Parameter(name, (), np.dtype(np.int64), _BELOW, False, own))
+            continue
+        shape = tuple(_value(extent, values) for extent in param.ty.shape)
         dtype = numpy_dtype(str(param.ty.dtype))
         assert dtype is not None, param.ty.dtype
         is_output = position not in in_place and any(param.same_as(b) for b in written)
         below = _index_limit(param, accesses)
         found.append(Parameter(str(param.name), shape, dtype, below, is_output))
     return tuple(found)
+
+
+def open_variables(func: tirx.PrimFunc) -> frozenset[str]:
+    """Names of a function's variables for open extents."""
+    tensors = [param for param in func.params if hasattr(param.ty, "shape")]
+    shapes = [extent for param in tensors for extent in param.ty.shape]
+    used = [var for extent in shapes for var in tirx.analysis.undefined_vars(extent)]
+    numbers = [param for param in func.params if not hasattr(param.ty, "shape")]
+    return frozenset(str(var.name) for var in (*used, *numbers))
+
+
+def _value(extent: Any, values: Mapping[str, int]) -> int:
+    """An extent at values of its variables."""
+    if isinstance(extent, tirx.IntImm):
+        return int(extent)
+    used = tirx.analysis.undefined_vars(extent)
+    return int(at_point(extent, used, tuple(values[str(var.name)] for var in used)))
 
 
 def _index_limit(param: Any, accesses: Sequence[tuple[Any, Any]]) -> int:
@@ -71,14 +99,16 @@ def _index_limit(param: Any, accesses: Sequence[tuple[Any, Any]]) -> int:
     return limit
 
 
-def drawn(own: Parameter, rng: np.random.Generator, *, positive: bool = False) -> Array:
-    """Random values of a parameter.
+def drawn(own: Parameter, rng: np.random.Generator, *, positive: bool = False) -> Argument:
+    """Random values of a parameter; an open extent as it is.
 
     Args:
         own: the parameter.
         rng: the source.
         positive: whether floats are their magnitudes: roots of negative ones tell nothing.
     """
+    if own.value is not None:
+        return own.value
     size = math.prod(own.shape)
     if is_float(own.dtype):
         values = rng.standard_normal(size)

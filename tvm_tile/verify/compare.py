@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+Argument = Array | int
+"""Of a function: a tensor, or the value of an open extent."""
 
 # The distance from 1 to the next number.
 _EPSILON = {

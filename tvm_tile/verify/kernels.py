@@ -16,11 +16,20 @@ from tvm_tile.build.program import Program
 from tvm_tile.device.device import Device
 from tvm_tile.errors import VerificationError
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.open_extents import Symbol, far, top, variable
 from tvm_tile.passes import STATEMENTS, given_name
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.runtime.launch import load_functions
-from tvm_tile.verify.arguments import Parameter, drawn, moved, parameters, poison
-from tvm_tile.verify.compare import Array, Comparison, compare, is_float, tolerance
+from tvm_tile.schedule.open_copy import OPEN_COPY
+from tvm_tile.verify.arguments import (
+    Parameter,
+    drawn,
+    moved,
+    open_variables,
+    parameters,
+    poison,
+)
+from tvm_tile.verify.compare import Argument, Array, Comparison, compare, is_float, tolerance
 from tvm_tile.verify.reference import References
 from tvm_tile.verify.report import KernelCheck
 
@@ -40,6 +49,7 @@ class Kernels:
         reports: of the scheduled ones.
         device: that they are for.
         builder: that has built them, so that nothing is built twice.
+        symbols: the model's open extents.
     """
 
     fused: Mapping[str, tirx.PrimFunc]
@@ -48,6 +58,7 @@ class Kernels:
     reports: tuple[KernelReport, ...]
     device: Device
     builder: Builder
+    symbols: tuple[Symbol, ...] = ()
 
     @classmethod
     def of(
@@ -57,10 +68,11 @@ class Kernels:
         reports: tuple[KernelReport, ...],
         device: Device,
         builder: Builder,
+        symbols: tuple[Symbol, ...] = (),
     ) -> Kernels:
         """The functions of modules; the other arguments are attributes."""
         functions = _functions(fused), _functions(scheduled)
-        return cls(*functions, _in_place(fused), reports, device, builder)
+        return cls(*functions, _in_place(fused), reports, device, builder, symbols)
 
     def wrong(self, known: dict[Any, VerificationError | None]) -> dict[str, VerificationError]:
         """What is wrong with each kernel that is.
@@ -94,6 +106,9 @@ class Kernels:
     def check(self, reports: Sequence[KernelReport] | None = None) -> Iterator[KernelCheck]:
         """Run kernels on random inputs and compare their outputs.
 
+        A kernel of open extents is run at the greatest values, where all of its elements are
+        compared, then at lesser ones, where those are that it has written.
+
         Args:
             reports: of the kernels to check; by default all.
 
@@ -113,21 +128,40 @@ class Kernels:
             assert isinstance(program, Program), str(program)
             loaded = load_functions(program, self.device.name)
             places = self.in_place.get(given_name(report.name, report.rank), ())
-            own = _Case(report.name, parameters(func, places), references)
             depth = _depth(func)
             sums = "tf32" if _multiplies_in_tf32(self.device) else "float32"
-            whole = parameters(self.scheduled[report.name])
-            error, allowed = own.compared(loaded, whole, depth, sums)
+            worst = _NOTHING, 0.0
+            for number, at in enumerate(self._extents(func)):
+                whole = parameters(self.scheduled[report.name], extents=at)
+                own = _Case(report.name, parameters(func, places, at), references, number == 0)
+                found = own.compared(loaded, whole, depth, sums)
+                worst = max(found, worst, key=lambda one: (one[0].wrong, one[0].error))
+            error, allowed = worst
             yield KernelCheck(*told, allowed, error)
+
+    def _extents(self, func: tirx.PrimFunc) -> list[dict[str, int]]:
+        """Values of a function's variables for open extents: the greatest, then lesser ones."""
+        names = [variable(number, symbol.name) for number, symbol in enumerate(self.symbols)]
+        used = open_variables(func)
+        points = [top(self.symbols), *far(self.symbols)] if used else [()]
+        return [dict(zip(names, point, strict=False)) for point in points]
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One function with its parameters and its reference."""
+    """One function with its parameters and its reference.
+
+    Attributes:
+        name: of the function.
+        parameters: of it.
+        references: have it.
+        is_whole: whether it must write all elements of its outputs.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
     references: References
+    is_whole: bool
 
     def compared(
         self, loaded: Any, whole: Sequence[Parameter], depth: int, sums: str
@@ -139,6 +173,9 @@ class _Case:
         got = _run(loaded[self.name], [*given, *spaces], loaded.device)
         if got is None:
             return _OVERWRITTEN, 0.0
+        if not self.is_whole:
+            pairs = zip(got, wanted, strict=False)
+            got = [np.where(_is_poison(own), other, own) for own, other in pairs]
         worst = _NOTHING, 0.0
         others: list[list[Array]] = []
         for at, parameter in enumerate(self.parameters):
@@ -148,14 +185,14 @@ class _Case:
             found = compare(got[at], wanted[at], allowed)
             if not found.is_right:
                 others = others or [
-                    self.references(self.name, [moved(a, rng) for a in given]) for _ in range(3)
+                    self.references(self.name, self._moved(given, rng)) for _ in range(3)
                 ]
                 found = compare(got[at], wanted[at], allowed, [other[at] for other in others])
             if (found.wrong, found.error) >= (worst[0].wrong, worst[0].error):
                 worst = found, allowed
         return worst
 
-    def _drawn(self, rng: np.random.Generator) -> tuple[list[Array], list[Array]]:
+    def _drawn(self, rng: np.random.Generator) -> tuple[list[Argument], list[Array]]:
         """Arguments, outputs poisoned, and what they become; inputs are positive where else most
         outputs would be undefined."""
         for positive in (False, True):
@@ -167,14 +204,18 @@ class _Case:
                 break
         return given, wanted
 
-    def _filled(self, own: Parameter, rng: np.random.Generator, *, positive: bool) -> Array:
+    def _moved(self, given: Sequence[Argument], rng: np.random.Generator) -> list[Argument]:
+        return [a if isinstance(a, int) else moved(a, rng) for a in given]
+
+    def _filled(self, own: Parameter, rng: np.random.Generator, *, positive: bool) -> Argument:
         if own.is_output:
             return np.full(own.shape, poison(own.dtype), own.dtype)
         return drawn(own, rng, positive=positive)
 
 
-def _run(kernel: Any, arrays: Sequence[Array], device: Any) -> list[Array] | None:
-    """Arrays as a kernel leaves them; None where it wrote behind the end of one."""
+def _run(kernel: Any, arguments: Sequence[Argument], device: Any) -> list[Array] | None:
+    """Arguments as a kernel leaves them; None where it wrote behind the end of one."""
+    arrays = [argument for argument in arguments if not isinstance(argument, int)]
     ends = [np.full(_GUARD, poison(array.dtype), array.dtype) for array in arrays]
     memory = [
         tvm.runtime.tensor(np.concatenate([array.ravel(), end]), device)
@@ -182,20 +223,33 @@ def _run(kernel: Any, arrays: Sequence[Array], device: Any) -> list[Array] | Non
     ]
     pairs = list(zip(memory, arrays, strict=True))
     views = [whole._create_view(array.shape) for whole, array in pairs]
-    kernel(*views)
+    left = iter(views)
+    given = [a if isinstance(a, int) else next(left) for a in arguments]
+    kernel(*given)
     intact = all(
         np.array_equal(_bits(whole.numpy()[-_GUARD:]), _bits(end))
         for whole, end in zip(memory, ends, strict=True)
     )
-    return [view.numpy() for view in views] if intact else None
+    if not intact:
+        return None
+    return [np.asarray(a) if isinstance(a, int) else a.numpy() for a in given]
 
 
-def _bits(array: Array) -> Array:
+def _is_poison(array: Array) -> Array:
+    """Where nothing was written."""
+    found: Array = np.isnan(array) if is_float(array.dtype) else array == poison(array.dtype)
+    return found
+
+
+def _bits(argument: Argument) -> Array:
+    array = np.asarray(argument)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _depth(func: tirx.PrimFunc) -> int:
     """How many numbers are added up for one element, one sum behind the other counted apart."""
+    if OPEN_COPY in (func.attrs or {}):
+        return 1
     graph = extract(func)
     if graph is None:
         return 4096  # not known: as long sums as are common

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tvm_tile.errors import InputError
+from tvm_tile.graph.open_extents import far, top
 from tvm_tile.graph.signature import Signature
 from tvm_tile.runtime import CompiledModel
-from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.runtime.extents import settled, symbols_of
+from tvm_tile.runtime.random_inputs import random_inputs
 from tvm_tile.verify.arguments import moved
 from tvm_tile.verify.compare import Array, compare, is_float, tolerance
 from tvm_tile.verify.kernels import Kernels
@@ -48,16 +50,20 @@ class Verifier:
         self, compiled: CompiledModel, inputs: Sequence[Any] | None = None
     ) -> Verification:
         """Verify; see :meth:`tvm_tile.runtime.CompiledModel.verify`."""
-        drawn = _random_inputs(compiled.inputs) if inputs is None else _as_numpy(inputs)
-        named = dict(zip((s.name for s in compiled.inputs), drawn, strict=True))
+        every = _drawn(compiled.inputs) if inputs is None else {"": _as_numpy(inputs)}
         # Memory that is used again then holds NaN; and kernels are loaded, once for all.
         with compiled.state.afresh():
-            compiled(*(np.full_like(a, np.nan) if is_float(a.dtype) else a for a in drawn))
+            first = next(iter(every.values()))
+            compiled(*(np.full_like(a, np.nan) if is_float(a.dtype) else a for a in first))
         checks = tuple(self.kernels.check())
-        with compiled.state.afresh() as state:
-            source = source_of(self.model(), state)
-            outputs = _compared(compiled, source, named, checks)
-        return Verification(compiled.device_name, checks, outputs, source.name)
+        outputs: list[OutputCheck] = []
+        for where, drawn in every.items():
+            named = dict(zip((s.name for s in compiled.inputs), drawn, strict=True))
+            with compiled.state.afresh() as state:
+                source = source_of(self.model(), state)
+                found = _compared(compiled, source, named, checks)
+            outputs += (replace(check, name=f"{check.name}{where}") for check in found)
+        return Verification(compiled.device_name, checks, tuple(outputs), source.name)
 
 
 def _compared(
@@ -95,18 +101,17 @@ def _of_moved(source: Source, inputs: Mapping[str, Array]) -> list[list[Array]]:
     ]
 
 
-def _random_inputs(signatures: Sequence[Signature]) -> list[Array]:
-    """Normal floats; integers are 0 and 1, which are in range whatever they mean."""
-    rng = np.random.default_rng(0)
-    values: list[Array] = []
-    for signature in signatures:
-        dtype = numpy_dtype(signature.dtype)
-        assert dtype is not None, signature.dtype
-        if is_float(dtype):
-            values.append(rng.standard_normal(signature.shape).astype(dtype))
-        else:
-            values.append(rng.integers(0, 2, signature.shape).astype(dtype))
-    return values
+def _drawn(signatures: Sequence[Signature]) -> dict[str, list[Array]]:
+    """Random inputs, of open extents at the greatest values and at others, by what these are."""
+    symbols = symbols_of(signatures)
+    if not symbols:
+        return {"": random_inputs(signatures)}
+    every = {}
+    for point in (top(symbols), *far(symbols)):
+        extents = {symbol.name: value for symbol, value in zip(symbols, point, strict=True)}
+        where = ", ".join(f"{name} = {value}" for name, value in extents.items())
+        every[f" at {where}"] = random_inputs(settled(signatures, extents))
+    return every
 
 
 def _as_numpy(inputs: Sequence[Any]) -> list[Array]:

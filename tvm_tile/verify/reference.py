@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm.target.codegen import llvm_get_system_cpu
 
 from tvm_tile.build.exact_in_tvm import exact_in_tvm
 from tvm_tile.compat import TVM_ERRORS
-from tvm_tile.verify.compare import Array
+from tvm_tile.verify.compare import Argument, Array
 
 
 class References:
@@ -38,11 +39,11 @@ class References:
                 except TVM_ERRORS as error:
                     self.missing[name] = str(error).strip().partition("\n")[0]
 
-    def __call__(self, name: str, arguments: Sequence[Array]) -> list[Array]:
+    def __call__(self, name: str, arguments: Sequence[Argument]) -> list[Array]:
         """Copies of the arguments as a function leaves them."""
-        tensors = [tvm.runtime.tensor(array) for array in arguments]
-        self._modules[name][f"reference_{name}"](*tensors)
-        return [tensor.numpy() for tensor in tensors]
+        given = [a if isinstance(a, int) else tvm.runtime.tensor(a) for a in arguments]
+        self._modules[name][f"reference_{name}"](*given)
+        return [np.asarray(a) if isinstance(a, int) else a.numpy() for a in given]
 
 
 def _built(functions: Mapping[str, tirx.PrimFunc]) -> Any:

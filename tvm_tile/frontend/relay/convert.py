@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError, UnsupportedOperatorError
+from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.call import Converter
 from tvm_tile.frontend.relay.environment import Closure, Scope, Value, flattened
@@ -65,6 +66,18 @@ def convert(
         relax.transform.DeadCodeElimination(["main"]),
     ]
     return tvm.transform.Sequential(passes)(builder.get()), tuple(name for name, _ in inputs)
+
+
+def shapes_of(main: relay.Function) -> Shapes:
+    """The shapes of a function's parameters, those of tuples and of unknown types left out."""
+    return {
+        parameter.name: tuple(
+            Declared(f"{parameter.name}.{axis}") if extent is None else extent
+            for axis, extent in enumerate(parameter.type.shape)
+        )
+        for parameter in main.parameters
+        if isinstance(parameter.type, relay.TensorType)
+    }
 
 
 def _require_known(operators: Mapping[str, str], converters: Mapping[str, Converter]) -> None:
@@ -169,7 +182,8 @@ def _sized(name: str, shape: tuple[int | None, ...], size: Sequence[int] | None)
             raise DynamicShapeError(
                 "every extent of every input must be known when the model is compiled",
                 f"input {name!r} has shape {_said(shape)}",
-                f"give its shape: inputs={{{name!r}: (...)}}",
+                f"give its shape: inputs={{{name!r}: (...)}}, of numbers or of ranges such as "
+                "Open(1, 512)",
             )
         return tuple(int(extent) for extent in shape if extent is not None)
     agrees = len(size) == len(shape) and all(

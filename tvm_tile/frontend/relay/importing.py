@@ -11,12 +11,14 @@ import numpy as np
 import tvm
 
 from tvm_tile.errors import ModelError, ModelFileError
+from tvm_tile.frontend.declared import Shapes
 from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.frontend.relay.arrays import read_params
-from tvm_tile.frontend.relay.convert import convert
+from tvm_tile.frontend.relay.convert import convert, shapes_of
 from tvm_tile.frontend.relay.files import read_program, renamed
 from tvm_tile.frontend.relay.given import RelayText
+from tvm_tile.frontend.relay.program import Program
 
 Params = str | Path | bytes | Mapping[str, Any]
 """Values of parameters: a file, its content, or a mapping from names to arrays."""
@@ -69,15 +71,30 @@ def from_relay(
     return mod
 
 
+def declared(model: str | Path | RelayText) -> Shapes:
+    """The shapes of the parameters of ``@main``; open extents have no bounds, and each its own
+    name.
+
+    Raises:
+        ModelFileError: as of :func:`import_relay`.
+    """
+    program, _ = _read(model)
+    main = program.functions.get("main")
+    return {} if main is None else shapes_of(main)
+
+
+def _read(model: str | Path | RelayText) -> tuple[Program, Mapping[str, np.ndarray] | None]:
+    if isinstance(model, RelayText):
+        return read_program(model.text, "the text")
+    return read_program(Path(model), str(model))
+
+
 def _converted(
     model: str | Path | RelayText,
     params: Params | None,
     inputs: Mapping[str, Sequence[int]] | None,
 ) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    if isinstance(model, RelayText):
-        program, own = read_program(model.text, "the text")
-    else:
-        program, own = read_program(Path(model), str(model))
+    program, own = _read(model)
     given = own or {} if params is None else renamed(_arrays(params), program)
     return convert(program, given, inputs or {})
 

@@ -1,4 +1,7 @@
-"""Fix the open extents of an exported program, by exporting it again for these extents."""
+"""Open extents of an exported program: their ranges, and the program for certain extents.
+
+It is exported again for these.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
 from tvm_tile.errors import DynamicShapeError, ModelError
+from tvm_tile.frontend.declared import Declared, Shapes
 
 
 def concrete(program: ExportedProgram, sizes: Mapping[str, Sequence[int]]) -> ExportedProgram:
@@ -49,6 +53,57 @@ def concrete(program: ExportedProgram, sizes: Mapping[str, Sequence[int]]) -> Ex
             f"{dict(shapes)}: {type(error).__name__}: {error}",
             "give sizes within the program's ranges, or export it for these",
         ) from error
+
+
+def declared(program: ExportedProgram) -> Shapes:
+    """The shapes of a program's inputs, its open extents with the ranges that it is for.
+
+    A multiple of what is no other extent's part has a range in steps; other expressions are
+    derived.
+    """
+    tensors = {n: v for n, v in _examples(program).items() if isinstance(v, torch.Tensor)}
+    extents = [e for v in tensors.values() for e in v.shape if isinstance(e, torch.SymInt)]
+    names = _names(extents)
+    expressions = {extent.node.expr for extent in extents}
+    ranges = {e: _declared(e, expressions - {e}, program, names) for e in expressions}
+    return {
+        name: tuple(ranges[e.node.expr] if isinstance(e, torch.SymInt) else e for e in value.shape)
+        for name, value in tensors.items()
+    }
+
+
+def _declared(
+    expression: Any, others: set[Any], program: ExportedProgram, names: Mapping[Any, str]
+) -> Declared:
+    symbol, factor = _factor(expression)
+    if symbol is None or (factor > 1 and any(symbol in other.free_symbols for other in others)):
+        return Declared(str(expression), is_derived=True)
+    span = program.range_constraints.get(symbol)
+    low = 1 if span is None else max(1, int(span.lower))
+    high = int(span.upper) * factor if span is not None and span.upper.is_Integer else None
+    name = names.get(symbol, str(symbol))
+    text = name if factor == 1 else f"{factor}*{name}"
+    return Declared(text, low * factor, high, factor)
+
+
+def _factor(expression: Any) -> tuple[Any, int]:
+    """The symbol and the number whose product an expression is; no symbol where it is none."""
+    if expression.is_Symbol:
+        return expression, 1
+    number, rest = expression.as_coeff_Mul()
+    known = rest.is_Symbol and number.is_Integer and number > 1
+    return (rest, int(number)) if known else (None, 1)
+
+
+def _names(extents: Sequence[torch.SymInt]) -> dict[Any, str]:
+    """What the user who exported a program called its symbols; a loaded program has no names."""
+    names = {}
+    for environment in {id(e.node.shape_env): e.node.shape_env for e in extents}.values():
+        called = environment.source_name_to_debug_name
+        for source, symbol in environment.source_to_var.items():
+            if source in called:
+                names[environment.replace(symbol)] = str(called[source])
+    return names
 
 
 def _examples(program: ExportedProgram) -> dict[str, Any]:
