@@ -56,7 +56,7 @@ class Opening:
             modules[point] = fuse(self.at(point), *decisions.again(device))
         opened = unify(modules, [symbol.name for symbol in self.symbols])
         self._confirm(points)
-        return close(opened, points[0])
+        return close(opened, self.symbols)
 
     def _confirm(self, points: Sequence[Point]) -> None:
         """Make sure that loops are the same at the least extents, too, before they are fused."""

@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build import code_object, cubin
 from tvm_tile.build.aliasing import find_copied_outputs
+from tvm_tile.build.built import Built, Rounding, combined
 from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.dependent_launches import restricted, start_early
+from tvm_tile.build.dispatch import alternatives_of, without_alternatives
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
@@ -66,34 +68,6 @@ def check_kernel(prim_func: Any, device: Device) -> None:
     failures = Builder(device).find_failures(tvm.IRModule({"checked": prim_func}))
     if failures:
         raise failures["checked"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rounding:
-    """What the compiler of a kernel may round otherwise than it is written.
-
-    Attributes:
-        contract: products may be fused into sums.
-        exact_quotients: those of float32 must be rounded correctly.
-    """
-
-    contract: bool
-    exact_quotients: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """One PrimFunc, built.
-
-    Attributes:
-        host: its host code, a TVM IRModule of packed functions that launch the kernels.
-        kernels: its kernels.
-        roundings: how each of them was compiled.
-    """
-
-    host: Any
-    kernels: tuple[Kernel, ...]
-    roundings: tuple[Rounding, ...]
 
 
 class Builder:
@@ -235,22 +209,22 @@ class Builder:
         built = self._build_all(_prim_funcs(mod))
         read = cubin.resources_of if self._language == "cuda" else code_object.resources_of
         return {
-            name: tuple(read(kernel.binary) for kernel in one.kernels)
+            name: tuple(read(kernel.binary) for kernel in one.launched)
             for name, one in built.items()
             if isinstance(one, Built) and all(kernel.binary for kernel in one.kernels)
         }
 
     def kernel_counts(self, mod: Any) -> dict[str, int]:
         """How many kernels each of a module's PrimFuncs became; without those that do not build."""
-        return {name: len(own) for name, own in self._kernels(mod).items()}
+        return {name: len(own) for name, own in self._launched(mod).items()}
 
     def dependent_counts(self, mod: Any) -> dict[str, int]:
         """How many of these depend programmatically on the kernel before them."""
-        return {name: sum(k.depends for k in own) for name, own in self._kernels(mod).items()}
+        return {name: sum(k.depends for k in own) for name, own in self._launched(mod).items()}
 
-    def _kernels(self, mod: Any) -> dict[str, tuple[Kernel, ...]]:
+    def _launched(self, mod: Any) -> dict[str, tuple[Kernel, ...]]:
         built = self._build_all(_prim_funcs(mod))
-        return {n: one.kernels for n, one in built.items() if isinstance(one, Built)}
+        return {n: one.launched for n, one in built.items() if isinstance(one, Built)}
 
     def _program(
         self, vm: bytes, parts: Sequence[Built], copied_outputs: tuple[int, ...]
@@ -292,6 +266,11 @@ class Builder:
                 f"{name} has {dtype}",
                 "compile for a GPU, or in float32",
             )
+        if others := alternatives_of(function):
+            names = [f"{name}_{number}" for number in range(len(others) + 1)]
+            functions = [without_alternatives(function), *(other.func for other in others)]
+            parts = [self._build_one(*pair) for pair in zip(names, functions, strict=True)]
+            return combined(name, function, names, parts)
         try:
             named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
             module = tvm.IRModule({name: named})

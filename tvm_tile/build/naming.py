@@ -50,13 +50,24 @@ def rename_by_content(mod: Any) -> Any:
     for var, function in mod.functions.items():
         if _is_prim(function):
             anonymous = _with_plain_parameters(function.without_attr("global_symbol"))
-            text = anonymous.script(show_meta=True).encode()
-            digest = hashlib.sha256(text).hexdigest()[:_DIGITS]
+            digest = hashlib.sha256(_text(anonymous).encode()).hexdigest()[:_DIGITS]
             name = _free_name(str(var.name_hint), digest, taken)
             taken.add(name)
             renamed[var] = anonymous.with_attr("global_symbol", name)
     # TVM's pass makes every GlobalVar agree with the symbol of its function.
     return NormalizeGlobalVar()(renamed)
+
+
+def _text(function: Any) -> str:
+    """What a function is, as text; TVM has no script of one with others among its attributes."""
+    import tvm
+    import tvm_ffi
+    from tvm import tirx
+
+    others: list[Any] = []
+    for value in dict(function.attrs or {}).values():
+        tvm_ffi.structural_walk(value, (tirx.PrimFunc, others.append))
+    return str(tvm.ir.save_json(function) if others else function.script(show_meta=True))
 
 
 def readable_name(name: str, longest: int) -> str:

@@ -24,37 +24,40 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
+from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
-from tvm_tile.graph.open_extents import Point
+from tvm_tile.graph.open_extents import Symbol, top
 from tvm_tile.passes.bound_loops import bounded
 from tvm_tile.passes.first_choices import content_of
 from tvm_tile.passes.rewriter import is_call_tir
 from tvm_tile.passes.unify import OpenCall, OpenModule, at_point, is_one
 from tvm_tile.schedule.open_copy import OPEN_COPY
+from tvm_tile.schedule.open_outputs import Range, with_ranges
+from tvm_tile.tile.cover import grid
 
 _CAPTURED = "relax.rewrite_cuda_graph.capture_symbolic_vars"
 _RESHAPE = tvm.ir.Op.get("relax.reshape")
 
 
-def close(module: OpenModule, whole: Point) -> tvm.IRModule:
+def close(module: OpenModule, symbols: Sequence[Symbol]) -> tvm.IRModule:
     """The model over tensors made for the greatest extents.
 
     Args:
         module: the model in variables.
-        whole: their greatest values.
+        symbols: what these stand for, in the same order.
 
     Raises:
         DynamicShapeError: a function of it cannot be for known loops (:func:`bounded`).
     """
-    return _Closing(module, whole).result()
+    return _Closing(module, symbols).result()
 
 
 class _Closing:
     """Writes the new ``main``."""
 
-    def __init__(self, module: OpenModule, whole: Point) -> None:
-        self._module, self._whole = module, whole
+    def __init__(self, module: OpenModule, symbols: Sequence[Symbol]) -> None:
+        self._module, self._symbols, self._whole = module, symbols, top(symbols)
         self._builder = relax.BlockBuilder()
         self._functions: dict[Any, Any] = {}
         self._values: dict[Any, Any] = {}
@@ -115,10 +118,27 @@ class _Closing:
             return self._builder.emit(item)
         if is_call_tir(value):
             args = [self._value(arg) for arg in value.args[1].fields]
-            own = bounded(call.func, len(args), self._module.symbols, self._whole, self._whole)
-            called = relax.call_tir(self._added(own.func), [*args, *own.scalars], ty)
+            func, scalars = self._bounded(call.func, len(args))
+            called = relax.call_tir(self._added(func), [*args, *scalars], ty)
             return self._builder.emit(called)
         return self._reshaped(value, call.type)
+
+    def _bounded(self, func: Any, inputs: int) -> tuple[tirx.PrimFunc, Sequence[tirx.Var]]:
+        """A function of known loops, for all extents and, if it sums up, for lesser bounds; and
+        the open extents that it takes."""
+        variables, whole = self._module.symbols, self._whole
+        own = bounded(func, inputs, variables, whole, whole)
+        if not own.scalars or not _has_sums(func):
+            return own.func, own.scalars
+        places = [i for i, v in enumerate(variables) if any(v.same_as(s) for s in own.scalars)]
+        ranges = []
+        for bound in grid([self._symbols[i] for i in places]):
+            most = list(whole)
+            for place, value in zip(places, bound, strict=True):
+                most[place] = value
+            one = bounded(func, inputs, variables, tuple(most), whole)
+            ranges.append(Range(bound, one.func))
+        return with_ranges(own.func, ranges), own.scalars
 
     def _reshaped(self, value: Any, ty: Any) -> Any:
         """A view, if elements lie in it where they lie in the tensor of the greatest extents."""
@@ -153,6 +173,13 @@ class _Closing:
 
     def _is_known(self, ty: Any) -> bool:
         return all(isinstance(extent, tirx.IntImm) for extent in getattr(ty, "shape", ()))
+
+
+def _has_sums(func: tirx.PrimFunc) -> bool:
+    def visit(block: Any) -> Any:
+        return tvm_ffi.VisitInterrupt() if block.init is not None else None
+
+    return tvm_ffi.structural_walk(func.body, (SBlock, visit)) is not None
 
 
 def _is_open_outside(ty: Any, is_known: Any) -> bool:

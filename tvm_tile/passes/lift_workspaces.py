@@ -51,6 +51,11 @@ class LiftWorkspaces:
         return _Rewriter(result, lifted).rewritten(result)
 
 
+def has_workspace(func: tirx.PrimFunc) -> bool:
+    """Whether kernels of a scheduled function leave anything for one another."""
+    return _lift(func, "func") is not None
+
+
 @dataclass(frozen=True, slots=True)
 class _Lifted:
     """A function that is given its workspaces, its last parameters."""

@@ -17,6 +17,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.passes.dlight import apply_dlight
 from tvm_tile.passes.first_choices import FirstChoices
+from tvm_tile.passes.plan_open import planned_open
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
@@ -121,6 +122,8 @@ class PlanFunction:
         topk: how many candidates to write.
         choose: which of them to keep.
         first: schedules functions of which one candidate is asked for.
+        loss: by how much a function may take longer at some open extents than at best; 0.1 is a
+            tenth.
     """
 
     def __init__(
@@ -129,7 +132,9 @@ class PlanFunction:
         topk: int = 1,
         choose: Choose = take_first,
         first: FirstChoices | None = None,
+        loss: float = 0.1,
     ) -> None:
+        self._loss = loss
         self._device = device
         self._topk = topk
         self._choose = choose
@@ -138,8 +143,17 @@ class PlanFunction:
     def __call__(self, request: Request) -> Planned:
         """The schedule of a function, and a report; there is always one."""
         opened = OpenFunction.of(request.func)
-        planned = self._planned(replace(request, func=opened.func), opened.extents)
-        return replace(planned, func=opened.whole(planned.func))
+        if not opened.extents:
+            return self._planned(request, ())
+        lasting: list[bool] = []
+
+        def schedule(one: OpenFunction) -> tuple[tirx.PrimFunc, KernelReport]:
+            planned = self._planned(replace(request, func=one.func), one.extents)
+            lasting.append(planned.lasting)
+            return one.whole(planned.func), planned.report
+
+        func, report = planned_open(opened, schedule, self._device, self._loss)
+        return Planned(func, report, all(lasting))
 
     def _planned(self, request: Request, extents: tuple[tuple[Any, ...], ...]) -> Planned:
         func = request.func

@@ -17,7 +17,21 @@ from tvm.s_tir import SBlockRealize
 from tvm_tile.build.leaving import Need, leaving_unless
 
 _ATTRIBUTE = "tvm_tile.open_outputs"
+_RANGES = "tvm_tile.open_ranges"
 _BLOCK = "blockIdx"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A function of open extents for those up to a bound.
+
+    Attributes:
+        bound: of each open extent that is a parameter, in order.
+        func: the function, which takes what it does for all extents.
+    """
+
+    bound: tuple[int, ...]
+    func: tirx.PrimFunc
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +40,7 @@ class OpenFunction:
 
     Attributes:
         params: of the function, in order.
+        ranges: the same function for lesser bounds of its open extents, the greatest first.
         func: without those open extents that its body does not ask for, and without the attribute.
         extents: of each output, in order, the extents of a call: numbers, or expressions of
             parameters.
@@ -34,6 +49,7 @@ class OpenFunction:
     params: tuple[Any, ...]
     func: tirx.PrimFunc
     extents: tuple[tuple[Any, ...], ...]
+    ranges: tuple[Range, ...] = ()
 
     @classmethod
     def of(cls, func: tirx.PrimFunc) -> OpenFunction:
@@ -48,7 +64,10 @@ class OpenFunction:
         extents = tuple(tuple(_replaced(e, own) for e in one) for one in attribute[1:])
         asked = [p for p in params if _is_tensor(p) or uses(func.body, [p])]
         plain = tirx.PrimFunc(asked, func.body, func.ret_type, func.attrs)
-        return cls(params, plain.without_attr(_ATTRIBUTE), extents)
+        plain = plain.without_attr(_ATTRIBUTE).without_attr(_RANGES)
+        told = (func.attrs or {}).get(_RANGES, ())
+        ranges = tuple(Range(tuple(map(int, bound)), other) for bound, other in told)
+        return cls(params, plain, extents, ranges)
 
     def whole(self, scheduled: tirx.PrimFunc) -> tirx.PrimFunc:
         """A schedule of ``func`` as one of the function that it is a part of.
@@ -79,6 +98,11 @@ def with_extents(func: tirx.PrimFunc, extents: Sequence[Sequence[Any]]) -> tirx.
     """A function that says which elements of its outputs a call needs."""
     scalars = [p for p in func.params if not _is_tensor(p)]
     return func.with_attr(_ATTRIBUTE, [scalars, *(list(one) for one in extents)])
+
+
+def with_ranges(func: tirx.PrimFunc, ranges: Sequence[Range]) -> tirx.PrimFunc:
+    """A function that says what it is for lesser bounds; the first is its own bound."""
+    return func.with_attr(_RANGES, [[list(one.bound), one.func] for one in ranges])
 
 
 def uses(tree: Any, variables: Sequence[Any]) -> bool:

@@ -94,6 +94,7 @@ RULES = (
     Finder(ELEMENTWISE, schedule_elementwise),
 )
 T = TypeVar("T")
+_ALL = 1_000_000
 _SPARE = 3  # further choices, for those that TVM cannot write
 
 
@@ -220,6 +221,16 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
         if choices:
             found[finder.rule] = choices
     return found
+
+
+def predicted_of(task: Task, rule: str) -> dict[str, float]:
+    """What each tile that a rule names for a function is predicted to take, by its text.
+
+    Empty where the rule names none, or names them for another.
+    """
+    found = next((finder.find for finder in RULES if finder.rule.name == rule), None)
+    choices = () if found is None else _attempt(partial(found, task, _ALL)) or ()
+    return {choice.tile: choice.seconds for choice in choices if choice.rule.name == rule}
 
 
 def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:

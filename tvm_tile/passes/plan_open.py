@@ -1,0 +1,141 @@
+"""Schedules of functions of open extents: several, of which a call's extents take one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+
+from tvm_tile.build.dispatch import Alternative, with_alternatives
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
+from tvm_tile.graph.open_extents import Point
+from tvm_tile.passes.lift_workspaces import has_workspace
+from tvm_tile.plan.report import KernelReport
+from tvm_tile.schedule import Task
+from tvm_tile.schedule.open_outputs import OpenFunction
+from tvm_tile.schedule.ranking import predicted_of
+from tvm_tile.tile.cover import Cover, cover
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """The schedule of a function, for extents up to a bound.
+
+    Attributes:
+        bound: of its open extents.
+        func: scheduled.
+        report: of its kernel.
+        unscheduled: the function, without what it does not ask for.
+    """
+
+    bound: Point
+    func: tirx.PrimFunc
+    report: KernelReport
+    unscheduled: tirx.PrimFunc
+
+
+Schedule = Callable[[OpenFunction], tuple[tirx.PrimFunc, KernelReport]]
+"""Schedules one function of open extents for its own bound."""
+
+
+def planned_open(
+    opened: OpenFunction, schedule: Schedule, device: Device, loss: float
+) -> tuple[tirx.PrimFunc, KernelReport]:
+    """The schedule of a function of open extents, and the report of its kernel.
+
+    It is that for the greatest extents. Where others are needed so that no extents take longer than
+    their best tile by more than ``loss``, the result has them besides.
+
+    Args:
+        opened: the function.
+        schedule: schedules one.
+        device: that it is for.
+        loss: 0.1 is a tenth.
+    """
+    func, report = schedule(opened)
+    if not opened.ranges or report.fallback or has_workspace(func):
+        return func, report
+    first = OpenPlan(opened.ranges[0].bound, func, report, opened.func)
+    plans = [first, *_others(opened, schedule)]
+    if len(plans) == 1:
+        return func, report
+    predicted = Predicted(device, {})
+    times = [[predicted.seconds(own, at) for at in plans] for own in plans]
+    found = cover([one.bound for one in plans], times, loss)
+    told = replace(report, tile=_described(plans, found, opened))
+    return with_alternatives(func, _alternatives(plans, found)), told
+
+
+def _others(opened: OpenFunction, schedule: Schedule) -> list[OpenPlan]:
+    """Schedules for lesser bounds; their functions take what that for the greatest one takes."""
+    plans = []
+    for one in opened.ranges[1:]:
+        own = OpenFunction.of(one.func)
+        func, report = schedule(own)
+        if not report.fallback and not has_workspace(func):
+            plans.append(OpenPlan(one.bound, func, report, own.func))
+    return plans
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What schedules are predicted to take at one another's bounds.
+
+    Attributes:
+        device: that they are for.
+        known: a bound and a rule -> the times there of the tiles that it names.
+    """
+
+    device: Device
+    known: dict[tuple[Point, str], dict[str, float]]
+
+    def seconds(self, own: OpenPlan, at: OpenPlan) -> float:
+        """What a schedule is predicted to take at another one's bound; infinite beyond its own.
+
+        A rule that names the tile there says so. Else the time behind the launch is taken to shrink
+        with the extents.
+        """
+        if own is at:
+            return own.report.seconds
+        if any(high > bound for high, bound in zip(at.bound, own.bound, strict=True)):
+            return math.inf
+        known = self._times(at, own.report.rule)
+        if own.report.tile in known:
+            return max(known[own.report.tile], at.report.seconds)
+        share = math.prod(a / b for a, b in zip(at.bound, own.bound, strict=True))
+        busy = max(0.0, own.report.seconds - self.device.launch_latency)
+        return max(self.device.launch_latency + busy * share, at.report.seconds)
+
+    def _times(self, at: OpenPlan, rule: str) -> dict[str, float]:
+        key = at.bound, rule
+        if key not in self.known:
+            graph = extract(at.unscheduled)
+            task = None if graph is None else Task(at.unscheduled, graph, self.device)
+            self.known[key] = {} if task is None else predicted_of(task, rule)
+        return self.known[key]
+
+
+def _alternatives(plans: Sequence[OpenPlan], found: Cover) -> list[Alternative]:
+    """Which schedule takes which extents, from the least bound on; all others take the first."""
+    alternatives: list[Alternative] = []
+    for at in range(len(plans) - 1, -1, -1):
+        own = plans[found.serves[at]]
+        if found.serves[at] == 0:
+            continue
+        alternatives.append(Alternative(plans[at].bound, own.func))
+    return alternatives
+
+
+def _described(plans: Sequence[OpenPlan], found: Cover, opened: OpenFunction) -> str:
+    """The tiles and where they end, for people."""
+    names = [str(p.name) for p in opened.params if not hasattr(p.ty, "shape")]
+    texts = [plans[0].report.tile] if 0 in found.serves else []
+    for tile in found.tiles:
+        if tile:
+            top = next(plans[at].bound for at in range(len(plans)) if found.serves[at] == tile)
+            ends = ", ".join(f"{n} <= {v}" for n, v in zip(names, top, strict=True))
+            texts.append(f"{ends}: {plans[tile].report.tile}")
+    return "; ".join(texts)

@@ -1,0 +1,94 @@
+"""The fewest tiles that are nearly the best at every extent of a range.
+
+Roller's tiles hardly depend on the outer extents, but which one is best does: of a product of 17
+rows another one than of 4,000. A kernel of open extents is several, each made for all extents up to
+a bound of its own; at a call's extents one of them runs. Bounds are points of a grid, and a bound
+serves what lies between it and the next lower point that has one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm_tile.graph.open_extents import Point, Symbol
+
+# Extents up to which the best tiles of a range are asked for, as shares of its greatest one.
+_SHARES = (1.0, 0.75, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625, 0.03125, 0.015625)
+_MOST_POINTS = 16  # of all symbols
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Which tile runs where.
+
+    Attributes:
+        tiles: positions of the grid's points, from the greatest extents on, whose tiles are kept.
+        serves: for each point of the grid, the position of the one whose tile runs there.
+        loss: by how much that takes longer than the point's own tile, at most: 0.1 is a tenth.
+        worst: the position of the point where it does.
+    """
+
+    tiles: tuple[int, ...]
+    serves: tuple[int, ...]
+    loss: float
+    worst: int
+
+
+def grid(symbols: Sequence[Symbol]) -> tuple[Point, ...]:
+    """Points up to which tiles are asked for, from the greatest extents on.
+
+    Of several symbols fewer values of each are taken.
+    """
+    lines = [_values(symbol) for symbol in symbols]
+    while _count(lines) > _MOST_POINTS:
+        longest = max(range(len(lines)), key=lambda i: len(lines[i]))
+        line = lines[longest]
+        lines[longest] = [*line[:1], *line[2:]] if len(line) > 2 else line[:1]
+    return tuple(itertools.product(*lines))
+
+
+def _count(lines: Sequence[Sequence[int]]) -> int:
+    total = 1
+    for line in lines:
+        total *= len(line)
+    return total
+
+
+def _values(symbol: Symbol) -> list[int]:
+    wanted = (symbol.high * share for share in _SHARES)
+    values = (max(symbol.low, -(-int(v) // symbol.step) * symbol.step) for v in wanted)
+    return sorted(set(values), reverse=True)
+
+
+def cover(points: Sequence[Point], times: Sequence[Sequence[float]], loss: float) -> Cover:
+    """The fewest tiles, none of which takes longer than the best one by more than ``loss``.
+
+    A point's own tile is the best one there. Each step keeps the tile that serves most of the
+    points that nothing serves yet, which for one extent are neighbours. (Covering sets is hard for
+    several, where the result may have a tile more than it need.)
+
+    Args:
+        points: the grid's, the greatest extents first.
+        times: of each point's tile, at each point; infinite where it cannot run, which is wherever
+            an extent is greater.
+        loss: 0.1 is a tenth.
+    """
+    count = len(points)
+    good = [
+        {at for at in range(count) if times[tile][at] <= times[at][at] * (1 + loss)}
+        for tile in range(count)
+    ]
+    left, kept = set(range(count)), list[int]()
+    while left:
+        first = min(left)
+        able = [tile for tile in range(count) if first in good[tile]]
+        best = max(able, key=lambda tile: (len(good[tile] & left), -tile))
+        kept.append(best)
+        left -= good[best]
+    serves = tuple(min(kept, key=lambda tile: (times[tile][at], tile)) for at in range(count))
+    tiles = tuple(sorted(set(serves)))
+    losses = [times[serves[at]][at] / times[at][at] - 1 for at in range(count)]
+    worst = max(range(count), key=lambda at: losses[at])
+    return Cover(tiles, serves, losses[worst], worst)
