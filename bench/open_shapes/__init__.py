@@ -1,1 +1,1 @@
-"""One compilation for a range of extents, beside compilations for each of them, padding and peers."""
+"""One compilation for a range of extents, beside those for known extents, padding and peers."""

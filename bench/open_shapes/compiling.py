@@ -57,11 +57,18 @@ class Request:
     path: Path
 
 
-def compile_static(request: Request) -> Made:
-    """Compile a model for one extent and save it; whatever goes wrong is the status."""
+def warm_up() -> None:
+    """What a process's first compilation costs besides: imports, a first export."""
     import torch
 
+    from bench.systems.tvm_tile import TvmTile
+
     torch.set_num_threads(1)
+    TvmTile().warm_up()
+
+
+def compile_static(request: Request) -> Made:
+    """Compile a model for one extent and save it; whatever goes wrong is the status."""
     model = find_model(request.model)
     module = module_of(request.model, is_masked=request.is_masked)
     start = time.perf_counter()

@@ -131,10 +131,10 @@ def _hidden(count: int) -> Input:
 MODELS = {
     model.name: model
     for model in (
+        OpenModel("bert_base", "tokens", _bert, "tokens", _tokens, 1, 1, 512, masked=_masked_bert),
         OpenModel(
-            "bert_base", "tokens", _bert, "tokens", _tokens, 1, 1, 512, masked=_masked_bert
+            "vit_small", "batch", _classifier("vit_small_patch16_224"), "x", _image, 0, 1, 64
         ),
-        OpenModel("vit_small", "batch", _classifier("vit_small_patch16_224"), "x", _image, 0, 1, 64),
         OpenModel("resnet50", "batch", _classifier("resnet50"), "x", _image, 0, 1, 64),
         OpenModel("llama_prefill", "tokens", _llama, "hidden", _hidden, 1, 1, 4096),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -153,8 +154,12 @@ def append(path: Path, record: Point | Compilation) -> None:
         file.write(line_of(record))
 
 
+def keep(path: Path, chosen: Iterable[Recorded]) -> None:
+    """Write a file anew, in order, with these records alone; a missing one stays so."""
+    if path.exists():
+        rewrite(path, sorted(chosen, key=lambda record: record.key))
+
+
 def tidy(path: Path, kind: type[Recorded]) -> None:
-    """Write a file anew, in order and with one line for each key; a missing one stays so."""
-    records = read(path, kind)
-    if records:
-        rewrite(path, (records[key] for key in sorted(records)))
+    """Write a file anew: one line for each key."""
+    keep(path, read(path, kind).values())
