@@ -57,13 +57,18 @@ class Request:
     path: Path
 
 
-def warm_up() -> None:
-    """What a process's first compilation costs besides: imports, a first export."""
+def begin_worker() -> None:
+    """Begin a process of several that compile side by side, each with one thread."""
     import torch
 
+    torch.set_num_threads(1)
+    warm_up()
+
+
+def warm_up() -> None:
+    """What a process's first compilation costs besides: imports, a first export."""
     from bench.systems.tvm_tile import TvmTile
 
-    torch.set_num_threads(1)
     TvmTile().warm_up()
 
 

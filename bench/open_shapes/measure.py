@@ -138,7 +138,8 @@ class Measurement:
         import torch._inductor.config
 
         torch._inductor.config.compile_threads = self.plan.jobs
-        module = copy.deepcopy(self.module).to(self.place)
+        # Of known shapes Inductor does this by itself: tensor cores want channels last.
+        module = copy.deepcopy(self.module).to(self.place, memory_format=torch.channels_last)
         dynamic = Dynamic(module, self.plan.modes)
         failed = set()
         for contender in dynamic.contenders(on_gpu=False):

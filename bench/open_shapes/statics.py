@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.open_shapes.compiling import Made, Request, compile_static, reason, warm_up
+from bench.open_shapes.compiling import Made, Request, begin_worker, compile_static, reason
 
 if TYPE_CHECKING:
     from tvm_tile import CompiledModel
@@ -29,7 +29,7 @@ class Statics:
         cache: a folder of schedules and machine code, or none.
     """
 
-    pool: ProcessPoolExecutor
+    pool: Executor
     folder: Path
     model: str
     device: str
@@ -69,7 +69,7 @@ def statics(model: str, device: str, jobs: int, cache: Path | None) -> Iterator[
     """Compiled models of one model, ``jobs`` of them made at once; their files go at the end."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        pool = ProcessPoolExecutor(jobs, context, initializer=warm_up)
+        pool = ProcessPoolExecutor(jobs, context, initializer=begin_worker)
         try:
             yield Statics(pool, Path(folder), model, device, cache)
         finally:
