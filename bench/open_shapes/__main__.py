@@ -30,7 +30,7 @@ from bench.open_shapes.models import MODELS
 from bench.open_shapes.record import SYSTEMS, Compilation, Point, Provenance
 from bench.open_shapes.report import write
 from bench.open_shapes.statics import statics
-from bench.open_shapes.systems import REDUCED, TUNED
+from bench.open_shapes.systems import PLAIN, REDUCED, TUNED
 
 _RESULTS = Path(__file__).parents[1] / "results"
 
@@ -122,7 +122,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="nvidia/h200", help="name of its record")
     parser.add_argument("--models", default=",".join(MODELS), metavar="A,B")
     parser.add_argument("--systems", default=",".join(SYSTEMS), metavar="A,B")
-    parser.add_argument("--modes", default=f"{REDUCED},{TUNED}", help="of torch.compile")
+    modes = f"of torch.compile: {PLAIN}, {REDUCED}, {TUNED}"
+    parser.add_argument("--modes", default=f"{PLAIN},{TUNED}", metavar="A,B", help=modes)
     parser.add_argument("--points", type=int, default=64, help="extents of each model")
     parser.add_argument("--low", type=int, help="the least extent, instead of the model's")
     parser.add_argument("--seed", type=int, default=1, help="of extents and inputs")

@@ -78,23 +78,36 @@ class Measurement:
         self.lowerings = Lowerings()
         self.done = records.read(plan.results / records.POINTS, Point)
         wanted = points(self.model.low, self.model.high, plan.count, plan.seed)
-        self.extents = [extent for extent in wanted if not self._is_done(extent)]
+        left = (extent for extent in wanted if not self._is_done(extent))
+        # One comes last: torch.compile compiles anew for it, which may take minutes.
+        self.extents = sorted(left, key=lambda extent: extent == 1)
         self._padded: dict[int, Any] = {}
 
     def _is_done(self, extent: int) -> bool:
-        own = {
-            p.system for p in self.done.values() if (p.model, p.extent) == (self.plan.model, extent)
+        """Whether each system was measured at an extent, or does not compile."""
+        place = self.plan.model, extent
+        measured = {p.system for p in self.done.values() if (p.model, p.extent) == place}
+        to = {"static": extent, "padded": self.model.padded_extent(extent)}
+        made = records.read(self.plan.results / records.COMPILATIONS, Compilation)
+        refused = {
+            one.system
+            for one in made.values()
+            if one.model == self.plan.model
+            and one.status != "ok"
+            and one.extent == to.get(one.system, self.model.high)
         }
-        return own.issuperset(self.plan.systems)
+        return (measured | refused).issuperset(self.plan.systems)
 
     def run(self) -> None:
         """Compile and measure; records are written as they come."""
+        if not self.extents:
+            self.say(f"{self.plan.model}: all was measured")
+            return
         if "padded" in self.plan.systems:
             for extent in self.model.padded_extents():
                 self.statics.ask(extent, is_masked=self.model.masked is not None)
         batches = self._batches()
-        if batches:
-            self._ask(batches[0])
+        self._ask(batches[0])
         whole = [*self._open(), *self._dynamic()]
         if "padded" in self.plan.systems:
             for extent in self.model.padded_extents():

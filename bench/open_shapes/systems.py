@@ -11,7 +11,7 @@ from bench.open_shapes.models import OpenModel
 from bench.systems.torch_eager import bound, captured
 
 Run = Callable[[], Any]
-REDUCED, TUNED = "reduce-overhead", "max-autotune-no-cudagraphs"
+PLAIN, REDUCED, TUNED = "default", "reduce-overhead", "max-autotune-no-cudagraphs"
 # Graphs of one module: for one token, and for any number; of each mode.
 _MOST_GRAPHS = 64
 
@@ -71,9 +71,9 @@ def padded(model: OpenModel, to: int, compiled: Any, extent: int, value: Any) ->
 class Dynamic:
     """``torch.compile(dynamic=True)`` in several ways; the report takes the best of each point.
 
-    ``reduce-overhead`` as it comes, which captures a CUDA graph for each extent;
-    ``max-autotune-no-cudagraphs`` as it comes; and, on a GPU, its calls captured in a CUDA graph
-    for each extent besides, which leaves neither guards nor launches on the host.
+    Each mode as it comes; and, on a GPU, its calls captured in a CUDA graph for each extent, which
+    leaves neither guards nor launches on the host. ``reduce-overhead`` captures such graphs itself,
+    and copies inputs into them: ``default``, captured, is the same without these copies.
 
     Args:
         module: where it runs, in evaluation mode.
@@ -96,10 +96,12 @@ class Dynamic:
             Contender("dynamic", mode, partial(_called, function), graphs)
             for mode, function in self.functions.items()
         ]
-        if on_gpu and TUNED in self.functions:
-            start = partial(_captured, self.functions[TUNED])
-            ways.append(Contender("dynamic", f"{TUNED}, captured", start, graphs))
-        return ways
+        capturing = self.functions.items() if on_gpu else ()
+        return ways + [
+            Contender("dynamic", f"{mode}, captured", partial(_captured, function), graphs)
+            for mode, function in capturing
+            if mode != REDUCED
+        ]
 
 
 def _called(function: Callable[..., Any], _: int, value: Any) -> Run:

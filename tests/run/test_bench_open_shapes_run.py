@@ -48,6 +48,17 @@ def test_all_ways_are_right_and_a_run_is_gone_on_with(tmp_path: Path) -> None:
     more = _measure(tmp_path, 4)
     assert len(more) == len(found) + 3
     assert found.items() <= more.items()
+    assert _measure(tmp_path, 4) == more
+
+
+def test_what_does_not_compile_is_not_tried_again(tmp_path: Path) -> None:
+    refused = Compilation(_MODEL, "open", "", LESS_SUM.high, "failed: no", 1.0)
+    records.append(tmp_path / records.COMPILATIONS, refused)
+    for extent in (LESS_SUM.low, LESS_SUM.high):
+        for system in ("static", "padded"):
+            point = Point(_MODEL, system, "", extent, "ok", 1.0, 1.0, 1.0, 15)
+            records.append(tmp_path / records.POINTS, point)
+    assert len(_measure(tmp_path, 2)) == 4
 
 
 def test_what_is_compiled_is_counted() -> None:
