@@ -21,8 +21,11 @@ class _Masked(nn.Module):
 
 
 class _LessSum(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - x.sum(0, keepdim=True)
+    """With an argument that nobody passes, as networks of libraries have."""
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        summed = x - x.sum(0, keepdim=True)
+        return summed if scale is None else summed * scale
 
 
 def _perceptron() -> nn.Module:

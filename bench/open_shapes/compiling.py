@@ -80,7 +80,8 @@ def compile_static(request: Request) -> Made:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = _compile(model, module, request.extent, request.device, request.cache)
+            place = request.extent, request.device, request.cache
+            made = _compile(model, module, *place, is_masked=request.is_masked)
         seconds = time.perf_counter() - start
         made.save(request.path)
     except Exception as error:  # the others are to be compiled
@@ -101,7 +102,7 @@ def compile_open(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sizes = {model.argument: tuple(shape)}
-            made = _compile(model, module, model.high, device, cache, sizes)
+            made = _compile(model, module, model.high, device, cache, sizes=sizes)
     except Exception as error:  # the others are to be measured
         return None, Made(reason(error), time.perf_counter() - start)
     return made, _described(made, time.perf_counter() - start)
@@ -113,25 +114,21 @@ def _compile(
     extent: int,
     device: str,
     cache: Path | None,
+    *,
     sizes: dict[str, Any] | None = None,
+    is_masked: bool = False,
 ) -> CompiledModel:
     import torch
 
     import tvm_tile
 
     given = [model.input(extent)]
-    if len(_arguments(module)) > 1:
+    if is_masked:
         given.append(model.mask_input(extent))
     example = tuple(torch.zeros(one.shape, dtype=getattr(torch, one.dtype)) for one in given)
     # One worker: others compile at the same time, and seconds are those of one processor.
     options = tvm_tile.Options(parallel_builds=1, cache=False if cache is None else cache)
     return tvm_tile.compile(module, device, inputs=sizes, example_inputs=example, options=options)
-
-
-def _arguments(module: Any) -> list[str]:
-    import inspect
-
-    return list(inspect.signature(module.forward).parameters)
 
 
 def _described(model: CompiledModel, seconds: float) -> Made:

@@ -20,7 +20,7 @@ _LEFT, _BETWEEN, _RIGHT = 0.65, 0.95, 0.15
 
 def draw(summaries: Sequence[Summary], path: Path, gpus: Sequence[str]) -> Path | None:
     """Loss beside our compilations for known extents, and milliseconds of all."""
-    shown = [summary for summary in summaries if summary.rows]
+    shown = [summary for summary in summaries if any(row.ms for row in summary.rows)]
     if not shown:
         return None
     with styled():
@@ -41,8 +41,10 @@ def draw(summaries: Sequence[Summary], path: Path, gpus: Sequence[str]) -> Path 
 
 def _loss(axes: Axes, summary: Summary) -> None:
     ratios = summary.ratios("open", "static")
-    axes.plot(list(ratios), list(ratios.values()), color=_COLOURS["open"], marker="o",
-              markersize=3, linewidth=0.8)  # fmt: skip
+    extents = [row.extent for row in summary.rows]
+    values = [ratios.get(extent, float("nan")) for extent in extents]  # a gap where one is wrong
+    axes.plot(extents, values, color=_COLOURS["open"], marker="o", markersize=3, linewidth=0.8)
+    axes.set_xlim(extents[0] / 1.1, extents[-1] * 1.1)
     axes.axhline(1, color=INK, linewidth=1)
     for limit in (WANTED, WORST):
         axes.axhline(limit, color=INK, linewidth=0.8, linestyle="--")

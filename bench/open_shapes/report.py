@@ -60,7 +60,9 @@ def page(summaries: Sequence[Summary], origins: Sequence[Provenance]) -> str:
         "# Open extents",
         _INTRODUCTION,
         *_origins(origins),
-        f"![Times over extents]({PICTURE})" if any(s.rows for s in summaries) else "",
+        f"![Times over extents]({PICTURE})"
+        if any(row.ms for s in summaries for row in s.rows)
+        else "",
         "## Against our own compilations for known extents",
         f"Wanted: at most {ratio(WANTED)} times *static* at {percent(WANTED_SHARE)} of the points, "
         f"at most {ratio(WORST)} times at worst; faster than *padded* at {percent(PADDED_SHARE)} "

@@ -146,5 +146,13 @@ def test_page_and_picture_are_written(tmp_path: Path) -> None:
     assert "a GPU, driver 1.2" in (tmp_path / "open_shapes.md").read_text()
 
 
+@pytest.mark.parametrize("status", ["ok", "failed: no"])
+def test_a_picture_needs_no_open_model_and_no_right_one(status: str, tmp_path: Path) -> None:
+    for extent in (1, 3):
+        point = replace(_point(extent, "static", 1.0), status=status)
+        records.append(tmp_path / records.POINTS, point)
+    assert len(write(tmp_path)) == (2 if status == "ok" else 1)
+
+
 def test_without_records_there_is_no_picture(tmp_path: Path) -> None:
     assert [path.name for path in write(tmp_path)] == ["open_shapes.md"]
