@@ -1,0 +1,1 @@
+"""One compilation for a range of extents, beside those for known extents, padding and peers."""
