@@ -91,7 +91,9 @@ def compile(
         device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
             the GPU that is present, else the emulated one.
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
-            a number, or an :class:`Open` range, any value of which a call may then have.
+            a number, or an :class:`Open` range, any value of which a call may then have. Where
+            nothing is said, a PyTorch program's own ranges hold, and a Relax function's upper
+            bounds.
         example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
@@ -107,6 +109,8 @@ def compile(
     Raises:
         ModelError: the model cannot be read, or uses an operator that nobody can import or write;
             or entries differ in a state that they should have in common.
+        DynamicShapeError: an extent is open without a greatest value; or the model is not the same
+            at all values of one.
         UnknownDeviceError: no device record has that name.
         DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
         OptionError: ``options`` are none.
