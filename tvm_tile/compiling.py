@@ -91,9 +91,8 @@ def compile(
         device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
             the GPU that is present, else the emulated one.
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
-            a number, or an :class:`Open` range, any value of which a call may then have. Where
-            nothing is said, a PyTorch program's own ranges hold, and a Relax function's upper
-            bounds.
+            a number, or an :class:`Open` range, any value of which a call may then have; by default
+            the range that a PyTorch program, or a Relax function, has itself.
         example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
