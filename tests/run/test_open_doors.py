@@ -86,6 +86,13 @@ class TestExportedPrograms:
         assert "open extent n from 1 to 32" in model.explain()
         check(model, program.module(), norm, (1, 2, 17, 31, 32))
 
+    def test_it_is_verified_next_to_the_program(self, model: tvm_tile.CompiledModel) -> None:
+        found = model.verify()
+        assert found.is_right, found.render()
+        assert [check.name for check in found.outputs] == [
+            f"output0 at n = {extent}" for extent in (32, 1, 11)
+        ]
+
     def test_a_call_names_the_symbol_its_range_and_the_value(
         self, model: tvm_tile.CompiledModel
     ) -> None:
