@@ -287,6 +287,8 @@ class TestOnnx:
         source = token_model(("batch", "tokens"))
         with pytest.raises(DynamicShapeError, match="ranges such as Open"):
             compiled(source)
+        with pytest.raises(DynamicShapeError, match="'batch' for tokens, and another extent"):
+            compiled(source, inputs={"ids": (2, Open(1, 4, name="batch"))})
         with pytest.raises(DynamicShapeError, match="batch=1:3 and 2"):
             compiled(source, inputs={"ids": (Open(1, 3), 4), "mask": (2, 4)})
         with pytest.raises(DynamicShapeError, match="1:20 for 8"):
