@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from tvm_tile.frontend import RelayText
+    from tvm_tile.graph.open_extents import Open
     from tvm_tile.options import Options
     from tvm_tile.runtime import CompiledEntries, CompiledModel, load
     from tvm_tile.schedule.ranking import schedule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -21,7 +21,7 @@ from tvm_tile.frontend import (
     with_weights,
 )
 from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signatures
-from tvm_tile.graph.open_extents import Open, top
+from tvm_tile.graph.open_extents import Open, Symbol, top
 from tvm_tile.graph.signature import require_common_state
 from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.opened_store import open_store
@@ -91,7 +91,8 @@ def compile(
         device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
             the GPU that is present, else the emulated one.
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
-            a number, or an :class:`Open` range, any value of which a call may then have.
+            a number, or an :class:`Open` range, any value of which a call may then have; by default
+            the range that a PyTorch program, or a Relax function, has itself.
         example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
@@ -107,6 +108,8 @@ def compile(
     Raises:
         ModelError: the model cannot be read, or uses an operator that nobody can import or write;
             or entries differ in a state that they should have in common.
+        DynamicShapeError: an extent is open without a greatest value; or the model is not the same
+            at all values of one.
         UnknownDeviceError: no device record has that name.
         DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
         OptionError: ``options`` are none.
@@ -195,7 +198,7 @@ class _Compiler:
         notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
         notes = *notes, *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
-        notes = *notes, *(f"open extent {symbol}" for symbol in symbols)
+        notes = *notes, *_notes(symbols, options)
         report = done.report(record, notes, watch.stages, lowered.decisions, lowered.turned)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
@@ -257,6 +260,14 @@ def _import(
     given, returned = signatures(opened, at, near(opened.symbols))
     whole = replace(at(top(opened.symbols)), inputs=given, outputs=returned)
     return whole, Opening(opened.symbols, lambda point: at(point).mod)
+
+
+def _notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:
+    """Lines for people about open extents, none where there are none."""
+    for symbol in symbols:
+        yield f"open extent {symbol}"
+    if symbols and options.topk > 1:
+        yield "not measured: kernels that depend on open extents are the model's first choices"
 
 
 def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:

@@ -13,9 +13,9 @@ from tvm_tile.graph.open_extents import Symbol, far, fit, top, variable
         ("7", {(9,): 7, (8,): 7, (7,): 7}),
         ("3*n - 2", {(n,): 3 * n - 2 for n in (9, 8, 7, 6)}),
         ("(n + 1) // 2", {(n,): (n + 1) // 2 for n in (9, 8, 7, 6)}),
-        ("(n) // 32", {(n,): n // 32 for n in (320, 288, 256, 224)}),
+        ("n // 32", {(n,): n // 32 for n in (320, 288, 256, 224)}),
         ("(n - 2) // 2", {(n,): (n - 2) // 2 for n in (16, 14, 12, 10)}),
-        ("(n*m) // 4", {(n, m): n * m // 4 for n in (8, 6, 4) for m in (8, 6, 4)}),
+        ("n*m // 4", {(n, m): n * m // 4 for n in (8, 6, 4) for m in (8, 6, 4)}),
         ("n*m + n", {(n, m): n * m + n for n in (8, 7, 6) for m in (5, 4, 3)}),
     ],
 )

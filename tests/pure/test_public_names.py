@@ -18,6 +18,7 @@ PUBLIC = {
     "CompiledEntries",
     "CompiledModel",
     "Device",
+    "Open",
     "Options",
     "RelayText",
     "__version__",

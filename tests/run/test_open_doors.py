@@ -86,6 +86,13 @@ class TestExportedPrograms:
         assert "open extent n from 1 to 32" in model.explain()
         check(model, program.module(), norm, (1, 2, 17, 31, 32))
 
+    def test_it_is_verified_next_to_the_program(self, model: tvm_tile.CompiledModel) -> None:
+        found = model.verify()
+        assert found.is_right, found.render()
+        assert [check.name for check in found.outputs] == [
+            f"output0 at n = {extent}" for extent in (32, 1, 11)
+        ]
+
     def test_a_call_names_the_symbol_its_range_and_the_value(
         self, model: tvm_tile.CompiledModel
     ) -> None:
@@ -174,6 +181,26 @@ class TestExportedPrograms:
         assert any("n" in text for text in schedule(program, "emulated").values())
 
 
+class Attention(torch.nn.Module):
+    """A block of a transformer whose shapes are computed from those of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(IDS, 16)
+        self.places = torch.nn.Embedding(32, 16)
+        self.norm = torch.nn.LayerNorm(16)
+        self.heads = torch.nn.Linear(16, 48)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        batch, tokens = ids.shape
+        x = self.table(ids) + self.places(torch.arange(tokens))
+        heads = self.heads(self.norm(x)).view(batch, tokens, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        query, key, value = heads.unbind(0)
+        scores = query @ key.transpose(2, 3) - (1 - mask[:, None, None, :]) * 1e4
+        whole = (torch.softmax(scores, -1) @ value).transpose(1, 2).reshape(batch, tokens, 16)
+        return x + whole
+
+
 def token_model(dims: Sequence[Any]) -> onnx.ModelProto:
     """Embeddings times a mask, a product, and a softmax over the tokens."""
     nodes = [
@@ -229,6 +256,22 @@ class TestOnnx:
         model = compiled(source, inputs={"mask": (Open(1, 3), Open(2, 20, step=2))})
         check_tokens(model, source, [(3, 20), (1, 2), (2, 14), (1, 20), (3, 2)])
 
+    @pytest.mark.filterwarnings("ignore")  # PyTorch's exporter would be another one
+    def test_shapes_may_be_computed_from_shapes(self, tmp_path: Path) -> None:
+        path, axes = tmp_path / "attention.onnx", {0: "batch", 1: "tokens"}
+        examples = torch.zeros(2, 7, dtype=torch.int64), torch.ones(2, 7)
+        names = {"ids": axes, "mask": axes}
+        torch.onnx.export(
+            Attention().eval(),
+            examples,
+            str(path),
+            input_names=list(names),
+            dynamic_axes=names,
+            dynamo=False,
+        )
+        model = compiled(path, inputs={"ids": (Open(1, 3), Open(1, 20))})
+        check_tokens(model, onnx.load(path), [(3, 20), (1, 1), (2, 17), (3, 1), (1, 20)])
+
     def test_dimensions_without_a_name_are_given_one(self) -> None:
         source = token_model((2, "?"))
         with pytest.raises(DynamicShapeError, match="'mask'"):
@@ -244,6 +287,8 @@ class TestOnnx:
         source = token_model(("batch", "tokens"))
         with pytest.raises(DynamicShapeError, match="ranges such as Open"):
             compiled(source)
+        with pytest.raises(DynamicShapeError, match="'batch' for tokens, and another extent"):
+            compiled(source, inputs={"ids": (2, Open(1, 4, name="batch"))})
         with pytest.raises(DynamicShapeError, match="batch=1:3 and 2"):
             compiled(source, inputs={"ids": (Open(1, 3), 4), "mask": (2, 4)})
         with pytest.raises(DynamicShapeError, match="1:20 for 8"):
@@ -327,7 +372,7 @@ class TestModules:
         module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, stride=2, padding=1)).eval()
         sizes: Any = {"input": (Open(1, 3, name="batch"), 3, Open(4, 16, step=4), 8)}
         model = compiled(module, inputs=sizes, example_inputs=(torch.zeros(1, 3, 8, 8),))
-        assert str(model.outputs[0]) == "output0: float32[batch, 4, (input.2) // 2, 4]"
+        assert str(model.outputs[0]) == "output0: float32[batch, 4, input.2 // 2, 4]"
         for shape in ((3, 3, 16, 8), (1, 3, 4, 8), (2, 3, 12, 8)):
             image = torch.randn(shape)
             torch.testing.assert_close(model(image), module(image).detach())

@@ -56,6 +56,7 @@ def completed(shapes: Shapes, sizes: Sizes) -> Sizes:
         DynamicShapeError: a range is given for an extent that the model fixes, or goes beyond that
             of the model; or there is neither a range with an end nor a number.
     """
+    _require_apart(shapes, sizes)
     settled: dict[str, int | Open] = {}
     for name, own, given in _pairs(shapes, sizes):
         if isinstance(given, Open):
@@ -102,6 +103,26 @@ def _check(name: str, own: int | Declared, given: Open) -> None:
             f"{given} in {name!r}",
             f"write {own.within}, or export the model for a wider range",
         )
+
+
+def _require_apart(shapes: Shapes, sizes: Sizes) -> None:
+    """Refuse a user's name of an extent that is, in the model, the name of another one.
+
+    Who means that they are equal gives both this name.
+    """
+    names = {own.name for shape in shapes.values() for own in shape if isinstance(own, Declared)}
+    given = {
+        (own.name, one.name)
+        for _, own, one in _pairs(shapes, sizes)
+        if isinstance(own, Declared) and isinstance(one, Open) and one.name
+    }
+    for own_name, name in given:
+        if own_name != name and name in names and (name, name) not in given:
+            raise DynamicShapeError(
+                "extents of one name are equal",
+                f"{name!r} for {own_name}, and another extent {name} of the model",
+                "choose another name; or, if they are always equal, give both this name",
+            )
 
 
 def _require_known(shapes: Shapes, sizes: Sizes) -> None:

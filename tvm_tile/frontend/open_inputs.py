@@ -54,7 +54,8 @@ class OpenInputs:
         return DynamicShapeError(
             "a model must be one whatever the values of its open extents",
             f"with {where}: {error.current}",
-            "give extents that are always equal one name, Open(..., name=...), or a narrower range",
+            "give extents that are always equal one name, Open(..., name=...), those that are "
+            "multiples a step, or narrower ranges",
         )
 
     def signature(self, one: Signature) -> Signature:

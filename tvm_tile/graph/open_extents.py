@@ -90,7 +90,9 @@ class Form:
             for symbols, c in sorted(self.terms, key=lambda term: -len(term[0]))
         ]
         whole = " + ".join(terms).replace("+ -", "- ") or "0"
-        return whole if self.divisor == 1 else f"({whole}) // {self.divisor}"
+        if self.divisor == 1:
+            return whole
+        return f"({whole}) // {self.divisor}" if " " in whole else f"{whole} // {self.divisor}"
 
     @property
     def is_known(self) -> bool:

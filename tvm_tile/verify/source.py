@@ -45,7 +45,7 @@ def source_of(model: Any, state: Mapping[str, Array]) -> Source:
     if torch is not None and isinstance(model, torch.export.ExportedProgram):
         return Source("against PyTorch", lambda inputs: _in_torch(model.module(), inputs, state))
     if torch is not None and isinstance(model, torch.nn.Module):
-        return Source("against PyTorch", lambda inputs: _in_torch(model, inputs, state))
+        return Source("against PyTorch", lambda inputs: _evaluated(model, inputs, state))
     if is_relay(model):
         return Source("not compared: nothing that runs Relay is left")
     if isinstance(model, str | Path) or type(model).__name__ == "ModelProto":
@@ -55,21 +55,24 @@ def source_of(model: Any, state: Mapping[str, Array]) -> Source:
     return Source("not compared: a Relax module has no other source")
 
 
+def _evaluated(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> list[Array]:
+    """A module's outputs in evaluation mode; an exported program's has no mode to set."""
+    was_training = {child: child.training for child in module.modules()}
+    module.eval()
+    try:
+        return _in_torch(module, inputs, state)
+    finally:
+        for child, training in was_training.items():
+            child.training = training
+
+
 def _in_torch(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> list[Array]:
     import torch
 
-    was_training = getattr(module, "training", False)
-    # An exported program's module has no mode to set.
-    if isinstance(module, torch.nn.Module) and was_training:
-        module.eval()
-    try:
-        with torch.no_grad():
-            given = tuple(map(_as_torch, inputs.values()))
-            kept = {name: _as_torch(array) for name, array in state.items()}
-            result = torch.func.functional_call(module, kept, given) if kept else module(*given)
-    finally:
-        if was_training:
-            module.train()
+    with torch.no_grad():
+        given = tuple(map(_as_torch, inputs.values()))
+        kept = {name: _as_torch(array) for name, array in state.items()}
+        result = torch.func.functional_call(module, kept, given) if kept else module(*given)
     leaves = torch.utils._pytree.tree_leaves(result)
     return [_as_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.frontend.declared import Declared, Shapes
+from tvm_tile.frontend.torch.program import shortened
 
 
 def concrete(program: ExportedProgram, sizes: Mapping[str, Sequence[int]]) -> ExportedProgram:
@@ -50,7 +51,7 @@ def concrete(program: ExportedProgram, sizes: Mapping[str, Sequence[int]]) -> Ex
     except Exception as error:  # PyTorch's guards raise many kinds
         raise ModelError(
             "inputs= must agree with what the program was exported for",
-            f"{dict(shapes)}: {type(error).__name__}: {error}",
+            f"{dict(shapes)}: {shortened(error)}",
             "give sizes within the program's ranges, or export it for these",
         ) from error
 
