@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tvm_tile import compat
-from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.build.built import Built, Rounding
+from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.build.program import Kernel
 from tvm_tile.registered import MARK, wrap_function
 

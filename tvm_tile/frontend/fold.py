@@ -6,8 +6,10 @@ where this takes milliseconds. The operators here are those that importers put o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import tvm
@@ -25,6 +27,57 @@ _SPREADING = frozenset(
 )
 
 Evaluate = Callable[..., np.ndarray]
+
+
+class Spreads(Protocol):
+    """Which of the operators that make constants stay operators."""
+
+    def keeps(self, is_large: bool) -> bool:
+        """Whether the next one does, whose result is large or not."""
+        ...
+
+
+class RecordedSpreads:
+    """Those of large results; the answers are kept."""
+
+    def __init__(self) -> None:
+        self.answers: list[bool] = []
+
+    def keeps(self, is_large: bool) -> bool:
+        """Whether the next one is kept."""
+        self.answers.append(is_large)
+        return is_large
+
+
+class ReplayedSpreads:
+    """Those that did when the same model was imported with other extents."""
+
+    def __init__(self, answers: Sequence[bool]) -> None:
+        self._left = iter(answers)
+
+    def keeps(self, is_large: bool) -> bool:
+        """Whether the next one is kept."""
+        return next(self._left, is_large)
+
+
+_SPREADS: ContextVar[Spreads | None] = ContextVar("_SPREADS", default=None)
+
+
+def keeps_spread(is_large: bool) -> bool:
+    """Whether an operator that makes a constant stays one."""
+    decides = _SPREADS.get()
+    return is_large if decides is None else decides.keeps(is_large)
+
+
+@contextmanager
+def spreading_by(decides: Spreads) -> Iterator[None]:
+    """Let something else decide meanwhile which of these operators stay."""
+    token = _SPREADS.set(decides)
+    try:
+        yield
+    finally:
+        _SPREADS.reset(token)
+
 
 _RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
 _UNARY: dict[str, Evaluate] = {
@@ -120,7 +173,7 @@ class _Fold(relax.PyExprMutator):
         allowed = max(_SMALL_BYTES, sum(o.nbytes for o in operands if o is not None))
         if result is None or result.shape != shape:
             return call
-        if name in _SPREADING and result.nbytes > allowed:
+        if name in _SPREADING and keeps_spread(result.nbytes > allowed):
             return call
         return _const(result, str(ty.dtype))
 

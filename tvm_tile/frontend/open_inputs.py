@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from tvm_tile.errors import DynamicShapeError, ModelError
+from tvm_tile.frontend.fold import RecordedSpreads, ReplayedSpreads, spreading_by
 from tvm_tile.frontend.imported import Imported
 from tvm_tile.graph.open_extents import Open, Point, Symbol, fit, top
 from tvm_tile.graph.signature import OpenAxis, Signature
@@ -124,12 +125,17 @@ def importing(inputs: OpenInputs, import_at: ImportAt) -> Callable[[Point], Impo
     The result raises a DynamicShapeError for a model with state: what it keeps would have to have
     known extents; and for one that cannot be imported at a point, though it can at the greatest.
     """
-    greatest = top(inputs.symbols)
+    greatest, first = top(inputs.symbols), RecordedSpreads()
 
     @lru_cache(maxsize=_KEPT)
     def at(point: Point) -> Imported:
+        if point != greatest:
+            at(greatest)
+        # The same operators are to be constants, however large these are.
+        decides = first if point == greatest else ReplayedSpreads(first.answers)
         try:
-            found = import_at(inputs.at(point))
+            with spreading_by(decides):
+                found = import_at(inputs.at(point))
         except ModelError as error:
             if point == greatest:
                 raise
