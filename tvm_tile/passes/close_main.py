@@ -18,7 +18,6 @@ loops (``bound_loops.py``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -29,8 +28,9 @@ from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.bound_loops import bounded
 from tvm_tile.passes.first_choices import content_of
+from tvm_tile.passes.plain_loops import is_one
 from tvm_tile.passes.rewriter import is_call_tir
-from tvm_tile.passes.unify import OpenCall, OpenModule, at_point, is_one
+from tvm_tile.passes.unify import OpenCall, OpenModule, at_point
 from tvm_tile.schedule.open_copy import OPEN_COPY
 
 _CAPTURED = "relax.rewrite_cuda_graph.capture_symbolic_vars"
@@ -100,9 +100,8 @@ class _Closing:
 
     def _copied(self, value: Any, source: Any, target: Any, ty: Any) -> Any:
         spans = source if not self._is_known(source) else target
-        scalars = _unseen(spans.shape, self._module.symbols)
-        func = _copying(source, target, spans, scalars)
-        return self._builder.emit(relax.call_tir(self._added(func), [value, *scalars], ty))
+        func = _copying(source, target, spans)
+        return self._builder.emit(relax.call_tir(self._added(func), [value], ty))
 
     def _emit(self, call: OpenCall) -> Any:
         value, ty = call.value, self._at_whole(call.type)
@@ -116,7 +115,8 @@ class _Closing:
         if is_call_tir(value):
             args = [self._value(arg) for arg in value.args[1].fields]
             own = bounded(call.func, len(args), self._module.symbols, self._whole, self._whole)
-            called = relax.call_tir(self._added(own.func), [*args, *own.scalars], ty)
+            types = list(ty.fields) if isinstance(ty, relax.TupleType) else ty
+            called = relax.call_tir(self._added(own.func), [*args, *own.scalars], types)
             return self._builder.emit(called)
         return self._reshaped(value, call.type)
 
@@ -161,24 +161,13 @@ def _is_open_outside(ty: Any, is_known: Any) -> bool:
     return all(isinstance(extent, tirx.IntImm) for extent in shape[1:])
 
 
-def _unseen(shape: Any, symbols: Sequence[tirx.Var]) -> list[tirx.Var]:
-    """Variables of a shape that its extents do not tell, such as ``n`` in ``(n + 1) // 2``."""
-    used = [var for extent in shape for var in tirx.analysis.undefined_vars(extent)]
-    return [
-        symbol
-        for symbol in symbols
-        if any(symbol.same_as(var) for var in used)
-        and not any(symbol.same_as(extent) for extent in shape)
-    ]
-
-
-def _copying(
-    source: Any, target: Any, spans: Any, scalars: Sequence[tirx.Var] = ()
-) -> tirx.PrimFunc:
+def _copying(source: Any, target: Any, spans: Any) -> tirx.PrimFunc:
     """A function that copies the elements of the call's extents from one tensor to another.
 
-    Behind its input it takes ``scalars``.
+    An extent such as ``(n + 1) // 2`` is a variable of the function's own, which the shape of the
+    tensor that is of the call's extents tells.
     """
+    source, target, spans = _with_own_variables(source, target, spans)
     value = te.placeholder(tuple(spans.shape), str(spans.dtype), "value")
     place = te.compute(value.shape, lambda *at: value(*at), name="place")
     func = te.create_prim_func([value, place]).without_attr("global_symbol")
@@ -187,9 +176,19 @@ def _copying(
     body = tvm_ffi.structural_map(
         func.body, [(tirx.Var, lambda var: params.get(var, var))], order="post"
     )
-    taken, made = params.values()
-    func = tirx.PrimFunc([taken, *scalars, made], body, None, func.attrs)
-    return func.with_attr(OPEN_COPY, True)
+    return tirx.PrimFunc(list(params.values()), body, None, func.attrs).with_attr(OPEN_COPY, True)
+
+
+def _with_own_variables(*types: Any) -> list[Any]:
+    """Tensors whose extents are numbers and variables: equal expressions are one variable."""
+    own: dict[str, tirx.Var] = {}
+
+    def extent(value: Any) -> Any:
+        if isinstance(value, tirx.IntImm):
+            return value
+        return own.setdefault(str(value), tirx.Var(f"extent{len(own)}", "int64"))
+
+    return [relax.TensorType([extent(e) for e in ty.shape], ty.dtype) for ty in types]
 
 
 def _buffer(name: str, ty: Any, like: Any) -> Any:
