@@ -22,9 +22,8 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 
-from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.bound_loops import bounded
 from tvm_tile.passes.first_choices import content_of
@@ -113,26 +112,28 @@ class _Closing:
             item = relax.TupleGetItem(self._value(value.tuple_value), value.index)
             return self._builder.emit(item)
         if is_call_tir(value):
-            args = [self._value(arg) for arg in value.args[1].fields]
-            own = bounded(call.func, len(args), self._module.symbols, self._whole, self._whole)
-            types = list(ty.fields) if isinstance(ty, relax.TupleType) else ty
-            called = relax.call_tir(self._added(own.func), [*args, *own.scalars], types)
-            return self._builder.emit(called)
+            return self._called(call.func, [self._value(v) for v in value.args[1].fields], ty)
         return self._reshaped(value, call.type)
 
+    def _called(self, func: tirx.PrimFunc, args: list[Any], ty: Any) -> Any:
+        """A call of a function in variables, over tensors of the greatest extents."""
+        own = bounded(func, len(args), self._module.symbols, self._whole, self._whole)
+        types = list(ty.fields) if isinstance(ty, relax.TupleType) else ty
+        called = relax.call_tir(self._added(own.func), [*args, *own.scalars], types)
+        return self._builder.emit(called)
+
     def _reshaped(self, value: Any, ty: Any) -> Any:
-        """A view, if elements lie in it where they lie in the tensor of the greatest extents."""
+        """A view, if elements lie in it where they lie in the tensor of the greatest extents.
+
+        Else a copy that moves them.
+        """
         source = value.args[0]
         before = next((c.type for c in self._module.calls if c.var.same_as(source)), None)
         if before is None:
             pairs = zip(self._module.base["main"].params, self._module.params, strict=True)
             before = next((ty for p, ty in pairs if p.same_as(source)), source.ty)
         if not (_is_open_outside(before, self._is_known) and _is_open_outside(ty, self._is_known)):
-            raise DynamicShapeError(
-                "a view of a tensor must not move elements across an open extent",
-                f"a reshape from {before.shape} to {ty.shape}",
-                "give the extent, or the extents outside of it",
-            )
+            return self._called(_moving(before, ty), [self._value(source)], self._at_whole(ty))
         shape = relax.ShapeExpr(list(self._at_whole(ty).shape))
         return self._builder.emit(relax.op.reshape(self._value(source), shape))
 
@@ -159,6 +160,13 @@ def _is_open_outside(ty: Any, is_known: Any) -> bool:
     """Whether only the outermost extent that is not 1 is open."""
     shape = [extent for extent in ty.shape if not is_one(extent)]
     return all(isinstance(extent, tirx.IntImm) for extent in shape[1:])
+
+
+def _moving(source: Any, target: Any) -> tirx.PrimFunc:
+    """A function that reshapes a tensor of the call's extents."""
+    value = te.placeholder(tuple(source.shape), str(source.dtype), "value")
+    moved = topi.reshape(value, tuple(target.shape))
+    return te.create_prim_func([value, moved]).without_attr("global_symbol")
 
 
 def _copying(source: Any, target: Any, spans: Any) -> tirx.PrimFunc:
