@@ -166,7 +166,7 @@ MOVES = (
     Case("flatten outside", lambda x: x.reshape(-1, 4), TWO),
     Case("flatten across", lambda x: x.reshape(x.shape[0], -1), TWO),
     Case("flatten and back", lambda x: x.flatten(1).reshape(3, -1, 8) + x, COLUMNS),
-    Case("elements across it", lambda x: x.transpose(1, 2).reshape(2, -1, 4), {"x": (2, N, 8)}),
+    Case("elements across it", lambda x: (x @ W8).reshape(x.shape[0], 8, -1), TWO),
     Case("an image as rows", lambda x: x.permute(0, 2, 3, 1).reshape(2, -1, 3), IMAGE),
     Case("transpose", lambda x: x.transpose(1, 2).contiguous(), TWO),
     Case("split up", lambda x: x.reshape(3, -1, 2), {"x": (3, EVEN)}),

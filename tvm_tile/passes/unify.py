@@ -168,10 +168,7 @@ def at_point(expr: Any, symbols: Sequence[tirx.Var], point: Point) -> Any:
         is_known = all(isinstance(operand, tirx.IntImm) for operand in operands)
         return analyzer.simplify(node) if is_known else node
 
-    def divided(node: Any) -> Any:  # as TVM does when it is written
-        return node.a if isinstance(node.b, tirx.FloatImm) and node.b.value == 1 else node
-
-    callbacks = [(tirx.Var, variable), (_ARITHMETIC, folded), (tirx.Div, divided)]
+    callbacks = [(tirx.Var, variable), (_ARITHMETIC, folded)]
     return tvm_ffi.structural_map(expr, callbacks, order="post")
 
 
