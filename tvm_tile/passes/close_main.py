@@ -63,7 +63,6 @@ class _Closing:
         main, calls = self._module.base["main"], self._module.calls
         types = self._module.params
         params = [relax.Var(p.name, ty) for p, ty in zip(main.params, types, strict=True)]
-        open_types = dict(zip(main.params, types, strict=True))
         builder = self._builder
         attrs = {**dict(main.attrs or {}), _CAPTURED: [s.name for s in self._module.symbols]}
         with builder.function("main", params, attrs=attrs):
@@ -71,10 +70,9 @@ class _Closing:
                 for own, given in zip(main.params, params, strict=True):
                     self._values[own] = self._whole_of(given)
                 for call in calls:
-                    open_types[call.var] = call.type
                     self._values[call.var] = self._emit(call)
                 made = {call.var: call.value for call in calls}
-                result = self._returned(main.body.body, open_types, made)
+                result = self._returned(main.body.body, self._module.result, made)
                 output = builder.emit_output(result)
             builder.emit_func_output(output)
         return builder.get()
@@ -84,18 +82,24 @@ class _Closing:
         whole = self._at_whole(given.ty)
         return given if self._is_known(given.ty) else self._copied(given, given.ty, whole, whole)
 
-    def _returned(self, value: Any, types: dict[Any, Any], made: dict[Any, Any]) -> Any:
-        """What ``main`` returns, of the call's extents."""
+    def _returned(self, value: Any, ty: Any, made: dict[Any, Any]) -> Any:
+        """What ``main`` returns, of the call's extents; of a constant, its first elements."""
         while isinstance(made.get(value), relax.Var):
             value = made[value]
-        found = made.get(value)
-        if isinstance(found, relax.Tuple):
-            return relax.Tuple([self._returned(field, types, made) for field in found.fields])
-        ty = types.get(value)
+        if isinstance(ty, relax.TupleType):
+            found = made.get(value, value)
+            fields = found.fields if isinstance(found, relax.Tuple) else self._items(value, ty)
+            pairs = zip(fields, ty.fields, strict=True)
+            return relax.Tuple([self._returned(field, own, made) for field, own in pairs])
         own = self._value(value)
-        if ty is None or self._is_known(ty):
-            return own
-        return self._copied(own, self._at_whole(ty), ty, ty)
+        return own if self._is_known(ty) else self._copied(own, self._at_whole(ty), ty, ty)
+
+    def _items(self, value: Any, ty: Any) -> list[Any]:
+        """Variables for what a tuple has that an operator made."""
+        own = self._value(value)
+        items = [self._builder.emit(relax.TupleGetItem(own, i)) for i in range(len(ty.fields))]
+        self._values.update((item, item) for item in items)
+        return items
 
     def _copied(self, value: Any, source: Any, target: Any, ty: Any) -> Any:
         spans = source if not self._is_known(source) else target

@@ -67,12 +67,14 @@ class OpenModule:
         symbols: the variables, in the order of a point.
         params: types of the parameters of ``main``, with these variables.
         calls: the bindings of ``main``, in order.
+        result: the type of what ``main`` returns, with these variables.
     """
 
     base: tvm.IRModule
     symbols: tuple[tirx.Var, ...]
     params: tuple[Any, ...]
     calls: tuple[OpenCall, ...]
+    result: Any
 
 
 def unify(modules: Mapping[Point, tvm.IRModule], names: Sequence[str]) -> OpenModule:
@@ -102,7 +104,8 @@ def unify(modules: Mapping[Point, tvm.IRModule], names: Sequence[str]) -> OpenMo
             func = unified_function(called, symbols)
         _check_constants({p: main.constants(number) for p, main in mains.items()})
         calls.append(OpenCall(var, value, func, _types(types, symbols)[0]))
-    return OpenModule(base, symbols, tuple(params), tuple(calls))
+    result = _types({p: [main.result.ty] for p, main in mains.items()}, symbols)[0]
+    return OpenModule(base, symbols, tuple(params), tuple(calls), result)
 
 
 def confirm(opened: OpenModule, point: Point, module: tvm.IRModule) -> None:
@@ -178,6 +181,7 @@ class _Main:
     Attributes:
         params: types of its parameters.
         bindings: variables and what they are bound to.
+        result: what it returns.
         outline: the same without types and constants, comparable.
     """
 
@@ -192,13 +196,14 @@ class _Main:
             )
         self._mod = mod
         self.params = [param.ty for param in main.params]
+        self.result = main.body.body
         self.bindings = [(b.var, b.value) for block in main.body.blocks for b in block.bindings]
         known = {param: number for number, param in enumerate(main.params)}
         rows = []
         for var, value in self.bindings:
             rows.append(_outline(value, known))
             known[var] = len(known)
-        self.outline = (*rows, _outline(main.body.body, known))
+        self.outline = (*rows, _outline(self.result, known))
 
     def called(self, number: int) -> tirx.PrimFunc:
         """The function that a binding calls."""
