@@ -112,6 +112,19 @@ def scattered(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(x).scatter_add(1, i, x)
 
 
+CHANNELS: Shapes = {"x": (2, N, 9), "w": (4, N, 3)}
+KEYS: Shapes = {"x": (2, N, 8), "y": (2, Open(1, 9, name="m"), 8)}
+
+
+def crossed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Attention of as many keys as the caller likes."""
+    return torch.softmax(x @ y.transpose(1, 2), -1) @ y
+
+
+def differences(x: torch.Tensor) -> torch.Tensor:
+    return (x[:, :, None] - x[:, None, :]).abs().sum(-1)
+
+
 REDUCTIONS = (
     Case("softmax", lambda x: torch.softmax(x, 1), ROWS),
     Case("log_softmax of columns", lambda x: torch.log_softmax(x, 1), COLUMNS),
@@ -131,6 +144,11 @@ REDUCTIONS = (
     Case("instance norm", lambda x: F.instance_norm(x, eps=1e-3), IMAGE),
     Case("group norm", lambda x: F.group_norm(x, 3, eps=1e-3), IMAGE),
     Case("batch norm", lambda x: F.batch_norm(x, C3, C3.abs() + 1), IMAGE),
+    Case("softmax of a join", lambda x: torch.softmax(torch.cat([x, x * 2], 1), 1), ROWS),
+    Case("all differences", differences, ROWS),
+    Case("a table's first rows", lambda x: x + TABLE[: x.shape[1]], TWO),
+    Case("the last row", lambda x: x[:, -1] @ W8, {"x": (2, Open(2, 13, name="n"), 8)}),
+    Case("the last row of one", lambda x: x[:, -1] @ W8, COLUMNS, refused=True),
     Case("cumulative sum along it", lambda x: x.cumsum(1), ROWS, refused=True),
     Case("sort along it", lambda x: torch.sort(x, dim=1, stable=True), ROWS, refused=True),
     Case("cumulative sum beside it", lambda x: x.cumsum(2), COLUMNS),
@@ -179,6 +197,8 @@ PRODUCTS = (
     Case("a sum of two", lambda x, y: x @ y, {"x": (3, N), "y": (N, B)}),
     Case("scores", lambda x: torch.softmax(x @ x.transpose(1, 2), -1), TWO),
     Case("attention", lambda x: F.scaled_dot_product_attention(x, x, x), TWO),
+    Case("attention to others", crossed, KEYS),
+    Case("convolution of channels", lambda x, w: F.conv1d(x, w, padding=1), CHANNELS),
     Case("causal attention", causal, TWO),
     Case("heads", heads, TWO),
     Case("mask by the extent", masked, COLUMNS),
