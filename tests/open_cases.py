@@ -125,6 +125,11 @@ def differences(x: torch.Tensor) -> torch.Tensor:
     return (x[:, :, None] - x[:, None, :]).abs().sum(-1)
 
 
+def cut_off(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Nothing, but where there is one row of the other: then all from the 22nd on but the last."""
+    return x[22 : y.shape[0] - 2], y + 1
+
+
 REDUCTIONS = (
     Case("softmax", lambda x: torch.softmax(x, 1), ROWS),
     Case("log_softmax of columns", lambda x: torch.log_softmax(x, 1), COLUMNS),
@@ -173,6 +178,7 @@ MOVES = (
     Case("all but the last", lambda x: x[:, :-1], {"x": (3, Open(2, 13, name="n"))}),
     Case("every second", lambda x: x[:, ::2], {"x": (3, EVEN)}),
     Case("halves", lambda x: x.chunk(2, 1), {"x": (3, EVEN)}),
+    Case("cut by another", cut_off, {"x": (Open(2, 33, name="n"),), "y": (B, 3)}, refused=True),
     Case("repeat", lambda x: x.repeat(2, 3, 1), COLUMNS),
     Case("repeat each", lambda x: x.repeat_interleave(2, 1), COLUMNS),
     Case("lower triangle", lambda x: (x @ x.transpose(1, 2)).tril(), COLUMNS),

@@ -34,7 +34,7 @@ def test_what_is_no_form_has_none() -> None:
 def test_points_are_at_the_ends_and_between() -> None:
     symbols = (Symbol("n", 1, 10), Symbol("m", 32, 320, 32))
     assert top(symbols) == (10, 320)
-    assert far(symbols) == [(1, 32), (4, 128)]
+    assert far(symbols) == [(1, 32), (4, 128), (1, 320), (10, 32)]
     assert str(symbols[1]) == "m from 32 to 320 in steps of 32"
 
 

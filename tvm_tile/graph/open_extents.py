@@ -188,7 +188,13 @@ def top(symbols: Sequence[Symbol]) -> Point:
 
 
 def far(symbols: Sequence[Symbol]) -> list[Point]:
-    """Points apart from the greatest: the least, and one amid the ranges."""
+    """Points apart from the greatest: the least, one amid the ranges, and corners.
+
+    At a corner one extent is the least and all others are the greatest: what is cut off a tensor
+    may depend on how two extents compare.
+    """
     least = tuple(symbol.low for symbol in symbols)
     middle = tuple(s.values[len(s.values) // 3] for s in symbols)
-    return list(dict.fromkeys([least, middle]))
+    whole = top(symbols)
+    corners = [(*whole[:i], s.low, *whole[i + 1 :]) for i, s in enumerate(symbols)]
+    return list(dict.fromkeys([least, middle, *corners]))
