@@ -34,14 +34,15 @@ Point = tuple[int, ...]
 
 def judge_open(graph: Graph, settings: Settings) -> Verdict:
     """Compile a graph for all its extents and compare what it computes at some."""
-    from tvm_tile.errors import TileError
+    from tvm_tile.errors import BuildError, TileError
 
     if not inputs_of(graph, settings.open) or not is_valid(graph, settings.open):
         return Verdict("invalid", "it makes no sense at all extents")
     try:
         model = _compiled(graph, settings)
     except TileError as error:
-        status = "error" if "report it" in error.remedy else "refused"
+        is_ours = isinstance(error, BuildError) or "report it" in error.remedy
+        status = "error" if is_ours else "refused"
         return Verdict(status, _without_numbers(refusal(error)), str(error)[:2000])
     except Exception as error:
         return Verdict("error", place(error), trace(error))

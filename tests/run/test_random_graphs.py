@@ -1,4 +1,4 @@
-"""A hundred random graphs, always the same: each is right, or refused by an error of ours."""
+"""Random graphs, always the same: each is right, or refused by an error of ours."""
 
 from __future__ import annotations
 
@@ -14,14 +14,24 @@ from bench.isolated import Crash, run_jobs
 
 DEVICE = "emulated"
 SEEDS = range(103)
+OPEN_SEEDS = range(60)
 PARTS = 4  # so that two cores share them
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_graphs_are_right_or_refused(part: int) -> None:
+    check(SEEDS[part::PARTS], is_open=False)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_graphs_of_open_extents_are_right_or_refused(part: int) -> None:
+    check(OPEN_SEEDS[part::PARTS], is_open=True)
+
+
+def check(seeds: range, *, is_open: bool) -> None:
     jobs = {}
-    for seed in SEEDS[part::PARTS]:
-        settings = asdict(settings_of(seed, DEVICE, run=True))
+    for seed in seeds:
+        settings = asdict(settings_of(seed, DEVICE, run=True, is_open=is_open))
         job = {"seed": seed, "dtype": dtype_of(seed, DEVICE), "settings": settings}
         jobs[json.dumps(job)] = seed
     failed = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tvm_tile.build.lower import Builder, build_program, check_kernel
+from tvm_tile.build.checking import check_kernel
+from tvm_tile.build.lower import Builder, build_program
 from tvm_tile.build.naming import rename_by_content
 from tvm_tile.build.program import Kernel, Program
 

@@ -56,20 +56,6 @@ def build_program(
     return Builder(device, workers=workers, on_kernel=on_kernel).build(mod)
 
 
-def check_kernel(prim_func: Any, device: Device) -> None:
-    """Build the kernels of one scheduled PrimFunc and throw the result away.
-
-    Raises:
-        CompilerNotFoundError: no compiler for the device is installed.
-        BuildError: they do not build; the message is the compiler's.
-    """
-    import tvm
-
-    failures = Builder(device).find_failures(tvm.IRModule({"checked": prim_func}))
-    if failures:
-        raise failures["checked"]
-
-
 class Builder:
     """Builds modules for one device and keeps what it has made.
 

@@ -71,7 +71,8 @@ class Form:
     """A whole number that depends on a point: ``sum(c * product of symbols) // divisor``.
 
     Attributes:
-        terms: pairs of symbols' positions, none of them twice, and a factor; no factor is zero.
+        terms: pairs of symbols' positions, one of them twice in a square, and a factor; no factor
+            is zero.
         divisor: at least 1.
     """
 
@@ -109,28 +110,35 @@ def fit(values: Mapping[Point, int]) -> Form | None:
     if len(set(values.values())) == 1:
         return Form(_term((), next(iter(values.values()))))
     count = len(next(iter(values)))
-    return _fit_product_form(values, count) or (_fit_quotient(values) if count == 1 else None)
+    once = [s for size in range(count + 1) for s in itertools.combinations(range(count), size)]
+    twice = [(i, j) for i in range(count) for j in range(i, count)]
+    singles = [(i,) for i in range(count)]
+    return (
+        _fit_products(values, once)
+        or next(filter(None, (_fit_quotient(values, i) for i in range(count))), None)
+        or _fit_products(values, [(), *singles, *twice])
+    )
 
 
 def _term(symbols: tuple[int, ...], factor: int) -> tuple[tuple[tuple[int, ...], int], ...]:
     return ((symbols, factor),) if factor else ()
 
 
-def _fit_product_form(values: Mapping[Point, int], count: int) -> Form | None:
-    """The form that divides without a rest at all points, by elimination among these.
+def _fit_products(values: Mapping[Point, int], products: Sequence[Point]) -> Form | None:
+    """The sum of multiples of these products, by elimination among the points.
 
-    It does so at all points of their steps: a half of ``n``, if ``n`` is even.
+    It divides without a rest at these, and so at all points of their steps: a half of ``n``, if
+    ``n`` is even.
     """
-    subsets = [s for size in range(count + 1) for s in itertools.combinations(range(count), size)]
     rows = [
-        [*(Fraction(math.prod(point[i] for i in s)) for s in subsets), Fraction(value)]
+        [*(Fraction(math.prod(point[i] for i in s)) for s in products), Fraction(value)]
         for point, value in values.items()
     ]
-    solved = _solved(rows, len(subsets))
+    solved = _solved(rows, len(products))
     if solved is None:
         return None
     divisor = math.lcm(*(number.denominator for number in solved))
-    terms = zip(subsets, (int(number * divisor) for number in solved), strict=True)
+    terms = zip(products, (int(number * divisor) for number in solved), strict=True)
     return Form(tuple(term for symbols, c in terms for term in _term(symbols, c)), divisor)
 
 
@@ -154,10 +162,12 @@ def _without(row: list[Fraction], pivot: list[Fraction], column: int) -> list[Fr
     )
 
 
-def _fit_quotient(values: Mapping[Point, int]) -> Form | None:
-    """The form ``(a * n + b) // divisor`` of one symbol, of the least divisor."""
-    points = sorted((point[0], value) for point, value in values.items())
+def _fit_quotient(values: Mapping[Point, int], position: int) -> Form | None:
+    """The form ``(a * n + b) // divisor`` of the symbol at a position, of the least divisor."""
+    points = sorted({(point[position], value) for point, value in values.items()})
     (first, low), (last, high) = points[0], points[-1]
+    if len({n for n, _ in points}) < max(2, len(points)):
+        return None  # it is no function of this symbol alone
     for divisor in range(2, _MOST_DIVISOR + 1):
         factor = round(Fraction((high - low) * divisor, last - first))
         for a in (factor, factor - 1, factor + 1):
@@ -165,7 +175,7 @@ def _fit_quotient(values: Mapping[Point, int]) -> Form | None:
             least = max(divisor * v - a * n for n, v in points)
             most = min(divisor * (v + 1) - 1 - a * n for n, v in points)
             if a > 0 and math.gcd(a, divisor) == 1 and least == most:
-                return Form((((0,), a), *_term((), least)), divisor)
+                return Form((((position,), a), *_term((), least)), divisor)
     return None
 
 
@@ -180,7 +190,13 @@ def top(symbols: Sequence[Symbol]) -> Point:
 
 
 def far(symbols: Sequence[Symbol]) -> list[Point]:
-    """Points apart from the greatest: the least, and one amid the ranges."""
+    """Points apart from the greatest: the least, one amid the ranges, and corners.
+
+    At a corner one extent is the least and all others are the greatest: what is cut off a tensor
+    may depend on how two extents compare.
+    """
     least = tuple(symbol.low for symbol in symbols)
     middle = tuple(s.values[len(s.values) // 3] for s in symbols)
-    return list(dict.fromkeys([least, middle]))
+    whole = top(symbols)
+    corners = [(*whole[:i], s.low, *whole[i + 1 :]) for i, s in enumerate(symbols)]
+    return list(dict.fromkeys([least, middle, *corners]))

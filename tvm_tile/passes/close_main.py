@@ -18,20 +18,26 @@ loops (``bound_loops.py``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
+<<<<<<< HEAD
 from tvm import relax, te, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.open_extents import Symbol, top
+=======
+from tvm import relax, te, tirx, topi
+
+from tvm_tile.graph.open_extents import Point
+>>>>>>> fuzz
 from tvm_tile.passes.bound_loops import bounded
 from tvm_tile.passes.first_choices import content_of
+from tvm_tile.passes.plain_loops import is_one
 from tvm_tile.passes.rewriter import is_call_tir
-from tvm_tile.passes.unify import OpenCall, OpenModule, at_point, is_one
+from tvm_tile.passes.unify import OpenCall, OpenModule, at_point
 from tvm_tile.schedule.open_copy import OPEN_COPY
 from tvm_tile.schedule.open_outputs import Range, with_ranges
 from tvm_tile.tile.cover import grid
@@ -67,7 +73,6 @@ class _Closing:
         main, calls = self._module.base["main"], self._module.calls
         types = self._module.params
         params = [relax.Var(p.name, ty) for p, ty in zip(main.params, types, strict=True)]
-        open_types = dict(zip(main.params, types, strict=True))
         builder = self._builder
         attrs = {**dict(main.attrs or {}), _CAPTURED: [s.name for s in self._module.symbols]}
         with builder.function("main", params, attrs=attrs):
@@ -75,10 +80,9 @@ class _Closing:
                 for own, given in zip(main.params, params, strict=True):
                     self._values[own] = self._whole_of(given)
                 for call in calls:
-                    open_types[call.var] = call.type
                     self._values[call.var] = self._emit(call)
                 made = {call.var: call.value for call in calls}
-                result = self._returned(main.body.body, open_types, made)
+                result = self._returned(main.body.body, self._module.result, made)
                 output = builder.emit_output(result)
             builder.emit_func_output(output)
         return builder.get()
@@ -88,24 +92,29 @@ class _Closing:
         whole = self._at_whole(given.ty)
         return given if self._is_known(given.ty) else self._copied(given, given.ty, whole, whole)
 
-    def _returned(self, value: Any, types: dict[Any, Any], made: dict[Any, Any]) -> Any:
-        """What ``main`` returns, of the call's extents."""
+    def _returned(self, value: Any, ty: Any, made: dict[Any, Any]) -> Any:
+        """What ``main`` returns, of the call's extents; of a constant, its first elements."""
         while isinstance(made.get(value), relax.Var):
             value = made[value]
-        found = made.get(value)
-        if isinstance(found, relax.Tuple):
-            return relax.Tuple([self._returned(field, types, made) for field in found.fields])
-        ty = types.get(value)
+        if isinstance(ty, relax.TupleType):
+            found = made.get(value, value)
+            fields = found.fields if isinstance(found, relax.Tuple) else self._items(value, ty)
+            pairs = zip(fields, ty.fields, strict=True)
+            return relax.Tuple([self._returned(field, own, made) for field, own in pairs])
         own = self._value(value)
-        if ty is None or self._is_known(ty):
-            return own
-        return self._copied(own, self._at_whole(ty), ty, ty)
+        return own if self._is_known(ty) else self._copied(own, self._at_whole(ty), ty, ty)
+
+    def _items(self, value: Any, ty: Any) -> list[Any]:
+        """Variables for what a tuple has that an operator made."""
+        own = self._value(value)
+        items = [self._builder.emit(relax.TupleGetItem(own, i)) for i in range(len(ty.fields))]
+        self._values.update((item, item) for item in items)
+        return items
 
     def _copied(self, value: Any, source: Any, target: Any, ty: Any) -> Any:
         spans = source if not self._is_known(source) else target
-        scalars = _unseen(spans.shape, self._module.symbols)
-        func = _copying(source, target, spans, scalars)
-        return self._builder.emit(relax.call_tir(self._added(func), [value, *scalars], ty))
+        func = _copying(source, target, spans)
+        return self._builder.emit(relax.call_tir(self._added(func), [value], ty))
 
     def _emit(self, call: OpenCall) -> Any:
         value, ty = call.value, self._at_whole(call.type)
@@ -117,6 +126,7 @@ class _Closing:
             item = relax.TupleGetItem(self._value(value.tuple_value), value.index)
             return self._builder.emit(item)
         if is_call_tir(value):
+<<<<<<< HEAD
             args = [self._value(arg) for arg in value.args[1].fields]
             func, scalars = self._bounded(call.func, len(args))
             called = relax.call_tir(self._added(func), [*args, *scalars], ty)
@@ -139,20 +149,30 @@ class _Closing:
             one = bounded(func, inputs, variables, tuple(most), whole)
             ranges.append(Range(bound, one.func))
         return with_ranges(own.func, ranges), own.scalars
+=======
+            return self._called(call.func, [self._value(v) for v in value.args[1].fields], ty)
+        return self._reshaped(value, call.type)
+
+    def _called(self, func: tirx.PrimFunc, args: list[Any], ty: Any) -> Any:
+        """A call of a function in variables, over tensors of the greatest extents."""
+        own = bounded(func, len(args), self._module.symbols, self._whole, self._whole)
+        types = list(ty.fields) if isinstance(ty, relax.TupleType) else ty
+        called = relax.call_tir(self._added(own.func), [*args, *own.scalars], types)
+        return self._builder.emit(called)
+>>>>>>> fuzz
 
     def _reshaped(self, value: Any, ty: Any) -> Any:
-        """A view, if elements lie in it where they lie in the tensor of the greatest extents."""
+        """A view, if elements lie in it where they lie in the tensor of the greatest extents.
+
+        Else a copy that moves them.
+        """
         source = value.args[0]
         before = next((c.type for c in self._module.calls if c.var.same_as(source)), None)
         if before is None:
             pairs = zip(self._module.base["main"].params, self._module.params, strict=True)
             before = next((ty for p, ty in pairs if p.same_as(source)), source.ty)
         if not (_is_open_outside(before, self._is_known) and _is_open_outside(ty, self._is_known)):
-            raise DynamicShapeError(
-                "a view of a tensor must not move elements across an open extent",
-                f"a reshape from {before.shape} to {ty.shape}",
-                "give the extent, or the extents outside of it",
-            )
+            return self._called(_moving(before, ty), [self._value(source)], self._at_whole(ty))
         shape = relax.ShapeExpr(list(self._at_whole(ty).shape))
         return self._builder.emit(relax.op.reshape(self._value(source), shape))
 
@@ -188,24 +208,20 @@ def _is_open_outside(ty: Any, is_known: Any) -> bool:
     return all(isinstance(extent, tirx.IntImm) for extent in shape[1:])
 
 
-def _unseen(shape: Any, symbols: Sequence[tirx.Var]) -> list[tirx.Var]:
-    """Variables of a shape that its extents do not tell, such as ``n`` in ``(n + 1) // 2``."""
-    used = [var for extent in shape for var in tirx.analysis.undefined_vars(extent)]
-    return [
-        symbol
-        for symbol in symbols
-        if any(symbol.same_as(var) for var in used)
-        and not any(symbol.same_as(extent) for extent in shape)
-    ]
+def _moving(source: Any, target: Any) -> tirx.PrimFunc:
+    """A function that reshapes a tensor of the call's extents."""
+    value = te.placeholder(tuple(source.shape), str(source.dtype), "value")
+    moved = topi.reshape(value, tuple(target.shape))
+    return te.create_prim_func([value, moved]).without_attr("global_symbol")
 
 
-def _copying(
-    source: Any, target: Any, spans: Any, scalars: Sequence[tirx.Var] = ()
-) -> tirx.PrimFunc:
+def _copying(source: Any, target: Any, spans: Any) -> tirx.PrimFunc:
     """A function that copies the elements of the call's extents from one tensor to another.
 
-    Behind its input it takes ``scalars``.
+    An extent such as ``(n + 1) // 2`` is a variable of the function's own, which the shape of the
+    tensor that is of the call's extents tells.
     """
+    source, target, spans = _with_own_variables(source, target, spans)
     value = te.placeholder(tuple(spans.shape), str(spans.dtype), "value")
     place = te.compute(value.shape, lambda *at: value(*at), name="place")
     func = te.create_prim_func([value, place]).without_attr("global_symbol")
@@ -214,9 +230,19 @@ def _copying(
     body = tvm_ffi.structural_map(
         func.body, [(tirx.Var, lambda var: params.get(var, var))], order="post"
     )
-    taken, made = params.values()
-    func = tirx.PrimFunc([taken, *scalars, made], body, None, func.attrs)
-    return func.with_attr(OPEN_COPY, True)
+    return tirx.PrimFunc(list(params.values()), body, None, func.attrs).with_attr(OPEN_COPY, True)
+
+
+def _with_own_variables(*types: Any) -> list[Any]:
+    """Tensors whose extents are numbers and variables: equal expressions are one variable."""
+    own: dict[str, tirx.Var] = {}
+
+    def extent(value: Any) -> Any:
+        if isinstance(value, tirx.IntImm):
+            return value
+        return own.setdefault(str(value), tirx.Var(f"extent{len(own)}", "int64"))
+
+    return [relax.TensorType([extent(e) for e in ty.shape], ty.dtype) for ty in types]
 
 
 def _buffer(name: str, ty: Any, like: Any) -> Any:

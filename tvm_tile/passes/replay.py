@@ -19,12 +19,14 @@ from tvm_tile.errors import DynamicShapeError
 from tvm_tile.passes.first_choices import FirstChoices, Rules
 from tvm_tile.schedule import Scheduled
 
+_CHOICE, _REFUSAL = "choice", "refusal"
+
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Answers, in the order in which they were asked for."""
+    """Answers, in the order in which they were asked for, and to whom each was given."""
 
-    answers: list[Any] = field(default_factory=list)
+    answers: list[tuple[str, Any]] = field(default_factory=list)
 
     def again(self, device: Device) -> tuple[ReplayedChoices, ReplayedRefusals]:
         """What gives these answers once more, from the first one on."""
@@ -47,7 +49,7 @@ class RecordedChoices(FirstChoices):
     def __call__(self, func: tirx.PrimFunc, rules: Rules = None) -> Scheduled | None:
         """The schedule of a function, as :class:`FirstChoices` has it."""
         found = self._choices(func, rules)
-        self._decisions.answers.append(found)
+        self._decisions.answers.append((_CHOICE, found))
         return found
 
 
@@ -65,7 +67,7 @@ class ReplayedChoices(FirstChoices):
 
     def __call__(self, func: tirx.PrimFunc, rules: Rules = None) -> Scheduled | None:
         """The next of the answers."""
-        found: Scheduled | None = _next(self._left)
+        found: Scheduled | None = _next(self._left, _CHOICE)
         return found
 
 
@@ -84,12 +86,12 @@ class RecordedRefusals(dict[Any, str]):
     def get(self, key: Any, default: Any = None) -> Any:
         """As of a dictionary."""
         found = super().get(key, default)
-        self._decisions.answers.append(found)
+        self._decisions.answers.append((_REFUSAL, found))
         return found
 
     def __contains__(self, key: Any) -> bool:
         found = super().__contains__(key)
-        self._decisions.answers.append(found)
+        self._decisions.answers.append((_REFUSAL, found))
         return found
 
     def __bool__(self) -> bool:
@@ -105,21 +107,21 @@ class ReplayedRefusals(dict[Any, str]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The next of the answers."""
-        return _next(self._left)
+        return _next(self._left, _REFUSAL)
 
     def __contains__(self, key: Any) -> bool:
-        return bool(_next(self._left))
+        return bool(_next(self._left, _REFUSAL))
 
     def __bool__(self) -> bool:
         return True
 
 
-def _next(left: Iterator[Any]) -> Any:
-    try:
-        return next(left)
-    except StopIteration:
+def _next(left: Iterator[Any], kind: str) -> Any:
+    asked, answer = next(left, ("", None))
+    if asked != kind:
         raise DynamicShapeError(
             "a model must be fused alike whatever its open extents are",
-            "at one of them there is more to decide than at the greatest ones",
+            "at one of them there is something else to decide than at the greatest ones",
             "give the extent, or a narrower range",
-        ) from None
+        )
+    return answer

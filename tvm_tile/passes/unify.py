@@ -12,6 +12,7 @@ after:  ``for i in range(n): y[i] = x[i]``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,12 +25,20 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.open_extents import Form, Point, fit, variable
+from tvm_tile.passes.open_rows import is_by_rows, with_body_of, without_body
+from tvm_tile.passes.plain_loops import (
+    NUMBERS,
+    is_alike,
+    is_close,
+    numbers_of,
+    plain,
+    simplified,
+    without_numbers,
+)
 from tvm_tile.passes.rewriter import is_call_tir
 
-_NUMBERS = (tirx.IntImm, tirx.FloatImm)
 _RESHAPE = tvm.ir.Op.get("relax.reshape")
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Cast)
-_CONDITIONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +67,14 @@ class OpenModule:
         symbols: the variables, in the order of a point.
         params: types of the parameters of ``main``, with these variables.
         calls: the bindings of ``main``, in order.
+        result: the type of what ``main`` returns, with these variables.
     """
 
     base: tvm.IRModule
     symbols: tuple[tirx.Var, ...]
     params: tuple[Any, ...]
     calls: tuple[OpenCall, ...]
+    result: Any
 
 
 def unify(modules: Mapping[Point, tvm.IRModule], names: Sequence[str]) -> OpenModule:
@@ -93,7 +104,8 @@ def unify(modules: Mapping[Point, tvm.IRModule], names: Sequence[str]) -> OpenMo
             func = unified_function(called, symbols)
         _check_constants({p: main.constants(number) for p, main in mains.items()})
         calls.append(OpenCall(var, value, func, _types(types, symbols)[0]))
-    return OpenModule(base, symbols, tuple(params), tuple(calls))
+    result = _types({p: [main.result.ty] for p, main in mains.items()}, symbols)[0]
+    return OpenModule(base, symbols, tuple(params), tuple(calls), result)
 
 
 def confirm(opened: OpenModule, point: Point, module: tvm.IRModule) -> None:
@@ -110,13 +122,11 @@ def confirm(opened: OpenModule, point: Point, module: tvm.IRModule) -> None:
         _check_constants(constants)
         if call.func is None:
             continue
-        own = _plain(at_point(call.func, opened.symbols, point))
-        if not tvm_ffi.structural_equal(own, _plain(main.called(number)), map_free_vars=True):
+        own, other = at_point(call.func, opened.symbols, point), main.called(number)
+        if is_by_rows([known.called(number), other]):
+            own, other = without_body(own), without_body(other)
+        if not is_alike(plain(own), plain(other)):
             raise _differs(f"the loops of {_name(call.func)} are others", point)
-
-
-def _plain(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    return _simplified(func, even_ones=True)
 
 
 def unified_function(
@@ -127,13 +137,16 @@ def unified_function(
     Raises:
         DynamicShapeError: as of :func:`unify`.
     """
-    simple = {point: _simplified(func) for point, func in functions.items()}
+    if is_by_rows(list(functions.values())):
+        outside = unified_function({p: without_body(f) for p, f in functions.items()}, symbols)
+        return with_body_of(next(iter(functions.values())), outside)
+    simple = {point: simplified(func) for point, func in functions.items()}
     first = next(iter(simple.values()))
-    outline = _without_numbers(first)
+    outline = without_numbers(first)
     for func in simple.values():
-        if not tvm_ffi.structural_equal(_without_numbers(func), outline, map_free_vars=True):
+        if not tvm_ffi.structural_equal(without_numbers(func), outline, map_free_vars=True):
             raise _differs(f"the loops of {_name(first)} are others", next(iter(functions)))
-    numbers = {point: _numbers(func) for point, func in simple.items()}
+    numbers = {point: numbers_of(func) for point, func in simple.items()}
     columns = zip(*numbers.values(), strict=True)
     forms = iter(
         [_form(dict(zip(numbers, column, strict=True)), _name(first)) for column in columns]
@@ -142,7 +155,7 @@ def unified_function(
     def number(value: Any) -> Any:
         return _expression(next(forms), value, symbols)
 
-    return tvm_ffi.structural_map(first, [(_NUMBERS, number)], order="post")
+    return tvm_ffi.structural_map(first, [(NUMBERS, number)], order="post")
 
 
 def at_point(expr: Any, symbols: Sequence[tirx.Var], point: Point) -> Any:
@@ -158,10 +171,7 @@ def at_point(expr: Any, symbols: Sequence[tirx.Var], point: Point) -> Any:
         is_known = all(isinstance(operand, tirx.IntImm) for operand in operands)
         return analyzer.simplify(node) if is_known else node
 
-    def divided(node: Any) -> Any:  # as TVM does when it is written
-        return node.a if isinstance(node.b, tirx.FloatImm) and node.b.value == 1 else node
-
-    callbacks = [(tirx.Var, variable), (_ARITHMETIC, folded), (tirx.Div, divided)]
+    callbacks = [(tirx.Var, variable), (_ARITHMETIC, folded)]
     return tvm_ffi.structural_map(expr, callbacks, order="post")
 
 
@@ -171,6 +181,7 @@ class _Main:
     Attributes:
         params: types of its parameters.
         bindings: variables and what they are bound to.
+        result: what it returns.
         outline: the same without types and constants, comparable.
     """
 
@@ -185,13 +196,14 @@ class _Main:
             )
         self._mod = mod
         self.params = [param.ty for param in main.params]
+        self.result = main.body.body
         self.bindings = [(b.var, b.value) for block in main.body.blocks for b in block.bindings]
         known = {param: number for number, param in enumerate(main.params)}
         rows = []
         for var, value in self.bindings:
             rows.append(_outline(value, known))
             known[var] = len(known)
-        self.outline = (*rows, _outline(main.body.body, known))
+        self.outline = (*rows, _outline(self.result, known))
 
     def called(self, number: int) -> tirx.PrimFunc:
         """The function that a binding calls."""
@@ -248,26 +260,6 @@ def _type(types: Mapping[Point, Any], symbols: Sequence[tirx.Var]) -> Any:
     return relax.TensorType(shape, first.dtype)
 
 
-def _numbers(func: tirx.PrimFunc) -> list[float]:
-    """The numbers of a function, in the order in which a map meets them."""
-    found: list[float] = []
-
-    def visit(value: Any) -> Any:
-        found.append(value.value)
-        return value
-
-    tvm_ffi.structural_map(func, [(_NUMBERS, visit)], order="post")
-    return found
-
-
-def _without_numbers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    zeros = {
-        tirx.IntImm: lambda v: tirx.IntImm(v.ty, 0),
-        tirx.FloatImm: lambda v: tirx.FloatImm(v.ty, 0.0),
-    }
-    return tvm_ffi.structural_map(func, list(zeros.items()), order="post")
-
-
 @dataclass(frozen=True, slots=True)
 class _Quotient:
     """A floating-point number that is 1 divided by a form, or that form itself."""
@@ -289,9 +281,10 @@ def _form(values: Mapping[Point, float], where: str) -> Form | _Quotient | float
         form = fit({point: int(v) for point, v in values.items()})
         if form is not None:
             return _Quotient(form, is_inverse=False)
-    elif all(numbers):
-        form = fit({point: round(1 / v) for point, v in values.items()})
-        if form is not None:
+    elif all(number and math.isfinite(number) for number in numbers):
+        inverse = {point: round(1 / v) for point, v in values.items()}
+        form = fit(inverse)
+        if form is not None and all(is_close(v * inverse[p], 1.0) for p, v in values.items()):
             return _Quotient(form, is_inverse=True)
     points = ", ".join(f"{number} at {point}" for point, number in list(values.items())[:4])
     raise DynamicShapeError(
@@ -337,53 +330,6 @@ def _check_constants(constants: Mapping[Point, Sequence[Any]]) -> None:
                 or start.tobytes() != np.ascontiguousarray(value).tobytes()
             ):
                 raise _differs("a constant whose elements depend on the extent", point)
-
-
-def _simplified(func: tirx.PrimFunc, *, even_ones: bool = False) -> tirx.PrimFunc:
-    """A function whose blocks' indices and conditions are as plain as their ranges allow.
-
-    before: ``y[i, j] = x[(j // 64 + i) % 128, j % 64]`` with ``j < 64``, as reshapes leave it
-    after:  ``y[i, j] = x[i, j]``
-    """
-
-    def block(block: Any) -> Any:
-        analyzer = sym.Analyzer()
-        for v in block.iter_vars:
-            # One of extent 1 would give way to 0, by which no rule knows it.
-            if even_ones or not is_one(v.dom.extent):
-                analyzer.bind(v.var, v.dom)
-        return _with_plain_indices(block, analyzer)
-
-    return tvm_ffi.structural_map(func, [(SBlock, block)], order="post")
-
-
-def _with_plain_indices(block: Any, analyzer: Any) -> Any:
-    def load(load: Any) -> Any:
-        return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
-
-    def store(store: Any) -> Any:
-        return tirx.BufferStore(
-            store.buffer, store.value, [analyzer.simplify(i) for i in store.indices]
-        )
-
-    def condition(value: Any) -> Any:
-        return analyzer.simplify(value) if "int" in str(value.a.ty.dtype) else value
-
-    def touched(span: Any) -> Any:
-        return tvm.ir.Range.from_min_extent(analyzer.simplify(span.min), span.extent)
-
-    callbacks = [
-        (tvm.ir.TensorLoad, load),
-        (tirx.BufferStore, store),
-        (_CONDITIONS, condition),
-        (tvm.ir.Range, touched),
-    ]
-    return tvm_ffi.structural_map(block, callbacks, order="post")
-
-
-def is_one(extent: Any) -> bool:
-    """Whether an extent is known to be 1."""
-    return isinstance(extent, tirx.IntImm) and int(extent) == 1
 
 
 def _name(func: tirx.PrimFunc) -> str:

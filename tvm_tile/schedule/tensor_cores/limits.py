@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvm import sym, tirx
+from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
@@ -88,16 +89,28 @@ def _limit(
     return name, sym.Analyzer().simplify((extent + (step - 1)) // step)
 
 
+def bound_limits(limits: Limits) -> Limits:
+    """Limits as variables of the kernel that is being written."""
+    return {name: ib.Bind(limit) for name, limit in limits.items()}
+
+
+def bound_counts(counts: Sequence[Any]) -> list[Any]:
+    """Numbers of tiles as variables, but for those that are known: TVM's passes take long over
+    quotients by expressions."""
+    return [count if isinstance(count, int) else ib.Bind(count) for count in counts]
+
+
 def count_boxes(axes: Sequence[Axis], box: Sequence[int], limits: Limits) -> list[Any]:
     """Tiles of a box along each axis in a call."""
     pairs = zip(axes, box, strict=True)
-    return [-(-limited(axis.extent, limits.get(axis.name)) // size) for axis, size in pairs]
+    found = [-(-limited(axis.extent, limits.get(axis.name)) // size) for axis, size in pairs]
+    return bound_counts(found)
 
 
 def count_rows(operand: Operand, size: int, limits: Limits) -> list[Any]:
     """As :func:`~tvm_tile.tile.warp_tile.tile_counts` says, in a call."""
     if operand.is_depth_major:
-        return [-(-count_all(operand.free, limits) // size)]
+        return bound_counts([-(-count_all(operand.free, limits) // size)])
     return count_boxes(operand.free, (*(1 for _ in operand.free[:-1]), size), limits)
 
 

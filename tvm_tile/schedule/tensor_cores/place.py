@@ -142,8 +142,10 @@ def raster_place(index: Any, rows: Any, columns: Any, group: int) -> tuple[Any, 
 
     Blocks that run together then share their columns, and their rows, in the second-level cache.
     """
-    batch = ib.Bind(index // (rows * columns))
-    within = ib.Bind(index % (rows * columns))
+    tiles = rows * columns
+    tiles = tiles if isinstance(tiles, int) else ib.Bind(tiles)
+    batch = ib.Bind(index // tiles)
+    within = ib.Bind(index % tiles)
     first = ib.Bind(within // (group * columns) * group)
     rest = ib.Bind(within % (group * columns))
     is_even = isinstance(rows, int) and rows % group == 0

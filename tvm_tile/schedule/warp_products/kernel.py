@@ -23,6 +23,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
+from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.part import find_part
 from tvm_tile.schedule.tensor_cores.store import SumStore
@@ -83,7 +84,7 @@ def _write_tiles(
         epilogue, seen = store_of_part(product, tile, partial, part)
     kind = ThroughRegisters if isinstance(tile.unit, WaveUnit) else Ahead
     shared = ib.alloc_buffer((tile.shared_bytes,), "uint8", scope=kind.scope, align=128)
-    own = find_part(product, tile, tile.unit.warp, number, thread, found.limits)
+    own = find_part(product, tile, tile.unit.warp, number, thread, bound_limits(found.limits))
     chunks = own_chunks(math.prod(chunk_counts(product, tile.depth)), tile.parts, part)
     pipeline = kind(product, tile, own, buffers, shared, chunks)
     pipeline.sum_up()

@@ -40,7 +40,7 @@ from tvm_tile.build.leaving import leaving
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
-from tvm_tile.schedule.tensor_cores.limits import Limits
+from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
@@ -98,16 +98,17 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
         rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
-        if found.limits:
+        limits = bound_limits(found.limits)
+        if limits:
             number = block // tile.splits if tile.splits > 1 else block
-            ib.evaluate(leaving(number < needed_tiles(product, tile, found.limits)))
+            ib.evaluate(leaving(number < needed_tiles(product, tile, limits)))
         seen = views(epilogue.tensors, found.shapes, buffers)
         data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
         turns = make_alternation_barriers(thread) if tile.alternates else None
         ring = make_ring(tile.stages, tile.sharers, thread)
         ib.evaluate(T.cuda.cta_sync())
         kernel = _WarpgroupKernel(
-            product, tile, found.limits, sides, data, ring, turns, block, rank, thread
+            product, tile, limits, sides, data, ring, turns, block, rank, thread
         )
         memory = ib.decl_buffer(
             tile.store_shape,
