@@ -18,21 +18,15 @@ loops (``bound_loops.py``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
-<<<<<<< HEAD
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 from tvm.s_tir import SBlock
 
-from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.open_extents import Symbol, top
-=======
-from tvm import relax, te, tirx, topi
-
-from tvm_tile.graph.open_extents import Point
->>>>>>> fuzz
 from tvm_tile.passes.bound_loops import bounded
 from tvm_tile.passes.first_choices import content_of
 from tvm_tile.passes.plain_loops import is_one
@@ -126,16 +120,21 @@ class _Closing:
             item = relax.TupleGetItem(self._value(value.tuple_value), value.index)
             return self._builder.emit(item)
         if is_call_tir(value):
-<<<<<<< HEAD
-            args = [self._value(arg) for arg in value.args[1].fields]
-            func, scalars = self._bounded(call.func, len(args))
-            called = relax.call_tir(self._added(func), [*args, *scalars], ty)
-            return self._builder.emit(called)
+            return self._called(call.func, [self._value(v) for v in value.args[1].fields], ty)
         return self._reshaped(value, call.type)
 
+    def _called(self, func: tirx.PrimFunc, args: list[Any], ty: Any) -> Any:
+        """A call of a function in variables, over tensors of the greatest extents."""
+        own, scalars = self._bounded(func, len(args))
+        types = list(ty.fields) if isinstance(ty, relax.TupleType) else ty
+        called = relax.call_tir(self._added(own), [*args, *scalars], types)
+        return self._builder.emit(called)
+
     def _bounded(self, func: Any, inputs: int) -> tuple[tirx.PrimFunc, Sequence[tirx.Var]]:
-        """A function of known loops, for all extents and, if it sums up, for lesser bounds; and
-        the open extents that it takes."""
+        """A function of known loops, and the open extents that it takes.
+
+        If it sums up, it says what it is for lesser bounds, too.
+        """
         variables, whole = self._module.symbols, self._whole
         own = bounded(func, inputs, variables, whole, whole)
         if not own.scalars or not _has_sums(func):
@@ -149,17 +148,6 @@ class _Closing:
             one = bounded(func, inputs, variables, tuple(most), whole)
             ranges.append(Range(bound, one.func))
         return with_ranges(own.func, ranges), own.scalars
-=======
-            return self._called(call.func, [self._value(v) for v in value.args[1].fields], ty)
-        return self._reshaped(value, call.type)
-
-    def _called(self, func: tirx.PrimFunc, args: list[Any], ty: Any) -> Any:
-        """A call of a function in variables, over tensors of the greatest extents."""
-        own = bounded(func, len(args), self._module.symbols, self._whole, self._whole)
-        types = list(ty.fields) if isinstance(ty, relax.TupleType) else ty
-        called = relax.call_tir(self._added(own.func), [*args, *own.scalars], types)
-        return self._builder.emit(called)
->>>>>>> fuzz
 
     def _reshaped(self, value: Any, ty: Any) -> Any:
         """A view, if elements lie in it where they lie in the tensor of the greatest extents.

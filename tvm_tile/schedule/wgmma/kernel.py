@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -217,20 +218,13 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
         store_totals(store, tile, kernel.rank, thread, origin)
         wait_for_cluster()
 
+    walk = partial(for_tiles, product, tile, kernel.block, compute, limits=kernel.limits)
     if alternation is None:
-        for_tiles(product, tile, kernel.block, compute, limits=kernel.limits)
+        walk()
         return
     _, count = own_chunks(product, tile, kernel.rank)
     turn.skip(group * count)
-    for_tiles(
-        product,
-        tile,
-        kernel.block,
-        compute,
-        limits=kernel.limits,
-        first=group,
-        step=tile.consumers,
-    )
+    walk(first=group, step=tile.consumers)
 
 
 def _multiply(
