@@ -1,20 +1,19 @@
-"""Tensors of one number that is not finite, at which TVM's own loops fail."""
+"""Tensors of one number: TVM's own loops take a type to be a text, and fail at it."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tvm import ir, relax, topi
 
 
-def filled_like(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.full_like``: of infinities and NaN TVM's fails, as it takes a type to be a text."""
+def filled(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """``relax.full`` and ``relax.full_like``, whose first argument is a shape or has one."""
     number = call.args[1]
-    if not isinstance(number, ir.Constant) or math.isfinite(number.value.numpy()):
+    if not isinstance(number, ir.Constant) or number.value.numpy().dtype.kind not in "biuf":
         stock: Any = call.op.get_attr("FLegalize")
         return stock(builder, call)
-    value = float(number.value.numpy())
+    value = number.value.numpy().item()
     return builder.call_te(
         topi.full, call.ty.shape, str(call.ty.dtype), value, primfunc_name_hint="full"
     )

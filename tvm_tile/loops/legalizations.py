@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from tvm_tile.loops.arithmetic import product_of_two, quotient_of_two, sum_of_two
 from tvm_tile.loops.choice import choice
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
-from tvm_tile.loops.filling import filled_like
+from tvm_tile.loops.filling import filled
 from tvm_tile.loops.gather import gather_elements, gather_nd, index_tensor, take
 from tvm_tile.loops.norms import group_norm, instance_norm
 from tvm_tile.loops.pooling import windows_of_maxima
@@ -57,7 +57,8 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.cumprod": products,
         "relax.cumsum": sums,
         "relax.divide": quotient_of_two,
-        "relax.full_like": filled_like,
+        "relax.full": filled,
+        "relax.full_like": filled,
         "relax.gather_elements": gather_elements,
         "relax.gather_nd": gather_nd,
         "relax.index_put": _unless_open(index_put),

@@ -96,6 +96,7 @@ def operator_loops() -> list[tvm.transform.Pass]:
     """The passes that make loops of each operator by itself, whatever its extents."""
     return [
         relax.transform.ConvertToDataflow(),
+        DropNeutral(),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
