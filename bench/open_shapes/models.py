@@ -131,7 +131,7 @@ def _hidden(count: int) -> Input:
 MODELS = {
     model.name: model
     for model in (
-        OpenModel("bert_base", "tokens", _bert, "tokens", _tokens, 1, 1, 512, masked=_masked_bert),
+        OpenModel("bert_base", "tokens", _bert, "tokens", _tokens, 1, 2, 512, masked=_masked_bert),
         OpenModel(
             "vit_small", "batch", _classifier("vit_small_patch16_224"), "x", _image, 0, 1, 64
         ),
