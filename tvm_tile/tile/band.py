@@ -75,7 +75,7 @@ class Band:
             smaller: of two expressions.
             larger: of two expressions.
         """
-        end = -(-columns // tile)
+        end = (columns + tile - 1) // tile
         last: Any = columns - 1
         if self.upper is not None:
             last = larger(smaller(row + (rows - 1 + self.upper), columns - 1), 0)

@@ -50,7 +50,7 @@ def write_on_cores(device: Device, found: AttentionMatch, tile: CoreTile) -> tir
     # Devices without matrix units stand for what takes nothing but blocks, too: OpenCL, TVM's own
     # build.
     dialect = (_Threads if device.matrix_instructions else _Blocks)(device, tile)
-    return write_attention(found, tile, dialect, partial(_Cores, found, tile, dialect))
+    return write_attention(found, tile, dialect, partial(_Cores, tile, dialect))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +191,9 @@ class _Cores:
 
     def __init__(
         self,
-        found: AttentionMatch,
         tile: CoreTile,
         dialect: _Threads | _Blocks,
+        found: AttentionMatch,
         _: Any,
         thread: Any,
         origin: Place,

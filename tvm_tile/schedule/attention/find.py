@@ -33,7 +33,12 @@ from tvm_tile.schedule.tensor_cores.found import (
     is_sum_of_products,
     limits_at_call,
 )
-from tvm_tile.schedule.tensor_cores.limits import Limits, limited
+from tvm_tile.schedule.tensor_cores.limits import (
+    Limits,
+    bound_limits,
+    in_register,
+    limited,
+)
 from tvm_tile.schedule.tensor_cores.parameters import is_tensor
 from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
 
@@ -60,6 +65,11 @@ class AttentionMatch:
     params: Sequence[Any]
     keys: Any = None
     limits: Limits = field(default_factory=dict)
+
+    def in_registers(self) -> AttentionMatch:
+        """The same, what a call has of axes being in registers of the kernel that is written."""
+        keys = None if self.keys is None else in_register(self.keys)
+        return dataclasses.replace(self, keys=keys, limits=bound_limits(self.limits))
 
     @property
     def key_count(self) -> Any:

@@ -125,8 +125,9 @@ class Unit(Protocol):
         ...
 
 
-Begin = Callable[[Any, Any, Place, Mapping[str, Any]], Unit]
-"""Unit of a block and thread, of the place of the block's first row and of the parameters."""
+Begin = Callable[[AttentionMatch, Any, Any, Place, Mapping[str, Any]], Unit]
+"""Unit of what is computed, a block and thread, the place of the block's first row and the
+parameters."""
 
 
 def write_attention(
@@ -148,11 +149,12 @@ def write_attention(
         ib.func_attr({"tirx.noalias": True})
         buffers = declare(found.params)
         with dialect.launch(tile.grid, tile.block_size) as (block, thread):
+            found = found.in_registers()
             origin = _origin(found, tile, block)
             (axis,) = found.chain.first.left.free
             if axis.name in found.limits:
                 ib.evaluate(leaving(origin[axis.name] < found.limits[axis.name]))
-            unit = begin(block, thread, origin, buffers)
+            unit = begin(found, block, thread, origin, buffers)
             _walk(found, tile, unit, origin, buffers)
     return builder.get().without_attr("global_symbol")
 

@@ -29,7 +29,7 @@ _REGISTERS = 4  # of a fragment
 
 def write_with_mma(found: AttentionMatch, tile: WarpAttentionTile) -> tirx.PrimFunc:
     """The function of a chain of two products, for tensor cores' warp instructions."""
-    return write_attention(found, tile, Threads(), partial(_MmaWarps, found, tile))
+    return write_attention(found, tile, Threads(), partial(_MmaWarps, tile))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class _MmaWarps(Warps):
 
     def __init__(
         self,
-        found: AttentionMatch,
         tile: WarpAttentionTile,
+        found: AttentionMatch,
         block: Any,
         thread: Any,
         origin: Place,
         buffers: Mapping[str, Any],
     ) -> None:
-        super().__init__(found, tile, block, thread, origin, buffers)
+        super().__init__(tile, found, block, thread, origin, buffers)
         size = tile.shared_bytes
         self.memory = ib.alloc_buffer((size,), "uint8", scope=self.scope, align=128)
         self._words = ib.decl_buffer(

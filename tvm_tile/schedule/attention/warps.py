@@ -57,8 +57,8 @@ class Warps(ABC):
 
     def __init__(
         self,
-        found: AttentionMatch,
         tile: WarpAttentionTile,
+        found: AttentionMatch,
         _: Any,
         thread: Any,
         origin: Place,

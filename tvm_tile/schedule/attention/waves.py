@@ -30,7 +30,7 @@ def write_with_waves(
     found: AttentionMatch, tile: WarpAttentionTile, unit: WaveUnit
 ) -> tirx.PrimFunc:
     """The function of a chain of two products, for AMD's matrix cores."""
-    return write_attention(found, tile, Threads(), partial(_Waves, unit, found, tile))
+    return write_attention(found, tile, Threads(), partial(_Waves, unit, tile))
 
 
 class _Waves(Warps):
@@ -41,14 +41,14 @@ class _Waves(Warps):
     def __init__(
         self,
         unit: WaveUnit,
-        found: AttentionMatch,
         tile: WarpAttentionTile,
+        found: AttentionMatch,
         block: Any,
         thread: Any,
         origin: Place,
         buffers: Mapping[str, Any],
     ) -> None:
-        super().__init__(found, tile, block, thread, origin, buffers)
+        super().__init__(tile, found, block, thread, origin, buffers)
         self._unit, chain = unit, found.chain
         size = tile.shared_bytes // WORD
         self.memory = ib.alloc_buffer((size,), "uint32", scope=self.scope, align=128)

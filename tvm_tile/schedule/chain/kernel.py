@@ -151,6 +151,7 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         ib.device_entry()
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
+        found = found.in_registers()
         # Launches ask for more than the static limit only where this buffer exceeds it alone.
         size = max(tile.ring_bytes, STATIC_SHARED_LIMIT + 1)
         data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)

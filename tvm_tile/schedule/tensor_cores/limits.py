@@ -90,27 +90,39 @@ def _limit(
 
 
 def bound_limits(limits: Limits) -> Limits:
-    """Limits as variables of the kernel that is being written."""
-    return {name: ib.Bind(limit) for name, limit in limits.items()}
+    """Limits as registers of the kernel that is being written."""
+    return {name: in_register(limit) for name, limit in limits.items()}
 
 
-def bound_counts(counts: Sequence[Any]) -> list[Any]:
-    """Numbers of tiles as variables, but for those that are known: TVM's passes take long over
-    quotients by expressions."""
-    return [count if isinstance(count, int) else ib.Bind(count) for count in counts]
+def in_register(value: Any) -> Any:
+    """An int32 as a load of a register, unless it is a number.
+
+    TVM's passes put expressions in the place of the variables that are bound to them, and take long
+    over quotients by these; of a load they know nothing.
+    """
+    if isinstance(value, int):
+        return value
+    register = ib.alloc_buffer((1,), "int32", scope="local")
+    ib.buffer_store(register, value, [0])
+    return register[0]
 
 
 def count_boxes(axes: Sequence[Axis], box: Sequence[int], limits: Limits) -> list[Any]:
     """Tiles of a box along each axis in a call."""
     pairs = zip(axes, box, strict=True)
-    found = [-(-limited(axis.extent, limits.get(axis.name)) // size) for axis, size in pairs]
-    return bound_counts(found)
+    found = [_parts(limited(axis.extent, limits.get(axis.name)), size) for axis, size in pairs]
+    return [in_register(count) for count in found]
+
+
+def _parts(count: Any, size: int) -> Any:
+    """How many tiles of a size cover so many values."""
+    return (count + (size - 1)) // size
 
 
 def count_rows(operand: Operand, size: int, limits: Limits) -> list[Any]:
     """As :func:`~tvm_tile.tile.warp_tile.tile_counts` says, in a call."""
     if operand.is_depth_major:
-        return bound_counts([-(-count_all(operand.free, limits) // size)])
+        return [in_register(_parts(count_all(operand.free, limits), size))]
     return count_boxes(operand.free, (*(1 for _ in operand.free[:-1]), size), limits)
 
 

@@ -143,14 +143,34 @@ def raster_place(index: Any, rows: Any, columns: Any, group: int) -> tuple[Any, 
     Blocks that run together then share their columns, and their rows, in the second-level cache.
     """
     tiles = rows * columns
-    tiles = tiles if isinstance(tiles, int) else ib.Bind(tiles)
-    batch = ib.Bind(index // tiles)
-    within = ib.Bind(index % tiles)
-    first = ib.Bind(within // (group * columns) * group)
-    rest = ib.Bind(within % (group * columns))
-    is_even = isinstance(rows, int) and rows % group == 0
-    size = group if is_even else ib.Bind(ib.min(rows - first, group))
+    batch = ib.Bind(quotient(index, tiles))
+    within = ib.Bind(remainder(index, tiles))
+    first = ib.Bind(quotient(within, group * columns) * group)
+    rest = ib.Bind(remainder(within, group * columns))
+    if not isinstance(rows, int):
+        size = ib.min(rows - first, group)
+        return ib.Bind(first + remainder(rest, size)), ib.Bind(quotient(rest, size)), batch
+    size = group if rows % group == 0 else ib.Bind(ib.min(rows - first, group))
     return ib.Bind(first + rest % size), ib.Bind(rest // size), batch
+
+
+def quotient(value: Any, count: Any) -> Any:
+    """A number that is not negative, divided by a number that may be an expression.
+
+    TVM would prove for seconds that the second one is not negative, either.
+    """
+    return value // count if isinstance(count, int) else tirx.truncdiv(value, _like(count, value))
+
+
+def remainder(value: Any, count: Any) -> Any:
+    """What :func:`quotient` leaves."""
+    return value % count if isinstance(count, int) else tirx.truncmod(value, _like(count, value))
+
+
+def _like(count: Any, value: Any) -> Any:
+    """A number in the type of another one."""
+    dtype = str(value.ty.dtype)
+    return count if str(count.ty.dtype) == dtype else tirx.Cast(dtype, count)
 
 
 def digits(value: Any, axes: Sequence[Axis], extents: Sequence[Any]) -> list[tuple[str, Any]]:
@@ -164,9 +184,9 @@ def split(value: Any, extents: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     below: Any = 1
     for count in reversed(extents):
-        digit = value if isinstance(below, int) and below == 1 else value // below
+        digit = value if isinstance(below, int) and below == 1 else quotient(value, below)
         is_first = len(found) == len(extents) - 1
-        found.append(digit if is_first else digit % count)
+        found.append(digit if is_first else remainder(digit, count))
         below *= count
     return found[::-1]
 
