@@ -94,7 +94,7 @@ RULES = (
     Finder(ELEMENTWISE, schedule_elementwise),
 )
 T = TypeVar("T")
-_ALL = 1_000_000
+MOST_PREDICTED = 64  # tiles; to look closely at each takes some rules milliseconds
 _SPARE = 3  # further choices, for those that TVM cannot write
 
 
@@ -224,12 +224,12 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
 
 
 def predicted_of(task: Task, rule: str) -> dict[str, float]:
-    """What each tile that a rule names for a function is predicted to take, by its text.
+    """What the best tiles that a rule names for a function are predicted to take, by their texts.
 
-    Empty where the rule names none, or names them for another.
+    They are :data:`MOST_PREDICTED` at most; none where the rule names none, or for another one.
     """
     found = next((finder.find for finder in RULES if finder.rule.name == rule), None)
-    choices = () if found is None else _attempt(partial(found, task, _ALL)) or ()
+    choices = () if found is None else _attempt(partial(found, task, MOST_PREDICTED)) or ()
     return {choice.tile: choice.seconds for choice in choices if choice.rule.name == rule}
 
 

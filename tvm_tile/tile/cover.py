@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tvm_tile.graph.open_extents import Point, Symbol
 
 # Extents up to which the best tiles of a range are asked for, as shares of its greatest one.
-_SHARES = (1.0, 0.75, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625, 0.03125, 0.015625)
+_SHARES = (1.0, 0.625, 0.375, 0.25, 0.125, 0.0625, 0.03125)
 _MOST_POINTS = 16  # of all symbols
 
 
