@@ -40,6 +40,7 @@ from tvm_tile.schedule.tensor_cores.limits import (
     limited,
 )
 from tvm_tile.schedule.tensor_cores.parameters import is_tensor
+from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
 
 # Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
@@ -70,6 +71,11 @@ class AttentionMatch:
         """The same, what a call has of axes being in registers of the kernel that is written."""
         keys = None if self.keys is None else in_register(self.keys)
         return dataclasses.replace(self, keys=keys, limits=bound_limits(self.limits))
+
+    def needs(self, place: Place) -> list[Any]:
+        """What holds where a call needs rows: those from a place on, of that batch."""
+        own = self.limits.items()
+        return [place[name] < limit for name, limit in own if name in place]
 
     @property
     def key_count(self) -> Any:

@@ -151,9 +151,8 @@ def write_attention(
         with dialect.launch(tile.grid, tile.block_size) as (block, thread):
             found = found.in_registers()
             origin = _origin(found, tile, block)
-            (axis,) = found.chain.first.left.free
-            if axis.name in found.limits:
-                ib.evaluate(leaving(origin[axis.name] < found.limits[axis.name]))
+            for needed in found.needs(origin):
+                ib.evaluate(leaving(needed))
             unit = begin(found, block, thread, origin, buffers)
             _walk(found, tile, unit, origin, buffers)
     return builder.get().without_attr("global_symbol")

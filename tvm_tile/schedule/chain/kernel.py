@@ -121,8 +121,7 @@ class _ChainKernel:
             place = dict(digits(ib.Bind(number), batch, [axis.extent for axis in batch]))
             place = {name: ib.Bind(value) for name, value in place.items()}
             place[rows.name] = ib.Bind(tile * self.tile.rows)
-            limit = self.found.limits.get(rows.name)
-            with when([] if limit is None else [place[rows.name] < limit]):
+            with when(self.found.needs(place)):
                 body(place | {axis.name: tirx.const(0) for axis in self.chain.second.right.free})
 
 
