@@ -9,6 +9,7 @@ from typing import Any, overload
 from tvm_tile.arguments import check_entries, check_examples, checked_sizes
 from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.build.constants import ConstantPool, TakenConstants
+from tvm_tile.build.dispatch import script_of
 from tvm_tile.coscheduling import Coscheduling
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
@@ -231,7 +232,7 @@ def schedule(
             fused = rename_by_content(opened)
         plan = Remembered(PlanFunction(record, first=first))
         scheduled, kernels = schedule_module(fused, record, plan=plan)
-        return {kernel.name: scheduled[kernel.name].script() for kernel in kernels}
+        return {kernel.name: script_of(scheduled[kernel.name]) for kernel in kernels}
 
 
 def _import(

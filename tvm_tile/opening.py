@@ -16,7 +16,7 @@ from tvm_tile.passes.replay import Decisions, RecordedChoices, RecordedRefusals
 from tvm_tile.passes.sequence import Refused, operator_loops, run_passes
 from tvm_tile.passes.unify import confirm, unify
 
-_NEAR = 3  # values of an extent, from the greatest one on, at which a model is fused
+_NEAR = 4  # values of an extent, from the greatest one on, at which a model is fused
 
 Fuse = Callable[[tvm.IRModule, FirstChoices, Refused], tvm.IRModule]
 """Fuses a model, with what answers for schedules and refusals."""

@@ -53,13 +53,13 @@ def origins(product: Product, tile: WarpgroupTile, loops: Loops) -> Iterator[Pla
         if tile.splits > 1:
             shared: list[Place] = []
             for rank in range(tile.splits):
-                for_tiles(product, tile, block + rank, shared.append)
+                for_tiles(product, tile, block + rank, shared.append, limits={})
             assert all(origin == shared[0] for origin in shared)
             yield shared[0]
             continue
         for turn in itertools.count():
             loops.turn, found = turn, []
-            for_tiles(product, tile, block, found.append)
+            for_tiles(product, tile, block, found.append, limits={})
             if turn >= loops.turns:
                 break
             yield from found

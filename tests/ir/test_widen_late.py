@@ -12,7 +12,7 @@ from scheduled import relax_module
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.build.lower import check_kernel
+from tvm_tile.build import check_kernel
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import WidenLate, schedule_module

@@ -51,6 +51,14 @@ def without_alternatives(func: Any) -> Any:
     return func.without_attr(_ATTRIBUTE)
 
 
+def script_of(func: Any) -> str:
+    """The TVMScript of a scheduled function, and of its alternatives behind it."""
+    texts = [without_alternatives(func).script()]
+    for one in alternatives_of(func):
+        texts.append(f"# up to {', '.join(map(str, one.bound))}:\n{one.func.script()}")
+    return "\n".join(texts)
+
+
 def dispatcher(name: str, func: Any, names: Sequence[str], hosts: Sequence[Any]) -> Any:
     """The host's code of a function of several schedules, as an IRModule.
 

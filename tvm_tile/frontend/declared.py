@@ -69,7 +69,7 @@ def completed(shapes: Shapes, sizes: Sizes) -> Sizes:
         if name not in sizes and any(isinstance(one, Declared) for one in shape):
             extents = [_extent(one, settled) for one in shape]
             result |= {} if None in extents else {name: tuple(e for e in extents if e is not None)}
-        elif len(sizes.get(name, ())) == len(shape):
+        elif name in sizes and len(sizes[name]) == len(shape):
             result[name] = tuple(
                 settled[own.name] if isinstance(own, Declared) and isinstance(one, Open) else one
                 for own, one in zip(shape, sizes[name], strict=True)

@@ -14,6 +14,8 @@ from tvm_tile.passes.rewriter import ModuleRewriter
 
 _MEMORY = "vm.builtin.cuda_graph.get_cached_alloc"
 CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
+CAPTURED_EXTENTS = "relax.rewrite_cuda_graph.capture_symbolic_vars"
+"""TVM's attribute of a function: variables, for each value of which graphs are captured."""
 WITH_CONTEXT = ir.Op.get("relax.call_builtin_with_ctx")
 
 

@@ -28,6 +28,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.open_extents import Symbol, top
 from tvm_tile.passes.bound_loops import bounded
+from tvm_tile.passes.capture_graphs import CAPTURED_EXTENTS
 from tvm_tile.passes.first_choices import content_of
 from tvm_tile.passes.plain_loops import is_one
 from tvm_tile.passes.rewriter import is_call_tir
@@ -36,7 +37,6 @@ from tvm_tile.schedule.open_copy import OPEN_COPY
 from tvm_tile.schedule.open_outputs import Range, with_ranges
 from tvm_tile.tile.cover import grid
 
-_CAPTURED = "relax.rewrite_cuda_graph.capture_symbolic_vars"
 _RESHAPE = tvm.ir.Op.get("relax.reshape")
 
 
@@ -68,7 +68,7 @@ class _Closing:
         types = self._module.params
         params = [relax.Var(p.name, ty) for p, ty in zip(main.params, types, strict=True)]
         builder = self._builder
-        attrs = {**dict(main.attrs or {}), _CAPTURED: [s.name for s in self._module.symbols]}
+        attrs = {**dict(main.attrs or {}), CAPTURED_EXTENTS: [s.name for s in self._module.symbols]}
         with builder.function("main", params, attrs=attrs):
             with builder.dataflow():
                 for own, given in zip(main.params, params, strict=True):

@@ -13,7 +13,7 @@ from tvm.relax.expr_functor import mutator
 from tvm_tile.build.program import WEIGHTS
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.graph.functions import global_vars, is_called
-from tvm_tile.passes.capture_graphs import CAPTURE, WITH_CONTEXT
+from tvm_tile.passes.capture_graphs import CAPTURE, CAPTURED_EXTENTS, WITH_CONTEXT
 from tvm_tile.passes.rewriter import ModuleRewriter, size_of
 
 _MAIN = "main"
@@ -72,7 +72,10 @@ class PassWeights:
         inputs = max(0, int((main.attrs or {}).get(NUM_INPUT, count)))
         weights = main.params[inputs:]
         given = relax.Var("weights", relax.AnyType())
-        place = relax.Var("place", relax.ShapeType([tvm.tirx.Var("place", "int64")]))
+        # Where graphs are for one value of open extents, these stand behind the number.
+        number = [tvm.tirx.Var("place", "int64")]
+        is_open = bool((main.attrs or {}).get(CAPTURED_EXTENTS))
+        place = relax.Var("place", relax.ShapeType(number) if is_open else relax.ShapeType(ndim=1))
         taken = _Taken(mod, weights, given, place, lambda c: len(weights) + self.position(c))
         body = taken.body_of(main, given)
         if inputs == count and not taken.has_constants:

@@ -144,7 +144,17 @@ class Kernels:
         names = [variable(number, symbol.name) for number, symbol in enumerate(self.symbols)]
         used = open_variables(func)
         points = [top(self.symbols), *far(self.symbols)] if used else [()]
-        return [dict(zip(names, point, strict=False)) for point in points]
+        if used <= set(names):
+            return [dict(zip(names, point, strict=False)) for point in points]
+        # A copy from or to a tensor of the greatest extents, with variables of its own.
+        first, second = (list(param.ty.shape) for param in func.params)
+        most = {
+            str(own.name): int(whole)
+            for one, other in ((first, second), (second, first))
+            for own, whole in zip(one, other, strict=True)
+            if not isinstance(own, tirx.IntImm)
+        }
+        return [most, {name: max(1, value // 3) for name, value in most.items()}]
 
 
 @dataclass(frozen=True, slots=True)
