@@ -16,7 +16,7 @@ from tvm_tile.passes.lift_workspaces import has_workspace
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.open_outputs import OpenFunction
-from tvm_tile.schedule.ranking import MOST_PREDICTED, predicted_of
+from tvm_tile.schedule.ranking import predicted_of
 from tvm_tile.tile.cover import Cover, cover
 
 
@@ -96,7 +96,7 @@ class Predicted:
         """What a schedule is predicted to take at another one's bound; infinite beyond its own.
 
         A rule that names the tile there says so. Else the time behind the launch is taken to shrink
-        with the extents, but not to less than that of any of the many tiles that the rule names.
+        with the extents, but not to less than that of the last tile that the rule does name there.
         """
         if own is at:
             return own.report.seconds
@@ -105,7 +105,7 @@ class Predicted:
         known = self._times(at, own.report.rule)
         if own.report.tile in known:
             return max(known[own.report.tile], at.report.seconds)
-        worst = max(known.values()) if len(known) >= MOST_PREDICTED else 0.0
+        worst = max(known.values(), default=0.0)
         share = math.prod(a / b for a, b in zip(at.bound, own.bound, strict=True))
         busy = max(0.0, own.report.seconds - self.device.launch_latency)
         return max(self.device.launch_latency + busy * share, at.report.seconds, worst)

@@ -94,7 +94,7 @@ RULES = (
     Finder(ELEMENTWISE, schedule_elementwise),
 )
 T = TypeVar("T")
-MOST_PREDICTED = 64  # tiles; to look closely at each takes some rules milliseconds
+_MOST_PREDICTED = 64  # tiles; to look closely at each takes some rules milliseconds
 _SPARE = 3  # further choices, for those that TVM cannot write
 
 
@@ -226,10 +226,10 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
 def predicted_of(task: Task, rule: str) -> dict[str, float]:
     """What the best tiles that a rule names for a function are predicted to take, by their texts.
 
-    They are :data:`MOST_PREDICTED` at most; none where the rule names none, or for another one.
+    They are so many at most; none where the rule names none, or for another one.
     """
     found = next((finder.find for finder in RULES if finder.rule.name == rule), None)
-    choices = () if found is None else _attempt(partial(found, task, MOST_PREDICTED)) or ()
+    choices = () if found is None else _attempt(partial(found, task, _MOST_PREDICTED)) or ()
     return {choice.tile: choice.seconds for choice in choices if choice.rule.name == rule}
 
 
