@@ -8,6 +8,8 @@
 #define __shared__ __attribute__((shared))
 #define SHARED __attribute__((address_space(3)))  // of pointers
 #define __forceinline__ inline __attribute__((always_inline))
+// Blocks that have nothing to do leave (leaving.py, whose own line goes with TVM's prelude).
+#define tvm_tile_leave_unless(needed) if (!(needed)) return
 // The exact size: registers are allotted for no more threads than there are.
 #define __launch_bounds__(threads) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
 #define INFINITY __builtin_inff()
