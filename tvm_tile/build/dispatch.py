@@ -11,9 +11,12 @@ All of them take what ``f`` takes, so that it hands on what it was given.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from tvm_tile.graph.functions import is_tensor
 
 _ATTRIBUTE = "tvm_tile.alternatives"
 _PACKED = "__tvm_ffi_"  # what TVM's packed functions are called
@@ -75,7 +78,7 @@ def dispatcher(name: str, func: Any, names: Sequence[str], hosts: Sequence[Any])
     found = [next(v for v in host.get_global_vars() if v.name_hint == n) for n, host in pairs]
     like = hosts[0][found[0]]
     params = [tirx.Var(p.name, p.ty) for p in like.params]
-    places = [at for at, param in enumerate(func.params) if not hasattr(param.ty, "shape")]
+    places = [at for at, param in enumerate(func.params) if not is_tensor(param)]
 
     def handed_on(to: Any) -> Any:
         failed = tirx.NE(tvm.ir.Call(to, params, ret_ty=like.ret_type), tirx.IntImm("int32", 0))
@@ -83,14 +86,14 @@ def dispatcher(name: str, func: Any, names: Sequence[str], hosts: Sequence[Any])
         leave = tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_throw_last_error"))
         return tirx.IfThenElse(failed, leave, None)
 
+    def at_most(place: int, bound: int) -> Any:
+        value = tirx.call_intrin("int64", "tirx.tvm_struct_get", params[1], place, _VALUE)
+        return tirx.LE(value, tirx.IntImm("int64", bound))
+
     body: Any = handed_on(found[0])
     for alternative, to in reversed(list(zip(alternatives_of(func), found[1:], strict=True))):
-        condition: Any = None
-        for place, most in zip(places, alternative.bound, strict=True):
-            value = tirx.call_intrin("int64", "tirx.tvm_struct_get", params[1], place, _VALUE)
-            holds = tirx.LE(value, tirx.IntImm("int64", most))
-            condition = holds if condition is None else tirx.And(condition, holds)
-        body = tirx.IfThenElse(condition, handed_on(to), body)
+        holds = map(at_most, places, alternative.bound)
+        body = tirx.IfThenElse(functools.reduce(tirx.And, holds), handed_on(to), body)
     body = tirx.SeqStmt([body, tirx.Return(tirx.IntImm("int32", 0))])
     made = tirx.PrimFunc(params, body, like.ret_type, like.attrs)
     return tvm.IRModule({name: made.with_attr("global_symbol", f"{_PACKED}{name}")})

@@ -18,6 +18,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvm_tile.graph.functions import is_tensor
+
 _NAME = "tvm_tile_leave_unless"
 _MACRO = f"#define {_NAME}(needed) if (!(needed)) return\n"
 _NOTHING = f"#define {_NAME}(needed)\n"
@@ -78,7 +80,7 @@ def leaving_unless(func: tirx.PrimFunc, needs: Sequence[Need]) -> tirx.PrimFunc:
 
 
 def _scalars(func: tirx.PrimFunc) -> list[Any]:
-    return [p for p in func.params if not hasattr(p.ty, "shape")]
+    return [p for p in func.params if not is_tensor(p)]
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="LeaveEarly")

@@ -9,6 +9,11 @@ import tvm
 from tvm import relax, tirx
 
 
+def is_tensor(param: Any) -> bool:
+    """Whether a parameter of a PrimFunc is a tensor, not a number such as an open extent."""
+    return hasattr(param.ty, "shape")
+
+
 def with_prim_funcs(
     mod: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]
 ) -> tvm.IRModule:

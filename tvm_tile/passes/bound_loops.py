@@ -21,6 +21,7 @@ anything, and nothing that is computed within it depends on one:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.unify import at_point
 from tvm_tile.schedule.open_outputs import uses, with_extents
+from tvm_tile.schedule.steps import replace_parts
 
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _SPATIAL, _REDUCE = 0, 2
@@ -113,10 +115,12 @@ def _masked(block: Any, symbols: Sequence[tirx.Var]) -> Any:
     reduced = [_inside(v) for v in open_axes if int(v.iter_type) == _REDUCE]
     value = store.value
     if reduced:
-        value = _without_the_rest(block, value, _all(reduced))
+        value = _without_the_rest(block, value, functools.reduce(tirx.And, reduced))
     spatial = [_inside(v) for v in open_axes if int(v.iter_type) == _SPATIAL]
     if spatial and _is_risky(store.value, symbols):
-        value = _choice(_all(spatial), value, tirx.const(0, str(value.ty.dtype)))
+        value = tirx.if_then_else(
+            functools.reduce(tirx.And, spatial), value, tirx.const(0, str(value.ty.dtype))
+        )
     return _with_value(block, value)
 
 
@@ -124,24 +128,13 @@ def _inside(v: Any) -> Any:
     return tirx.LT(v.var, v.dom.extent)
 
 
-def _all(conditions: Sequence[Any]) -> Any:
-    whole = conditions[0]
-    for condition in conditions[1:]:
-        whole = tirx.And(whole, condition)
-    return whole
-
-
-def _choice(condition: Any, value: Any, other: Any) -> Any:
-    return tirx.if_then_else(condition, value, other)
-
-
 def _without_the_rest(block: Any, value: Any, inside: Any) -> Any:
     """The value of a reduction that takes nothing from beyond its extent."""
     neutral = block.init.value if isinstance(block.init, tirx.BufferStore) else None
     own, kinds = block.body.buffer, (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
     if neutral is not None and isinstance(value, kinds) and _is_load_of(value.a, own):
-        return type(value)(value.a, _choice(inside, value.b, neutral))
-    return _choice(inside, value, tirx.BufferLoad(own, block.body.indices))
+        return type(value)(value.a, tirx.if_then_else(inside, value.b, neutral))
+    return tirx.if_then_else(inside, value, tirx.BufferLoad(own, block.body.indices))
 
 
 def _is_load_of(value: Any, buffer: Any) -> bool:
@@ -160,10 +153,7 @@ def _is_risky(value: Any, symbols: Sequence[tirx.Var]) -> bool:
 
 def _with_value(block: Any, value: Any) -> Any:
     store = tirx.BufferStore(block.body.buffer, value, block.body.indices)
-    return SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, store, block.init,
-        block.alloc_buffers, block.match_buffers, block.annotations,
-    )  # fmt: skip
+    return replace_parts(block, body=store)
 
 
 def _with_known_tensors(body: Any, params: dict[Any, Any], known: Callable[[Any], Any]) -> Any:
@@ -193,9 +183,6 @@ def _with_known_loops(body: Any, known: Callable[[Any], Any]) -> Any:
             tirx.IterVar(tvm.ir.Range(v.dom.min, known(v.dom.extent)), v.var, v.iter_type)
             for v in block.iter_vars
         ]
-        return SBlock(
-            iters, block.reads, block.writes, block.name_hint, block.body, block.init,
-            block.alloc_buffers, block.match_buffers, block.annotations,
-        )  # fmt: skip
+        return replace_parts(block, iter_vars=iters)
 
     return tvm_ffi.structural_map(body, [(tirx.For, loop), (SBlock, block)], order="post")

@@ -214,7 +214,7 @@ def _copying(source: Any, target: Any, spans: Any) -> tirx.PrimFunc:
     place = te.compute(value.shape, lambda *at: value(*at), name="place")
     func = te.create_prim_func([value, place]).without_attr("global_symbol")
     types = {str(p.name): ty for p, ty in zip(func.params, (source, target), strict=True)}
-    params = {p: _buffer(str(p.name), types[str(p.name)], p) for p in func.params}
+    params = {p: _buffer(str(p.name), types[str(p.name)]) for p in func.params}
     body = tvm_ffi.structural_map(
         func.body, [(tirx.Var, lambda var: params.get(var, var))], order="post"
     )
@@ -233,5 +233,5 @@ def _with_own_variables(*types: Any) -> list[Any]:
     return [relax.TensorType([extent(e) for e in ty.shape], ty.dtype) for ty in types]
 
 
-def _buffer(name: str, ty: Any, like: Any) -> Any:
+def _buffer(name: str, ty: Any) -> Any:
     return tirx.decl_buffer(tuple(ty.shape), str(ty.dtype), name)

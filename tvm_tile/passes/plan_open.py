@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm_tile.build.dispatch import Alternative, with_alternatives
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.lift_workspaces import has_workspace
 from tvm_tile.plan.report import KernelReport
@@ -132,7 +133,7 @@ def _alternatives(plans: Sequence[OpenPlan], found: Cover) -> list[Alternative]:
 
 def _described(plans: Sequence[OpenPlan], found: Cover, opened: OpenFunction) -> str:
     """The tiles and where they end, for people."""
-    names = [str(p.name) for p in opened.params if not hasattr(p.ty, "shape")]
+    names = [str(p.name) for p in opened.params if not is_tensor(p)]
     texts = [plans[0].report.tile] if 0 in found.serves else []
     for tile in found.tiles:
         if tile:

@@ -15,6 +15,7 @@ from tvm import tirx
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.rule import Scheduled
 from tvm_tile.tile.rules import ELEMENTWISE
@@ -44,7 +45,7 @@ def schedule_open_copy(func: tirx.PrimFunc, device: Device) -> Scheduled | None:
     sch.bind(thread, "threadIdx.x")
     if vector > 1:
         sch.vectorize(lane)
-    size = sum(_bytes(p) for p in func.params if hasattr(p.ty, "shape"))
+    size = sum(_bytes(p) for p in func.params if is_tensor(p))
     seconds = device.launch_latency + size / device.memory(MemoryLevel.GLOBAL).bandwidth
     tile = f"{_THREADS} threads of {vector}, as many blocks as the call takes"
     return Scheduled(sch.mod["main"], ELEMENTWISE, tile, 1, _THREADS, seconds)

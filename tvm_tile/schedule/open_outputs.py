@@ -6,6 +6,7 @@ these are stands in an attribute of the function, for kernels that leave the oth
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlockRealize
 
 from tvm_tile.build.leaving import Need, leaving_unless
+from tvm_tile.graph.functions import is_tensor
 
 _ATTRIBUTE = "tvm_tile.open_outputs"
 _RANGES = "tvm_tile.open_ranges"
@@ -59,10 +61,10 @@ class OpenFunction:
         if attribute is None:
             return cls(params, func, ())
         # Passes that rename a function's variables leave its attributes alone.
-        scalars = [p for p in params if not _is_tensor(p)]
+        scalars = [p for p in params if not is_tensor(p)]
         own = dict(zip(attribute[0], scalars, strict=True))
         extents = tuple(tuple(_replaced(e, own) for e in one) for one in attribute[1:])
-        asked = [p for p in params if _is_tensor(p) or uses(func.body, [p])]
+        asked = [p for p in params if is_tensor(p) or uses(func.body, [p])]
         plain = tirx.PrimFunc(asked, func.body, func.ret_type, func.attrs)
         plain = plain.without_attr(_ATTRIBUTE).without_attr(_RANGES)
         told = (func.attrs or {}).get(_RANGES, ())
@@ -77,7 +79,7 @@ class OpenFunction:
         if not self.extents:
             return scheduled
         # Kernels that are written instruction by instruction take open extents as they are here.
-        kinds = (_is_tensor, lambda param: not _is_tensor(param))
+        kinds = (is_tensor, lambda param: not is_tensor(param))
         own = {
             given: made
             for kind in kinds
@@ -85,9 +87,9 @@ class OpenFunction:
                 filter(kind, self.func.params), filter(kind, scheduled.params), strict=False
             )
         }
-        outputs = [own[p] for p in self.params if _is_tensor(p)][-len(self.extents) :]
+        outputs = [own[p] for p in self.params if is_tensor(p)][-len(self.extents) :]
         params = [own.get(p, p) for p in self.params]
-        renamed = {p: own[p] for p in own if not _is_tensor(p)}
+        renamed = {p: own[p] for p in own if not is_tensor(p)}
         extents = [tuple(_replaced(e, renamed) for e in one) for one in self.extents]
         needs = needed_blocks(scheduled.body, dict(zip(outputs, extents, strict=True)))
         whole = tirx.PrimFunc(params, scheduled.body, scheduled.ret_type, scheduled.attrs)
@@ -96,7 +98,7 @@ class OpenFunction:
 
 def with_extents(func: tirx.PrimFunc, extents: Sequence[Sequence[Any]]) -> tirx.PrimFunc:
     """A function that says which elements of its outputs a call needs."""
-    scalars = [p for p in func.params if not _is_tensor(p)]
+    scalars = [p for p in func.params if not is_tensor(p)]
     return func.with_attr(_ATTRIBUTE, [scalars, *(list(one) for one in extents)])
 
 
@@ -112,10 +114,6 @@ def uses(tree: Any, variables: Sequence[Any]) -> bool:
         return tvm_ffi.VisitInterrupt() if any(var.same_as(v) for v in variables) else None
 
     return tvm_ffi.structural_walk(tree, (tirx.Var, visit)) is not None
-
-
-def _is_tensor(param: Any) -> bool:
-    return hasattr(param.ty, "shape")
 
 
 def needed_blocks(body: Any, extents: dict[Any, tuple[Any, ...]]) -> list[Need]:
@@ -164,10 +162,7 @@ def _needed(body: Any, extents: dict[Any, tuple[Any, ...]]) -> Any | None:
                 conditions.append(_within(one, region, loops, extents[region.source]))
     if not conditions or any(condition is None for condition in conditions):
         return None
-    whole: Any = conditions[0]
-    for condition in conditions[1:]:
-        whole = tirx.Or(whole, condition)
-    return whole
+    return functools.reduce(tirx.Or, conditions)
 
 
 def _within(realize: Any, region: Any, loops: Sequence[Any], extents: Sequence[Any]) -> Any | None:
@@ -190,12 +185,7 @@ def _within(realize: Any, region: Any, loops: Sequence[Any], extents: Sequence[A
         if not analyzer.can_prove(index >= first):
             return None
         inside.append(tirx.LT(first.astype("int64"), extent))
-    if not inside:
-        return None
-    whole: Any = inside[0]
-    for condition in inside[1:]:
-        whole = tirx.And(whole, condition)
-    return whole
+    return functools.reduce(tirx.And, inside) if inside else None
 
 
 def _span(loop: Any) -> Any:

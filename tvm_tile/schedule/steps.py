@@ -53,10 +53,11 @@ def replace_parts(
     name: str | None = None,
     body: Any = None,
     alloc_buffers: Any = None,
+    iter_vars: Any = None,
 ) -> SBlock:
     """``block`` with other parts; what is not given stays."""
     return SBlock(
-        block.iter_vars,
+        block.iter_vars if iter_vars is None else iter_vars,
         block.reads if reads is None else reads,
         block.writes if writes is None else writes,
         name or block.name_hint,

@@ -9,6 +9,7 @@ serves what lies between it and the next lower point that has one.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,18 +43,11 @@ def grid(symbols: Sequence[Symbol]) -> tuple[Point, ...]:
     Of several symbols fewer values of each are taken.
     """
     lines = [_values(symbol) for symbol in symbols]
-    while _count(lines) > _MOST_POINTS:
+    while math.prod(map(len, lines)) > _MOST_POINTS:
         longest = max(range(len(lines)), key=lambda i: len(lines[i]))
         line = lines[longest]
         lines[longest] = [*line[:1], *line[2:]] if len(line) > 2 else line[:1]
     return tuple(itertools.product(*lines))
-
-
-def _count(lines: Sequence[Sequence[int]]) -> int:
-    total = 1
-    for line in lines:
-        total *= len(line)
-    return total
 
 
 def _values(symbol: Symbol) -> list[int]:

@@ -12,6 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvm_tile.graph.functions import is_tensor
 from tvm_tile.passes.unify import at_point
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.verify.compare import Argument, Array, is_float
@@ -57,7 +58,7 @@ def parameters(
     accesses += [(store.buffer, store.indices) for store in stores]
     found = []
     for position, param in enumerate(func.params):
-        if not hasattr(param.ty, "shape"):
+        if not is_tensor(param):
             name, own = str(param.name), values[str(param.name)]
             found.append(Parameter(name, (), np.dtype(np.int64), _BELOW, False, own))
             continue
@@ -72,10 +73,10 @@ def parameters(
 
 def open_variables(func: tirx.PrimFunc) -> frozenset[str]:
     """Names of a function's variables for open extents."""
-    tensors = [param for param in func.params if hasattr(param.ty, "shape")]
+    tensors = [param for param in func.params if is_tensor(param)]
     shapes = [extent for param in tensors for extent in param.ty.shape]
     used = [var for extent in shapes for var in tirx.analysis.undefined_vars(extent)]
-    numbers = [param for param in func.params if not hasattr(param.ty, "shape")]
+    numbers = [param for param in func.params if not is_tensor(param)]
     return frozenset(str(var.name) for var in (*used, *numbers))
 
 

@@ -21,6 +21,7 @@ from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
+from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
 from tvm_tile.schedule.attention.mask import find_mask
@@ -39,7 +40,6 @@ from tvm_tile.schedule.tensor_cores.limits import (
     in_register,
     limited,
 )
-from tvm_tile.schedule.tensor_cores.parameters import is_tensor
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
 

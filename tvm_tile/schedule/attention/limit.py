@@ -15,6 +15,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import is_choice
 from tvm_tile.schedule.open_outputs import uses
+from tvm_tile.schedule.steps import replace_parts
 
 _REDUCE = 2
 _COMBINED = (tirx.Add, tirx.Max)
@@ -46,10 +47,7 @@ def without_limit(func: tirx.PrimFunc) -> Unlimited | None:
             return block
         limits.append(found[0])
         store = tirx.BufferStore(block.body.buffer, found[1], block.body.indices)
-        return SBlock(
-            block.iter_vars, block.reads, block.writes, block.name_hint, store, block.init,
-            block.alloc_buffers, block.match_buffers, block.annotations,
-        )  # fmt: skip
+        return replace_parts(block, body=store)
 
     plain = tvm_ffi.structural_map(func, [(SBlock, block)], order="post")
     if not limits:

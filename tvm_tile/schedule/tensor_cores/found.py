@@ -13,6 +13,7 @@ from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Access, Operator, element_size
 from tvm_tile.schedule.merge import merge_axes
 from tvm_tile.schedule.normalize import NormalForm, inline_spatial, inline_views, store_by_sums
@@ -21,7 +22,6 @@ from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, pl
 from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
 from tvm_tile.schedule.tensor_cores.padding import unpadded
-from tvm_tile.schedule.tensor_cores.parameters import is_tensor
 from tvm_tile.tile.product import Product, find_product
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.functions import is_tensor
+
 
 def declare(params: Iterable[Any]) -> dict[str, Any]:
     """Declare the tensors that callers pass; name of each -> its buffer here.
@@ -14,11 +16,6 @@ def declare(params: Iterable[Any]) -> dict[str, Any]:
     Open extents among the parameters are theirs already.
     """
     return {str(param.name): _declared(param) for param in params if is_tensor(param)}
-
-
-def is_tensor(param: Any) -> bool:
-    """Whether a parameter is a tensor, not a number."""
-    return hasattr(param.ty, "shape")
 
 
 def views(
