@@ -1,5 +1,7 @@
-"""Kernels whose blocks may leave before they have done anything.
+"""Kernels whose blocks may leave before they have done anything, or are not launched at all.
 
+Where the blocks that have something to do are the first ones along an axis of the grid, the host
+launches so many: one that leaves at once still costs about a nanosecond. Elsewhere blocks leave.
 TVM puts no barrier into a branch, and has no statement that returns from a kernel. So a kernel
 calls a function, which its text defines as a macro: an early return. All threads of a block must
 agree whether they take it, and no barrier may be in front of it.
@@ -86,10 +88,12 @@ def _scalars(func: tirx.PrimFunc) -> list[Any]:
 @tirx.transform.prim_func_pass(opt_level=0, name="LeaveEarly")
 @dataclass(frozen=True, slots=True)
 class LeaveEarly:
-    """Put the early return at the start of each kernel of a function that says when.
+    """Launch no blocks that have nothing to do, or have them return at the start of their kernel.
 
     before: ``attr blockIdx.x = 64: attr threadIdx.x = 256: y[...] = ...``
-    after:  ``attr blockIdx.x = 64: attr threadIdx.x = 256: leave unless ...; y[...] = ...``
+    after:  ``attr blockIdx.x = max(min((n + 3) // 4, 64), 1): attr threadIdx.x = 256: y[...] =
+            ...`` if the condition is ``blockIdx.x * 4 < n``, and where it cannot be solved
+            ``attr blockIdx.x = 64: attr threadIdx.x = 256: leave unless ...; y[...] = ...``
     """
 
     def transform_function(
@@ -104,7 +108,7 @@ class LeaveEarly:
 
 
 class _Leaving:
-    """Writes the returns of a function's kernels, one behind the other."""
+    """Writes the grids or the returns of a function's kernels, one behind the other."""
 
     def __init__(self, needs: Sequence[Any], scalars: Mapping[Any, Any]) -> None:
         self._needs = iter(needs)
@@ -116,12 +120,31 @@ class _Leaving:
             return tirx.SeqStmt([self.changed(one) for one in statement])
         if isinstance(statement, tirx.AttrStmt):
             if statement.attr_key == _EXTENT:
-                return self._kernel(statement, next(self._needs), {})
+                return self._smaller(statement, next(self._needs))
             body = self.changed(statement.body)
             return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
         if hasattr(statement, "body"):
             raise NotImplementedError(f"a kernel within {type(statement).__name__}")
         return statement
+
+    def _smaller(self, statement: Any, need: Any) -> Any:
+        """A kernel of no more blocks than are needed."""
+        tags, variables, condition = need or ((), (), None)
+        for tag, variable in zip(tags, variables, strict=True):
+            count = first_blocks(condition, variable)
+            if count is not None:
+                return self._with_grid(statement, str(tag), self._known(count, {}))
+        return self._kernel(statement, need, {})
+
+    def _with_grid(self, statement: Any, tag: str, count: Any) -> Any:
+        """A kernel that is launched with so many blocks along an axis of its grid, at least one."""
+        value, body = statement.value, statement.body
+        if str(statement.node.thread_tag) == tag:
+            wanted = tirx.Cast(str(value.ty.dtype), tirx.Min(count, tirx.Cast("int64", value)))
+            value = tirx.Max(wanted, tirx.const(1, str(value.ty.dtype)))
+        else:
+            body = self._with_grid(body, tag, count)
+        return tirx.AttrStmt(statement.node, statement.attr_key, value, body)
 
     def _kernel(self, statement: Any, need: Any, known: dict[str, Any]) -> Any:
         if isinstance(statement, tirx.AttrStmt) and statement.attr_key == _EXTENT:
@@ -131,13 +154,51 @@ class _Leaving:
         if not need:
             return statement
         tags, variables, condition = need
-        values = {v: known[str(tag)] for tag, v in zip(tags, variables, strict=True)}
-        values |= dict(self._scalars)
+        blocks = {v: known[str(tag)] for tag, v in zip(tags, variables, strict=True)}
+        return tirx.SeqStmt([leave_unless(self._known(condition, blocks)), statement])
+
+    def _known(self, expr: Any, blocks: Mapping[Any, Any]) -> Any:
+        """An expression of the kernel's own variables."""
+        values = {**blocks, **self._scalars}
 
         def variable(var: Any) -> Any:
             found = values.get(var, var)
             same = str(found.ty.dtype) == str(var.ty.dtype)
             return found if same else tirx.Cast(str(var.ty.dtype), found)
 
-        needed = tvm_ffi.structural_map(condition, [(tirx.Var, variable)], order="post")
-        return tirx.SeqStmt([leave_unless(needed), statement])
+        return tvm_ffi.structural_map(expr, [(tirx.Var, variable)], order="post")
+
+
+def first_blocks(condition: Any, block: tirx.Var) -> Any | None:
+    """So many blocks, the first ones, that a condition holds for no other one; int64.
+
+    Args:
+        condition: comparisons of what grows with the block's number, joined.
+        block: the number of a block along an axis of the grid.
+
+    Returns:
+        An expression without ``block``; ``None`` if the condition has another form, or other
+        blocks' numbers in it.
+    """
+    if isinstance(condition, tirx.And | tirx.Or):
+        both = first_blocks(condition.a, block), first_blocks(condition.b, block)
+        if both[0] is None or both[1] is None:
+            return None
+        return (tirx.Min if isinstance(condition, tirx.And) else tirx.Max)(*both)
+    return _first(condition.a, condition.b, block) if isinstance(condition, tirx.LT) else None
+
+
+def _first(value: Any, limit: Any, block: tirx.Var) -> Any | None:
+    """How many blocks there are for which a value is less than a limit."""
+    if isinstance(value, tirx.Cast):
+        return _first(value.value, limit, block)
+    if value.same_as(block):
+        return tirx.Cast("int64", limit)
+    step = int(value.b) if isinstance(getattr(value, "b", None), tirx.IntImm) else 0
+    if step < 1:
+        return None
+    if isinstance(value, tirx.Mul):
+        return _first(value.a, tirx.FloorDiv(limit + (step - 1), tirx.const(step, "int64")), block)
+    if isinstance(value, tirx.FloorDiv):
+        return _first(value.a, limit * step, block)
+    return None

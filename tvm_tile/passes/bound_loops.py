@@ -34,6 +34,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.open_extents import Point
+from tvm_tile.passes.plain_loops import is_one
 from tvm_tile.passes.unify import at_point
 from tvm_tile.schedule.open_outputs import uses, with_extents
 from tvm_tile.schedule.steps import replace_parts
@@ -65,7 +66,7 @@ def bounded(
         inputs: how many of its parameters, the first ones, are inputs.
         symbols: in the order of points.
         most: the greatest values that it is called with.
-        whole: those that its parameters' shapes are for.
+        whole: those that its parameters' memory is for.
 
     Raises:
         DynamicShapeError: it has loops written by hand, such as those of a sort, that depend on
@@ -73,10 +74,11 @@ def bounded(
     """
     if not uses(func, symbols):
         return Bounded(func, ())
-    whole_params = {p: tirx.Var(p.name, at_point(p.ty, symbols, whole)) for p in func.params}
 
     def known(expr: Any) -> Any:
         return at_point(expr, symbols, most)
+
+    whole_params = {p: _first_rows(p, symbols, most, whole) for p in func.params}
 
     body = _with_known_tensors(func.body, whole_params, known)
     body = _with_known_loops(_with_masks(body, symbols), known)
@@ -85,6 +87,19 @@ def bounded(
     params = [*tensors[:inputs], *scalars, *tensors[inputs:]]
     made = tirx.PrimFunc(params, body, func.ret_type, func.attrs)
     return Bounded(with_extents(made, [p.ty.shape for p in func.params[inputs:]]), scalars)
+
+
+def _first_rows(param: Any, symbols: Sequence[tirx.Var], most: Point, whole: Point) -> tirx.Var:
+    """A tensor made for the greatest extents, without the rows behind those of the bound.
+
+    Rows are those of the outermost axis, so that all others lie where they did. That those of the
+    bound lie one behind the other, as in a tensor of its own, is what rules join axes by.
+    """
+    shape = [at_point(extent, symbols, whole) for extent in param.ty.shape]
+    outer = next((i for i, extent in enumerate(shape) if not is_one(extent)), None)
+    if outer is not None:
+        shape[outer] = at_point(param.ty.shape[outer], symbols, most)
+    return tirx.decl_buffer(tuple(shape), str(param.ty.dtype), str(param.name))
 
 
 def _with_masks(body: Any, symbols: Sequence[tirx.Var]) -> Any:

@@ -60,6 +60,7 @@ class _Closing:
         self._module, self._symbols, self._whole = module, symbols, top(symbols)
         self._builder = relax.BlockBuilder()
         self._functions: dict[Any, Any] = {}
+        self._known: dict[Any, tuple[tirx.PrimFunc, Sequence[tirx.Var]]] = {}
         self._values: dict[Any, Any] = {}
 
     def result(self) -> tvm.IRModule:
@@ -125,7 +126,10 @@ class _Closing:
 
     def _called(self, func: tirx.PrimFunc, args: list[Any], ty: Any) -> Any:
         """A call of a function in variables, over tensors of the greatest extents."""
-        own, scalars = self._bounded(func, len(args))
+        key = content_of(func)
+        if key not in self._known:
+            self._known[key] = self._bounded(func, len(args))
+        own, scalars = self._known[key]
         types = list(ty.fields) if isinstance(ty, relax.TupleType) else ty
         called = relax.call_tir(self._added(own), [*args, *scalars], types)
         return self._builder.emit(called)

@@ -21,6 +21,9 @@ from tvm_tile.schedule.ranking import predicted_of
 from tvm_tile.tile.cover import Cover, cover
 
 
+_LEAST = 1e-7  # seconds that tell kernels apart
+
+
 @dataclass(frozen=True, slots=True)
 class OpenPlan:
     """The schedule of a function, for extents up to a bound.
@@ -64,7 +67,7 @@ def planned_open(
     if len(plans) == 1:
         return func, report
     predicted = Predicted(device, {})
-    times = [[predicted.seconds(own, at) for at in plans] for own in plans]
+    times = [[predicted.behind_launch(own, at) for at in plans] for own in plans]
     found = cover([one.bound for one in plans], times, loss)
     told = replace(report, tile=_described(plans, found, opened))
     return with_alternatives(func, _alternatives(plans, found)), told
@@ -92,6 +95,10 @@ class Predicted:
 
     device: Device
     known: dict[tuple[Point, str], dict[str, float]]
+
+    def behind_launch(self, own: OpenPlan, at: OpenPlan) -> float:
+        """As :meth:`seconds`, without what any launch takes, which in graphs is hardly anything."""
+        return max(_LEAST, self.seconds(own, at) - self.device.launch_latency)
 
     def seconds(self, own: OpenPlan, at: OpenPlan) -> float:
         """What a schedule is predicted to take at another one's bound; infinite beyond its own.

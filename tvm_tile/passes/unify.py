@@ -26,6 +26,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.open_extents import Form, Point, fit, variable
 from tvm_tile.passes.open_rows import is_by_rows, with_body_of, without_body
+from tvm_tile.passes.first_choices import content_of
 from tvm_tile.passes.plain_loops import (
     NUMBERS,
     is_alike,
@@ -95,13 +96,16 @@ def unify(modules: Mapping[Point, tvm.IRModule], names: Sequence[str]) -> OpenMo
         if main.outline != first.outline:
             raise _differs("other kernels, or the same in another order", next(iter(modules)))
     params = _types({p: main.params for p, main in mains.items()}, symbols)
+    # Layers that are alike call the same functions.
+    unified: dict[Any, tirx.PrimFunc] = {}
     calls = []
     for number, (var, value) in enumerate(first.bindings):
         types = {p: [main.bindings[number][0].ty] for p, main in mains.items()}
         func = None
         if is_call_tir(value):
             called = {p: m.called(number) for p, m in mains.items()}
-            func = unified_function(called, symbols)
+            key = tuple(map(content_of, called.values()))
+            func = unified[key] = unified.get(key) or unified_function(called, symbols)
         _check_constants({p: main.constants(number) for p, main in mains.items()})
         calls.append(OpenCall(var, value, func, _types(types, symbols)[0]))
     result = _types({p: [main.result.ty] for p, main in mains.items()}, symbols)[0]
@@ -117,12 +121,18 @@ def confirm(opened: OpenModule, point: Point, module: tvm.IRModule) -> None:
     main, known = _Main(module), _Main(opened.base)
     if main.outline != known.outline:
         raise _differs("other operators", point)
+    confirmed: set[Any] = set()
     for number, call in enumerate(opened.calls):
         constants = {(): known.constants(number), point: main.constants(number)}
         _check_constants(constants)
         if call.func is None:
             continue
-        own, other = at_point(call.func, opened.symbols, point), main.called(number)
+        own, other = call.func, main.called(number)
+        key = content_of(own), content_of(other)
+        if key in confirmed:
+            continue
+        confirmed.add(key)
+        own = at_point(own, opened.symbols, point)
         if is_by_rows([known.called(number), other]):
             own, other = without_body(own), without_body(other)
         if not is_alike(plain(own), plain(other)):

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from tvm_tile.graph.open_extents import Point, Symbol
 
-# Extents up to which the best tiles of a range are asked for, as shares of its greatest one.
-_SHARES = (1.0, 0.625, 0.375, 0.25, 0.125, 0.0625, 0.03125)
-_MOST_POINTS = 16  # of all symbols
+# Extents up to which the best tiles of a range are asked for, as shares of its greatest one: its
+# halves and, where a step is still many tiles, what lies between them; and its least one.
+_SHARES = (1.0, 0.75, 0.5, 0.375, 0.25, 0.1875, *(0.5**halving for halving in range(3, 8)), 0.0)
+_MOST_POINTS = 24  # of all symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,7 @@ def grid(symbols: Sequence[Symbol]) -> tuple[Point, ...]:
     lines = [_values(symbol) for symbol in symbols]
     while math.prod(map(len, lines)) > _MOST_POINTS:
         longest = max(range(len(lines)), key=lambda i: len(lines[i]))
-        line = lines[longest]
-        lines[longest] = [*line[:1], *line[2:]] if len(line) > 2 else line[:1]
+        lines[longest] = lines[longest][::2]
     return tuple(itertools.product(*lines))
 
 

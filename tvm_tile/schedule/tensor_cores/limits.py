@@ -110,19 +110,19 @@ def in_register(value: Any) -> Any:
 def count_boxes(axes: Sequence[Axis], box: Sequence[int], limits: Limits) -> list[Any]:
     """Tiles of a box along each axis in a call."""
     pairs = zip(axes, box, strict=True)
-    found = [_parts(limited(axis.extent, limits.get(axis.name)), size) for axis, size in pairs]
-    return [in_register(count) for count in found]
+    return [_count_parts(axis.extent, limits.get(axis.name), size) for axis, size in pairs]
 
 
-def _parts(count: Any, size: int) -> Any:
-    """How many tiles of a size cover so many values."""
-    return (count + (size - 1)) // size
+def _count_parts(extent: int, limit: Any, size: int) -> Any:
+    """How many tiles of a size cover all values that a call needs; one is needed always."""
+    return in_register((limited(extent, limit if extent > size else None) + (size - 1)) // size)
 
 
 def count_rows(operand: Operand, size: int, limits: Limits) -> list[Any]:
     """As :func:`~tvm_tile.tile.warp_tile.tile_counts` says, in a call."""
     if operand.is_depth_major:
-        return [in_register(_parts(count_all(operand.free, limits), size))]
+        whole = math.prod(axis.extent for axis in operand.free)
+        return [_count_parts(whole, count_all(operand.free, limits), size)]
     return count_boxes(operand.free, (*(1 for _ in operand.free[:-1]), size), limits)
 
 

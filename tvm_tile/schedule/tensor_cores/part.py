@@ -77,8 +77,9 @@ def find_part(
     """
     rows = count_rows(product.left, tile.rows, limits)
     columns = count_rows(product.right, tile.columns, limits)
-    if limits:
-        ib.evaluate(leaving(block < count_tiles(product, rows, columns, limits)))
+    needed = count_tiles(product, rows, columns, limits)
+    if not isinstance(needed, int):
+        ib.evaluate(leaving(block < needed))
     row, column, batch = raster_place(block, math.prod(rows), math.prod(columns), tile.raster)
     origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
     left = _side(product.left, tile.rows, rows, row, origin)

@@ -100,9 +100,10 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
         limits = bound_limits(found.limits)
-        if limits:
+        needed = needed_tiles(product, tile, limits)
+        if not isinstance(needed, int):
             number = block // tile.splits if tile.splits > 1 else block
-            ib.evaluate(leaving(number < needed_tiles(product, tile, limits)))
+            ib.evaluate(leaving(number < needed))
         seen = views(epilogue.tensors, found.shapes, buffers)
         data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
         turns = make_alternation_barriers(thread) if tile.alternates else None
