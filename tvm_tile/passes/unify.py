@@ -25,8 +25,8 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.open_extents import Form, Point, fit, variable
-from tvm_tile.passes.open_rows import is_by_rows, with_body_of, without_body
 from tvm_tile.passes.first_choices import content_of
+from tvm_tile.passes.open_rows import is_by_rows, with_body_of, without_body
 from tvm_tile.passes.plain_loops import (
     NUMBERS,
     is_alike,

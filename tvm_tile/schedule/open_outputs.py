@@ -7,7 +7,7 @@ these are stands in an attribute of the function, for kernels that leave the oth
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,11 +131,12 @@ def needed_blocks(body: Any, extents: dict[Any, tuple[Any, ...]]) -> list[Need]:
     def grid(loop: Any) -> Any:
         if not _is_grid(loop):
             return None
-        variables: dict[str, Any] = {}
+        blocks: dict[str, Any] = {}
         while _is_grid(loop):
-            variables[str(loop.thread_binding.thread_tag)] = loop.loop_var
+            blocks[str(loop.thread_binding.thread_tag)] = loop
             loop = loop.body
-        needs.append(Need(variables, _needed(loop, extents)))
+        variables = {tag: block.loop_var for tag, block in blocks.items()}
+        needs.append(Need(variables, _needed(loop, list(blocks.values()), extents)))
         return tvm_ffi.WalkResult.SKIP
 
     tvm_ffi.structural_walk(body, (tirx.For, grid), order="pre")
@@ -148,48 +149,84 @@ def _is_grid(statement: Any) -> bool:
     return str(statement.thread_binding.thread_tag).startswith(_BLOCK)
 
 
-def _needed(body: Any, extents: dict[Any, tuple[Any, ...]]) -> Any | None:
-    """The condition for a block to write anything within the extents; ``None`` if it always may."""
-    realized: list[Any] = []
+def _needed(body: Any, blocks: Sequence[Any], extents: dict[Any, tuple[Any, ...]]) -> Any | None:
+    """The condition for a block to write anything within the extents; ``None`` if it always may.
+
+    Args:
+        body: of the grid's loops.
+        blocks: these loops.
+        extents: tensors -> their extents in a call.
+    """
     loops: list[Any] = []
-    tvm_ffi.structural_walk(
-        body, [(SBlockRealize, realized.append), (tirx.For, loops.append)], order="pre"
-    )
+    tvm_ffi.structural_walk(body, (tirx.For, loops.append), order="pre")
     conditions = []
-    for one in realized:
-        for region in one.block.writes:
-            if region.source in extents:
-                conditions.append(_within(one, region, loops, extents[region.source]))
+    for tensor, first in _first_elements(body):
+        if tensor in extents:
+            conditions.append(_within(first, blocks, loops, extents[tensor]))
     if not conditions or any(condition is None for condition in conditions):
         return None
     return functools.reduce(tirx.Or, conditions)
 
 
-def _within(realize: Any, region: Any, loops: Sequence[Any], extents: Sequence[Any]) -> Any | None:
-    """Whether the first element that a block writes is within the extents.
+def _first_elements(body: Any) -> list[tuple[Any, list[Any]]]:
+    """Tensors that are written, and indices of the first elements, of variables of loops."""
+    found: list[tuple[Any, list[Any]]] = []
+
+    def block(one: Any) -> Any:
+        values = dict(zip((v.var for v in one.block.iter_vars), one.iter_values, strict=True))
+        for region in one.block.writes:
+            found.append((region.source, [_replaced(r.min, values) for r in region.region]))
+        return tvm_ffi.WalkResult.SKIP
+
+    def store(one: Any) -> None:
+        found.append((one.buffer, list(one.indices)))
+
+    tvm_ffi.structural_walk(body, [(SBlockRealize, block), (tirx.BufferStore, store)], order="pre")
+    return found
+
+
+def _within(
+    indices: Sequence[Any], blocks: Sequence[Any], loops: Sequence[Any], extents: Sequence[Any]
+) -> Any | None:
+    """Whether the first element that is written is within the extents.
 
     The first one is where all loops within the grid's are at their start, if no index is ever less
     than there.
     """
-    values = dict(zip((v.var for v in realize.block.iter_vars), realize.iter_values, strict=True))
     starts = {loop.loop_var: loop.min for loop in loops}
     analyzer = sym.Analyzer()
-    for inner in loops:
-        analyzer.bind(inner.loop_var, _span(inner))
+    for loop in (*blocks, *loops):
+        analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    known = {block.loop_var for block in blocks}
     inside = []
-    for span, extent in zip(region.region, extents, strict=True):
+    for index, extent in zip(indices, extents, strict=True):
         if isinstance(extent, tirx.IntImm):
             continue
-        index = _replaced(span.min, values)
+        index = analyzer.simplify(index)
         first = analyzer.simplify(_replaced(index, starts))
-        if not analyzer.can_prove(index >= first):
+        grows = _grows(index, starts) or analyzer.can_prove(index >= first)
+        if not grows or not _variables(first) <= known:
             return None
-        inside.append(tirx.LT(first.astype("int64"), extent))
+        if not isinstance(first, tirx.IntImm):
+            inside.append(tirx.LT(first.astype("int64"), extent))
     return functools.reduce(tirx.And, inside) if inside else None
 
 
-def _span(loop: Any) -> Any:
-    return ir.Range.from_min_extent(loop.min, loop.extent)
+def _variables(value: Any) -> set[Any]:
+    found: set[Any] = set()
+    tvm_ffi.structural_walk(value, (tirx.Var, found.add), order="pre")
+    return found
+
+
+def _grows(value: Any, variables: Collection[Any]) -> bool:
+    """Whether a value is seen to become no less where any of some variables becomes greater."""
+    if isinstance(value, tirx.Cast):
+        return _grows(value.value, variables)
+    if isinstance(value, tirx.Add):
+        return _grows(value.a, variables) and _grows(value.b, variables)
+    if isinstance(value, tirx.Mul | tirx.FloorDiv) and isinstance(value.b, tirx.IntImm):
+        return int(value.b) >= 0 and _grows(value.a, variables)
+    return isinstance(value, tirx.Var) or not _variables(value) & set(variables)
 
 
 def _replaced(expr: Any, values: dict[Any, Any]) -> Any:
