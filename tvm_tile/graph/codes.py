@@ -67,8 +67,8 @@ def numpy_dtype(name: str) -> Any:
 def pack(patterns: Array, bits: int) -> Array:
     """Codes in bytes, the first code of a row in the lowest bits of its first byte.
 
-    Of 4 bits, element ``2 i`` is the low half of byte ``i``, element ``2 i + 1`` the high one. Where
-    the bits do not divide 8, codes go across bytes.
+    Of 4 bits, element ``2 i`` is the low half of byte ``i``, element ``2 i + 1`` the high one.
+    Where the bits do not divide 8, codes go across bytes.
 
     Args:
         patterns: uint8, each below ``2**bits``; of one dimension at least.

@@ -8,6 +8,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile.build.exact_in_tvm import module_in_tvm
+from tvm_tile.loops.decoding import format_of
 
 
 @tvm.transform.module_pass(opt_level=0, name="FoldConstants")
@@ -17,13 +18,17 @@ class FoldConstants:
 
     before: ``y = call_tir(relu, (constant,))``   after: ``y`` is a constant
 
-    TVM's own pass computes them by its CPU build, to which the larger of NaN and 0 is 0.
+    TVM's own pass computes them by its CPU build, to which the larger of NaN and 0 is 0. Weights
+    that are kept as codes stay codes: functions that decode are not shown to it.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        folded = relax.transform.FoldConstant()(module_in_tvm(mod))
-        for var, func in mod.functions_items():
-            if isinstance(func, tirx.PrimFunc):
-                folded[var] = func
+        functions = {v: f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
+        shown = module_in_tvm(mod)
+        for var, func in functions.items():
+            if format_of(func) is not None:
+                del shown[var]
+        folded = relax.transform.FoldConstant()(shown)
+        folded.update(functions)
         return folded
