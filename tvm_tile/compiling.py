@@ -124,7 +124,8 @@ def compile(
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
         if not isinstance(model, Mapping):
             watch = Stopwatch()
-            imported, opening = _import(model, inputs, example_inputs, params, weights)
+            given = inputs, example_inputs, params, weights
+            imported, opening = _import(model, *given, low_bit=options.low_bit)
             watch.lap("import")
             return compiler.compiled(model, imported, watch, opening=opening)
         check_entries(model, inputs, example_inputs, params, weights)
@@ -154,7 +155,7 @@ class _Compiler:
         watches = {name: Stopwatch() for name in models}
         imported = {}
         for name, model in models.items():
-            imported[name] = _import(model)
+            imported[name] = _import(model, low_bit=self.options.low_bit)
             watches[name].lap("import")
         require_common_state({name: one.effects for name, (one, _) in imported.items()})
         as_stored = len(models) > 1  # so that what entries have in common is stored once
@@ -200,7 +201,8 @@ class _Compiler:
         notes = *notes, *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
         notes = *notes, *_notes(symbols, options)
-        report = done.report(record, notes, watch.stages, lowered.decisions, lowered.turned)
+        weights = lowered.turned, imported.weights
+        report = done.report(record, notes, watch.stages, lowered.decisions, *weights)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
         effects = imported.effects
@@ -241,6 +243,8 @@ def _import(
     example_inputs: Sequence[Any] | None = None,
     params: Params | None = None,
     weights: int = 0,
+    *,
+    low_bit: bool = False,
 ) -> tuple[Imported, Opening | None]:
     """A model, at the greatest values of its open extents, if there are any.
 
@@ -251,7 +255,9 @@ def _import(
     source = read_exported_file(model)
 
     def import_at(sizes: Mapping[str, tuple[int, ...]], examples: Any) -> Imported:
-        found = import_model(source, inputs=sizes or None, example_inputs=examples, params=params)
+        found = import_model(
+            source, inputs=sizes or None, example_inputs=examples, params=params, low_bit=low_bit
+        )
         return with_weights(found, weights)
 
     sizes = all_sizes(source, checked_sizes(inputs, Open))

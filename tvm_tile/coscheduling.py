@@ -18,6 +18,7 @@ from tvm_tile.passes.kernel_facts import KernelFacts
 from tvm_tile.passes.loops_in_kernels import LoopsInKernels, copies_for_loops
 from tvm_tile.passes.reorder_calls import is_zeroing
 from tvm_tile.passes.schedule_tiles import count_calls, schedule_module
+from tvm_tile.plan.coded_weights import CodedWeight
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
@@ -53,9 +54,10 @@ class Coscheduling:
         stages: tuple[Stage, ...],
         decisions: tuple[Decision, ...],
         turned: tuple[TurnedWeights, ...],
+        coded: tuple[CodedWeight, ...],
     ) -> Report:
         """All about the model, for a device; the other arguments are fields of the report."""
-        told = self.plans, self.left_apart, device.is_estimated, self.launches, turned
+        told = self.plans, self.left_apart, device.is_estimated, self.launches, turned, coded
         return Report(device.name, self.kernels, notes, stages, decisions, *told)
 
 

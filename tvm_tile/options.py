@@ -29,6 +29,11 @@ class Options:
         tf32: let tensor cores multiply float32 operands, of which they read ten bits of mantissa
             and leave out the rest; the sums are float32. Errors are then about 1e-3 of the sum of
             the products' magnitudes, instead of 1e-7.
+        low_bit: keep matrices of weights that arrive as codes of 1 to 8 bits as these codes, with
+            their scales, zero points and tables, in memory and in saved models, and decode them on
+            the device, to the very bits that folding gives. This saves memory, not time: so far a
+            kernel of its own decodes each matrix in each call. False folds them to floating-point
+            numbers. ``explain()`` tells of each.
         weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
             them, products with what takes their values. False keeps the groups of one stock
             FuseOps, which shows what joining is worth; all else is the same.
@@ -73,6 +78,7 @@ class Options:
     topk: int = 1
     exclusive: AbstractContextManager[Any] | None = None
     tf32: bool = False
+    low_bit: bool = False
     weld: bool = True
     coschedule: bool = True
     control: Control = "host"
@@ -84,7 +90,7 @@ class Options:
     verify: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("cuda_graph", "tf32", "weld", "coschedule", "verify"):
+        for name in ("cuda_graph", "tf32", "low_bit", "weld", "coschedule", "verify"):
             check_flag(name, getattr(self, name))
         if self.control not in get_args(Control):
             wanted = ", ".join(map(repr, get_args(Control)))

@@ -15,10 +15,10 @@ import tvm
 
 from tvm_tile.errors import ModelError
 from tvm_tile.frontend.declared import completed
-from tvm_tile.frontend.imported import Imported, describe, with_weights
+from tvm_tile.frontend.imported import Imported, with_weights
 from tvm_tile.frontend.open_inputs import Sizes
 from tvm_tile.frontend.plain import from_exported_program, from_onnx
-from tvm_tile.frontend.prepare import prepare
+from tvm_tile.frontend.prepare import prepared
 from tvm_tile.frontend.relay.given import RelayText, is_relay
 from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
 from tvm_tile.frontend.relay.importing import declared as declared_in_relay
@@ -45,6 +45,7 @@ def import_model(
     inputs: Mapping[str, Sequence[int]] | None = None,
     example_inputs: Sequence[Any] | None = None,
     params: Params | None = None,
+    low_bit: bool = False,
 ) -> Imported:
     """Import a model of any supported kind.
 
@@ -55,6 +56,8 @@ def import_model(
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         example_inputs: arguments of a module's ``forward``; needed for ``torch.nn.Module`` only.
         params: values of a Relay program's parameters; see :func:`from_relay`.
+        low_bit: whether weights that arrive as codes of a few bits stay codes, which the result
+            tells of.
 
     Returns:
         The model as Relax operators, with its weights as constants.
@@ -66,7 +69,7 @@ def import_model(
         ModelError: ``model`` is of no supported kind, or the other arguments contradict it.
     """
     if is_relay(model):
-        return import_relay(model, params=params, inputs=inputs)
+        return import_relay(model, params=params, inputs=inputs, low_bit=low_bit)
     if params is not None:
         raise ModelError(
             "params= has the parameters of a saved Relay program",
@@ -74,18 +77,18 @@ def import_model(
             "leave params= out: other models hold their weights",
         )
     if isinstance(model, tvm.IRModule):
-        return _import_relax(model, inputs or {})
+        return _import_relax(model, inputs or {}, low_bit)
     model = read_exported_file(model)
     if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
         from tvm_tile.frontend.onnx import import_onnx
 
-        return import_onnx(model, inputs=inputs)
+        return import_onnx(model, inputs=inputs, low_bit=low_bit)
     if _is_instance(model, "torch.export", "ExportedProgram"):
         from tvm_tile.frontend.torch import import_program
 
-        return import_program(model, inputs=inputs)
+        return import_program(model, inputs=inputs, low_bit=low_bit)
     if _is_instance(model, "torch.nn", "Module"):
-        return _import_module(model, example_inputs, inputs)
+        return _import_module(model, example_inputs, inputs, low_bit)
     raise ModelError(
         "a model is the path of an ONNX or Relay file, an onnx.ModelProto, a torch "
         "ExportedProgram, a torch.nn.Module, a RelayText or a Relax IRModule",
@@ -142,6 +145,7 @@ def _import_module(
     module: Any,
     example_inputs: Sequence[Any] | None,
     inputs: Mapping[str, Sequence[int]] | None,
+    low_bit: bool,
 ) -> Imported:
     if example_inputs is None:
         raise ModelError(
@@ -151,10 +155,12 @@ def _import_module(
         )
     from tvm_tile.frontend.torch import import_module
 
-    return import_module(module, example_inputs, inputs=inputs)
+    return import_module(module, example_inputs, inputs=inputs, low_bit=low_bit)
 
 
-def _import_relax(mod: tvm.IRModule, inputs: Mapping[str, Sequence[int]]) -> Imported:
+def _import_relax(
+    mod: tvm.IRModule, inputs: Mapping[str, Sequence[int]], low_bit: bool
+) -> Imported:
     names = [var.name_hint for var in mod.get_global_vars()]
     if "main" not in names:
         raise ModelError(
@@ -162,7 +168,7 @@ def _import_relax(mod: tvm.IRModule, inputs: Mapping[str, Sequence[int]]) -> Imp
             f"it has {', '.join(sorted(names)) or 'no functions'}",
             "rename the function to compile to main",
         )
-    return describe(prepare(bind_sizes(mod, inputs)), "main")
+    return prepared(bind_sizes(mod, inputs), "main", low_bit=low_bit)
 
 
 def _described(model: Any) -> str:

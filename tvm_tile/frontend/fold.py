@@ -6,16 +6,17 @@ where this takes milliseconds. The operators here are those that importers put o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tvm
 from tvm import relax
 from tvm_ffi import StructuralKey
 
+from tvm_tile.frontend.evaluate import evaluate, part_of_split, static_shape
 from tvm_tile.frontend.transposed_weights import is_transposition, transposed_weights
 from tvm_tile.graph.functions import mutated
 
@@ -23,10 +24,9 @@ from tvm_tile.graph.functions import mutated
 # operands: a kernel needs not read it.
 _SMALL_BYTES = 1 << 16
 _SPREADING = frozenset(
-    f"relax.{name}" for name in ("full", "zeros", "arange", "broadcast_to", "matmul")
+    f"relax.{name}"
+    for name in ("full", "zeros", "arange", "broadcast_to", "matmul", "repeat", "tile")
 )
-
-Evaluate = Callable[..., np.ndarray]
 
 
 class Spreads(Protocol):
@@ -77,41 +77,6 @@ def spreading_by(decides: Spreads) -> Iterator[None]:
         yield
     finally:
         _SPREADS.reset(token)
-
-
-_RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
-_UNARY: dict[str, Evaluate] = {
-    "negative": np.negative,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "exp": np.exp,
-    "abs": np.abs,
-    "logical_not": np.logical_not,
-}
-_BINARY: dict[str, Evaluate] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "mod": np.fmod,
-    "floor_mod": np.mod,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-}
-# TVM's modes of "take" -> NumPy's.
-_PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
-_ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
-
-_TRIANGLES: dict[str, Evaluate] = {"relax.tril": np.tril, "relax.triu": np.triu}
 
 
 def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
@@ -200,9 +165,7 @@ class _Fold(relax.PyExprMutator):
             return item
         key = self._definition(split.args[0]), StructuralKey(split.attrs), int(item.index)
         if key not in self._known:
-            ends = split.attrs.indices_or_sections
-            ends = int(ends) if isinstance(ends, tvm.tirx.IntImm) else [int(end) for end in ends]
-            part = np.array_split(whole, ends, int(split.attrs.axis))[int(item.index)]
+            part = part_of_split(split, whole, item.index)
             self._known[key] = _const(part, str(split.args[0].ty.dtype))
         return self._known[key]
 
@@ -243,132 +206,8 @@ class _Fold(relax.PyExprMutator):
         return array
 
 
-@np.errstate(all="ignore")  # NaN and infinities are meant
-def evaluate(
-    name: str,
-    call: relax.Call,
-    operands: list[np.ndarray | None],
-    shape: tuple[int, ...],
-    dtype: str,
-) -> np.ndarray | None:
-    """The result of one operator; ``None`` where it is not known here or not constant.
-
-    Args:
-        name: of the operator, ``relax.add``.
-        call: of it.
-        operands: arguments that are constants; ``None`` of any other.
-        shape: of the result.
-        dtype: of the result.
-    """
-    if 0 in shape:  # TVM reads no constants without elements back
-        return None
-    if name == "relax.full" and operands[1] is not None:
-        return np.full(shape, operands[1])
-    if name == "relax.zeros":
-        return np.zeros(shape)
-    if name == "relax.shape_to_tensor":
-        return _extents(call.args[0].ty)
-    if name == "relax.arange":
-        bounds = _integers(call.args)
-        return None if bounds is None or "int" not in dtype else np.arange(*bounds, dtype=dtype)
-    first = operands[0]
-    if first is None or not first.size:
-        return None
-    if name == "relax.astype":
-        return first.astype(np.dtype(dtype)) if _numpy_knows(dtype) else None
-    moved = _moved(name, call, first, shape)
-    if name in _TRIANGLES:
-        return _TRIANGLES[name](first, int(call.args[1]))
-    known = [operand for operand in operands if operand is not None]
-    if moved is not None or len(known) < len(operands):
-        return moved
-    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode in _PICKS:
-        return np.take(first, known[1], int(call.attrs.axis), mode=_PICKS[call.attrs.mode])
-    if name == "relax.gather_elements":
-        return _gathered(first, known[1], int(call.attrs.axis))
-    if name == "relax.where":
-        condition, yes, no = known
-        return np.where(condition, yes, no)
-    if name == "relax.matmul" and all(operand.dtype.kind == "f" for operand in known):
-        return np.matmul(*(operand.astype(np.float64) for operand in known))
-    return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
-
-
-def _moved(
-    name: str, call: relax.Call, source: np.ndarray, shape: tuple[int, ...]
-) -> np.ndarray | None:
-    """The elements of one constant, elsewhere."""
-    if name.removeprefix("relax.") in _RESHAPES:
-        return source.reshape(shape)
-    if name == "relax.broadcast_to":
-        return np.broadcast_to(source, shape)
-    if name == "relax.permute_dims":
-        axes = call.attrs.axes
-        return np.transpose(source, None if axes is None else [int(axis) for axis in axes])
-    if name == "relax.strided_slice":
-        return _slice(source, *map(_integers, call.args[1:]))
-    if name == "relax.nn.pad" and call.attrs.pad_mode == "constant":
-        width = np.reshape([int(count) for count in call.attrs.pad_width], (-1, 2))
-        return np.pad(source, width, constant_values=float(call.attrs.pad_value))
-    return None
-
-
-def _gathered(source: np.ndarray, numbers: np.ndarray, axis: int) -> np.ndarray | None:
-    """For each place the element of that number along an axis; ``None`` where there is none."""
-    others = [np.delete(array.shape, axis).tolist() for array in (source, numbers)]
-    is_within = bool(np.all((numbers >= 0) & (numbers < source.shape[axis])))
-    return (
-        np.take_along_axis(source, numbers, axis) if is_within and others[0] == others[1] else None
-    )
-
-
-def _slice(source: np.ndarray, *places: tuple[int, ...] | None) -> np.ndarray | None:
-    """A tensor's part, by axes, their begins, their ends, and perhaps their strides."""
-    known = [place for place in places if place is not None]
-    if len(known) < len(places):
-        return None
-    parts = [slice(None)] * source.ndim
-    for axis, *part in zip(*known, strict=True):
-        parts[axis] = slice(*part)
-    return source[tuple(parts)]
-
-
-def _integers(values: Any) -> tuple[int, ...] | None:
-    """Constants of an operator's arguments, or of one that is a tuple."""
-    values = values.fields if isinstance(values, relax.Tuple) else values
-    if isinstance(values, relax.Expr) or not all(isinstance(v, tvm.tirx.IntImm) for v in values):
-        return None
-    return tuple(int(value) for value in values)
-
-
-def _extents(shape: Any) -> np.ndarray | None:
-    """A static shape as a tensor of int64."""
-    values = shape.values if isinstance(shape, relax.ShapeType) else None
-    if values is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in values):
-        return None
-    return np.array([int(extent.value) for extent in values], "int64")
-
-
-def _numpy_knows(dtype: str) -> bool:
-    try:
-        np.dtype(dtype)
-    except TypeError:
-        return False
-    return True
-
-
 def _is_call(value: Any, *names: str) -> bool:
     return isinstance(value, relax.Call) and getattr(value.op, "name", "") in names
-
-
-def static_shape(ty: Any) -> tuple[int, ...] | None:
-    """Extents of a tensor type; ``None`` of any other, and where one is open."""
-    # A shape that is computed is a variable.
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape):
-        return None
-    return tuple(int(extent.value) for extent in ty.shape)
 
 
 def _const(value: np.ndarray, dtype: str) -> Any:

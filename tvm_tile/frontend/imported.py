@@ -12,6 +12,7 @@ from tvm import relax
 from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.graph.functions import is_called
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
+from tvm_tile.plan.coded_weights import CodedWeight
 
 UNKNOWN_EXTENT = -1
 
@@ -41,6 +42,7 @@ class Imported:
         inputs: what a call takes, in order; every extent is known.
         outputs: what a call returns, in order; an extent is -1 where the data decides it.
         effects: what a call changes, and what ``main`` returns for that.
+        weights: matrices that are computed of codes of a few bits, where they were looked for.
     """
 
     mod: tvm.IRModule
@@ -48,6 +50,7 @@ class Imported:
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
     effects: Effects = NO_EFFECTS
+    weights: tuple[CodedWeight, ...] = ()
 
 
 def describe(

@@ -9,7 +9,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.frontend.fold import evaluate, folded, static_shape
+from tvm_tile.frontend.evaluate import evaluate, static_shape
+from tvm_tile.frontend.fold import folded
 from tvm_tile.tile.band import find_banded
 
 _MASKS = frozenset(

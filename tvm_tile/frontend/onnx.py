@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import TileError, UnsupportedOperatorError
-from tvm_tile.frontend.imported import Imported, describe, result_types
+from tvm_tile.frontend.imported import Imported, result_types
 from tvm_tile.frontend.onnx_fold import fold
 from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
 from tvm_tile.frontend.onnx_loops import Loops
@@ -45,7 +45,7 @@ from tvm_tile.frontend.onnx_rewrite import (
 )
 from tvm_tile.frontend.onnx_types import inferred_types, static_extents
 from tvm_tile.frontend.onnx_unrolling import unroll_loops
-from tvm_tile.frontend.prepare import prepare
+from tvm_tile.frontend.prepare import prepared
 
 # The importer takes these two outside its table of converters.
 _HANDLED_APART = frozenset({"If", "Constant"})
@@ -58,7 +58,13 @@ _UNROLLED, _MOST_UNROLLED = 256, 8192
 _OF_ONNXRUNTIME = frozenset(
     {
         *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu"),
-        *("DequantizeLinear", "MatMulInteger16", "QuantizeLinear", "SkipLayerNormalization"),
+        *(
+            "DequantizeLinear",
+            "MatMulInteger16",
+            "MatMulNBits",
+            "QuantizeLinear",
+            "SkipLayerNormalization",
+        ),
     }
 )
 
@@ -68,6 +74,7 @@ def import_onnx(
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    low_bit: bool = False,
 ) -> Imported:
     """Import an ONNX model.
 
@@ -78,6 +85,7 @@ def import_onnx(
         model: path of a file, or the model itself, which is not changed.
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         constants: input name -> value, for inputs that never change; they are no inputs then.
+        low_bit: as of :func:`tvm_tile.frontend.import_model`.
 
     Returns:
         The model with its weights as constants.
@@ -101,19 +109,20 @@ def import_onnx(
     unwrap_optionals(model.graph)
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
-    mod, model = _convert(model)
-    imported = describe(
-        prepare(mod),
+    mod, model = _convert(model, low_bit)
+    imported = prepared(
+        mod,
         name,
         [value.name for value in free_inputs(model.graph)],
         [value.name for value in model.graph.output],
+        low_bit=low_bit,
     )
     for value, signature in zip(model.graph.output, imported.outputs, strict=True):
         require_type(value, signature.dtype)
     return imported
 
 
-def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
+def _convert(model: onnx.ModelProto, low_bit: bool) -> tuple[Any, onnx.ModelProto]:
     """The Relax module, and the simplified model that it stands for."""
     known = _HANDLED_APART | _LOOPS | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
     if opset_version(model) >= 23:
@@ -123,7 +132,7 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
     while True:
         expanded = expand_functions(model, known)
         require_types(expanded)
-        simple = _simplify(expanded, unrolled)
+        simple = _simplify(expanded, unrolled, low_bit)
         _require_supported(simple, known)
         types = inferred_types(simple)
         require_bounded(types)
@@ -141,10 +150,10 @@ def _convert(model: onnx.ModelProto) -> tuple[Any, onnx.ModelProto]:
             known -= {rejected.op_type}
 
 
-def _simplify(model: onnx.ModelProto, unrolled: int) -> onnx.ModelProto:
-    simple = fold(model)
+def _simplify(model: onnx.ModelProto, unrolled: int, low_bit: bool) -> onnx.ModelProto:
+    simple = fold(model, low_bit=low_bit)
     while take_constant_branches(simple.graph) or unroll_loops(simple, unrolled):
-        simple = fold(simple)
+        simple = fold(simple, low_bit=low_bit)
     drop_identities(simple.graph)
     return simple
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
+from tvm_tile.frontend.onnx_codes import decodes, with_whole_bytes
 from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS
 from tvm_tile.frontend.onnx_rewrite import (
     STANDARD_DOMAINS,
@@ -44,8 +45,12 @@ _SHRINKING = frozenset({"NonZero", "Unique", "Compress"})
 _MISJUDGED = frozenset({"LRN", "Resize", "Upsample", *POOLS})
 
 
-def fold(model: onnx.ModelProto) -> onnx.ModelProto:
+def fold(model: onnx.ModelProto, *, low_bit: bool = False) -> onnx.ModelProto:
     """Fold node by node, and drop what is unused then.
+
+    Args:
+        model: stays as it is.
+        low_bit: whether what makes numbers of the codes of large tensors is left alone.
 
     Returns:
         A new model with the same inputs and outputs.
@@ -55,7 +60,7 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     constants = {t.name: t for t in folded.graph.initializer}
     arrays: dict[str, np.ndarray] = {}
     # Every constant shape that is found may let shape inference find more.
-    while _fold_once(folded, constants, arrays):
+    while _fold_once(folded, constants, arrays, low_bit):
         pass
     _drop_unused(folded.graph)
     return folded
@@ -65,6 +70,7 @@ def _fold_once(
     model: onnx.ModelProto,
     constants: dict[str, onnx.TensorProto],
     arrays: dict[str, np.ndarray],
+    low_bit: bool,
 ) -> bool:
     graph = model.graph
     types = inferred_types(model)
@@ -74,6 +80,9 @@ def _fold_once(
     kept = []
     is_changed = False
     for node in graph.node:
+        if low_bit and decodes(node, constants):
+            kept.append(with_whole_bytes(node, graph, constants))
+            continue
         tensor = tensor_at(node, held, constants)
         if tensor is not None:
             kept.append(onnx.helper.make_node("Identity", [tensor], node.output))

@@ -14,6 +14,7 @@ from tvm_tile.frontend import onnx_quantized as quantized
 from tvm_tile.frontend import onnx_training as training
 from tvm_tile.frontend import onnx_windows as windows
 from tvm_tile.frontend.onnx_detection import convert_non_max_suppression
+from tvm_tile.frontend.onnx_few_bits import convert_matmul_bits
 from tvm_tile.frontend.onnx_node import Converter, Node, Value, shape_of
 from tvm_tile.frontend.onnx_recurrent import RECURRENT_OPERATORS, convert_recurrent
 from tvm_tile.frontend.onnx_regions import convert_roi_align
@@ -47,6 +48,7 @@ _CONVERTERS: dict[str, Converter] = {
     "LRN": windows.convert_lrn,
     "LpNormalization": elementwise.convert_lp_normalization,
     "MatMulInteger": quantized.convert_matmul_integer,
+    "MatMulNBits": convert_matmul_bits,
     "MaxUnpool": windows.convert_max_unpool,
     "Mod": elementwise.convert_modulo,
     "Momentum": training.convert_optimizer,

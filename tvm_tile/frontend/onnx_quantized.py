@@ -36,15 +36,17 @@ def convert_quantize(node: Node) -> Value:
 
 
 def convert_dequantize(node: Node) -> Value:
-    """DequantizeLinear."""
+    """DequantizeLinear; of floats of 8 bits that of constants."""
     x, scale, zero = node.inputs[0], node.inputs[1], node.input(2)
-    _require_integers(dtype_of(x))
+    if node.constant(0) is None or not dtype_of(x).startswith("float8"):
+        _require_integers(dtype_of(x))
     scale_dtype = dtype_of(scale)
     scale, zero = (_spread(node, value, x) for value in (scale, zero))
     code = int(node.attrs.get("output_dtype", 0))
-    difference = op.astype(x, "int32")
+    wide = "float32" if dtype_of(x).startswith("float8") else "int32"
+    difference = op.astype(x, wide)
     if zero is not None:
-        difference = op.subtract(difference, op.astype(zero, "int32"))
+        difference = op.subtract(difference, op.astype(zero, wide))
     # float16 and bfloat16 cannot hold every difference: one rounding, at the end.
     result = op.multiply(op.astype(difference, "float32"), op.astype(scale, "float32"))
     return op.astype(result, dtype_name(code) if code else scale_dtype)

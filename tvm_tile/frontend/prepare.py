@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import tvm
 from tvm import relax, tirx
 
 from tvm_tile.frontend.fold import fold_constants
+from tvm_tile.frontend.imported import Imported, describe
+from tvm_tile.frontend.keep_codes import keep_codes
 from tvm_tile.frontend.masks import fold_masks
 from tvm_tile.frontend.precision import accumulate_in_float32
 from tvm_tile.frontend.sink_constants import sink_constants
 from tvm_tile.graph.functions import mutated
+from tvm_tile.graph.signature import NO_EFFECTS, Effects
 
 
 def prepare(mod: tvm.IRModule) -> tvm.IRModule:
@@ -24,6 +30,27 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
     # In this order: casts of weights to float32 would keep the folds from seeing constants.
     folded = fold_masks(fold_constants(sink_constants(mod)))
     return accumulate_in_float32(bound_indices(folded))
+
+
+def prepared(
+    mod: tvm.IRModule,
+    name: str,
+    input_names: Sequence[str] = (),
+    output_names: Sequence[str] = (),
+    effects: Effects = NO_EFFECTS,
+    *,
+    low_bit: bool = False,
+) -> Imported:
+    """A module that an importer made, prepared, with the signatures of its ``main``.
+
+    Args:
+        mod: Relax operators.
+        name, input_names, output_names, effects: as of :func:`describe`, as are the errors.
+        low_bit: whether weights that arrive as codes of a few bits stay codes.
+    """
+    mod, weights = keep_codes(sink_constants(mod)) if low_bit else (mod, ())
+    described = describe(prepare(mod), name, input_names, output_names, effects)
+    return replace(described, weights=weights)
 
 
 def bound_indices(mod: tvm.IRModule) -> tvm.IRModule:

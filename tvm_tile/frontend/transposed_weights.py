@@ -30,7 +30,7 @@ def _within(body: relax.SeqExpr) -> set[Any]:
             value = binding.value
             if is_transposition(value):
                 made[binding.var] = value
-            others = value.args[0] if _is_product(value) else value
+            others = value.args[0] if is_product(value) else value
             read.update(relax.analysis.free_vars(others))
     return {call for var, call in made.items() if var not in read}
 
@@ -53,7 +53,8 @@ def transposition_source(value: Any) -> Any:
     return source if [int(axis) % rank for axis in axes] == order else None
 
 
-def _is_product(value: Any) -> bool:
+def is_product(value: Any) -> bool:
+    """Whether it multiplies rows with a matrix."""
     if not _is_call(value, "relax.matmul"):
         return False
     return value.args[0].ty.ndim >= _MATRIX and value.args[1].ty.ndim == _MATRIX

@@ -13,7 +13,7 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
-from tvm_tile.frontend.fold import static_shape
+from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.passes.rewriter import ModuleRewriter, is_in_place, written_over
 
 _RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten"))

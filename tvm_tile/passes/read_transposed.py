@@ -11,7 +11,8 @@ import tvm
 from tvm import ir, relax, te
 from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
 
-from tvm_tile.frontend.fold import folded, static_shape
+from tvm_tile.frontend.evaluate import static_shape
+from tvm_tile.frontend.fold import folded
 from tvm_tile.frontend.transposed_weights import transposition_source
 from tvm_tile.passes.rewriter import ModuleRewriter
 from tvm_tile.tile.weight_layout import is_of_few_rows

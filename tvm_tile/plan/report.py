@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tvm_tile.plan.coded_weights import CodedWeight, render_coded
 from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived, text_of
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
@@ -130,6 +131,7 @@ class Report:
         is_estimated: whether the times go by what was measured on another device.
         launches: of one run; None where no graphs are captured.
         turned: weights that are stored in another layout than the model has them in, each matrix.
+        coded: matrices of weights that arrive as codes of a few bits, where they may be kept so.
     """
 
     device: str
@@ -142,6 +144,7 @@ class Report:
     is_estimated: bool = False
     launches: Launches | None = None
     turned: tuple[TurnedWeights, ...] = ()
+    coded: tuple[CodedWeight, ...] = ()
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -162,7 +165,7 @@ class Report:
         return sum(warm) - (self.launches.saved_seconds if self.launches else 0.0)
 
     def render(self) -> str:
-        """Lines for people: kernels, what fell back, was joined or stored turned, totals."""
+        """Lines for people: kernels, what fell back or was joined, how weights are kept, totals."""
         rows = [_HEADING, *(_row(kernel) for kernel in self.kernels)]
         if not any(kernel.measured for kernel in self.kernels):
             rows = _without("measured", rows)
@@ -196,6 +199,7 @@ class Report:
                 *reasons,
                 *groups,
                 *render_turned(self.turned),
+                *render_coded(self.coded),
                 *(totals, predicted, run, *graphs),
                 *compiled,
                 *self.notes,

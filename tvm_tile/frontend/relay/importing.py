@@ -12,8 +12,8 @@ import tvm
 
 from tvm_tile.errors import ModelError, ModelFileError
 from tvm_tile.frontend.declared import Shapes
-from tvm_tile.frontend.imported import Imported, describe
-from tvm_tile.frontend.prepare import prepare
+from tvm_tile.frontend.imported import Imported
+from tvm_tile.frontend.prepare import prepared
 from tvm_tile.frontend.relay.arrays import read_params
 from tvm_tile.frontend.relay.convert import convert, shapes_of
 from tvm_tile.frontend.relay.files import read_program, renamed
@@ -29,6 +29,7 @@ def import_relay(
     *,
     params: Params | None = None,
     inputs: Mapping[str, Sequence[int]] | None = None,
+    low_bit: bool = False,
 ) -> Imported:
     """Import a saved Relay program.
 
@@ -38,6 +39,7 @@ def import_relay(
         params: values of parameters of ``@main``, which then are constants. The others are the
             model's inputs; if ``inputs`` is given, too, it must name all of these.
         inputs: input name -> extents, for inputs whose shape the program leaves open.
+        low_bit: as of :func:`tvm_tile.frontend.import_model`.
 
     Returns:
         The model as Relax operators, with its weights as constants.
@@ -50,7 +52,7 @@ def import_relay(
     """
     mod, names = _converted(model, params, inputs)
     name = "relay" if isinstance(model, RelayText) else Path(model).stem
-    return describe(prepare(mod), name, names)
+    return prepared(mod, name, names, low_bit=low_bit)
 
 
 def from_relay(

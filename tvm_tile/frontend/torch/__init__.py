@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree
 
 from tvm_tile.errors import ModelError
-from tvm_tile.frontend.imported import Imported, describe
-from tvm_tile.frontend.prepare import prepare
+from tvm_tile.frontend.imported import Imported
+from tvm_tile.frontend.prepare import prepare, prepared
 from tvm_tile.frontend.torch.decompose import decomposed
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.positions import with_indices
@@ -29,13 +29,14 @@ def import_module(
     example_inputs: Sequence[Any],
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
+    low_bit: bool = False,
 ) -> Imported:
     """Export a module in evaluation mode and import it.
 
     Args:
         module: the module; its training mode is the same afterwards.
         example_inputs: positional arguments of its ``forward``; their shapes and types are fixed.
-        inputs: as for :func:`import_program`.
+        inputs, low_bit: as for :func:`import_program`.
 
     Raises:
         ModelError: the module cannot be exported.
@@ -56,7 +57,8 @@ def import_module(
     finally:
         for child, training in was_training.items():
             child.training = training
-    return import_program(program, inputs=inputs, name=type(module).__name__)
+    name = type(module).__name__
+    return import_program(program, inputs=inputs, name=name, low_bit=low_bit)
 
 
 def import_program(
@@ -64,6 +66,7 @@ def import_program(
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
+    low_bit: bool = False,
 ) -> Imported:
     """Import an exported program, float16 and bfloat16 ones included.
 
@@ -71,6 +74,7 @@ def import_program(
         program: what ``torch.export.export`` returned.
         inputs: input name -> extents, for inputs exported with dynamic shapes.
         name: name of the model; that of the exported module where ``None``.
+        low_bit: as of :func:`tvm_tile.frontend.import_model`.
 
     Raises:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
@@ -80,7 +84,7 @@ def import_program(
     """
     mod, names, effects = _function(program, inputs, Form())
     name = name or type(program.graph_module).__name__
-    return describe(prepare(mod), name, names, effects=effects)
+    return prepared(mod, name, names, effects=effects, low_bit=low_bit)
 
 
 def program_as_relax(

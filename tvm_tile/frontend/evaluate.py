@@ -1,0 +1,201 @@
+"""What operators of Relax compute of constants, in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import tvm
+from tvm import relax
+
+Evaluate = Callable[..., np.ndarray]
+
+_RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
+_UNARY: dict[str, Evaluate] = {
+    "negative": np.negative,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "exp": np.exp,
+    "abs": np.abs,
+    "logical_not": np.logical_not,
+    "bitwise_not": np.bitwise_not,
+}
+_BINARY: dict[str, Evaluate] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "mod": np.fmod,
+    "floor_mod": np.mod,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "left_shift": np.left_shift,
+    "right_shift": np.right_shift,
+}
+# TVM's modes of "take" -> NumPy's.
+_PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
+_ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
+
+_TRIANGLES: dict[str, Evaluate] = {"relax.tril": np.tril, "relax.triu": np.triu}
+
+
+@np.errstate(all="ignore")  # NaN and infinities are meant
+def evaluate(
+    name: str,
+    call: relax.Call,
+    operands: list[np.ndarray | None],
+    shape: tuple[int, ...],
+    dtype: str,
+) -> np.ndarray | None:
+    """The result of one operator; ``None`` where it is not known here or not constant.
+
+    Args:
+        name: of the operator, ``relax.add``.
+        call: of it.
+        operands: arguments that are constants; ``None`` of any other.
+        shape: of the result.
+        dtype: of the result.
+    """
+    if 0 in shape:  # TVM reads no constants without elements back
+        return None
+    if name == "relax.full" and operands[1] is not None:
+        return np.full(shape, operands[1])
+    if name == "relax.zeros":
+        return np.zeros(shape)
+    if name == "relax.shape_to_tensor":
+        return _extents(call.args[0].ty)
+    if name == "relax.arange":
+        bounds = _integers(call.args)
+        return None if bounds is None or "int" not in dtype else np.arange(*bounds, dtype=dtype)
+    first = operands[0]
+    if first is None or not first.size:
+        return None
+    if name == "relax.astype":
+        return first.astype(np.dtype(dtype)) if _numpy_knows(dtype) else None
+    elsewhere = moved(name, call, first, shape)
+    if name in _TRIANGLES:
+        return _TRIANGLES[name](first, int(call.args[1]))
+    known = [operand for operand in operands if operand is not None]
+    if elsewhere is not None or len(known) < len(operands):
+        return elsewhere
+    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode in _PICKS:
+        return np.take(first, known[1], int(call.attrs.axis), mode=_PICKS[call.attrs.mode])
+    if name == "relax.gather_elements":
+        return _gathered(first, known[1], int(call.attrs.axis))
+    if name == "relax.where":
+        condition, yes, no = known
+        return np.where(condition, yes, no)
+    if name == "relax.floor_divide":
+        return _quotient(*known)
+    if name == "relax.matmul" and all(operand.dtype.kind == "f" for operand in known):
+        return np.matmul(*(operand.astype(np.float64) for operand in known))
+    return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
+
+
+def moved(
+    name: str, call: relax.Call, source: np.ndarray, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """The elements of one constant elsewhere; ``None`` where an operator does not move any."""
+    if name.removeprefix("relax.") in _RESHAPES:
+        return source.reshape(shape)
+    if name == "relax.broadcast_to":
+        return np.broadcast_to(source, shape)
+    if name == "relax.permute_dims":
+        axes = call.attrs.axes
+        return np.transpose(source, None if axes is None else [int(axis) for axis in axes])
+    if name == "relax.repeat":
+        axis = call.attrs.axis
+        return np.repeat(source, int(call.attrs.repeats), None if axis is None else int(axis))
+    if name == "relax.tile":
+        return np.tile(source, [int(count) for count in call.attrs.repeats])
+    if name == "relax.strided_slice":
+        return _slice(source, *map(_integers, call.args[1:]))
+    if name == "relax.nn.pad" and call.attrs.pad_mode == "constant":
+        width = np.reshape([int(count) for count in call.attrs.pad_width], (-1, 2))
+        return np.pad(source, width, constant_values=float(call.attrs.pad_value))
+    return None
+
+
+def joined_parts(name: str, call: relax.Call, parts: list[np.ndarray]) -> np.ndarray | None:
+    """Tensors side by side, or as the elements of a new dimension."""
+    if name not in ("relax.concat", "relax.stack"):
+        return None
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
+    return np.concatenate(parts, axis) if name == "relax.concat" else np.stack(parts, axis)
+
+
+def part_of_split(split: relax.Call, whole: np.ndarray, index: int) -> np.ndarray:
+    """One of the parts that ``relax.split`` makes of a tensor."""
+    ends = split.attrs.indices_or_sections
+    ends = int(ends) if isinstance(ends, tvm.tirx.IntImm) else [int(end) for end in ends]
+    return np.array_split(whole, ends, int(split.attrs.axis))[int(index)]
+
+
+def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """Integers divided and rounded down; of others the last bit is not NumPy's."""
+    return np.floor_divide(a, b) if a.dtype.kind in "iu" and np.all(b != 0) else None
+
+
+def _gathered(source: np.ndarray, numbers: np.ndarray, axis: int) -> np.ndarray | None:
+    """For each place the element of that number along an axis; ``None`` where there is none."""
+    others = [np.delete(array.shape, axis).tolist() for array in (source, numbers)]
+    is_within = bool(np.all((numbers >= 0) & (numbers < source.shape[axis])))
+    return (
+        np.take_along_axis(source, numbers, axis) if is_within and others[0] == others[1] else None
+    )
+
+
+def _slice(source: np.ndarray, *places: tuple[int, ...] | None) -> np.ndarray | None:
+    """A tensor's part, by axes, their begins, their ends, and perhaps their strides."""
+    known = [place for place in places if place is not None]
+    if len(known) < len(places):
+        return None
+    parts = [slice(None)] * source.ndim
+    for axis, *part in zip(*known, strict=True):
+        parts[axis] = slice(*part)
+    return source[tuple(parts)]
+
+
+def _integers(values: Any) -> tuple[int, ...] | None:
+    """Constants of an operator's arguments, or of one that is a tuple."""
+    values = values.fields if isinstance(values, relax.Tuple) else values
+    if isinstance(values, relax.Expr) or not all(isinstance(v, tvm.tirx.IntImm) for v in values):
+        return None
+    return tuple(int(value) for value in values)
+
+
+def _extents(shape: Any) -> np.ndarray | None:
+    """A static shape as a tensor of int64."""
+    values = shape.values if isinstance(shape, relax.ShapeType) else None
+    if values is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in values):
+        return None
+    return np.array([int(extent.value) for extent in values], "int64")
+
+
+def _numpy_knows(dtype: str) -> bool:
+    try:
+        np.dtype(dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def static_shape(ty: Any) -> tuple[int, ...] | None:
+    """Extents of a tensor type; ``None`` of any other, and where one is open."""
+    # A shape that is computed is a variable.
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape):
+        return None
+    return tuple(int(extent.value) for extent in ty.shape)

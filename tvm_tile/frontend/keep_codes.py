@@ -1,0 +1,228 @@
+"""Weights that arrive as codes of a few bits stay codes, and are decoded on the device.
+
+This is done behind an importer, where what a model computes of constants is still operators, and
+ahead of :func:`~tvm_tile.frontend.fold.fold_constants`, behind which codes are lost. (The ONNX
+front door leaves the operators that make numbers of codes to this, see
+:mod:`tvm_tile.frontend.onnx_codes`.) No later stage could do it, as passes fold what is left; no
+earlier one would do it for all formats of models alike.
+
+What a weight is computed by is evaluated as it would be folded, and followed from where integers
+become floating-point numbers (see :mod:`tvm_tile.graph.recognise`). Nothing depends on how codes
+are unpacked or where they are scaled. The codes are kept only if they decode to the very bits of
+the folded weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_tile.frontend.evaluate import static_shape
+from tvm_tile.frontend.fold import folded
+from tvm_tile.frontend.trace_codes import Tracer
+from tvm_tile.frontend.transposed_weights import is_product, transposition_source
+from tvm_tile.graph.codes import Array, Coded
+from tvm_tile.graph.recognise import encoded
+from tvm_tile.graph.tensor_format import bytes_of
+from tvm_tile.loops.decoding import decode
+from tvm_tile.plan.coded_weights import CodedWeight
+
+_MATRIX = 2  # dimensions
+_LEAST_BYTES = 1 << 14
+_LEAST_CODES = 1 << 10
+_NUMBERS = ("float16", "bfloat16", "float32")
+
+
+def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]]:
+    """Replace what computes weights of codes by functions that decode these.
+
+    before: ``w = multiply(astype(codes, "float16"), scales); y = matmul(x, w)``
+    after:  ``w = call_tir(decode, (packed codes, scales)); y = matmul(x, w)``
+
+    Args:
+        mod: Relax operators as an importer made them.
+
+    Returns:
+        The module, and all matrices of 16 KiB or more that are computed of codes and that products
+        read: how they are kept, or why they are folded.
+    """
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    coded: dict[Any, Coded] = {}
+    weights: list[CodedWeight] = []
+    for func in functions:
+        bindings = _Bindings.of(func)
+        for var in bindings.weights():
+            found = _coded(var, bindings)
+            weights += [] if found is None else [_described(var, found)]
+            if isinstance(found, Coded):
+                coded[bindings.made[var]] = found
+    if not coded:
+        return mod, tuple(weights)
+    return folded(mod, _Decoding(mod, coded)), tuple(weights)
+
+
+def _described(var: relax.Var, found: Coded | str) -> CodedWeight:
+    shape = static_shape(var.ty)
+    assert shape is not None
+    dtype = str(var.ty.dtype)
+    return (
+        CodedWeight(shape, dtype, None, found)
+        if isinstance(found, str)
+        else CodedWeight(shape, dtype, found.format, "")
+    )
+
+
+def _coded(var: relax.Var, bindings: _Bindings) -> Coded | str | None:
+    """A weight as it is kept, or why it is not; ``None`` of what is computed of no codes."""
+    shape = static_shape(var.ty)
+    if shape is None or not bindings.is_of_codes(var):
+        return None
+    if not bindings.is_only_multiplied(var):
+        return "others than products read it"
+    value = Tracer(bindings.made, {}).value_of(var)
+    if value is None:
+        return "it is computed by an operator whose results are not known while a model is imported"
+    if value.traced is None:
+        return "it is not computed by a zero point, scales and an offset, in this order"
+    found = encoded(value.traced)
+    if found is None:
+        return "its codes have more than 8 bits"
+    if found.nbytes >= value.array.nbytes:
+        return f"kept as {found.format}, it would have {found.nbytes} bytes"
+    if not _are_same(found.values(), value.array):
+        return f"kept as {found.format}, it would have other values"
+    return found
+
+
+def _are_same(a: Array, b: Array) -> bool:
+    """Whether two tensors have the same bits, but for those of what is no number."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    bits = f"uint{a.itemsize * 8}"
+    is_same = np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)
+    return bool(np.all(is_same | (np.isnan(a) & np.isnan(b))))
+
+
+@relax.expr_functor.mutator
+class _Decoding(relax.PyExprMutator):
+    """Writes calls that decode where weights were computed."""
+
+    def __init__(self, mod: tvm.IRModule, coded: Mapping[Any, Coded]) -> None:
+        super().__init__(mod)
+        self._coded = coded
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        found = self._coded.get(call)
+        return self.visit_expr_post_order(call) if found is None else decode(self.builder_, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bindings:
+    """What the variables of a function are.
+
+    Attributes:
+        made: variable -> what it is bound to.
+        readers: variable -> the variables whose values are computed of it; ``None`` among them
+            where the function returns it.
+    """
+
+    made: dict[Any, Any]
+    readers: dict[Any, list[Any]]
+
+    @classmethod
+    def of(cls, func: relax.Function) -> _Bindings:
+        """Those of a function, whatever branches they are in."""
+        made: dict[Any, Any] = {}
+        readers: dict[Any, list[Any]] = {}
+
+        def visit(value: Any) -> None:
+            if not isinstance(value, relax.SeqExpr):
+                return
+            for block in value.blocks:
+                for binding in block.bindings:
+                    made[binding.var] = binding.value
+                    for read in relax.analysis.free_vars(binding.value):
+                        readers.setdefault(read, []).append(binding.var)
+            for read in relax.analysis.free_vars(value.body):
+                readers.setdefault(read, []).append(None)
+
+        relax.analysis.post_order_visit(func, visit)
+        return cls(made, readers)
+
+    def weights(self) -> list[relax.Var]:
+        """Matrices that are computed, and that products read as second operands."""
+        found: dict[relax.Var, None] = {}
+        for value in self.made.values():
+            if is_product(value) and isinstance(value.args[1], relax.Var):
+                var = value.args[1]
+                source = transposition_source(self.made.get(var))
+                found[source if isinstance(source, relax.Var) else var] = None
+        return [var for var in found if self._is_weight(var)]
+
+    def _is_weight(self, var: relax.Var) -> bool:
+        shape, dtype = static_shape(var.ty), str(var.ty.dtype)
+        if shape is None or len(shape) != _MATRIX or dtype not in _NUMBERS:
+            return False
+        is_large = shape[0] * shape[1] * bytes_of(dtype) >= _LEAST_BYTES
+        is_call = isinstance(self.made.get(var), relax.Call)
+        return is_large and is_call
+
+    def is_only_multiplied(self, var: Any) -> bool:
+        """Whether nothing reads it but products, as their second operand."""
+
+        def is_fit(reader: Any) -> bool:
+            value: Any = self.made.get(reader)
+            if is_product(value):
+                return value.args[1].same_as(var) and not value.args[0].same_as(var)
+            return transposition_source(value) is not None and self.is_only_multiplied(reader)
+
+        return all(map(is_fit, self.readers.get(var, ())))
+
+    def is_of_codes(self, var: relax.Var) -> bool:
+        """Whether it is computed of constants alone, with integers among them."""
+        waiting: list[Any] = [var]
+        seen: set[Any] = set()
+        has_codes = False
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, relax.Var):
+                if value in seen:
+                    continue
+                seen.add(value)
+                value = self.made.get(value)
+            if isinstance(value, tvm.ir.GenericConst):
+                continue
+            if isinstance(value, relax.Tuple):
+                waiting += value.fields
+            elif isinstance(value, relax.TupleGetItem):
+                waiting.append(value.tuple_value)
+            elif isinstance(value, relax.Call):
+                has_codes |= _reads_codes(value)
+                waiting += [arg for arg in value.args if not _is_setting(arg)]
+            else:
+                return False
+        return has_codes
+
+
+def _is_setting(argument: Any) -> bool:
+    """Whether an operator's argument is no tensor, such as a shape."""
+    is_numbers = isinstance(argument, relax.Tuple) and not any(
+        isinstance(field.ty, relax.TensorType) for field in argument.fields
+    )
+    return is_numbers or isinstance(argument, relax.ShapeExpr) or tvm.ir.is_prim_expr(argument)
+
+
+def _reads_codes(call: relax.Call) -> bool:
+    """Whether it makes floating-point numbers of many codes."""
+    name = getattr(call.op, "name", "")
+    is_number = isinstance(call.ty, relax.TensorType) and str(call.ty.dtype) in _NUMBERS
+    if not is_number or name not in ("relax.astype", "relax.take"):
+        return False
+    shape = static_shape(call.ty)
+    is_many = shape is not None and int(np.prod(shape)) >= _LEAST_CODES
+    return is_many and (name == "relax.take" or str(call.args[0].ty.dtype) not in _NUMBERS)

@@ -1,0 +1,59 @@
+"""Weights that arrive as codes of a few bits: how they are kept, as data and as lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tvm_tile.graph.tensor_format import TensorFormat, bytes_of
+
+
+@dataclass(frozen=True, slots=True)
+class CodedWeight:
+    """A matrix that a model computes of codes.
+
+    Attributes:
+        shape: of its values.
+        dtype: their element type.
+        format: how it is kept; ``None`` where it is not, but as its values.
+        reason: why not; empty where it is.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    format: TensorFormat | None
+    reason: str
+
+    @property
+    def folded_bytes(self) -> int:
+        """Of its values."""
+        rows, columns = self.shape
+        return rows * columns * bytes_of(self.dtype)
+
+    @property
+    def bytes(self) -> int:
+        """Of what is kept."""
+        return self.folded_bytes if self.format is None else self.format.bytes(self.shape)
+
+
+def render_coded(weights: Sequence[CodedWeight]) -> Iterator[str]:
+    """Lines for people: how many bytes are kept, then by format; none where there are no codes."""
+    if not weights:
+        return
+    kept = [weight for weight in weights if weight.format is not None]
+    size, folded = sum(w.bytes for w in weights), sum(w.folded_bytes for w in weights)
+    number = f"{len(kept)} of {len(weights)} {'matrix' if len(weights) == 1 else 'matrices'}"
+    yield f"kept as codes: {number} of weights, {_megabytes(size)} instead of {_megabytes(folded)}"
+    for weight, count in Counter(weights).items():
+        rows, columns = weight.shape
+        what = f"{count} x {rows} x {columns} {weight.dtype}"
+        if weight.format is None:
+            yield f"  {what}: folded, {weight.reason}"
+        else:
+            sizes = f"{_megabytes(weight.bytes)} instead of {_megabytes(weight.folded_bytes)} each"
+            yield f"  {what}: {weight.format}; {sizes}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.2f} MB"
