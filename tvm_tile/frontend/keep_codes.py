@@ -79,12 +79,12 @@ def _described(var: relax.Var, found: Coded | str) -> CodedWeight:
 
 def _coded(var: relax.Var, bindings: _Bindings) -> Coded | str | None:
     """A weight as it is kept, or why it is not; ``None`` of what is computed of no codes."""
-    shape = static_shape(var.ty)
-    if shape is None or not bindings.is_of_codes(var):
+    behind = bindings.behind(var)
+    if behind is None:
         return None
     if not bindings.is_only_multiplied(var):
         return "others than products read it"
-    value = Tracer(bindings.made, {}).value_of(var)
+    value = Tracer(bindings.made).evaluated(behind).get(var)
     if value is None:
         return "it is computed by an operator whose results are not known while a model is imported"
     if value.traced is None:
@@ -183,8 +183,12 @@ class _Bindings:
 
         return all(map(is_fit, self.readers.get(var, ())))
 
-    def is_of_codes(self, var: relax.Var) -> bool:
-        """Whether it is computed of constants alone, with integers among them."""
+    def behind(self, var: relax.Var) -> list[Any] | None:
+        """The variables that it is computed of, in their order, and itself.
+
+        Returns:
+            ``None`` where these are not all computed of constants, or of no codes.
+        """
         waiting: list[Any] = [var]
         seen: set[Any] = set()
         has_codes = False
@@ -198,15 +202,15 @@ class _Bindings:
             if isinstance(value, tvm.ir.GenericConst):
                 continue
             if isinstance(value, relax.Tuple):
-                waiting += value.fields
+                waiting.extend(value.fields)
             elif isinstance(value, relax.TupleGetItem):
                 waiting.append(value.tuple_value)
             elif isinstance(value, relax.Call):
                 has_codes |= _reads_codes(value)
                 waiting += [arg for arg in value.args if not _is_setting(arg)]
             else:
-                return False
-        return has_codes
+                return None
+        return [own for own in self.made if own in seen] if has_codes else None
 
 
 def _is_setting(argument: Any) -> bool:
@@ -220,9 +224,14 @@ def _is_setting(argument: Any) -> bool:
 def _reads_codes(call: relax.Call) -> bool:
     """Whether it makes floating-point numbers of many codes."""
     name = getattr(call.op, "name", "")
-    is_number = isinstance(call.ty, relax.TensorType) and str(call.ty.dtype) in _NUMBERS
-    if not is_number or name not in ("relax.astype", "relax.take"):
+    if name not in ("relax.astype", "relax.take") or str(call.ty.dtype) not in _NUMBERS:
         return False
     shape = static_shape(call.ty)
-    is_many = shape is not None and int(np.prod(shape)) >= _LEAST_CODES
-    return is_many and (name == "relax.take" or str(call.args[0].ty.dtype) not in _NUMBERS)
+    if shape is None or int(np.prod(shape)) < _LEAST_CODES:
+        return False
+    return call.args[0].ty.ndim == 1 if name == "relax.take" else _is_code(call.args[0].ty.dtype)
+
+
+def _is_code(dtype: Any) -> bool:
+    """Whether numbers of an element type may be codes."""
+    return str(dtype) == "bool" or str(dtype).startswith(("int", "uint", "float8", "float4"))

@@ -9,8 +9,12 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from tvm_tile.frontend.onnx_rewrite import walk_nodes
+
 # Of smaller tensors values are as good as codes.
 _LEAST_CODES = 1 << 12
+_PRODUCTS = frozenset({"MatMul", "Gemm"})
+_BETWEEN = frozenset({"Cast", "Identity", "Mul", "Reshape", "Transpose"})
 # What TVM has no constants of -> the least type of whole bytes that has all these numbers.
 _WHOLE = {
     onnx.TensorProto.INT4: np.dtype(np.int8),
@@ -21,11 +25,31 @@ _WHOLE = {
 }
 
 
-def decodes(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    """Whether a node makes numbers of the codes of a large constant."""
-    if node.op_type != "DequantizeLinear" or node.input[0] not in constants:
-        return False
-    return math.prod(constants[node.input[0]].dims) >= _LEAST_CODES
+def decoded_weights(
+    graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto]
+) -> frozenset[str]:
+    """What nodes make of the codes of large constants, for products and nothing else."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in walk_nodes(graph):
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    returned = {value.name for value in graph.output}
+
+    def is_multiplied(name: str) -> bool:
+        return name not in returned and all(
+            node.op_type in _PRODUCTS
+            or (node.op_type in _BETWEEN and all(map(is_multiplied, node.output)))
+            for node in readers.get(name, ())
+        )
+
+    return frozenset(
+        node.output[0]
+        for node in graph.node
+        if node.op_type == "DequantizeLinear"
+        and node.input[0] in constants
+        and math.prod(constants[node.input[0]].dims) >= _LEAST_CODES
+        and is_multiplied(node.output[0])
+    )
 
 
 def with_whole_bytes(

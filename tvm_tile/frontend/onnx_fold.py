@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from tvm_tile.frontend.onnx_codes import decodes, with_whole_bytes
+from tvm_tile.frontend.onnx_codes import decoded_weights, with_whole_bytes
 from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS
 from tvm_tile.frontend.onnx_rewrite import (
     STANDARD_DOMAINS,
@@ -50,7 +50,7 @@ def fold(model: onnx.ModelProto, *, low_bit: bool = False) -> onnx.ModelProto:
 
     Args:
         model: stays as it is.
-        low_bit: whether what makes numbers of the codes of large tensors is left alone.
+        low_bit: whether what makes numbers of the codes of large weights is left alone.
 
     Returns:
         A new model with the same inputs and outputs.
@@ -77,10 +77,11 @@ def _fold_once(
     opset = opset_version(model)
     held = sequence_tensors(graph, constants)
     makers = {name: node for node in graph.node for name in node.output}
+    decoded = decoded_weights(graph, constants) if low_bit else frozenset()
     kept = []
     is_changed = False
     for node in graph.node:
-        if low_bit and decodes(node, constants):
+        if not decoded.isdisjoint(node.output):
             kept.append(with_whole_bytes(node, graph, constants))
             continue
         tensor = tensor_at(node, held, constants)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Tracer:
-    """Evaluates what variables are bound to, each once.
+    """Evaluates what variables are bound to.
 
     Attributes:
         made: variable -> what it is bound to.
@@ -33,17 +33,21 @@ class Tracer:
     """
 
     made: Mapping[Any, Any]
-    known: dict[Any, Value | None]
+    known: dict[Any, Value | None] = field(default_factory=dict)
 
-    def value_of(self, value: Any) -> Value | None:
+    def evaluated(self, variables: Iterable[Any]) -> Mapping[Any, Value | None]:
+        """The values of variables, each of which is bound to what only those before it tell."""
+        for var in variables:
+            self.known[var] = self._value_of(self.made[var])
+        return self.known
+
+    def _value_of(self, value: Any) -> Value | None:
         """The value of an expression; ``None`` where that is not known here."""
         if isinstance(value, tvm.ir.GenericConst):
             held = value.value
             return Value(held.numpy()) if hasattr(held, "numpy") else None
         if isinstance(value, relax.Var):
-            if value not in self.known:
-                self.known[value] = self.value_of(self.made.get(value))
-            return self.known[value]
+            return self.known.get(value)
         if isinstance(value, relax.TupleGetItem):
             return self._part(value)
         return self._result(value) if isinstance(value, relax.Call) else None
@@ -52,7 +56,7 @@ class Tracer:
         split = self.made.get(item.tuple_value)
         if split is None or getattr(getattr(split, "op", None), "name", "") != "relax.split":
             return None
-        whole = self.value_of(split.args[0])
+        whole = self._value_of(split.args[0])
         return (
             None if whole is None else _moved(whole, lambda a: part_of_split(split, a, item.index))
         )
@@ -63,9 +67,9 @@ class Tracer:
             return None
         dtype = str(call.ty.dtype)
         if isinstance(call.args[0], relax.Tuple):
-            parts = [self.value_of(part) for part in call.args[0].fields]
+            parts = [self._value_of(part) for part in call.args[0].fields]
             return _joined(name, call, parts, dtype)
-        operands = [self.value_of(argument) for argument in call.args]
+        operands = [self._value_of(argument) for argument in call.args]
         arrays = [None if operand is None else operand.array for operand in operands]
         array = evaluate(name, call, arrays, shape, dtype)
         if array is None or array.shape != shape:
@@ -104,7 +108,7 @@ def _cast(value: Value, dtype: str) -> Traced | None:
     if value.traced is not None:
         return value.traced.cast(dtype)
     source = value.array.dtype
-    is_code = source.kind in "iu" or source.itemsize == 1
+    is_code = source.kind in "iub" or source.itemsize == 1
     return Traced(value.array, dtype) if is_code and "float" in dtype else None
 
 

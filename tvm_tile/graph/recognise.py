@@ -49,7 +49,7 @@ class Traced:
     """A tensor that is computed of codes, so far.
 
     Attributes:
-        codes: integers, or floats of 8 or 4 bits.
+        codes: integers, truth values, or floats of 8 or 4 bits.
         dtype: element type of the values.
         table: of floats, whose entries the codes number.
         zero: what was subtracted first.
@@ -137,6 +137,7 @@ def encoded(traced: Traced) -> Coded | None:
 
     Whether these are its values, decoding tells.
     """
+    traced = _without_uniform_zero(traced)
     found = _coded(traced)
     if found is None:
         return None
@@ -159,12 +160,27 @@ def encoded(traced: Traced) -> Coded | None:
     return Coded(form, shape, pack(patterns, code.bits), table, tuple(kept))
 
 
+def _without_uniform_zero(traced: Traced) -> Traced:
+    """Codes from which their zero point is subtracted, if it is one for all and adds no bits."""
+    zero = None if traced.zero is None else traced.zero.values
+    if zero is None or not np.all(zero == zero.flat[0]):
+        return traced
+    number, before = float(zero.flat[0]), _coded(traced)
+    if number == 0:
+        return replace(traced, zero=None)
+    if before is None or not isinstance(before[0], Integers) or not number.is_integer():
+        return traced
+    shifted = replace(traced, codes=traced.codes.astype(np.int32) - int(number), zero=None)
+    after = _coded(shifted)
+    return shifted if after is not None and after[0].bits <= before[0].bits else traced
+
+
 def _coded(traced: Traced) -> tuple[Code, str, Array, Array | None] | None:
     """The code, the type of its numbers, the code of each element, and the table, if any."""
     codes = traced.codes
     if traced.table is not None:
         return _entries(codes, traced.table)
-    if codes.dtype.kind in "iu":
+    if codes.dtype.kind in "iub":
         return _integers(codes)
     name = codes.dtype.name
     patterns = codes.view(np.uint8)

@@ -93,7 +93,19 @@ def _decompositions() -> Table:
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
     table[_ATTENTION] = _attention
     table[_INSTANCE_NORM] = _instance_norm
-    return table
+    return table | _of_codes()
+
+
+def _of_codes() -> Table:
+    """Operators that make numbers of codes, which PyTorch defines, but not as decompositions."""
+    from torch.ao.quantization.fx import _decomposed
+
+    library = torch.ops.quantized_decomposed
+    return {
+        library.dequantize_per_tensor.default: _decomposed.dequantize_per_tensor,
+        library.dequantize_per_channel.default: _decomposed.dequantize_per_channel,
+        library.dequantize_per_channel_group.default: _decomposed.dequantize_per_channel_group,
+    }
 
 
 def _instance_norm(
