@@ -143,7 +143,8 @@ def encoded(traced: Traced) -> Coded | None:
         return None
     code, entry, patterns, table = found
     shape = traced.codes.shape
-    halves = _HALVES if traced.dtype in _HALVES else ()
+    is_half = traced.dtype in _HALVES
+    halves = (traced.dtype, *(own for own in _HALVES if own != traced.dtype)) if is_half else ()
     zero, offset = (
         None if own is None else _shared(own, shape, halves) for own in (traced.zero, traced.offset)
     )

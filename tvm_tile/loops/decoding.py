@@ -74,7 +74,8 @@ def decoding_loops(form: TensorFormat, shape: tuple[int, ...]) -> tirx.PrimFunc:
 
     values = te.compute([number(extent) for extent in shape], element, name="decode")
     loops = te.create_prim_func([packed, *tables, *shared, values])
-    return loops.with_attr(_FORMAT, text_of(form))
+    # Else each of them would be called main, for others than the module, too.
+    return loops.without_attr("global_symbol").with_attr(_FORMAT, text_of(form))
 
 
 def _placeholder(shape: Sequence[int], dtype: str, name: str) -> te.Tensor:

@@ -1,0 +1,230 @@
+"""Which weights stay codes, and why others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, tirx
+from tvm.relax import op
+
+from tests.cpu_build import run
+from tvm_tile.frontend import import_model
+from tvm_tile.loops.decoding import format_of
+
+DEPTH, COLUMNS = 128, 64
+RNG = np.random.default_rng(0)
+CODES = RNG.integers(0, 256, (DEPTH, COLUMNS // 2)).astype(np.uint8)
+SCALES = RNG.random((4, 1, COLUMNS)).astype(np.float32)
+Emit = Callable[[Any], Any]
+Weight = Callable[[Emit], Any]
+
+
+def const(array: np.ndarray) -> Any:
+    return relax.const(array, array.dtype.name)
+
+
+def floats(emit: Emit, dtype: str = "float32") -> Any:
+    """Two codes a byte, as numbers."""
+    byte = emit(op.expand_dims(const(CODES), -1))
+    shifts = const(np.array([0, 4], np.uint8))
+    codes = emit(op.bitwise_and(emit(op.right_shift(byte, shifts)), const(np.uint8(15))))
+    return emit(op.astype(emit(op.reshape(codes, (DEPTH, COLUMNS))), dtype))
+
+
+def scaled(emit: Emit) -> Any:
+    """And scaled, by groups of 32 along the depth."""
+    groups = emit(op.reshape(floats(emit), (4, DEPTH // 4, COLUMNS)))
+    product = emit(op.multiply(groups, const(SCALES)))
+    return emit(op.reshape(product, (DEPTH, COLUMNS)))
+
+
+def model(weight: Weight, product: Callable[[Emit, Any, Any], Any] | None = None) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((3, DEPTH), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            w = weight(builder.emit)
+            multiply = product or (lambda emit, x, w: op.matmul(x, w))
+            result = builder.emit_output(multiply(builder.emit, x, w))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def decoders(mod: tvm.IRModule) -> list[str]:
+    found = (format_of(f) for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+    return [str(form) for form in found if form is not None]
+
+
+def check(mod: tvm.IRModule, expected: list[str]) -> None:
+    """Which formats are kept, and that results are those of folded weights."""
+    kept, folded = import_model(mod, low_bit=True), import_model(mod)
+    assert sorted(decoders(kept.mod)) == sorted(expected)
+    assert decoders(folded.mod) == []
+    assert folded.weights == ()
+    x = np.random.default_rng(1).standard_normal((3, DEPTH)).astype(np.float32)
+    for one, other in zip(run(kept, x), run(folded, x), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+FOUR = "uint4, scale float32 for each 32 x 1"
+
+
+def test_codes_are_found_however_they_are_unpacked() -> None:
+    mod = model(scaled)
+    check(mod, [FOUR])
+    (weight,) = import_model(mod, low_bit=True).weights
+    assert (weight.shape, weight.dtype, weight.reason) == ((DEPTH, COLUMNS), "float32", "")
+    assert weight.bytes == DEPTH * COLUMNS // 2 + SCALES.nbytes
+    assert weight.folded_bytes == DEPTH * COLUMNS * 4
+
+
+def quotients(emit: Emit) -> Any:
+    """The same codes by division and remainder, stacked."""
+    sixteen = const(np.uint8(16))
+    low, high = op.floor_mod(const(CODES), sixteen), op.floor_divide(const(CODES), sixteen)
+    codes = emit(op.stack([emit(low), emit(high)], -1))
+    return emit(op.astype(emit(op.reshape(codes, (DEPTH, COLUMNS))), "float32"))
+
+
+def split(emit: Emit) -> Any:
+    parts = emit(op.split(floats(emit), 2, 0))
+    halves = [emit(relax.TupleGetItem(parts, i)) for i in (1, 0)]
+    return emit(op.concat(halves, 0))
+
+
+def table(emit: Emit) -> Any:
+    entries = const(np.linspace(-1, 1, 16).astype(np.float32) ** 3)
+    codes = const(RNG.integers(0, 16, (DEPTH, COLUMNS)))
+    scales = const(np.array([[0.1]], np.float32))
+    return emit(op.multiply(scales, emit(op.take(entries, codes, 0, mode="clip"))))
+
+
+def shifted(emit: Emit) -> Any:
+    codes = const(RNG.integers(0, 256, (DEPTH, COLUMNS)).astype(np.int32))
+    zeros = const(RNG.integers(0, 256, (1, COLUMNS)).astype(np.int32))
+    return emit(op.astype(emit(op.subtract(codes, zeros)), "float32"))
+
+
+def truths(emit: Emit) -> Any:
+    return emit(op.astype(const(RNG.random((DEPTH, COLUMNS)) < 0.5), "float32"))
+
+
+def small_floats(emit: Emit) -> Any:
+    numbers = RNG.standard_normal((DEPTH, COLUMNS)).astype(ml_dtypes.float8_e4m3fn)
+    return emit(op.multiply(emit(op.astype(const(numbers), "float32")), const(np.float32(0.3))))
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [
+        (floats, "uint4"),
+        (quotients, "uint4"),
+        (split, "uint4"),
+        (table, "table of 16 of float32, scale float32 for each 128 x 64"),
+        (shifted, "uint8, zero uint8 for each 128 x 1"),
+        (truths, "uint1"),
+        (small_floats, "float8 e4m3, scale float32 for each 128 x 64"),
+    ],
+)
+def test_formats(weight: Weight, expected: str) -> None:
+    check(model(weight), [expected])
+
+
+def linear(emit: Emit, x: Any, w: Any) -> Any:
+    return op.matmul(x, emit(op.permute_dims(w)))
+
+
+def test_a_linear_layer_reads_its_weight_as_it_is_kept() -> None:
+    def weight(emit: Emit) -> Any:
+        return emit(op.permute_dims(scaled(emit)))
+
+    check(model(weight, linear), ["uint4, scale float32 for each 1 x 32"])
+
+
+def test_products_may_share_a_weight() -> None:
+    def twice(emit: Emit, x: Any, w: Any) -> Any:
+        return op.add(emit(op.matmul(x, w)), emit(op.matmul(emit(op.negative(x)), w)))
+
+    check(model(scaled, twice), [FOUR])
+
+
+def test_weights_of_functions_that_are_called_are_kept() -> None:
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(name, relax.TensorType((3, DEPTH), "float32")) for name in "xy")
+    with builder.function("inner", [y], private=True):
+        with builder.dataflow():
+            result = builder.emit_output(op.matmul(y, scaled(builder.emit)))
+        builder.emit_func_output(result)
+    inner = builder.get().get_global_var("inner")
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.Call(inner, [x])))
+    check(builder.get(), [FOUR])
+
+
+def returned(emit: Emit, x: Any, w: Any) -> Any:
+    return op.concat([emit(op.matmul(x, w)), w], 0)
+
+
+def squared(emit: Emit, x: Any, w: Any) -> Any:
+    return op.matmul(emit(op.matmul(x, w)), emit(op.matmul(emit(op.permute_dims(w)), w)))
+
+
+def wide(emit: Emit) -> Any:
+    codes = const(RNG.integers(-300, 300, (DEPTH, COLUMNS)).astype(np.int16))
+    return emit(op.astype(codes, "float32"))
+
+
+def own_scales(emit: Emit) -> Any:
+    scales = const(RNG.random((DEPTH, COLUMNS)).astype(np.float32))
+    return emit(op.multiply(floats(emit), scales))
+
+
+def rooted(emit: Emit) -> Any:
+    return emit(op.sqrt(floats(emit)))
+
+
+def rounded(emit: Emit) -> Any:
+    """To bfloat16 in between, which no format does."""
+    scales = const(RNG.random((1, COLUMNS)).astype(np.float32))
+    narrow = emit(op.astype(emit(op.multiply(floats(emit), scales)), "bfloat16"))
+    return emit(op.astype(narrow, "float32"))
+
+
+@pytest.mark.parametrize(
+    ("weight", "product", "reason"),
+    [
+        (scaled, returned, "others than products read it"),
+        (scaled, squared, "others than products read it"),
+        (wide, None, "its codes have more than 8 bits"),
+        (own_scales, None, "it would have 36864 bytes"),
+        (rooted, None, "it is not computed by a zero point, scales and an offset"),
+        (rounded, None, "it would have other values"),
+    ],
+)
+def test_what_is_folded_says_why(weight: Weight, product: Any, reason: str) -> None:
+    mod = model(weight, product)
+    check(mod, [])
+    found, *_ = import_model(mod, low_bit=True).weights
+    assert found.format is None
+    assert reason in found.reason
+    assert found.bytes == found.folded_bytes
+
+
+def plain(emit: Emit) -> Any:
+    return emit(op.negative(const(RNG.random((DEPTH, COLUMNS)).astype(np.float32))))
+
+
+def test_others_are_not_told_of() -> None:
+    def small(emit: Emit) -> Any:
+        codes = const(RNG.integers(0, 9, (DEPTH, 4)).astype(np.uint8))
+        return emit(op.astype(codes, "float32"))
+
+    for weight in (plain, small):
+        mod = model(weight)
+        check(mod, [])
+        assert import_model(mod, low_bit=True).weights == ()
