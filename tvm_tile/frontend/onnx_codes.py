@@ -15,13 +15,16 @@ from tvm_tile.frontend.onnx_rewrite import walk_nodes
 _LEAST_CODES = 1 << 12
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
 _BETWEEN = frozenset({"Cast", "Identity", "Mul", "Reshape", "Transpose"})
-# What TVM has no constants of -> the least type of whole bytes that has all these numbers.
+# What TVM has no constants of, and the least type of whole bytes that has all these numbers. The
+# older onnx is, the fewer of them it knows.
+_NARROW = {
+    **{"INT2": np.int8, "UINT2": np.uint8, "INT4": np.int8, "UINT4": np.uint8},
+    "FLOAT4E2M1": ml_dtypes.float8_e4m3fn,
+}
 _WHOLE = {
-    onnx.TensorProto.INT4: np.dtype(np.int8),
-    onnx.TensorProto.UINT4: np.dtype(np.uint8),
-    onnx.TensorProto.FLOAT4E2M1: np.dtype(ml_dtypes.float8_e4m3fn),
-    **({onnx.TensorProto.INT2: np.dtype(np.int8)} if hasattr(onnx.TensorProto, "INT2") else {}),
-    **({onnx.TensorProto.UINT2: np.dtype(np.uint8)} if hasattr(onnx.TensorProto, "UINT2") else {}),
+    getattr(onnx.TensorProto, name): np.dtype(dtype)
+    for name, dtype in _NARROW.items()
+    if hasattr(onnx.TensorProto, name)
 }
 
 
