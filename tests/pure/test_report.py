@@ -17,6 +17,8 @@ from roperators import lstm, nasnet
 from rprograms import random_program
 
 import tvm_tile
+from tvm_tile.graph.tensor_format import Integers, Shared, TensorFormat
+from tvm_tile.plan.coded_weights import CodedWeight
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ROperator
 from tvm_tile.plan.gantt import gantt
@@ -221,6 +223,24 @@ def test_weights_that_are_stored_turned_are_told_by_function() -> None:
     data = json.loads(REPORT.to_json())
     del data["turned"]
     assert Report.from_json(json.dumps(data)) == REPORT
+
+
+def test_weights_that_are_kept_as_codes_are_told_by_format() -> None:
+    scale = Shared((1, 128), "float16", "float16")
+    form = TensorFormat(Integers(4, True), "int32", "float16", None, (scale,))
+    four = CodedWeight((4096, 4096), "float16", form, "")
+    folded = CodedWeight((64, 4096), "float16", None, "others than products read it")
+    report = replace(REPORT, coded=(four, four, folded))
+    lines = report.render().splitlines()
+    start = lines.index("kept as codes: 2 of 3 matrices of weights, 17.83 MB instead of 67.63 MB")
+    assert lines[start + 1 : start + 3] == [
+        "  2 x 4096 x 4096 float16: int4, scale float16 for each 1 x 128; 8.65 MB instead of "
+        "33.55 MB each",
+        "  1 x 64 x 4096 float16: folded, others than products read it",
+    ]
+    assert "1 of 1 matrix of weights" in replace(REPORT, coded=(four,)).render()
+    assert "codes" not in REPORT.render()
+    assert Report.from_json(report.to_json()) == report
 
 
 def test_a_report_keeps_what_a_drawing_needs_and_no_more() -> None:

@@ -58,7 +58,11 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
         bindings = _Bindings.of(func)
         for var in bindings.weights():
             found = _coded(var, bindings)
-            weights += [] if found is None else [_described(var, found)]
+            if found is None:
+                continue
+            # One that is computed twice is decoded once, as other equal values are.
+            if isinstance(found, str) or not any(map(found.equals, coded.values())):
+                weights.append(_described(var, found))
             if isinstance(found, Coded):
                 coded[bindings.made[var]] = found
     if not coded:

@@ -82,7 +82,10 @@ def _traced(
     name: str, call: relax.Call, operands: list[Value | None], array: Array, dtype: str
 ) -> Traced | None:
     """The codes behind an operator's result, whose value is ``array``."""
-    first, *others = (operand for operand in operands if operand is not None)
+    known = [operand for operand in operands if operand is not None]
+    if not known:  # made of nothing, as by arange
+        return None
+    first, *others = known
     if name == "relax.astype":
         return _cast(first, dtype)
     if name == "relax.take" and first.array.ndim == 1 and "float" in dtype:

@@ -44,6 +44,12 @@ class Coded:
         """Bytes of all that is kept."""
         return sum(array.nbytes for array in self.arrays)
 
+    def equals(self, other: Coded) -> bool:
+        """Whether the same is kept of another tensor."""
+        is_alike = self.format == other.format and self.shape == other.shape
+        pairs = zip(self.arrays, other.arrays, strict=True) if is_alike else ()
+        return is_alike and all(np.array_equal(own, theirs) for own, theirs in pairs)
+
     def values(self) -> Array:
         """The tensor, each step rounded as the format says."""
         form = self.format
