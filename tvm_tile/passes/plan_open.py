@@ -120,23 +120,18 @@ class Predicted:
     def seconds(self, own: OpenPlan, at: OpenPlan) -> float:
         """What a schedule is predicted to take at another one's bound; infinite beyond its own.
 
-        A rule that knows says so, by the tile or by its name. Else the time behind the launch is
-        taken to shrink with the extents, but not to less than that of the last tile that the rule
-        names there. None takes less than the one that is there for the bound.
+        Its rule says so, which knows what the tile takes there, or names it among others. What no
+        rule says is infinite, too: such a schedule is for extents near its bound only. None takes
+        less than the one that is there for the bound.
         """
         if own is at:
             return own.report.seconds
         if any(high > bound for high, bound in zip(at.bound, own.bound, strict=True)):
             return math.inf
-        if at.bound in self.over[own.bound]:
-            return max(self.over[own.bound][at.bound], at.report.seconds)
-        known = self._times(at, own.report.rule)
-        if own.report.tile in known:
-            return max(known[own.report.tile], at.report.seconds)
-        worst = max(known.values(), default=0.0)
-        share = math.prod(a / b for a, b in zip(at.bound, own.bound, strict=True))
-        busy = max(0.0, own.report.seconds - self.device.launch_latency)
-        return max(self.device.launch_latency + busy * share, at.report.seconds, worst)
+        known = self.over[own.bound].get(at.bound)
+        if known is None:
+            known = self._times(at, own.report.rule).get(own.report.tile, math.inf)
+        return max(known, at.report.seconds)
 
     def between(self, plans: Sequence[OpenPlan], found: Cover) -> dict[Point, int]:
         """Points between those of the grid -> the position of the schedule that is fastest there.
