@@ -18,47 +18,58 @@ from typing import Any
 
 from tvm_tile.graph.functions import is_tensor
 
-_ATTRIBUTE = "tvm_tile.alternatives"
+_ATTRIBUTE = "tvm_tile.schedules"
 _PACKED = "__tvm_ffi_"  # what TVM's packed functions are called
 _VALUE = 15  # of an argument, as tvm_struct_get counts its fields
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
-    """Another schedule of a function.
+class Branch:
+    """Which schedule of a function takes some extents.
 
     Attributes:
         bound: the greatest values that it is for, of the function's scalars, in order.
-        func: scheduled, with the function's parameters.
+        schedule: its number; 0 is the function's own.
     """
 
     bound: tuple[int, ...]
-    func: Any
+    schedule: int
 
 
-def with_alternatives(func: Any, alternatives: Sequence[Alternative]) -> Any:
-    """A scheduled function that takes the first of some others whose bound holds; else itself."""
-    if not alternatives:
+def with_schedules(func: Any, others: Sequence[Any], branches: Sequence[Branch]) -> Any:
+    """A scheduled function with further schedules, of the same parameters.
+
+    Args:
+        func: the function; its schedule takes what no branch does.
+        others: the further ones, from number 1 on.
+        branches: of these the first whose bound holds is taken.
+    """
+    if not branches:
         return func
-    return func.with_attr(_ATTRIBUTE, [[list(one.bound), one.func] for one in alternatives])
+    told = [[list(branch.bound), branch.schedule] for branch in branches]
+    return func.with_attr(_ATTRIBUTE, [list(others), told])
 
 
-def alternatives_of(func: Any) -> tuple[Alternative, ...]:
-    """What :func:`with_alternatives` was told."""
-    told = (func.attrs or {}).get(_ATTRIBUTE, ())
-    return tuple(Alternative(tuple(map(int, bound)), other) for bound, other in told)
+def schedules_of(func: Any) -> tuple[Any, ...]:
+    """All schedules of a function, its own first."""
+    told = (func.attrs or {}).get(_ATTRIBUTE)
+    return (func,) if told is None else (func.without_attr(_ATTRIBUTE), *told[0])
 
 
-def without_alternatives(func: Any) -> Any:
-    """The schedule that a function has itself."""
-    return func.without_attr(_ATTRIBUTE)
+def branches_of(func: Any) -> tuple[Branch, ...]:
+    """Which extents its further schedules take."""
+    told = (func.attrs or {}).get(_ATTRIBUTE, ((), ()))
+    return tuple(Branch(tuple(map(int, bound)), int(number)) for bound, number in told[1])
 
 
 def script_of(func: Any) -> str:
-    """The TVMScript of a scheduled function, and of its alternatives behind it."""
-    texts = [without_alternatives(func).script()]
-    for one in alternatives_of(func):
-        texts.append(f"# up to {', '.join(map(str, one.bound))}:\n{one.func.script()}")
+    """The TVMScript of a scheduled function, and of its further schedules behind it."""
+    own, *others = schedules_of(func)
+    texts = [own.script()]
+    for number, one in enumerate(others, 1):
+        ends = [branch.bound for branch in branches_of(func) if branch.schedule == number]
+        told = "; ".join(", ".join(map(str, bound)) for bound in ends)
+        texts.append(f"# up to {told}:\n{one.script()}")
     return "\n".join(texts)
 
 
@@ -67,8 +78,8 @@ def dispatcher(name: str, func: Any, names: Sequence[str], hosts: Sequence[Any])
 
     Args:
         name: of the function.
-        func: the function: says which alternatives it has.
-        names: of its own schedule, and of its alternatives.
+        func: the function: says which extents its schedules take.
+        names: of its schedules.
         hosts: the host's code of each, IRModules of packed functions.
     """
     import tvm
@@ -91,9 +102,9 @@ def dispatcher(name: str, func: Any, names: Sequence[str], hosts: Sequence[Any])
         return tirx.LE(value, tirx.IntImm("int64", bound))
 
     body: Any = handed_on(found[0])
-    for alternative, to in reversed(list(zip(alternatives_of(func), found[1:], strict=True))):
-        holds = map(at_most, places, alternative.bound)
-        body = tirx.IfThenElse(functools.reduce(tirx.And, holds), handed_on(to), body)
+    for branch in reversed(branches_of(func)):
+        holds = functools.reduce(tirx.And, map(at_most, places, branch.bound))
+        body = tirx.IfThenElse(holds, handed_on(found[branch.schedule]), body)
     body = tirx.SeqStmt([body, tirx.Return(tirx.IntImm("int32", 0))])
     made = tirx.PrimFunc(params, body, like.ret_type, like.attrs)
     return tvm.IRModule({name: made.with_attr("global_symbol", f"{_PACKED}{name}")})

@@ -18,7 +18,7 @@ from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.built import Built, Rounding, combined
 from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.dependent_launches import restricted, start_early
-from tvm_tile.build.dispatch import alternatives_of, without_alternatives
+from tvm_tile.build.dispatch import schedules_of
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
@@ -252,9 +252,9 @@ class Builder:
                 f"{name} has {dtype}",
                 "compile for a GPU, or in float32",
             )
-        if others := alternatives_of(function):
-            names = [f"{name}_{number}" for number in range(len(others) + 1)]
-            functions = [without_alternatives(function), *(other.func for other in others)]
+        functions = schedules_of(function)
+        if len(functions) > 1:
+            names = [f"{name}_{number}" for number in range(len(functions))]
             parts = [self._build_one(*pair) for pair in zip(names, functions, strict=True)]
             return combined(name, function, names, parts)
         try:

@@ -132,7 +132,7 @@ class PlanFunction:
         topk: int = 1,
         choose: Choose = take_first,
         first: FirstChoices | None = None,
-        loss: float = 0.1,
+        loss: float = 0.02,
     ) -> None:
         self._loss = loss
         self._device = device

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm import tirx
 
-from tvm_tile.build.dispatch import Alternative, with_alternatives
+from tvm_tile.build.dispatch import Branch, with_schedules
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.functions import is_tensor
@@ -17,8 +17,8 @@ from tvm_tile.passes.lift_workspaces import has_workspace
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.open_outputs import OpenFunction
-from tvm_tile.schedule.ranking import predicted_of
-from tvm_tile.tile.cover import Cover, cover
+from tvm_tile.schedule.ranking import predicted_of, predicted_over
+from tvm_tile.tile.cover import Cover, between, cover
 
 _LEAST = 1e-7  # seconds that tell kernels apart
 
@@ -31,13 +31,19 @@ class OpenPlan:
         bound: of its open extents.
         func: scheduled.
         report: of its kernel.
-        unscheduled: the function, without what it does not ask for.
+        unscheduled: the function.
     """
 
     bound: Point
     func: tirx.PrimFunc
     report: KernelReport
-    unscheduled: tirx.PrimFunc
+    unscheduled: OpenFunction
+
+    def task(self, device: Device) -> Task:
+        """What rules are asked for."""
+        graph = extract(self.unscheduled.func)
+        assert graph is not None  # it has a schedule
+        return Task(self.unscheduled.func, graph, device, self.unscheduled.extents)
 
 
 Schedule = Callable[[OpenFunction], tuple[tirx.PrimFunc, KernelReport]]
@@ -61,15 +67,17 @@ def planned_open(
     func, report = schedule(opened)
     if not opened.ranges or report.fallback or has_workspace(func):
         return func, report
-    first = OpenPlan(opened.ranges[0].bound, func, report, opened.func)
+    first = OpenPlan(opened.ranges[0].bound, func, report, opened)
     plans = [first, *_others(opened, schedule)]
     if len(plans) == 1:
         return func, report
-    predicted = Predicted(device, {})
+    predicted = Predicted.of(plans, device)
     times = [[predicted.behind_launch(own, at) for at in plans] for own in plans]
     found = cover([one.bound for one in plans], times, loss)
     told = replace(report, tile=_described(plans, found, opened))
-    return with_alternatives(func, _alternatives(plans, found)), told
+    serves = {one.bound: at for one, at in zip(plans, found.serves, strict=True)}
+    serves |= predicted.between(plans, found)
+    return _with_branches(plans, serves), told
 
 
 def _others(opened: OpenFunction, schedule: Schedule) -> list[OpenPlan]:
@@ -79,21 +87,31 @@ def _others(opened: OpenFunction, schedule: Schedule) -> list[OpenPlan]:
         own = OpenFunction.of(one.func)
         func, report = schedule(own)
         if not report.fallback and not has_workspace(func):
-            plans.append(OpenPlan(one.bound, func, report, own.func))
+            plans.append(OpenPlan(one.bound, func, report, own))
     return plans
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What schedules are predicted to take at one another's bounds.
+    """What schedules are predicted to take at one another's bounds, and between them.
 
     Attributes:
         device: that they are for.
+        over: a schedule's bound -> what it takes at some points, as far as its rule knows.
         known: a bound and a rule -> the times there of the tiles that it names.
     """
 
     device: Device
+    over: dict[Point, dict[Point, float]]
     known: dict[tuple[Point, str], dict[str, float]]
+
+    @classmethod
+    def of(cls, plans: Sequence[OpenPlan], device: Device) -> Predicted:
+        """Ask the rules of some schedules, of which the first is for the greatest extents."""
+        points = [one.bound for one in plans]
+        if len(points[0]) == 1:
+            points += between(points)
+        return cls(device, {one.bound: _over(one, points, device) for one in plans}, {})
 
     def behind_launch(self, own: OpenPlan, at: OpenPlan) -> float:
         """As :meth:`seconds`, without what any launch takes, which in graphs is hardly anything."""
@@ -102,39 +120,66 @@ class Predicted:
     def seconds(self, own: OpenPlan, at: OpenPlan) -> float:
         """What a schedule is predicted to take at another one's bound; infinite beyond its own.
 
-        A rule that names the tile there says so. Else the time behind the launch is taken to shrink
-        with the extents, but not to less than that of the last tile that the rule does name there.
+        Its rule says so, which knows what the tile takes there, or names it among others. What no
+        rule says is infinite, too: such a schedule is for extents near its bound only. None takes
+        less than the one that is there for the bound.
         """
         if own is at:
             return own.report.seconds
         if any(high > bound for high, bound in zip(at.bound, own.bound, strict=True)):
             return math.inf
-        known = self._times(at, own.report.rule)
-        if own.report.tile in known:
-            return max(known[own.report.tile], at.report.seconds)
-        worst = max(known.values(), default=0.0)
-        share = math.prod(a / b for a, b in zip(at.bound, own.bound, strict=True))
-        busy = max(0.0, own.report.seconds - self.device.launch_latency)
-        return max(self.device.launch_latency + busy * share, at.report.seconds, worst)
+        known = self.over[own.bound].get(at.bound)
+        if known is None:
+            known = self._times(at, own.report.rule).get(own.report.tile, math.inf)
+        return max(known, at.report.seconds)
+
+    def between(self, plans: Sequence[OpenPlan], found: Cover) -> dict[Point, int]:
+        """Points between those of the grid -> the position of the schedule that is fastest there.
+
+        Only schedules that the grid takes are asked.
+        """
+        best: dict[Point, tuple[float, int]] = {}
+        for tile in found.tiles:
+            for point, seconds in self.over[plans[tile].bound].items():
+                best[point] = min(best.get(point, (math.inf, 0)), (seconds, tile))
+        bounds = {one.bound for one in plans}
+        return {point: tile for point, (_, tile) in best.items() if point not in bounds}
 
     def _times(self, at: OpenPlan, rule: str) -> dict[str, float]:
         key = at.bound, rule
         if key not in self.known:
-            graph = extract(at.unscheduled)
-            task = None if graph is None else Task(at.unscheduled, graph, self.device)
-            self.known[key] = {} if task is None else predicted_of(task, rule)
+            self.known[key] = predicted_of(at.task(self.device), rule)
         return self.known[key]
 
 
-def _alternatives(plans: Sequence[OpenPlan], found: Cover) -> list[Alternative]:
-    """Which schedule takes which extents, from the least bound on; all others take the first."""
-    alternatives: list[Alternative] = []
-    for at in range(len(plans) - 1, -1, -1):
-        own = plans[found.serves[at]]
-        if found.serves[at] == 0:
-            continue
-        alternatives.append(Alternative(plans[at].bound, own.func))
-    return alternatives
+def _over(own: OpenPlan, points: Sequence[Point], device: Device) -> dict[Point, float]:
+    """What a schedule is predicted to take at those of some points that are within its bound."""
+    scalars = [p for p in own.unscheduled.params if not is_tensor(p)]
+    within = [p for p in points if all(a <= b for a, b in zip(p, own.bound, strict=True))]
+    calls = [dict(zip(scalars, point, strict=True)) for point in within]
+    known = predicted_over(own.task(device), own.report.rule, own.report.tile, calls)
+    return {} if known is None else dict(zip(within, known, strict=True))
+
+
+def _with_branches(plans: Sequence[OpenPlan], serves: Mapping[Point, int]) -> tirx.PrimFunc:
+    """The first schedule with those besides that take some extents.
+
+    Args:
+        plans: the schedules; the first takes all extents that no other one does.
+        serves: bounds -> the position of the schedule for extents up to there, from the next lesser
+            bound on.
+    """
+    kept = sorted({0, *serves.values()})
+    branches: list[Branch] = []
+    for bound in sorted(serves):
+        number = kept.index(serves[bound])
+        # Neighbours of one schedule are one branch, if only one extent is open.
+        if len(bound) == 1 and branches and branches[-1].schedule == number:
+            branches.pop()
+        branches.append(Branch(bound, number))
+    while branches and not branches[-1].schedule:
+        branches.pop()
+    return with_schedules(plans[0].func, [plans[at].func for at in kept[1:]], branches)
 
 
 def _described(plans: Sequence[OpenPlan], found: Cover, opened: OpenFunction) -> str:

@@ -14,28 +14,50 @@ from tvm_tile.graph.signature import Signature
 _MOST_GRAPHED = 128
 
 
+Shapes = tuple[tuple[int, ...], ...]
+
+
 class Graphed:
     """The extents for which a program in memory has captured CUDA graphs: so many, at most."""
 
     def __init__(self) -> None:
-        self._points: set[tuple[int, ...]] = set()
+        self._shapes: set[Shapes] = set()
 
-    def has_room(self, signatures: Sequence[Signature], values: Sequence[Any]) -> bool:
-        """Whether the program may capture graphs for a call, which are counted then.
-
-        Args:
-            signatures: of the model's inputs.
-            values: the call's.
-        """
-        point = tuple(
-            int(value.shape[one.axis])
-            for value, signature in zip(values, signatures, strict=True)
-            for one in signature.open_axes
-        )
-        if point not in self._points and len(self._points) == _MOST_GRAPHED:
+    def has_room(self, values: Sequence[Any]) -> bool:
+        """Whether the program may capture graphs for a call's inputs, which are counted then."""
+        shapes = shapes_of(values)
+        if shapes not in self._shapes and len(self._shapes) == _MOST_GRAPHED:
             return False
-        self._points.add(point)
+        self._shapes.add(shapes)
         return True
+
+
+class KnownCalls:
+    """Signatures of calls: those of the shapes that were checked last are not made again.
+
+    Args:
+        signatures: of the model's inputs.
+    """
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self._signatures = signatures
+        self._known: dict[Shapes, list[Signature]] = {}
+
+    def at(self, values: Sequence[Any]) -> list[Signature]:
+        """As :func:`at_call` says."""
+        shapes = shapes_of(values)
+        found = self._known.get(shapes)
+        if found is None:
+            found = at_call(values, self._signatures)
+            if len(self._known) == _MOST_GRAPHED:
+                self._known.clear()
+            self._known[shapes] = found
+        return found
+
+
+def shapes_of(values: Sequence[Any]) -> Shapes:
+    """The shapes of a call's inputs; of what has none, nothing."""
+    return tuple([tuple(getattr(value, "shape", ())) for value in values])
 
 
 def at_call(values: Sequence[Any], signatures: Sequence[Signature]) -> list[Signature]:

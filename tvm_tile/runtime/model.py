@@ -23,7 +23,7 @@ from tvm_tile.runtime.arrays import (
     ready_torch,
 )
 from tvm_tile.runtime.copies import clone, copy_into
-from tvm_tile.runtime.extents import Graphed, at_call
+from tvm_tile.runtime.extents import Graphed, KnownCalls
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
@@ -73,7 +73,7 @@ class CompiledModel:
         self._verifier = verifier
         self._copied = frozenset(program.copied_outputs)
         self._is_open = any(signature.open_axes for signature in inputs)
-        self._graphed = Graphed()
+        self._graphed, self._calls = Graphed(), KnownCalls(inputs)
         self._loaded: Loaded | None = None
         self._kept: Kept | None = None
         self._held = held or Held()
@@ -320,7 +320,7 @@ class CompiledModel:
 
     def _loaded_for(self, values: tuple[Any, ...]) -> Loaded:
         """The program in memory for a call; anew where it has graphs for too many extents."""
-        if self._is_open and not self._graphed.has_room(self.inputs, values):
+        if self._is_open and not self._graphed.has_room(values):
             loaded = self.loaded()
             loaded.device.sync()
             self._loaded, self._kept, self._graphed = None, None, Graphed()
@@ -370,7 +370,7 @@ class CompiledModel:
         return (*args, *(by_name[signature.name] for signature in remaining))
 
     def _check(self, values: tuple[Any, ...]) -> list[ArrayKind]:
-        signatures = at_call(values, self.inputs) if self._is_open else self.inputs
+        signatures = self._calls.at(values) if self._is_open else self.inputs
         signed = zip(values, signatures, strict=True)
         kinds = [check_input(value, signature) for value, signature in signed]
         if self.effects.written_inputs:

@@ -30,9 +30,10 @@ from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Choice, FindChoices, Scheduled, Task
 from tvm_tile.schedule.statements import find_obstacle
+from tvm_tile.schedule.tensor_cores.over_extents import Values
 from tvm_tile.schedule.transpose import schedule_transpose
-from tvm_tile.schedule.warp_products import schedule_matrix_cores, schedule_mma
-from tvm_tile.schedule.wgmma import schedule_wgmma
+from tvm_tile.schedule.warp_products import mma_over, schedule_matrix_cores, schedule_mma
+from tvm_tile.schedule.wgmma import schedule_wgmma, wgmma_over
 from tvm_tile.schedule.window import schedule_window
 from tvm_tile.tile.rules import (
     ATTENTION,
@@ -57,6 +58,8 @@ from tvm_tile.tile.rules import (
     ratio,
 )
 
+TimesOver = Callable[[Task, str, Sequence[Values]], list[float] | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Finder:
@@ -67,11 +70,14 @@ class Finder:
         find: names tiles.
         least_seconds: predicted time that none of its tiles for a function can be below; asked
             instead of ``find`` where that takes long.
+        over: what one of its tiles for a function of open extents takes in some calls, which are
+            less than those that it is made for; ``None`` if it is not known.
     """
 
     rule: Rule
     find: FindChoices
     least_seconds: Callable[[Task], float] = lambda _: 0.0
+    over: TimesOver = lambda _task, _tile, _points: None
 
 
 # In the order in which rules are asked. The first that can write a tile takes the function, but
@@ -84,8 +90,8 @@ RULES = (
     Finder(GATES, schedule_gates),
     Finder(ROWS, schedule_rows),
     Finder(MATVEC, schedule_matvec),
-    Finder(WGMMA, schedule_wgmma),
-    Finder(MMA, schedule_mma, warp_products.least_seconds),
+    Finder(WGMMA, schedule_wgmma, over=wgmma_over),
+    Finder(MMA, schedule_mma, warp_products.least_seconds, mma_over),
     Finder(MATRIX_CORES, schedule_matrix_cores),
     Finder(CONTRACTION, schedule_contraction, contraction.least_seconds),
     Finder(WINDOW, schedule_window),
@@ -231,6 +237,17 @@ def predicted_of(task: Task, rule: str) -> dict[str, float]:
     found = next((finder.find for finder in RULES if finder.rule.name == rule), None)
     choices = () if found is None else _attempt(partial(found, task, _MOST_PREDICTED)) or ()
     return {choice.tile: choice.seconds for choice in choices if choice.rule.name == rule}
+
+
+def predicted_over(
+    task: Task, rule: str, tile: str, points: Sequence[Values]
+) -> list[float] | None:
+    """What a rule's tile for a function of open extents is predicted to take in some calls.
+
+    ``None`` where the rule does not know that of its tiles.
+    """
+    found = next((finder for finder in RULES if finder.rule.name == rule), None)
+    return None if found is None else _attempt(partial(found.over, task, tile, points))
 
 
 def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:

@@ -56,6 +56,19 @@ def _values(symbol: Symbol) -> list[int]:
     return sorted(set(values), reverse=True)
 
 
+def between(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Points of one extent that lie between those of a grid, three for each two, in its order.
+
+    Which tile runs may change where none is asked for: at a few rows more than a whole turn of the
+    multiprocessors, another one of those that are there is faster.
+    """
+    found = []
+    for (high,), (low,) in itertools.pairwise(points):
+        inner = {low + (high - low) * quarter // 4 for quarter in (1, 2, 3)} - {low}
+        found.extend((value,) for value in sorted(inner, reverse=True))
+    return tuple(found)
+
+
 def cover(points: Sequence[Point], times: Sequence[Sequence[float]], loss: float) -> Cover:
     """The fewest tiles, none of which takes longer than the best one by more than ``loss``.
 

@@ -54,6 +54,19 @@ def construct_mma(
     return tuple(tiles[:count])
 
 
+def shorter_seconds(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> float:
+    """What a kernel takes that leaves out blocks behind the end of a product.
+
+    Args:
+        product: that is asked for, shorter than the one that the tile was made for.
+        device: that the tile is for.
+        tile: how it is computed.
+        work: what becomes of the sums.
+    """
+    chunk = _chunk_seconds(product, device, tile)
+    return _seconds(product, device, tile.filled(product), chunk, work)
+
+
 def mma_dtypes(device: Device) -> frozenset[str]:
     """What :func:`construct_mma` finds tiles for on a device."""
     known = {i.in_dtype for i in device.matrix_instructions if i.intrinsic == "mma"}

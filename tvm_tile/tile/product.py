@@ -80,6 +80,29 @@ class Product:
         """Products that are independent of each other."""
         return math.prod(axis.extent for axis in self.batch)
 
+    def shortened(self, extents: Mapping[str, int]) -> Product:
+        """The product without the last values of some axes that the output has.
+
+        Args:
+            extents: names of axes -> how many values they keep.
+        """
+
+        def shorter(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+            return tuple(replace(axis, extent=extents.get(axis.name, axis.extent)) for axis in axes)
+
+        def own(operand: Operand) -> Operand:
+            free, batch = shorter(operand.free), shorter(self.batch)
+            kept = math.prod(axis.extent for axis in (*free, *batch))
+            size = operand.read_size * kept // (operand.extent * self.batches)
+            return replace(operand, free=free, read_size=size)
+
+        axes = (*self.batch, *self.left.free, *self.right.free)
+        shape = self.write.region({axis.name: axis.extent for axis in shorter(axes)})
+        tensor = replace(self.write.tensor, shape=shape)
+        left, right = own(self.left), own(self.right)
+        write = replace(self.write, tensor=tensor)
+        return replace(self, left=left, right=right, batch=shorter(self.batch), write=write)
+
     @property
     def flops(self) -> int:
         """A multiply-add is two."""

@@ -83,6 +83,25 @@ def construct_warpgroup(
     return tuple((*near, *tiles[len(near) :])[:count])
 
 
+def shorter_seconds(
+    product: Product, device: Device, tile: WarpgroupTile, work: StoreWork
+) -> float:
+    """What a kernel takes that leaves out tiles behind the end of a product.
+
+    Args:
+        product: that is asked for, shorter than the one that the tile was made for.
+        device: that the tile is for.
+        tile: whose grid stays as it is.
+        work: what becomes of the sums.
+    """
+    return _seconds(product, device, replace(tile, tiles=_count(product, tile)), work)
+
+
+def _count(product: Product, tile: WarpgroupTile) -> int:
+    rows = counts(product.left.free, tile.rows)
+    return product.batches * math.prod((*rows, *counts(product.right.free, tile.columns)))
+
+
 def _preference(tile: WarpgroupTile) -> tuple[int, float]:
     return tile.splits, _lines(tile) / (math.prod(tile.rows) * math.prod(tile.columns))
 

@@ -8,8 +8,9 @@ product and stores it.
 
 from tvm_tile.schedule.warp_products.rule import (
     least_seconds,
+    mma_over,
     schedule_matrix_cores,
     schedule_mma,
 )
 
-__all__ = ["least_seconds", "schedule_matrix_cores", "schedule_mma"]
+__all__ = ["least_seconds", "mma_over", "schedule_matrix_cores", "schedule_mma"]

@@ -13,13 +13,22 @@ from functools import partial
 
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
+from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.warp_products.kernel import write_kernel
 from tvm_tile.tile.matrix_cores import construct_matrix_cores, matrix_core_dtypes
-from tvm_tile.tile.mma import construct_mma, least_mma_seconds, mma_dtypes
-from tvm_tile.tile.product import fold_window
+from tvm_tile.tile.mma import (
+    MmaTile,
+    construct_mma,
+    least_mma_seconds,
+    mma_dtypes,
+    shorter_seconds,
+)
+from tvm_tile.tile.product import Product, fold_window
 from tvm_tile.tile.rules import MATRIX_CORES, MMA
 from tvm_tile.tile.warp_tile import LEAST_LINE
+
+_ALL = 1 << 16  # tiles: more than there are of any product
 
 
 def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
@@ -30,6 +39,20 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     work = store_work(found.epilogue, found.product)
     tiles = construct_mma(found.product, task.device, count, work)
     return choices_of(MMA, tiles, partial(write_kernel, found))
+
+
+def mma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
+    """As :func:`~tvm_tile.schedule.tensor_cores.over_extents.times_over` says, of a function."""
+    found = _find(task, mma_dtypes(task.device))
+    if found is None:
+        return None
+    product, work = found.product, store_work(found.epilogue, found.product)
+
+    def seconds(shorter: Product, own: MmaTile) -> float:
+        return shorter_seconds(shorter, task.device, own, work)
+
+    tiles = construct_mma(product, task.device, _ALL, work)
+    return times_over(tiles, tile, product, found.limits, seconds, points)
 
 
 def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:

@@ -5,6 +5,6 @@ producer copies, ``walk.py`` in which order, ``sums.py`` and ``split.py`` what t
 ``tensor_cores/`` finds the product and stores it.
 """
 
-from tvm_tile.schedule.wgmma.rule import schedule_wgmma
+from tvm_tile.schedule.wgmma.rule import schedule_wgmma, wgmma_over
 
-__all__ = ["schedule_wgmma"]
+__all__ = ["schedule_wgmma", "wgmma_over"]

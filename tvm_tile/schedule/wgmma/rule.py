@@ -14,29 +14,57 @@ from functools import partial
 
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.tensor_cores.found import find_in
+from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
+from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.product import Product, fold_window, spread_steps
 from tvm_tile.tile.rules import WGMMA
-from tvm_tile.tile.warpgroup import LONGEST_STEP, construct_warpgroup, warpgroup_dtypes
-from tvm_tile.tile.warpgroup_tile import LINE
+from tvm_tile.tile.warpgroup import (
+    LONGEST_STEP,
+    construct_warpgroup,
+    shorter_seconds,
+    warpgroup_dtypes,
+)
+from tvm_tile.tile.warpgroup_tile import LINE, WarpgroupTile
+
+_ALL = 1 << 16  # tiles: more than there are of any product
 
 
 def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a product of dtypes that the device multiplies a warpgroup at a time."""
-    found = find_in(task, warpgroup_dtypes(task.device))
+    found = _find(task)
     if found is None:
         return ()
+    work = store_work(found.epilogue, found.product)
+    tiles = construct_warpgroup(found.product, task.device, count, work)
+    return choices_of(WGMMA, tiles, partial(write_kernel, found))
+
+
+def wgmma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
+    """As :func:`~tvm_tile.schedule.tensor_cores.over_extents.times_over` says, of a function."""
+    found = _find(task)
+    if found is None:
+        return None
+    product, work = found.product, store_work(found.epilogue, found.product)
+
+    def seconds(shorter: Product, own: WarpgroupTile) -> float:
+        return shorter_seconds(shorter, task.device, own, work)
+
+    tiles = construct_warpgroup(product, task.device, _ALL, work)
+    return times_over(tiles, tile, product, found.limits, seconds, points)
+
+
+def _find(task: Task) -> ProductMatch | None:
+    """The product of a function, as copies have it."""
+    found = find_in(task, warpgroup_dtypes(task.device))
+    if found is None:
+        return None
     folded = fold_window(found.product, LINE // found.product.left.tensor.element_size)
     if folded is not found.product and _has_short_lines(folded, task.device):
-        return ()
-    product = spread_steps(folded, LONGEST_STEP)
-    work = store_work(found.epilogue, product)
-    own = replace(found, product=product)
-    tiles = construct_warpgroup(product, task.device, count, work)
-    return choices_of(WGMMA, tiles, partial(write_kernel, own))
+        return None
+    return replace(found, product=spread_steps(folded, LONGEST_STEP))
 
 
 def _has_short_lines(product: Product, device: Device) -> bool:
