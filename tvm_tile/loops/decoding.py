@@ -72,10 +72,19 @@ def decoding_loops(form: TensorFormat, shape: tuple[int, ...]) -> tirx.PrimFunc:
             value = _rounded(step, value, _operand(own, tensor, at, shape), own.dtype)
         return _cast(value, form.dtype)
 
-    values = te.compute([number(extent) for extent in shape], element, name="decode")
+    # Of functions that become one their blocks are left, and what is said of these.
+    told = {_FORMAT: text_of(form)}
+    extents = [number(extent) for extent in shape]
+    values = te.compute(extents, element, name="decode", attrs=told)
     loops = te.create_prim_func([packed, *tables, *shared, values])
     # Else each of them would be called main, for others than the module, too.
     return loops.without_attr("global_symbol").with_attr(_FORMAT, text_of(form))
+
+
+def format_of_block(block: Any) -> TensorFormat | None:
+    """The format that a block decodes; ``None`` of any other block."""
+    text = (block.annotations or {}).get(_FORMAT)
+    return None if text is None else revived(TensorFormat, json.loads(str(text)))
 
 
 def _placeholder(shape: Sequence[int], dtype: str, name: str) -> te.Tensor:

@@ -14,6 +14,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.one_function import as_one, joined_name, outer_values
 from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of, written_over
@@ -248,6 +249,8 @@ def kind_of(func: Any) -> Kind:
     graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
     if graph is None:
         return Kind.OTHER
+    if format_of(func) is not None:
+        return Kind.DECODING
     if any(is_contraction(op) or _is_of_few(op) for op in graph.reductions):
         return Kind.PRODUCT
     if graph.reductions:

@@ -20,6 +20,7 @@ from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.schedule import contraction, warp_products
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.chain import schedule_chain
+from tvm_tile.schedule.coded import schedule_coded
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.elementwise import schedule_elementwise
@@ -38,6 +39,7 @@ from tvm_tile.schedule.window import schedule_window
 from tvm_tile.tile.rules import (
     ATTENTION,
     CHAIN,
+    CODED,
     CONTRACTION,
     DECODE,
     ELEMENTWISE,
@@ -83,6 +85,7 @@ class Finder:
 # In the order in which rules are asked. The first that can write a tile takes the function, but
 # for later ones that are predicted faster by a margin (tile/rules.py).
 RULES = (
+    Finder(CODED, schedule_coded),
     Finder(DECODE, schedule_decode),
     Finder(CHAIN, schedule_chain),
     Finder(ATTENTION, schedule_attention),  # and WARP_ATTENTION

@@ -14,6 +14,7 @@ class Kind(Enum):
 
     PRODUCT = "product"
     WINDOW = "window"  # each sum of few neighbours, such as a depthwise convolution's
+    DECODING = "decoding"  # values of codes of a few bits
     VIEW = "view"  # elements as they are, elsewhere
     SPATIAL = "spatial"  # each element from few others
     ROWS = "rows"  # each element from itself and sums of its row, such as a softmax's
@@ -275,8 +276,8 @@ class _Graph:
                 return
 
     def neighbours(self, group: Group) -> Iterator[int]:
-        """What takes a group's output, if nothing else does; then the views that only feed it, and
-        whatever is computed element by element to feed attention.
+        """What takes a group's output, if nothing else does; then the views and the decoded weights
+        that only feed it, and whatever is computed element by element to feed attention.
 
         Rows take no views before them. Of reshapes nothing takes any behind it but outputs of the
         model: these are copied, where others cost nothing.
@@ -290,7 +291,7 @@ class _Graph:
             if call.kind in _EACH and not is_free:
                 yield number
         # Attention's queries are made once a block, whatever they are made of.
-        feeding = _EACH if self._is_attention(group) else (Kind.VIEW,)
+        feeding = _EACH if self._is_attention(group) else (Kind.VIEW, Kind.DECODING)
         for number in () if is_rows else group:
             for value in self._calls[number].inputs:
                 maker = self._makers[value]

@@ -75,6 +75,7 @@ HALO = Rule("halo", Level.SHARED, joins=True, is_task=False)
 GATES = Rule("gates", joins=True, is_timed_inside=True, has_fewer_blocks=True)
 ROWS = Rule("rows", Level.REGISTER, joins=True)
 MATVEC = Rule("matvec", Level.SHARED, stores_elsewhere=False, joins=True)
+CODED = Rule("coded", Level.REGISTER, stores_elsewhere=False, joins=True, is_task=False)
 WGMMA = Rule("wgmma", Level.REGISTER, joins=True, is_task=False)
 MMA = Rule("mma", Level.REGISTER, joins=True, is_task=False)
 MATRIX_CORES = Rule("matrix_cores", Level.REGISTER, joins=True, is_task=False)
@@ -88,7 +89,7 @@ SCAN = Rule("scan")
 SORT = Rule("sort")
 
 ORDER = (
-    *(DECODE, CHAIN, ATTENTION, WARP_ATTENTION, HALO, GATES, ROWS, MATVEC),
+    *(CODED, DECODE, CHAIN, ATTENTION, WARP_ATTENTION, HALO, GATES, ROWS, MATVEC),
     *(WGMMA, MMA, MATRIX_CORES, CONTRACTION),
     *(WINDOW, ROW, COLUMN, TRANSPOSE, ELEMENTWISE, SCAN, SORT),
 )

@@ -1,0 +1,9 @@
+"""Products of few vectors with matrices that are kept as codes of a few bits.
+
+``find.py`` finds the product behind what decodes its matrix, ``kernel.py`` decodes codes in
+registers, on their way to the matrix units; ``tile/coded.py`` ranks tiles.
+"""
+
+from tvm_tile.schedule.coded.rule import schedule_coded
+
+__all__ = ["schedule_coded"]

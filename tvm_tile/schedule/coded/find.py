@@ -1,0 +1,142 @@
+"""The product of a function that decodes its matrix, and how that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.graph.extract import extract, loads_in
+from tvm_tile.graph.tensor_format import Integers, Shared, TensorFormat
+from tvm_tile.loops.decoding import format_of_block
+from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
+from tvm_tile.tile.coded import CodedProduct
+
+_BITS = {"float16": (2, 4, 8), "bfloat16": (2, 4)}
+"""Element type of the values -> bits of codes that it takes exactly, ahead of their first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodedMatch:
+    """A product with a matrix of codes.
+
+    Attributes:
+        found: the product; its right operand is the decoded matrix.
+        params: of the function, as its callers pass them.
+        code: what the codes mean.
+        packed: name of the parameter that has them.
+        scale: of its boxes, and the name of the parameter that has it.
+        zero: likewise; ``None`` where nothing is subtracted.
+    """
+
+    found: ProductMatch
+    params: Sequence[Any]
+    code: Integers
+    packed: str
+    scale: tuple[Shared, str]
+    zero: tuple[Shared, str] | None
+
+    @property
+    def sizes(self) -> CodedProduct:
+        """What tiles are made for."""
+        product = self.found.product
+        boxes = [self.scale[0], *((self.zero[0],) if self.zero else ())]
+        depth = product.depth.extent
+        group = min(min(box.box[1], depth) for box in boxes)
+        shape = product.right.extent, depth
+        beside = sum(box.bytes(shape) for box in boxes)
+        return CodedProduct(product.left.extent, *shape, self.code.bits, group, beside)
+
+
+def find_coded(task: Task) -> CodedMatch | None:
+    """The product of a function, if it decodes its matrix and that is kept as this rule reads it.
+
+    Codes are integers, of one scale and perhaps a zero point that is an integer, too, shared along
+    the sum.
+    """
+    decoding = _decoding(task.func)
+    if decoding is None:
+        return None
+    block, form = decoding
+    if not _is_known(form):
+        return None
+    func = _without(task.func, block)
+    graph = extract(func)
+    if graph is None:
+        return None
+    found = find_in(Task(func, graph, task.device, task.extents), (form.dtype,))
+    decoded = block.body.buffer
+    if found is None or not _is_matrix(found, str(decoded.name)):
+        return None
+    sources = list(dict.fromkeys(load.source for load in loads_in(block.body.value)))
+    if len(sources) != 1 + len(form.shared):
+        return None
+    packed, *names = (str(source.name) for source in sources)
+    shared = list(zip(form.shared, names, strict=True))
+    zero = shared[0] if form.zero is not None else None
+    assert isinstance(form.code, Integers)
+    return CodedMatch(found, task.func.params, form.code, packed, shared[-1], zero)
+
+
+def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
+    """The only block of a function that decodes a tensor, and how that is kept."""
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
+    found = [(block, form) for block in blocks if (form := format_of_block(block)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_known(form: TensorFormat) -> bool:
+    if not isinstance(form.code, Integers) or form.code.bits not in _BITS.get(form.dtype, ()):
+        return False
+    if (
+        form.offset is not None
+        or len(form.scales) != 1
+        or any(len(s.box) != 2 for s in form.shared)
+    ):
+        return False
+    (scale,), zero = form.scales, form.zero
+    is_scaled = isinstance(scale.stored, str) and scale.stored.startswith(("float", "bfloat"))
+    return is_scaled and (zero is None or (isinstance(zero.stored, str) and "int" in zero.stored))
+
+
+def _is_matrix(found: ProductMatch, name: str) -> bool:
+    """Whether it is a plain product of rows with a whole matrix, both contiguous along the sum."""
+    product, right = found.product, found.product.right
+    if product.batch or product.steps or right.tensor.name != name:
+        return False
+    is_whole = right.tensor.shape == (right.extent, product.depth.extent)
+    left = product.left
+    is_short = len(left.free) <= 1 and len(right.free) == 1
+    is_16_bits = left.tensor.dtype == right.tensor.dtype
+    return is_whole and is_short and is_16_bits and left.is_depth_major and right.is_depth_major
+
+
+def _without(func: tirx.PrimFunc, block: Any) -> tirx.PrimFunc:
+    """A function that takes what a block makes, as its first parameter."""
+    decoded = block.body.buffer
+
+    def root(own: Any) -> Any:
+        kept = [buffer for buffer in own.alloc_buffers if not buffer.same_as(decoded)]
+        if len(kept) == len(own.alloc_buffers):
+            return own
+        parts = list(own.body) if isinstance(own.body, tirx.SeqStmt) else [own.body]
+        rest = [part for part in parts if not _is_nest_of(part, block)]
+        body = rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
+        return replace_parts(own, alloc_buffers=kept, body=body)
+
+    body = tvm_ffi.structural_map(func.body, [(SBlock, root)], order="post")
+    return tirx.PrimFunc([decoded, *func.params], body, func.ret_type, func.attrs)
+
+
+def _is_nest_of(statement: Any, block: Any) -> bool:
+    """Whether a statement is the loops around a block, and nothing else."""
+    while isinstance(statement, tirx.For):
+        statement = statement.body
+    return bool(getattr(statement, "block", None) is not None and statement.block.same_as(block))

@@ -1,0 +1,332 @@
+"""Write a product of few vectors with a matrix of codes.
+
+What :func:`write_coded` writes, for the rows of a block::
+
+    for step of the warp's part of the sum:
+        words, halves = codes of 16 rows, and the vectors' elements (several steps' loads at once)
+        for word:  sums += decoded(word) @ halves       (an instruction of 16 rows by 8 vectors)
+        totals += scale of the row * sums;  sums = 0
+    lay totals down in shared memory, wait for one another
+    store epilogue(totals of all parts)
+
+Of a row, a lane has ``run`` bytes that lie side by side, and of each vector the elements that these
+codes are multiplied with. Codes are decoded by pairs, half a word apart (``code[j]`` and
+``code[j + half]``; those of 8 bits are neighbours): an integer in the lowest bits of the half
+1024.0, whose neighbours are one apart, is that many more; subtracted is 1024 and the zero point,
+which is exact. (Of bfloat16 it is 128.) Elements of the vectors are paired likewise.
+
+Why this is free of races: each warp writes sums of its own into shared memory once, and all are
+read behind the one barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tensor_format import Shared
+from tvm_tile.schedule.coded.find import CodedMatch
+from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES, multiply_add
+from tvm_tile.schedule.tensor_cores.parameters import declare, views
+from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
+from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
+from tvm_tile.tile.coded import COLUMNS, LANES, ROWS, CodedTile
+from tvm_tile.tile.sum_layout import QUAD
+
+_DEPTH = 16  # of an instruction
+_WARP = 32
+_SUMS = 4  # registers of an instruction's sums
+_ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
+_ONE = {"float16": 0x6400, "bfloat16": 0x4300}  # bits of 1024, of 128: neighbours are one apart
+_BOTH = 0x00010001
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """What all parts of the code need while it is written.
+
+    Attributes:
+        found: the product.
+        tile: how to compute it.
+        buffers: the function's parameters by name.
+        lane: number of the row that a thread has in an instruction, and of its run.
+        row: the first of the warp's rows.
+        part: of the sum.
+        words: codes of the steps that are on their way, two rows each.
+        halves: the vectors' elements likewise, pairs of neighbours.
+        pairs: decoded, of a word of two rows.
+        sums: of a step.
+        totals: of all steps.
+    """
+
+    found: CodedMatch
+    tile: CodedTile
+    buffers: dict[str, Any]
+    lane: tuple[Any, Any]
+    row: Any
+    part: Any
+    words: Any
+    halves: Any
+    pairs: Any
+    sums: Any
+    totals: Any
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return self.found.code.bits
+
+    @property
+    def dtype(self) -> str:
+        """Of what is multiplied."""
+        return str(self.found.found.product.left.tensor.dtype)
+
+    @property
+    def word_codes(self) -> int:
+        """Codes of a word."""
+        return 32 // self.bits
+
+    @property
+    def run_words(self) -> int:
+        """Words of a row that a lane has in a step."""
+        return self.tile.run // 4
+
+    @property
+    def columns(self) -> int:
+        """Instructions side by side."""
+        return self.found.sizes.columns
+
+
+def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
+    """The function of a product with a matrix of codes, and of what follows it."""
+    sizes = found.sizes
+    with IRBuilder() as builder, ib.prim_func():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        buffers = declare(found.params)
+        with ib.attr(_ON_DEVICE):
+            block, thread = ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
+            warp, lane = ib.Bind(thread // _WARP), ib.Bind(thread % _WARP)
+            part, strip = ib.Bind(warp % tile.parts), ib.Bind(warp // tile.parts)
+            width = sizes.columns * COLUMNS
+            shape = (tile.parts, width, tile.block_rows)
+            memory = ib.alloc_buffer(shape, "float32", scope="shared")
+            codes = tile.run * 8 // sizes.bits
+            held = sizes.columns * _SUMS
+
+            def registers(count: int, dtype: str = "uint32") -> Any:
+                return ib.alloc_buffer((count,), dtype, scope="local")
+
+            kernel = _Kernel(
+                found,
+                tile,
+                buffers,
+                (ib.Bind(lane // LANES), ib.Bind(lane % LANES)),
+                ib.Bind(block * tile.block_rows + strip * ROWS),
+                part,
+                registers(tile.ahead * 2 * tile.run // 4),
+                registers(tile.ahead * sizes.columns * codes // 2),
+                registers(2 * 32 // sizes.bits // 2),
+                registers(held, "float32"),
+                registers(held, "float32"),
+            )
+            _sum_up(kernel)
+            _lay_down(kernel, memory, strip)
+            ib.evaluate(T.cuda.cta_sync())
+            _store(kernel, memory, block, thread)
+    return builder.get()
+
+
+def _sum_up(kernel: _Kernel) -> None:
+    """The totals of a warp's part of the sum."""
+    tile, held = kernel.tile, kernel.columns * _SUMS
+    for number in range(held):
+        ib.buffer_store(kernel.totals, tirx.const(0.0, "float32"), [number])
+    steps = kernel.found.sizes.depth // tile.step
+    with ib.serial(steps // tile.parts // tile.ahead) as turn:
+        first = ib.Bind((turn * tile.parts + kernel.part) * tile.ahead)
+        for number in range(tile.ahead):
+            _load_codes(kernel, number, first + number)
+            _load_vectors(kernel, number, first + number)
+        for number in range(tile.ahead):
+            _add_step(kernel, number, first + number)
+
+
+def _load_codes(kernel: _Kernel, number: int, step: Any) -> None:
+    """The codes of a step: of a thread's two rows, each a run of bytes."""
+    count = kernel.run_words
+    sizes = kernel.found.sizes
+    row_words = sizes.depth * sizes.bits // 32
+    buffer = kernel.buffers[kernel.found.packed]
+    source = ib.decl_buffer((sizes.rows * row_words,), "uint32", data=buffer.data)
+    group, run = kernel.lane
+    for half in range(2):
+        row = kernel.row + group + half * (ROWS // 2)
+        at = ib.Bind(row * row_words + (step * LANES + run) * count)
+        _copy(source, at, kernel.words, (number * 2 + half) * count, count)
+
+
+def _load_vectors(kernel: _Kernel, number: int, step: Any) -> None:
+    """The elements of the vectors that a thread's codes of a step are multiplied with."""
+    product, sizes = kernel.found.found.product, kernel.found.sizes
+    operand, count = product.left, kernel.run_words * kernel.word_codes // 2
+    buffer = kernel.buffers[operand.tensor.name]
+    elements = operand.size // operand.tensor.element_size
+    source = ib.decl_buffer((elements // 2,), "uint32", data=buffer.data)
+    group, run = kernel.lane
+    depth = (step * LANES + run) * (2 * count)
+    for column in range(kernel.columns):
+        # Sums of a vector that there is not are stored nowhere.
+        vector = ib.min(group + column * COLUMNS, sizes.vectors - 1)
+        place: Place = {product.depth.name: depth, **{a.name: vector for a in operand.free}}
+        indices = [value_of(index, place) for index in operand.indices]
+        at = ib.Bind(linear(operand, indices) // 2)
+        _copy(source, at, kernel.halves, (number * kernel.columns + column) * count, count)
+
+
+def _copy(source: Any, at: Any, registers: Any, first: int, count: int) -> None:
+    """Load so many words, four at once."""
+    each = min(4, count)
+    for begin in range(0, count, each):
+        with ib.vectorized(each) as v:
+            ib.buffer_store(registers, source[at + begin + v], [first + begin + v])
+
+
+def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
+    """Add the products of a step to the totals."""
+    held = kernel.columns * _SUMS
+    for place in range(held):
+        ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
+    group = kernel.lane[0]
+    rows = [kernel.row + group + half * (ROWS // 2) for half in range(2)]
+    base = [_subtracted(kernel, row, step) for row in rows]
+    for word in range(kernel.run_words):
+        for half in range(2):
+            codes = kernel.words[(number * 2 + half) * kernel.run_words + word]
+            _decode(kernel, codes, half, base[half])
+        _multiply(kernel, number, word)
+    scales = [ib.Bind(_shared(kernel, kernel.found.scale, row, step, "float32")) for row in rows]
+    for place in range(held):
+        own = scales[place % _SUMS // 2]
+        total = kernel.totals[place] + own * kernel.sums[place]
+        ib.buffer_store(kernel.totals, total, [place])
+
+
+def _subtracted(kernel: _Kernel, row: Any, step: Any) -> Any:
+    """What is subtracted from pairs of a row's codes, bits of two halves."""
+    half = 1 << (kernel.bits - 1) if kernel.found.code.is_signed else 0
+    constant = _ONE[kernel.dtype] + half
+    if kernel.found.zero is None:
+        return tirx.const(constant * _BOTH, "uint32")
+    zero = _shared(kernel, kernel.found.zero, row, step, "int32")
+    return ib.Bind(tirx.Cast("uint32", zero + constant) * tirx.const(_BOTH, "uint32"))
+
+
+def _shared(kernel: _Kernel, shared: tuple[Shared, str], row: Any, step: Any, dtype: str) -> Any:
+    """What the box of a row has in a step."""
+    own, name = shared
+    sizes = kernel.found.sizes
+    places = [
+        tirx.const(0) if side >= extent else value if side == 1 else value // side
+        for value, side, extent in zip(
+            (row, step * kernel.tile.step), own.box, (sizes.rows, sizes.depth), strict=True
+        )
+    ]
+    return tirx.Cast(dtype, kernel.buffers[name][tuple(places)])
+
+
+def _decode(kernel: _Kernel, codes: Any, half: int, base: Any) -> None:
+    """Decode a word of one of the thread's rows into pairs."""
+    bits, count = kernel.bits, kernel.word_codes // 2
+    ones = tirx.const(_ONE[kernel.dtype] * _BOTH, "uint32")
+    signs = sum(1 << (bits - 1 + bits * number) for number in range(kernel.word_codes))
+    word = ib.Bind(codes ^ _word(signs)) if kernel.found.code.is_signed else codes
+    subtract = T.ptx[f"sub.rn.{PTX_NAMES[kernel.dtype]}x2"]
+    for pair in range(count):
+        raised = _paired(word, bits, pair) | ones
+        ib.evaluate(subtract(kernel.pairs[half * count + pair], raised, base))
+
+
+def _paired(word: Any, bits: int, pair: int) -> Any:
+    """Two codes of a word, in the lowest bits of its halves."""
+    if bits == 8:
+        low = (word >> _word(16 * pair)) & _word(0xFF)
+        high = word << _word(8) if pair == 0 else word >> _word(8)
+        return low | (high & _word(0x00FF0000))
+    return (word >> _word(bits * pair)) & _word(((1 << bits) - 1) * _BOTH)
+
+
+def _word(value: int) -> Any:
+    return tirx.const(value, "uint32")
+
+
+def _multiply(kernel: _Kernel, number: int, word: int) -> None:
+    """Add the products of a decoded word to the sums of a step."""
+    count = kernel.word_codes // 2
+    run = kernel.run_words * count
+    name = multiply_add(kernel.dtype, _DEPTH)
+    for column in range(kernel.columns):
+        first = (number * kernel.columns + column) * run + word * count
+        halves = [kernel.halves[first + place] for place in range(count)]
+        own = [kernel.sums[column * _SUMS + place] for place in range(_SUMS)]
+        for pair in range(0, count, 2):
+            left = [
+                kernel.pairs[half * count + pair + next_] for next_ in range(2) for half in range(2)
+            ]
+            right = [_vector_pair(halves, kernel.bits, pair + next_) for next_ in range(2)]
+            ib.evaluate(T.ptx[name](*own, *left, *right, *own))
+
+
+def _vector_pair(halves: Sequence[Any], bits: int, pair: int) -> Any:
+    """Elements of a vector as far apart as a pair of codes, of words of two neighbours."""
+    if bits == 8:
+        return halves[pair]
+    low, high = halves[pair // 2], halves[(pair + len(halves)) // 2]
+    if pair % 2 == 0:
+        return (low & _word(0xFFFF)) | (high << _word(16))
+    return (low >> _word(16)) | (high & _word(0xFFFF0000))
+
+
+def _lay_down(kernel: _Kernel, memory: Any, strip: Any) -> None:
+    """Put a thread's totals into shared memory, by parts, vectors and rows."""
+    group, run = kernel.lane
+    for place in range(kernel.columns * _SUMS):
+        vector = place // _SUMS * COLUMNS + run * 2 + place % 2
+        row = strip * ROWS + group + place % _SUMS // 2 * (ROWS // 2)
+        ib.buffer_store(memory, kernel.totals[place], [kernel.part, vector, row])
+
+
+def _store(kernel: _Kernel, memory: Any, block: Any, thread: Any) -> None:
+    """Store what the epilogue makes of the totals, four neighbours a thread."""
+    match, tile, sizes = kernel.found.found, kernel.tile, kernel.found.sizes
+    product = match.product
+    rows = Boxed(product.left, tuple(a.extent for a in product.left.free), product.left.extent)
+    columns = Boxed(product.right, (tile.block_rows,), tile.block_rows)
+    seen = views(match.epilogue.tensors, match.shapes, kernel.buffers)
+    store = SumStore(rows, columns, match.epilogue, seen, memory)
+    origin: Place = {
+        **{axis.name: tirx.const(0) for axis in product.left.free},
+        **{axis.name: block * tile.block_rows for axis in product.right.free},
+    }
+    quads = tile.block_rows // QUAD
+    total = sizes.vectors * quads
+    for turn in range(-(-total // tile.block_size)):
+        number = ib.Bind(thread + turn * tile.block_size)
+        with when([number < total] if (turn + 1) * tile.block_size > total else []):
+            vector, column = ib.Bind(number // quads), ib.Bind(number % quads * QUAD)
+            place, fits = rows.at(vector, origin)
+            own = {**origin, **place}
+
+            def added(v: Any, vector: Any = vector, column: Any = column) -> Any:
+                found = memory[0, vector, column + v]
+                for part in range(1, tile.parts):
+                    found = found + memory[part, vector, column + v]
+                return found
+
+            store.quad(added, column, own, Guard(tuple(fits), own))

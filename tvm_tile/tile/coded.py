@@ -1,0 +1,172 @@
+"""Tiles for products of few vectors with a matrix that is kept as codes of a few bits.
+
+``y[m, n] = sum over k of x[m, k] * (code[n, k] - zero[n, k // g]) * scale[n, k // g]`` with few
+``m`` lasts as long as reading the codes, if they are decoded as fast as they come. So (Marlin's
+idea, arXiv 2408.11743; Ladder, OSDI'24) the matrix units multiply even for one vector: the matrix'
+rows are theirs, and what is left to issue for a weight is its decoding.
+
+A warp has 16 rows, and of the sum every so many-th step: of a row, each of four lanes takes a run
+of bytes that lie side by side. Which elements of the sum meet in one instruction does not matter,
+so no code changes its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR
+from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.residency import fitting_blocks, given_registers
+
+ROWS, COLUMNS, LANES = 16, 8, 4  # of an instruction; lanes of it that share a row
+MOST_VECTORS = 32
+_WARP = 32
+_RUNS = (16, 8, 4)  # bytes
+_BYTE = 8  # bits
+_SUM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CodedProduct:
+    """A product with a matrix of codes.
+
+    Attributes:
+        vectors: ``m``.
+        rows: ``n``, of the matrix.
+        depth: ``k``.
+        bits: of a code.
+        group: elements of the sum that share a scale: all, or a part.
+        beside: bytes of what is read besides codes and vectors: scales and zeros.
+    """
+
+    vectors: int
+    rows: int
+    depth: int
+    bits: int
+    group: int
+    beside: int
+
+    @property
+    def columns(self) -> int:
+        """Instructions side by side that all vectors take."""
+        return -(-self.vectors // COLUMNS)
+
+    @property
+    def code_bytes(self) -> int:
+        """Of all codes."""
+        return self.rows * self.depth * self.bits // _BYTE
+
+
+@dataclass(frozen=True, slots=True)
+class CodedTile:
+    """How a product with a matrix of codes is computed.
+
+    Attributes:
+        parts: warps of a block that share rows, each with a part of the sum.
+        strips: of 16 rows in a block.
+        run: bytes of codes that a lane takes of a row in a step.
+        ahead: steps whose loads a warp has on their way.
+        step: elements of the sum in a step.
+        grid: blocks.
+        shared_bytes: for the sums of all parts.
+        registers: of a thread, predicted.
+        seconds: predicted time.
+    """
+
+    parts: int
+    strips: int
+    run: int
+    ahead: int
+    step: int
+    grid: int
+    shared_bytes: int
+    registers: int = 0
+    seconds: float = math.inf
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.parts * self.strips * _WARP
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of the matrix that a block has."""
+        return self.strips * ROWS
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        rows = f"{self.block_rows} rows a block, {self.parts} parts of the sum"
+        return f"{rows}, {self.ahead} loads of {self.run} bytes of codes a row"
+
+
+def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, ...]:
+    """Tiles, best first; none where codes do not fall into whole steps of one scale each."""
+    found = (_predicted(tile, product, device) for tile in _tiles(product))
+    return tuple(sorted((t for t in found if t.seconds < math.inf), key=lambda t: t.seconds))
+
+
+def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
+    run = next((run for run in _RUNS if not _step(product, run) % 1 and _fits(product, run)), 0)
+    if not run or product.vectors > MOST_VECTORS or product.rows % ROWS:
+        return
+    step = int(_step(product, run))
+    steps = product.depth // step
+    for parts, strips, ahead in itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4)):
+        if parts * strips * _WARP > 512 or steps % (parts * ahead):
+            continue
+        if product.rows % (strips * ROWS):
+            continue
+        shared = parts * strips * ROWS * product.columns * COLUMNS * _SUM_BYTES
+        grid = product.rows // (strips * ROWS)
+        yield CodedTile(parts, strips, run, ahead, step, grid, shared)
+
+
+def _step(product: CodedProduct, run: int) -> float:
+    """Elements of the sum that a warp has in a step, of each row."""
+    return LANES * run * _BYTE / product.bits
+
+
+def _fits(product: CodedProduct, run: int) -> bool:
+    step = int(_step(product, run))
+    return product.depth % step == 0 and product.group % step == 0
+
+
+def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedTile:
+    """``tile`` with its time: reading, issue and waits overlap, in waves of resident blocks.
+
+    The parameters are those of products with few vectors (``tile/matvec.py``), whose kernels wait
+    for memory as these do.
+    """
+    times, use = device.times.matvec, register_use(device)
+    words = tile.ahead * 2 * tile.run // 4
+    codes = tile.run * _BYTE // product.bits  # of a lane and a row in a step
+    registers = use.beside_loads + words * 2 + 8 * product.columns + codes // 2
+    given = given_registers(device, registers)
+    resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
+    if not resident:
+        return tile
+    units, steps = device.multi_processor_count, product.depth // tile.step // tile.parts
+    # A pair of codes takes three instructions; of a row's vector, an exchange of halves.
+    decoded = 2 * codes / 2 * 3 + product.columns * (codes + 2 * codes / 8)
+    slots = steps * (decoded + 4 * _SUM_BYTES * product.columns) + times.loop_slots
+    warps = tile.block_size // _WARP
+    sectors = 1 + times.run_sectors * SECTOR / (LANES * tile.run)
+    block_bytes = product.code_bytes / tile.grid * sectors + product.beside / tile.grid
+    waiting = steps / tile.ahead * times.load_cycles + times.block_cycles + times.barrier_cycles
+
+    def wave(blocks: int) -> float:
+        bounds = (
+            blocks * block_bytes / device.read_bandwidth,
+            -(-blocks // units) * warps * slots / (SCHEDULERS * device.clock),
+            waiting / device.clock,
+        )
+        power = times.overlap_power
+        return math.fsum(bound**power for bound in bounds) ** (1 / power) if blocks else 0.0
+
+    full, rest = divmod(tile.grid, resident * units)
+    seconds = full * wave(resident * units) + wave(rest) + times.start_cycles / device.clock
+    return replace(tile, seconds=seconds + device.launch_latency, registers=registers)
