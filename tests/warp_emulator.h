@@ -37,6 +37,7 @@ struct alignas(4) half2 { half x, y; };
 struct alignas(8) half4 { half x, y, z, w; };
 struct alignas(8) ushort4 { ushort x, y, z, w; };
 struct alignas(4) uchar4 { uchar x, y, z, w; };
+struct alignas(8) uint2 { uint x, y; };
 struct alignas(16) uint4 { uint x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
@@ -152,6 +153,12 @@ static float __shfl_xor_sync(uint, float value, int distance, int) {
 }
 #endif
 static void exponential(float &into, float power) { into = exp2f(power); }
+static void subtract_halves(uint32_t &into, uint32_t a, uint32_t b) {
+  half own[2], other[2];
+  memcpy(own, &a, 4), memcpy(other, &b, 4);
+  own[0] -= other[0], own[1] -= other[1];
+  memcpy(&into, own, 4);
+}
 static void pack_halves(uint32_t &into, float high, float low) {
   half pair[] = {(half)low, (half)high};
   memcpy(&into, pair, 4);

@@ -21,6 +21,9 @@ from tvm_tile.tile.coded import CodedProduct
 _BITS = {"float16": (2, 4, 8), "bfloat16": (2, 4)}
 """Element type of the values -> bits of codes that it takes exactly, ahead of their first step."""
 
+_SCALES = ("float16", "bfloat16", "float32")
+_ZEROS = ("int8", "uint8")
+
 
 @dataclass(frozen=True, slots=True)
 class CodedMatch:

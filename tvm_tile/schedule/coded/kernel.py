@@ -32,7 +32,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tensor_format import Shared
 from tvm_tile.schedule.coded.find import CodedMatch
-from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES, multiply_add
+from tvm_tile.schedule.tensor_cores.instructions import multiply_add
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
@@ -43,7 +43,9 @@ _DEPTH = 16  # of an instruction
 _WARP = 32
 _SUMS = 4  # registers of an instruction's sums
 _ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
-_ONE = {"float16": 0x6400, "bfloat16": 0x4300}  # bits of 1024, of 128: neighbours are one apart
+# A number whose neighbours are one apart, and its bits.
+_ONE = {"float16": (1024, 0x6400), "bfloat16": (128, 0x4300)}
+_MINUS_ZERO, _PLUS_ONE = 0x8000, 0x3F80  # of bfloat16
 _BOTH = 0x00010001
 
 
@@ -218,14 +220,30 @@ def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
         ib.buffer_store(kernel.totals, total, [place])
 
 
-def _subtracted(kernel: _Kernel, row: Any, step: Any) -> Any:
-    """What is subtracted from pairs of a row's codes, bits of two halves."""
+def _subtracted(kernel: _Kernel, row: Any, step: Any) -> list[Any]:
+    """What is subtracted from pairs of a row's codes, bits of two halves; one after the other.
+
+    All of these numbers, and all differences, are integers that the halves have: of float16 up to
+    2048, of bfloat16 up to 256, where 128 and a zero point may be more together.
+    """
+    one, bits = _ONE[kernel.dtype]
     half = 1 << (kernel.bits - 1) if kernel.found.code.is_signed else 0
-    constant = _ONE[kernel.dtype] + half
     if kernel.found.zero is None:
-        return tirx.const(constant * _BOTH, "uint32")
+        return [_word((bits + half) * _BOTH)]
     zero = _shared(kernel, kernel.found.zero, row, step, "int32")
-    return ib.Bind(tirx.Cast("uint32", zero + constant) * tirx.const(_BOTH, "uint32"))
+    if kernel.dtype == "float16":
+        return [_twice(zero + (one + half), kernel.dtype)]
+    return [_word((bits + half) * _BOTH), _twice(zero, kernel.dtype)]
+
+
+def _twice(value: Any, dtype: str) -> Any:
+    """An integer as bits of two halves."""
+    wide = tirx.Cast("float32", value)
+    if dtype == "float16":
+        bits = tirx.Cast("uint32", tirx.reinterpret("uint16", tirx.Cast("float16", wide)))
+        return ib.Bind(bits * _word(_BOTH))
+    bits = tirx.reinterpret("uint32", wide)  # of as many bits as there are, no other is set
+    return ib.Bind((bits & _word(0xFFFF0000)) | (bits >> _word(16)))
 
 
 def _shared(kernel: _Kernel, shared: tuple[Shared, str], row: Any, step: Any, dtype: str) -> Any:
@@ -241,16 +259,27 @@ def _shared(kernel: _Kernel, shared: tuple[Shared, str], row: Any, step: Any, dt
     return tirx.Cast(dtype, kernel.buffers[name][tuple(places)])
 
 
-def _decode(kernel: _Kernel, codes: Any, half: int, base: Any) -> None:
-    """Decode a word of one of the thread's rows into pairs."""
+def _decode(kernel: _Kernel, codes: Any, half: int, less: Sequence[Any]) -> None:
+    """Decode a word of one of the thread's rows into pairs, from which ``less`` is subtracted."""
     bits, count = kernel.bits, kernel.word_codes // 2
-    ones = tirx.const(_ONE[kernel.dtype] * _BOTH, "uint32")
+    ones = _word(_ONE[kernel.dtype][1] * _BOTH)
     signs = sum(1 << (bits - 1 + bits * number) for number in range(kernel.word_codes))
     word = ib.Bind(codes ^ _word(signs)) if kernel.found.code.is_signed else codes
-    subtract = T.ptx[f"sub.rn.{PTX_NAMES[kernel.dtype]}x2"]
     for pair in range(count):
-        raised = _paired(word, bits, pair) | ones
-        ib.evaluate(subtract(kernel.pairs[half * count + pair], raised, base))
+        own = kernel.pairs[half * count + pair]
+        value = _paired(word, bits, pair) | ones
+        for number in less:
+            _subtract(kernel.dtype, own, value, number)
+            value = own
+
+
+def _subtract(dtype: str, result: Any, value: Any, less: Any) -> None:
+    """The difference of two pairs of halves; bfloat16's comes with sm_90, its product before."""
+    if dtype == "float16":
+        ib.evaluate(T.ptx["sub.rn.f16x2"](result, value, less))
+        return
+    negative = less ^ _word(_MINUS_ZERO * _BOTH)
+    ib.evaluate(T.ptx["fma.rn.bf16x2"](result, value, _word(_PLUS_ONE * _BOTH), negative))
 
 
 def _paired(word: Any, bits: int, pair: int) -> Any:
