@@ -2,10 +2,11 @@
 
 What :func:`write_coded` writes, for the rows of a block::
 
+    ask for words and halves of the first steps: codes of 16 rows, and the vectors' elements
     for step of the warp's part of the sum:
-        words, halves = codes of 16 rows, and the vectors' elements (several steps' loads at once)
         for word:  sums += decoded(word) @ halves       (an instruction of 16 rows by 8 vectors)
         totals += scale of the row * sums;  sums = 0
+        ask for those of the step ``ahead`` later, in their place
     lay totals down in shared memory, wait for one another
     store epilogue(totals of all parts)
 
@@ -42,6 +43,7 @@ from tvm_tile.tile.sum_layout import QUAD
 _DEPTH = 16  # of an instruction
 _WARP = 32
 _SUMS = 4  # registers of an instruction's sums
+_CHAINS = 2  # of instructions that wait for one another
 _ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
 # A number whose neighbours are one apart, and its bits.
 _ONE = {"float16": (1024, 0x6400), "bfloat16": (128, 0x4300)}
@@ -63,7 +65,7 @@ class _Kernel:
         words: codes of the steps that are on their way, two rows each.
         halves: the vectors' elements likewise, pairs of neighbours.
         pairs: decoded, of a word of two rows.
-        sums: of a step.
+        sums: of a step, in two chains.
         totals: of all steps.
     """
 
@@ -135,7 +137,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
                 registers(tile.ahead * 2 * tile.run // 4),
                 registers(tile.ahead * sizes.columns * codes // 2),
                 registers(2 * 32 // sizes.bits // 2),
-                registers(held, "float32"),
+                registers(_CHAINS * held, "float32"),
                 registers(held, "float32"),
             )
             _sum_up(kernel)
@@ -151,13 +153,20 @@ def _sum_up(kernel: _Kernel) -> None:
     for number in range(held):
         ib.buffer_store(kernel.totals, tirx.const(0.0, "float32"), [number])
     steps = kernel.found.sizes.depth // tile.step
+    for number in range(tile.ahead):
+        _load(kernel, number, kernel.part + number * tile.parts)
     with ib.serial(steps // tile.parts // tile.ahead) as turn:
-        first = ib.Bind((turn * tile.parts + kernel.part) * tile.ahead)
         for number in range(tile.ahead):
-            _load_codes(kernel, number, first + number)
-            _load_vectors(kernel, number, first + number)
-        for number in range(tile.ahead):
-            _add_step(kernel, number, first + number)
+            step = ib.Bind((turn * tile.ahead + number) * tile.parts + kernel.part)
+            _add_step(kernel, number, step)
+            # Behind the last step nothing is asked for that is not there.
+            _load(kernel, number, ib.Bind(ib.min(step + tile.ahead * tile.parts, steps - 1)))
+
+
+def _load(kernel: _Kernel, number: int, step: Any) -> None:
+    """Ask for what a step takes, in the registers of a number."""
+    _load_codes(kernel, number, step)
+    _load_vectors(kernel, number, step)
 
 
 def _load_codes(kernel: _Kernel, number: int, step: Any) -> None:
@@ -203,7 +212,7 @@ def _copy(source: Any, at: Any, registers: Any, first: int, count: int) -> None:
 def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
     """Add the products of a step to the totals."""
     held = kernel.columns * _SUMS
-    for place in range(held):
+    for place in range(_CHAINS * held):
         ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
     group = kernel.lane[0]
     rows = [kernel.row + group + half * (ROWS // 2) for half in range(2)]
@@ -216,7 +225,7 @@ def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
     scales = [ib.Bind(_shared(kernel, kernel.found.scale, row, step, "float32")) for row in rows]
     for place in range(held):
         own = scales[place % _SUMS // 2]
-        total = kernel.totals[place] + own * kernel.sums[place]
+        total = kernel.totals[place] + own * (kernel.sums[place] + kernel.sums[held + place])
         ib.buffer_store(kernel.totals, total, [place])
 
 
@@ -303,7 +312,8 @@ def _multiply(kernel: _Kernel, number: int, word: int) -> None:
     for column in range(kernel.columns):
         first = (number * kernel.columns + column) * run + word * count
         halves = [kernel.halves[first + place] for place in range(count)]
-        own = [kernel.sums[column * _SUMS + place] for place in range(_SUMS)]
+        chain = word % _CHAINS * kernel.columns + column
+        own = [kernel.sums[chain * _SUMS + place] for place in range(_SUMS)]
         for pair in range(0, count, 2):
             left = [
                 kernel.pairs[half * count + pair + next_] for next_ in range(2) for half in range(2)
