@@ -43,6 +43,7 @@ from tvm_tile.tile.sum_layout import QUAD
 _DEPTH = 16  # of an instruction
 _WARP = 32
 _SUMS = 4  # registers of an instruction's sums
+_AHEAD = 256  # bytes that the second-level cache fetches at once
 _CHAINS = 2  # of instructions that wait for one another
 _ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
 # A number whose neighbours are one apart, and its bits.
@@ -180,7 +181,7 @@ def _load_codes(kernel: _Kernel, number: int, step: Any) -> None:
     for half in range(2):
         row = kernel.row + group + half * (ROWS // 2)
         at = ib.Bind(row * row_words + (step * LANES + run) * count)
-        _copy(source, at, kernel.words, (number * 2 + half) * count, count)
+        _stream(source, at, kernel.words, (number * 2 + half) * count, count)
 
 
 def _load_vectors(kernel: _Kernel, number: int, step: Any) -> None:
@@ -199,6 +200,14 @@ def _load_vectors(kernel: _Kernel, number: int, step: Any) -> None:
         indices = [value_of(index, place) for index in operand.indices]
         at = ib.Bind(linear(operand, indices) // 2)
         _copy(source, at, kernel.halves, (number * kernel.columns + column) * count, count)
+
+
+def _stream(source: Any, at: Any, registers: Any, first: int, count: int) -> None:
+    """Load so many words that nobody loads again: they take no place in the first-level cache."""
+    own = [registers[first + place] for place in range(count)]
+    vector = f".v{count}" if count > 1 else ""
+    name = f"ld.global.nc.L1::no_allocate.L2::{_AHEAD}B{vector}.u32"
+    ib.evaluate(T.ptx[name](*own, source.ptr_to([at])))
 
 
 def _copy(source: Any, at: Any, registers: Any, first: int, count: int) -> None:
