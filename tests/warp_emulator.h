@@ -153,6 +153,13 @@ static float __shfl_xor_sync(uint, float value, int distance, int) {
 }
 #endif
 static void exponential(float &into, float power) { into = exp2f(power); }
+static void load_words_1(uint32_t &a, const void *at) { a = *(const uint32_t *)at; }
+static void load_words_2(uint32_t &a, uint32_t &b, const void *at) {
+  a = ((const uint32_t *)at)[0], b = ((const uint32_t *)at)[1];
+}
+static void load_words_4(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, const void *at) {
+  load_words_2(a, b, at), load_words_2(c, d, (const uint32_t *)at + 2);
+}
 static void subtract_halves(uint32_t &into, uint32_t a, uint32_t b) {
   half own[2], other[2];
   memcpy(own, &a, 4), memcpy(other, &b, 4);

@@ -33,6 +33,8 @@ _HELPERS = (
     (r"tvm_builtin_ptx_mapa_u64\(", "mapa("),
     (r"tvm_builtin_ptx_cvt_f16x2_f32\w+\(", "pack_halves("),
     (r"\bsigned char\b", "char"),
+    (r"tvm_builtin_ptx_ld_vec_global_nc\w*_v(\d)_u32\(", r"load_words_\1("),
+    (r"tvm_builtin_ptx_ld_global_nc\w*_u32\(", "load_words_1("),
     (r"tvm_builtin_ptx_sub_half_rn_f16x2\(", "subtract_halves("),
     (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
     (r"tvm_builtin_cuda_warp_reduce_max_(\d+)\(", r"most_of<\1>("),

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import Device
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
 from tvm_tile.tile.cost import SCHEDULERS, SECTOR
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers
@@ -27,7 +27,10 @@ MOST_VECTORS = 32
 _WARP = 32
 _RUNS = (16, 8, 4)  # bytes
 _BYTE = 8  # bits
-_SUM_BYTES = 4
+_SUM_BYTES, _ELEMENT = 4, 2
+_MOST_WARPS = 16
+_DECODED = 8  # registers of a decoded word of two rows
+_MOST_REGISTERS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ class CodedTile:
 
     Attributes:
         parts: warps of a block that share rows, each with a part of the sum.
-        strips: of 16 rows in a block.
+        strips: warps of a block that have rows of their own.
+        stacked: strips of 16 rows that a warp has, all for the vectors' elements that it holds.
         run: bytes of codes that a lane takes of a row in a step.
         ahead: steps whose loads a warp has on their way.
         step: elements of the sum in a step.
@@ -79,6 +83,7 @@ class CodedTile:
 
     parts: int
     strips: int
+    stacked: int
     run: int
     ahead: int
     step: int
@@ -95,12 +100,14 @@ class CodedTile:
     @property
     def block_rows(self) -> int:
         """Rows of the matrix that a block has."""
-        return self.strips * ROWS
+        return self.strips * self.stacked * ROWS
 
     def describe(self) -> str:
         """The tile in one line, for people."""
         rows = f"{self.block_rows} rows a block, {self.parts} parts of the sum"
-        return f"{rows}, {self.ahead} loads of {self.run} bytes of codes a row"
+        return (
+            f"{rows}, {self.stacked} rows a thread, {self.ahead} loads of {self.run} bytes of each"
+        )
 
 
 def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, ...]:
@@ -115,14 +122,15 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
         return
     step = int(_step(product, run))
     steps = product.depth // step
-    for parts, strips, ahead in itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4)):
-        if parts * strips * _WARP > 512 or steps % (parts * ahead):
+    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4), (1, 2, 4))
+    for parts, strips, stacked, ahead in shapes:
+        rows, warps = strips * stacked * ROWS, parts * strips
+        if warps > _MOST_WARPS or steps % (parts * ahead) or product.rows % rows:
             continue
-        if product.rows % (strips * ROWS):
-            continue
-        shared = parts * strips * ROWS * product.columns * COLUMNS * _SUM_BYTES
-        grid = product.rows // (strips * ROWS)
-        yield CodedTile(parts, strips, run, ahead, step, grid, shared)
+        shared = parts * rows * product.columns * COLUMNS * _SUM_BYTES
+        if shared <= STATIC_SHARED_LIMIT:
+            grid = product.rows // rows
+            yield CodedTile(parts, strips, stacked, run, ahead, step, grid, shared)
 
 
 def _step(product: CodedProduct, run: int) -> float:
@@ -142,25 +150,29 @@ def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedT
     for memory as these do.
     """
     times, use = device.times.matvec, register_use(device)
-    words = tile.ahead * 2 * tile.run // 4
     codes = tile.run * _BYTE // product.bits  # of a lane and a row in a step
-    registers = use.beside_loads + words * 2 + 8 * product.columns + codes // 2
+    words = tile.ahead * (tile.stacked * 2 * tile.run // 4 + product.columns * codes // 2)
+    sums = 3 * tile.stacked * product.columns * 4
+    registers = use.beside_loads + words + sums + _DECODED
     given = given_registers(device, registers)
     resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
-    if not resident:
+    if not resident or given > _MOST_REGISTERS:
         return tile
     units, steps = device.multi_processor_count, product.depth // tile.step // tile.parts
-    # A pair of codes takes three instructions; of a row's vector, an exchange of halves.
-    decoded = 2 * codes / 2 * 3 + product.columns * (codes + 2 * codes / 8)
-    slots = steps * (decoded + 4 * _SUM_BYTES * product.columns) + times.loop_slots
+    # A pair of codes takes three instructions, of the vectors one to pair elements likewise, and a
+    # step some for its scales.
+    decoded = tile.stacked * codes * 3 + product.columns * codes * (1 + tile.stacked / 4)
+    slots = steps * (decoded + 2 * sums + times.loop_slots)
     warps = tile.block_size // _WARP
     sectors = 1 + times.run_sectors * SECTOR / (LANES * tile.run)
     block_bytes = product.code_bytes / tile.grid * sectors + product.beside / tile.grid
+    vectors = product.vectors * product.depth * _ELEMENT  # that a block reads from the cache
     waiting = steps / tile.ahead * times.load_cycles + times.block_cycles + times.barrier_cycles
 
     def wave(blocks: int) -> float:
         bounds = (
             blocks * block_bytes / device.read_bandwidth,
+            blocks * vectors / device.l2_bandwidth,
             -(-blocks // units) * warps * slots / (SCHEDULERS * device.clock),
             waiting / device.clock,
         )

@@ -103,6 +103,18 @@ class _Kernel:
         return self.tile.run // 4
 
     @property
+    def rows(self) -> list[Any]:
+        """Of the matrix, those whose codes a thread has: two of each of its strips."""
+        first = self.row + self.lane[0]
+        strips, halves = range(self.tile.stacked), range(2)
+        return [first + strip * ROWS + half * (ROWS // 2) for strip in strips for half in halves]
+
+    @property
+    def held(self) -> int:
+        """Sums that a thread has."""
+        return self.tile.stacked * self.columns * _SUMS
+
+    @property
     def columns(self) -> int:
         """Instructions side by side."""
         return self.found.sizes.columns
@@ -123,7 +135,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
             shape = (tile.parts, width, tile.block_rows)
             memory = ib.alloc_buffer(shape, "float32", scope="shared")
             codes = tile.run * 8 // sizes.bits
-            held = sizes.columns * _SUMS
+            held = tile.stacked * sizes.columns * _SUMS
 
             def registers(count: int, dtype: str = "uint32") -> Any:
                 return ib.alloc_buffer((count,), dtype, scope="local")
@@ -133,9 +145,9 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
                 tile,
                 buffers,
                 (ib.Bind(lane // LANES), ib.Bind(lane % LANES)),
-                ib.Bind(block * tile.block_rows + strip * ROWS),
+                ib.Bind(block * tile.block_rows + strip * tile.stacked * ROWS),
                 part,
-                registers(tile.ahead * 2 * tile.run // 4),
+                registers(tile.ahead * tile.stacked * 2 * tile.run // 4),
                 registers(tile.ahead * sizes.columns * codes // 2),
                 registers(2 * 32 // sizes.bits // 2),
                 registers(_CHAINS * held, "float32"),
@@ -150,7 +162,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
 
 def _sum_up(kernel: _Kernel) -> None:
     """The totals of a warp's part of the sum."""
-    tile, held = kernel.tile, kernel.columns * _SUMS
+    tile, held = kernel.tile, kernel.held
     for number in range(held):
         ib.buffer_store(kernel.totals, tirx.const(0.0, "float32"), [number])
     steps = kernel.found.sizes.depth // tile.step
@@ -177,11 +189,11 @@ def _load_codes(kernel: _Kernel, number: int, step: Any) -> None:
     row_words = sizes.depth * sizes.bits // 32
     buffer = kernel.buffers[kernel.found.packed]
     source = ib.decl_buffer((sizes.rows * row_words,), "uint32", data=buffer.data)
-    group, run = kernel.lane
-    for half in range(2):
-        row = kernel.row + group + half * (ROWS // 2)
+    _, run = kernel.lane
+    rows = kernel.rows
+    for half, row in enumerate(rows):
         at = ib.Bind(row * row_words + (step * LANES + run) * count)
-        _stream(source, at, kernel.words, (number * 2 + half) * count, count)
+        _stream(source, at, kernel.words, (number * len(rows) + half) * count, count)
 
 
 def _load_vectors(kernel: _Kernel, number: int, step: Any) -> None:
@@ -220,21 +232,23 @@ def _copy(source: Any, at: Any, registers: Any, first: int, count: int) -> None:
 
 def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
     """Add the products of a step to the totals."""
-    held = kernel.columns * _SUMS
+    held = kernel.held
     for place in range(_CHAINS * held):
         ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
-    group = kernel.lane[0]
-    rows = [kernel.row + group + half * (ROWS // 2) for half in range(2)]
-    base = [_subtracted(kernel, row, step) for row in rows]
+    rows = kernel.rows
+    less = [_subtracted(kernel, row, step) for row in rows]
     for word in range(kernel.run_words):
-        for half in range(2):
-            codes = kernel.words[(number * 2 + half) * kernel.run_words + word]
-            _decode(kernel, codes, half, base[half])
-        _multiply(kernel, number, word)
+        for strip in range(kernel.tile.stacked):
+            for half in range(2):
+                row = strip * 2 + half
+                place = (number * len(rows) + row) * kernel.run_words + word
+                _decode(kernel, kernel.words[place], half, less[row])
+            _multiply(kernel, number, word, strip)
     scales = [ib.Bind(_shared(kernel, kernel.found.scale, row, step, "float32")) for row in rows]
     for place in range(held):
-        own = scales[place % _SUMS // 2]
-        total = kernel.totals[place] + own * (kernel.sums[place] + kernel.sums[held + place])
+        strip, own = divmod(place, kernel.columns * _SUMS)
+        scale = scales[strip * 2 + own % _SUMS // 2]
+        total = kernel.totals[place] + scale * (kernel.sums[place] + kernel.sums[held + place])
         ib.buffer_store(kernel.totals, total, [place])
 
 
@@ -313,16 +327,16 @@ def _word(value: int) -> Any:
     return tirx.const(value, "uint32")
 
 
-def _multiply(kernel: _Kernel, number: int, word: int) -> None:
-    """Add the products of a decoded word to the sums of a step."""
+def _multiply(kernel: _Kernel, number: int, word: int, strip: int) -> None:
+    """Add the products of a decoded word of a strip to the sums of a step."""
     count = kernel.word_codes // 2
     run = kernel.run_words * count
     name = multiply_add(kernel.dtype, _DEPTH)
     for column in range(kernel.columns):
         first = (number * kernel.columns + column) * run + word * count
         halves = [kernel.halves[first + place] for place in range(count)]
-        chain = word % _CHAINS * kernel.columns + column
-        own = [kernel.sums[chain * _SUMS + place] for place in range(_SUMS)]
+        chain = word % _CHAINS * kernel.held + (strip * kernel.columns + column) * _SUMS
+        own = [kernel.sums[chain + place] for place in range(_SUMS)]
         for pair in range(0, count, 2):
             left = [
                 kernel.pairs[half * count + pair + next_] for next_ in range(2) for half in range(2)
@@ -344,9 +358,10 @@ def _vector_pair(halves: Sequence[Any], bits: int, pair: int) -> Any:
 def _lay_down(kernel: _Kernel, memory: Any, strip: Any) -> None:
     """Put a thread's totals into shared memory, by parts, vectors and rows."""
     group, run = kernel.lane
-    for place in range(kernel.columns * _SUMS):
-        vector = place // _SUMS * COLUMNS + run * 2 + place % 2
-        row = strip * ROWS + group + place % _SUMS // 2 * (ROWS // 2)
+    for place in range(kernel.held):
+        own, number = divmod(place, kernel.columns * _SUMS)
+        vector = number // _SUMS * COLUMNS + run * 2 + number % 2
+        row = (strip * kernel.tile.stacked + own) * ROWS + group + number % _SUMS // 2 * (ROWS // 2)
         ib.buffer_store(memory, kernel.totals[place], [kernel.part, vector, row])
 
 
