@@ -15,7 +15,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvm_tile
-from tests.cpu_build import run
+from tests.cpu_build import operators, run
 from tvm_tile import Options
 from tvm_tile.frontend import import_model
 from tvm_tile.loops.decoding import format_of
@@ -168,6 +168,24 @@ def test_weights_of_functions_that_are_called_are_kept() -> None:
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.Call(inner, [x])))
     check(builder.get(), [FOUR])
+
+
+def test_weights_are_decoded_just_before_their_products() -> None:
+    """Wherever a model computes them: so not all of them are in memory at once."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((3, DEPTH), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            weights = [scaled(builder.emit), floats(builder.emit)]
+            turned = builder.emit(op.permute_dims(weights[0]))
+            y = builder.emit(op.matmul(builder.emit(op.matmul(x, weights[1])), turned))
+            result = builder.emit_output(op.matmul(y, weights[0]))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    kept = import_model(mod, low_bit=True)
+    expected = ["call_tir", "matmul", "call_tir", "permute_dims", "matmul", "call_tir", "matmul"]
+    assert operators(kept) == expected
+    check(mod, ["uint4", FOUR])
 
 
 @I.ir_module

@@ -36,7 +36,7 @@ _FLOATS: dict[str, tuple[Floats, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """What a step subtracts, multiplies or adds; it broadcasts with the codes."""
 
@@ -44,7 +44,7 @@ class Operand:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Traced:
     """A tensor that is computed of codes, so far.
 
