@@ -202,6 +202,22 @@ def test_onnx_runtime_computes_the_same(bits: int, zeros: str) -> None:
     np.testing.assert_allclose(np.asarray(compiled(x)), expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize(("bits", "zeros"), [(4, "none"), (4, "bytes"), (8, "float")])
+def test_codes_that_are_inputs_are_unpacked_on_the_device(bits: int, zeros: str) -> None:
+    proto, weight = few_bits(bits, 32, zeros, 4)
+    arrays = [numpy_helper.to_array(tensor) for tensor in proto.graph.initializer]
+    for tensor in proto.graph.initializer:
+        given = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        proto.graph.input.append(given)
+    del proto.graph.initializer[:]
+    compiled = tvm_tile.compile(proto, "emulated", options=OPTIONS)
+    assert formats(compiled) == []
+    x = RNG.standard_normal((4, DEPTH)).astype(np.float32)
+    expected = x.astype(np.float64) @ weight
+    largest = 1e-6 * float(np.abs(expected).max())
+    np.testing.assert_allclose(np.asarray(compiled(x, *arrays)), expected, rtol=1e-5, atol=largest)
+
+
 def test_forms_of_the_product_that_are_refused() -> None:
     proto, _ = few_bits(4, 32, "none", 3, {"bits": 3})
     with pytest.raises(UnsupportedOperatorError, match="codes of 3 bits"):
