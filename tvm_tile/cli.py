@@ -176,6 +176,9 @@ def _add_command(
 def _add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--tf32", action="store_true", help="let tensor cores round float32 operands")
     sub.add_argument(
+        "--low-bit", action="store_true", help="keep weights that arrive as codes of a few bits so"
+    )
+    sub.add_argument(
         "--topk", type=_count(0), help="measure so many schedules of each kernel on the GPU"
     )
     sub.add_argument("--cache", help="a folder for schedules and machine code, or: none")
@@ -340,9 +343,9 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
     """What was given that a compiled model cannot heed."""
     if arguments.inputs:
         yield "--input"
-    for name in ("device", "params", "tf32", "topk", "cache"):
+    for name in ("device", "params", "tf32", "low_bit", "topk", "cache"):
         if getattr(arguments, name, None) not in (None, False):
-            yield f"--{name}"
+            yield f"--{name.replace('_', '-')}"
 
 
 def _options(arguments: argparse.Namespace) -> Options:
@@ -352,7 +355,7 @@ def _options(arguments: argparse.Namespace) -> Options:
     given = {name: value for name, value in given.items() if value is not None}
     if given.get("cache") == "none":
         given["cache"] = False
-    return Options(tf32=arguments.tf32, **given)
+    return Options(tf32=arguments.tf32, low_bit=arguments.low_bit, **given)
 
 
 if __name__ == "__main__":

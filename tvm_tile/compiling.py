@@ -124,8 +124,7 @@ def compile(
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
         if not isinstance(model, Mapping):
             watch = Stopwatch()
-            given = inputs, example_inputs, params, weights
-            imported, opening = _import(model, *given, low_bit=options.low_bit)
+            imported, opening = _import(model, inputs, example_inputs, params, weights, options)
             watch.lap("import")
             return compiler.compiled(model, imported, watch, opening=opening)
         check_entries(model, inputs, example_inputs, params, weights)
@@ -155,7 +154,7 @@ class _Compiler:
         watches = {name: Stopwatch() for name in models}
         imported = {}
         for name, model in models.items():
-            imported[name] = _import(model, low_bit=self.options.low_bit)
+            imported[name] = _import(model, options=self.options)
             watches[name].lap("import")
         require_common_state({name: one.effects for name, (one, _) in imported.items()})
         as_stored = len(models) > 1  # so that what entries have in common is stored once
@@ -243,8 +242,7 @@ def _import(
     example_inputs: Sequence[Any] | None = None,
     params: Params | None = None,
     weights: int = 0,
-    *,
-    low_bit: bool = False,
+    options: Options | None = None,
 ) -> tuple[Imported, Opening | None]:
     """A model, at the greatest values of its open extents, if there are any.
 
@@ -253,6 +251,7 @@ def _import(
     """
     check_examples(example_inputs)
     source = read_exported_file(model)
+    low_bit = options is not None and options.low_bit
 
     def import_at(sizes: Mapping[str, tuple[int, ...]], examples: Any) -> Imported:
         found = import_model(

@@ -82,7 +82,8 @@ def full_pipeline(
             host = None if target is None else target.host
             workers = options.parallel_builds
             builder = Builder(record, workers=workers, store=store, host=host)
-            lowered = lower(prepare(mod), record, options, builder, store)
+            prepared = prepare(mod, low_bit=options.low_bit)
+            lowered = lower(prepared, record, options, builder, store)
             return _sealed(lowered.mod, builder)
 
     return run

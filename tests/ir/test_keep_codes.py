@@ -11,8 +11,12 @@ import pytest
 import tvm
 from tvm import relax, tirx
 from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
 
-from tests.cpu_build import run
+import tvm_tile
+from tests.cpu_build import operators, run
+from tvm_tile import Options
 from tvm_tile.frontend import import_model
 from tvm_tile.loops.decoding import format_of
 
@@ -164,6 +168,56 @@ def test_weights_of_functions_that_are_called_are_kept() -> None:
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.Call(inner, [x])))
     check(builder.get(), [FOUR])
+
+
+def test_weights_are_decoded_just_before_their_products() -> None:
+    """Wherever a model computes them: so not all of them are in memory at once."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((3, DEPTH), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            weights = [scaled(builder.emit), floats(builder.emit)]
+            turned = builder.emit(op.permute_dims(weights[0]))
+            y = builder.emit(op.matmul(builder.emit(op.matmul(x, weights[1])), turned))
+            result = builder.emit_output(op.matmul(y, weights[0]))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    kept = import_model(mod, low_bit=True)
+    expected = ["call_tir", "matmul", "call_tir", "permute_dims", "matmul", "call_tir", "matmul"]
+    assert operators(kept) == expected
+    check(mod, ["uint4", FOUR])
+
+
+@I.ir_module
+class Branches:
+    @R.function
+    def main(
+        x: R.Tensor((3, 128), "float32"),
+        a: R.Tensor((128, 64), "uint8"),
+        b: R.Tensor((128, 64), "uint8"),
+    ):
+        condition = R.greater(R.sum(x), R.const(0, "float32"))
+        if condition:
+            weight = R.astype(a, "float32")
+            product = R.matmul(x, weight)
+            result = product
+        else:
+            other_weight = R.astype(b, "float32")
+            other = R.matmul(x, other_weight)
+            result = other
+        return result
+
+
+def test_weights_of_branches_are_kept() -> None:
+    codes = {name: RNG.integers(0, top, (128, 64)) for name, top in (("a", 16), ("b", 4))}
+    bound = {name: array.astype(np.uint8) for name, array in codes.items()}
+    mod = relax.transform.BindParams("main", bound)(Branches)
+    assert sorted(decoders(import_model(mod, low_bit=True).mod)) == ["uint2", "uint4"]
+    model = tvm_tile.compile(mod, "emulated", options=Options(cache=False, low_bit=True))
+    x = np.abs(RNG.standard_normal((3, 128))).astype(np.float32)
+    for sign, name in ((1, "a"), (-1, "b")):
+        expected = sign * x.astype(np.float64) @ codes[name]
+        np.testing.assert_allclose(np.asarray(model(sign * x)), expected, rtol=1e-5)
 
 
 def returned(emit: Emit, x: Any, w: Any) -> Any:

@@ -94,6 +94,17 @@ def test_boxes_are_found_in_values() -> None:
     np.testing.assert_array_equal(found.shared[0], scales)
 
 
+@pytest.mark.parametrize(("side", "found"), [(24, 24), (20, 4), (32, 32), (7, 1)])
+def test_boxes_that_divide_nothing_are_powers_of_two(side: int, found: int) -> None:
+    scales = np.repeat(RNG.random((1, 96)).astype(np.float32), side, 1)[:, :72]
+    value = Traced(RNG.integers(0, 16, (2, 72)), "float32").times(scales)
+    assert value is not None
+    coded = encoded(value)
+    assert coded is not None
+    assert coded.format.scales[0].box == (2, found)
+    assert same_bits(coded.values(), value.codes.astype(np.float32) * scales)
+
+
 def test_moved_elements_take_their_operands_along() -> None:
     codes = RNG.integers(0, 16, (4, 8, 16)).astype(np.uint8)
     value = Traced(codes, "float32").times(RNG.random((4, 8, 1)).astype(np.float32))

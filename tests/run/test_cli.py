@@ -141,6 +141,7 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "{broken_saved}"], "broken.tvmtile"),
         (["run", "{saved}", "--input", "x=1x4"], "--input was given"),
         (["run", "{saved}", "--topk", "3"], "--topk was given"),
+        (["run", "{saved}", "--low-bit"], "--low-bit was given"),
         (["run", "{model}", "--verify-key", "k.pem", "--input", "x=3x4"], "--verify-key was given"),
         (["run", "{model}", "--device", "emulated", "--topk", "2"], "say nothing"),
         (["run", "{saved}", "--verify-key", "{missing}"], "not signed"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from coded import formats, random_coded
+from coded import CODES, formats, random_coded
 from tvm import relax, tirx
 
 import tvm_tile
 from tvm_tile import Options
 from tvm_tile.graph.codes import Coded
-from tvm_tile.graph.tensor_format import TensorFormat
+from tvm_tile.graph.tensor_format import E8M0, Floats, Integers, Shared, TensorFormat
 from tvm_tile.loops.decoding import decoding_loops, format_of
 
 SHAPES = ((5, 67), (16, 64))
@@ -65,6 +65,36 @@ def test_loops_decode_what_numpy_does(dtype: str) -> None:
         func = decoding_loops(form, coded.shape)
         assert format_of(func) == form
         np.testing.assert_array_equal(_bits(_on_cpu(func, coded)), _bits(coded.values()), str(form))
+
+
+def _random_format(rng: np.random.Generator, shape: tuple[int, int]) -> TensorFormat:
+    """Of any code, and of any steps; boxes are such as are found in values."""
+    dtypes = "float16", "bfloat16", "float32"
+
+    def shared(*stored: str | Floats | None) -> Shared:
+        sides = ([1, 2, 4, 16, extent] for extent in shape)
+        dtype = dtypes[rng.integers(3)]
+        own = stored[rng.integers(len(stored))] or dtype
+        return Shared(tuple(int(rng.choice(own)) for own in sides), own, dtype)
+
+    code = CODES[rng.integers(len(CODES))]
+    entry = "int32" if isinstance(code, Integers) else "float32"
+    zero = shared("uint8", "int8") if rng.random() < 0.5 else None
+    scales = tuple(shared(E8M0, "float32", None) for _ in range(rng.integers(3)))
+    # A sum with a product of float32 is no format: compilers may fuse the two.
+    is_fused = bool(scales) and scales[-1].dtype == "float32"
+    offset = shared(None) if not is_fused and rng.random() < 0.5 else None
+    return TensorFormat(code, entry, dtypes[rng.integers(3)], zero, scales, offset)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_formats(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = int(rng.integers(1, 8)), int(rng.integers(1, 70))
+    form = _random_format(rng, shape)
+    coded = random_coded(form, shape, seed)
+    found = _on_cpu(decoding_loops(form, shape), coded)
+    np.testing.assert_array_equal(_bits(found), _bits(coded.values()), str(form))
 
 
 def _on_cpu(func: tirx.PrimFunc, coded: Coded) -> np.ndarray:

@@ -49,7 +49,7 @@ def model(
     y = helper.make_tensor_value_info("y", dtype, (rows, COLUMNS))
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "low_bit", [x], [y], initializers)
-    is_new = any(array.dtype.name.endswith("int2") for array in constants.values())
+    is_new = any(array.dtype.name.endswith(("int2", "e8m0fnu")) for array in constants.values())
     opset = helper.make_opsetid("", 25 if is_new else 23)
     opsets = [opset, helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=13 if is_new else 11)
@@ -96,6 +96,23 @@ def test_dequantized_weights(kind: str, form: str, is_linear: bool) -> None:
     identity = np.eye(DEPTH, dtype=np.float32)
     (expected,) = ReferenceEvaluator(proto).run(None, {"x": identity})
     np.testing.assert_array_equal(np.asarray(compiled(identity)), expected)
+
+
+@pytest.mark.parametrize("kind", ["e2m1", "e4m3"])
+def test_scales_that_are_powers_of_two(kind: str) -> None:
+    """OCP's microscaling: blocks of 32 that share an exponent."""
+    scale = RNG.integers(120, 132, (3, COLUMNS)).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
+    constants = {"codes": drawn(kind, (DEPTH, COLUMNS)), "scale": scale}
+    form = {"axis": 0, "block_size": 32, "output_dtype": TensorProto.FLOAT}
+    nodes = [
+        helper.make_node("DequantizeLinear", list(constants), ["w"], **form),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    compiled = tvm_tile.compile(model(nodes, constants, DEPTH), "emulated", options=OPTIONS)
+    assert formats(compiled) == [f"{KEPT[kind]}, scale float8 e8m0 for each 32 x 1"]
+    found = np.asarray(compiled(np.eye(DEPTH, dtype=np.float32)))
+    codes, scales = (array.astype(np.float32) for array in constants.values())
+    np.testing.assert_array_equal(found, codes * np.repeat(scales, 32, 0))
 
 
 @pytest.mark.parametrize("has_zero", [False, True])
@@ -183,6 +200,22 @@ def test_onnx_runtime_computes_the_same(bits: int, zeros: str) -> None:
     (expected,) = session.run(None, {"x": x})
     compiled = tvm_tile.compile(proto, "emulated", options=OPTIONS)
     np.testing.assert_allclose(np.asarray(compiled(x)), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("bits", "zeros"), [(4, "none"), (4, "bytes"), (8, "float")])
+def test_codes_that_are_inputs_are_unpacked_on_the_device(bits: int, zeros: str) -> None:
+    proto, weight = few_bits(bits, 32, zeros, 4)
+    arrays = [numpy_helper.to_array(tensor) for tensor in proto.graph.initializer]
+    for tensor in proto.graph.initializer:
+        given = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        proto.graph.input.append(given)
+    del proto.graph.initializer[:]
+    compiled = tvm_tile.compile(proto, "emulated", options=OPTIONS)
+    assert formats(compiled) == []
+    x = RNG.standard_normal((4, DEPTH)).astype(np.float32)
+    expected = x.astype(np.float64) @ weight
+    largest = 1e-6 * float(np.abs(expected).max())
+    np.testing.assert_allclose(np.asarray(compiled(x, *arrays)), expected, rtol=1e-5, atol=largest)
 
 
 def test_forms_of_the_product_that_are_refused() -> None:

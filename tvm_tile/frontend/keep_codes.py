@@ -29,7 +29,7 @@ from tvm_tile.frontend.transposed_weights import is_product, transposition_sourc
 from tvm_tile.graph.codes import Array, Coded
 from tvm_tile.graph.recognise import encoded
 from tvm_tile.graph.tensor_format import bytes_of
-from tvm_tile.loops.decoding import decode
+from tvm_tile.loops.decoding import decode, kept_constants
 from tvm_tile.plan.coded_weights import CodedWeight
 
 _MATRIX = 2  # dimensions
@@ -44,6 +44,9 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
     before: ``w = multiply(astype(codes, "float16"), scales); y = matmul(x, w)``
     after:  ``w = call_tir(decode, (packed codes, scales)); y = matmul(x, w)``
 
+    Each product has its weight decoded just before it, wherever the model computes that: so not all
+    weights are in memory at once.
+
     Args:
         mod: Relax operators as an importer made them.
 
@@ -51,23 +54,26 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
         The module, and all matrices of 16 KiB or more that are computed of codes and that products
         read: how they are kept, or why they are folded.
     """
-    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
-    coded: dict[Any, Coded] = {}
+    found: list[Coded] = []
+    products: dict[Any, _Operand] = {}
     weights: list[CodedWeight] = []
-    for func in functions:
-        bindings = _Bindings.of(func)
-        for var in bindings.weights():
-            found = _coded(var, bindings)
-            if found is None:
-                continue
-            # One that is computed twice is decoded once, as other equal values are.
-            if isinstance(found, str) or not any(map(found.equals, coded.values())):
-                weights.append(_described(var, found))
-            if isinstance(found, Coded):
-                coded[bindings.made[var]] = found
-    if not coded:
+    for func in mod.functions.values():
+        bindings = _Bindings.of(func) if isinstance(func, relax.Function) else _Bindings({}, {})
+        for var, readers in bindings.weights().items():
+            coded = _coded(var, bindings)
+            if isinstance(coded, Coded):
+                # One that is computed twice is kept once.
+                known = next(filter(coded.equals, found), None)
+                found += [coded] if known is None else []
+                operand = known or coded
+                products |= {call: _Operand(operand, not _reads(call, var)) for call in readers}
+                if known is not None:
+                    continue
+            if coded is not None:
+                weights.append(_described(var, coded))
+    if not products:
         return mod, tuple(weights)
-    return folded(mod, _Decoding(mod, coded)), tuple(weights)
+    return folded(mod, _Decoding(mod, products)), tuple(weights)
 
 
 def _described(var: relax.Var, found: Coded | str) -> CodedWeight:
@@ -112,17 +118,38 @@ def _are_same(a: Array, b: Array) -> bool:
     return bool(np.all(is_same | (np.isnan(a) & np.isnan(b))))
 
 
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """The second operand of a product, which may be the transposition of what is kept."""
+
+    coded: Coded
+    is_transposed: bool
+
+
+def _reads(call: relax.Call, var: Any) -> bool:
+    return bool(call.args[1].same_as(var))
+
+
 @relax.expr_functor.mutator
 class _Decoding(relax.PyExprMutator):
-    """Writes calls that decode where weights were computed."""
+    """Writes calls that decode before the products that read weights."""
 
-    def __init__(self, mod: tvm.IRModule, coded: Mapping[Any, Coded]) -> None:
+    def __init__(self, mod: tvm.IRModule, products: Mapping[Any, _Operand]) -> None:
         super().__init__(mod)
-        self._coded = coded
+        self._products = products
+        # The same ones for each product, so that values that are equal are seen to be.
+        unique = {id(operand.coded): operand.coded for operand in products.values()}
+        self._constants = {key: kept_constants(coded) for key, coded in unique.items()}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        found = self._coded.get(call)
-        return self.visit_expr_post_order(call) if found is None else decode(self.builder_, found)
+        operand = self._products.get(call)
+        if operand is None:
+            return self.visit_expr_post_order(call)
+        coded, left = operand.coded, self.visit_expr(call.args[0])
+        right = decode(self.builder_, coded, self._constants[id(coded)])
+        if operand.is_transposed:
+            right = self.builder_.emit(relax.op.permute_dims(right))
+        return relax.Call(call.op, [left, right], call.attrs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +185,17 @@ class _Bindings:
         relax.analysis.post_order_visit(func, visit)
         return cls(made, readers)
 
-    def weights(self) -> list[relax.Var]:
-        """Matrices that are computed, and that products read as second operands."""
-        found: dict[relax.Var, None] = {}
+    def weights(self) -> dict[Any, list[Any]]:
+        """Matrices that are computed, and the products that read them, or their transpositions, as
+        second operands."""
+        found: dict[Any, list[Any]] = {}
         for value in self.made.values():
             if is_product(value) and isinstance(value.args[1], relax.Var):
                 var = value.args[1]
                 source = transposition_source(self.made.get(var))
-                found[source if isinstance(source, relax.Var) else var] = None
-        return [var for var in found if self._is_weight(var)]
+                own = source if isinstance(source, relax.Var) else var
+                found.setdefault(own, []).append(value)
+        return {var: readers for var, readers in found.items() if self._is_weight(var)}
 
     def _is_weight(self, var: relax.Var) -> bool:
         shape, dtype = static_shape(var.ty), str(var.ty.dtype)

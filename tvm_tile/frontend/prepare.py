@@ -16,20 +16,28 @@ from tvm_tile.frontend.precision import accumulate_in_float32
 from tvm_tile.frontend.sink_constants import sink_constants
 from tvm_tile.graph.functions import mutated
 from tvm_tile.graph.signature import NO_EFFECTS, Effects
+from tvm_tile.plan.coded_weights import CodedWeight
 
 
-def prepare(mod: tvm.IRModule) -> tvm.IRModule:
+def prepare(mod: tvm.IRModule, *, low_bit: bool = False) -> tvm.IRModule:
     """Sink and fold constants, bound indices, and make half precision accumulate in float32.
 
     Args:
         mod: Relax operators as an importer made them.
+        low_bit: whether weights that arrive as codes of a few bits stay codes.
 
     Returns:
         The module with the same ``main`` from outside: inputs, outputs, shapes, element types.
     """
+    return _prepared(mod, low_bit)[0]
+
+
+def _prepared(mod: tvm.IRModule, low_bit: bool) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]]:
+    sunk = sink_constants(mod)
+    kept, weights = keep_codes(sunk) if low_bit else (sunk, ())
     # In this order: casts of weights to float32 would keep the folds from seeing constants.
-    folded = fold_masks(fold_constants(sink_constants(mod)))
-    return accumulate_in_float32(bound_indices(folded))
+    folded = fold_masks(fold_constants(kept))
+    return accumulate_in_float32(bound_indices(folded)), weights
 
 
 def prepared(
@@ -48,8 +56,8 @@ def prepared(
         name, input_names, output_names, effects: as of :func:`describe`, as are the errors.
         low_bit: whether weights that arrive as codes of a few bits stay codes.
     """
-    mod, weights = keep_codes(sink_constants(mod)) if low_bit else (mod, ())
-    described = describe(prepare(mod), name, input_names, output_names, effects)
+    mod, weights = _prepared(mod, low_bit)
+    described = describe(mod, name, input_names, output_names, effects)
     return replace(described, weights=weights)
 
 

@@ -15,7 +15,7 @@ from tvm_tile.graph.codes import Array, numpy_dtype
 from tvm_tile.graph.recognise import Traced
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """A constant, and the codes that it was computed of, where these are known."""
 

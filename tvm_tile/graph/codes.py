@@ -16,7 +16,7 @@ _BYTE = 8  # bits
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Coded:
     """A tensor that is kept as codes.
 

@@ -36,7 +36,7 @@ _FLOATS: dict[str, tuple[Floats, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operand:
     """What a step subtracts, multiplies or adds; it broadcasts with the codes."""
 
@@ -44,7 +44,7 @@ class Operand:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Traced:
     """A tensor that is computed of codes, so far.
 
@@ -233,13 +233,18 @@ def _shared(
 
 
 def _side(values: Array, axis: int, extent: int) -> int:
-    """The longest stretches of equal values along an axis; the last one may be cut off."""
+    """The longest stretches of equal values along an axis; the last one may be cut off.
+
+    Of sides that do not divide the extent only powers of two are taken: quotients by others keep
+    TVM's simplifier busy for minutes.
+    """
     if values.shape[axis] == 1:
         return extent
     rows = np.moveaxis(values, axis, 0)
     changes = (rows[1:] != rows[:-1]).reshape(extent - 1, -1).any(1)
     places = np.flatnonzero(changes) + 1
-    return int(np.gcd.reduce(places)) if len(places) else extent
+    side = int(np.gcd.reduce(places)) if len(places) else extent
+    return side if extent % side == 0 else side & -side
 
 
 def _narrowest(values: Array, dtype: str, halves: tuple[str, ...]) -> tuple[str | Floats, Array]:

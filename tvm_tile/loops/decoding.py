@@ -27,15 +27,26 @@ _INFINITY, _NAN = 0x7F800000, 0x7FC00000
 _HALVES = ("float16", "bfloat16")
 
 
-def decode(builder: relax.BlockBuilder, coded: Coded) -> relax.Expr:
+def kept_constants(coded: Coded) -> list[relax.Expr]:
+    """All that is kept of a tensor, in the order in which its loops take it."""
+    return [relax.const(array, str(array.dtype)) for array in coded.arrays]
+
+
+def decode(
+    builder: relax.BlockBuilder, coded: Coded, constants: Sequence[relax.Expr]
+) -> relax.Expr:
     """Emit a call of the function that decodes a tensor; its values.
 
     before: ``w``, a constant of float16   after: ``call_tir(decode, (packed codes, scales))``
+
+    Args:
+        builder: is given the function, too.
+        coded: the tensor.
+        constants: as :func:`kept_constants` makes them.
     """
     function = builder.add_func(decoding_loops(coded.format, coded.shape), "decode")
-    arguments = [relax.const(array, str(array.dtype)) for array in coded.arrays]
     out = relax.TensorType(coded.shape, coded.format.dtype)
-    return builder.emit(relax.call_tir(function, arguments, out))
+    return builder.emit(relax.call_tir(function, list(constants), out))
 
 
 def format_of(function: tirx.PrimFunc) -> TensorFormat | None:
