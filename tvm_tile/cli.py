@@ -178,6 +178,12 @@ def _add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--topk", type=_count(0), help="measure so many schedules of each kernel on the GPU"
     )
+    sub.add_argument(
+        "--max-loss",
+        type=float,
+        metavar="SHARE",
+        help="by how much tiles may be slower than the best at any open extent (0.05)",
+    )
     sub.add_argument("--cache", help="a folder for schedules and machine code, or: none")
 
 
@@ -340,15 +346,16 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
     """What was given that a compiled model cannot heed."""
     if arguments.inputs:
         yield "--input"
-    for name in ("device", "params", "tf32", "topk", "cache"):
-        if getattr(arguments, name, None) not in (None, False):
-            yield f"--{name}"
+    for name in ("device", "params", "tf32", "topk", "max_loss", "cache"):
+        given = getattr(arguments, name, None)
+        if given is not None and given is not False:  # 0 is a value
+            yield f"--{name.replace('_', '-')}"
 
 
 def _options(arguments: argparse.Namespace) -> Options:
     from tvm_tile.options import Options
 
-    given = {name: getattr(arguments, name) for name in ("topk", "cache")}
+    given = {name: getattr(arguments, name) for name in ("topk", "max_loss", "cache")}
     given = {name: value for name, value in given.items() if value is not None}
     if given.get("cache") == "none":
         given["cache"] = False
