@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,23 +47,25 @@ class Built:
 
 
 def combined(
-    name: str, func: Any, names: Sequence[str], parts: Sequence[Built | BuildError]
+    name: str, func: Any, names: Sequence[str], parts: Mapping[str, Built | BuildError]
 ) -> Built | BuildError:
     """A function of several schedules, of which the host takes one.
 
     Args:
         name: of the function.
         func: the function.
-        names: of its own schedule, and of its alternatives.
-        parts: these, built in the same order.
+        names: of its own schedule, and of its alternatives, some of which may be one.
+        parts: these by name, built, its own schedule first.
 
     Returns:
         What is built; or why a schedule does not build.
     """
-    built = [part for part in parts if isinstance(part, Built)]
-    if len(built) < len(parts):
-        return next(part for part in parts if isinstance(part, BuildError))
-    host = dispatcher(name, func, names, [part.host for part in built])
+    for part in parts.values():
+        if isinstance(part, BuildError):
+            return part
+    known = {own: part for own, part in parts.items() if isinstance(part, Built)}
+    host = dispatcher(name, func, names, [known[own].host for own in names])
+    built = list(known.values())
     for part in built:
         host.update(part.host)
     kernels = tuple(kernel for part in built for kernel in part.kernels)

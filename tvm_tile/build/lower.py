@@ -23,6 +23,7 @@ from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
 from tvm_tile.build.leaving import with_leaving
+from tvm_tile.build.naming import content_sum
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
@@ -253,10 +254,7 @@ class Builder:
                 "compile for a GPU, or in float32",
             )
         if others := alternatives_of(function):
-            names = [f"{name}_{number}" for number in range(len(others) + 1)]
-            functions = [without_alternatives(function), *(other.func for other in others)]
-            parts = [self._build_one(*pair) for pair in zip(names, functions, strict=True)]
-            return combined(name, function, names, parts)
+            return self._build_all_of(name, function, [other.func for other in others])
         try:
             named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
             module = tvm.IRModule({name: named})
@@ -278,6 +276,20 @@ class Builder:
         except BuildError as error:
             return error
         return Built(lowered.host, kernels, roundings)
+
+    def _build_all_of(self, name: str, function: Any, others: list[Any]) -> Built | BuildError:
+        """A function of several schedules, each of which is built once.
+
+        Which ones a function has is a matter of options, too, so that its name does not tell.
+        """
+        own = without_alternatives(function)
+        for told in ("global_symbol", "tirx.is_scheduled"):  # of a module's functions only
+            own = own.without_attr(told)
+        schedules = [own, *others]
+        names = [f"{name}_{content_sum(schedule)}" for schedule in schedules]
+        known = dict(zip(names, schedules, strict=True))
+        parts = {each: self._build_one(each, schedule) for each, schedule in known.items()}
+        return combined(name, function, names, parts)
 
     def _source(self, kernel: compat.LoweredKernel) -> str:
         kernel = replace(kernel, module=show_arithmetic(kernel.module))

@@ -14,11 +14,12 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.lift_workspaces import has_workspace
+from tvm_tile.plan.cover_report import CoverReport, OpenPoint
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.open_outputs import OpenFunction
 from tvm_tile.schedule.ranking import predicted_of
-from tvm_tile.tile.cover import Cover, cover
+from tvm_tile.tile.cover import Cover, cover, ends
 
 _LEAST = 1e-7  # seconds that tell kernels apart
 
@@ -50,7 +51,7 @@ def planned_open(
     """The schedule of a function of open extents, and the report of its kernel.
 
     It is that for the greatest extents. Where others are needed so that no extents take longer than
-    their best tile by more than ``loss``, the result has them besides.
+    their best tile by more than ``loss``, the result has them besides, and the report tells which.
 
     Args:
         opened: the function.
@@ -63,12 +64,10 @@ def planned_open(
         return func, report
     first = OpenPlan(opened.ranges[0].bound, func, report, opened.func)
     plans = [first, *_others(opened, schedule)]
-    if len(plans) == 1:
-        return func, report
     predicted = Predicted(device, {})
     times = [[predicted.behind_launch(own, at) for at in plans] for own in plans]
     found = cover([one.bound for one in plans], times, loss)
-    told = replace(report, tile=_described(plans, found, opened))
+    told = replace(report, cover=_told(plans, found, times, opened))
     return with_alternatives(func, _alternatives(plans, found)), told
 
 
@@ -128,22 +127,20 @@ class Predicted:
 
 def _alternatives(plans: Sequence[OpenPlan], found: Cover) -> list[Alternative]:
     """Which schedule takes which extents, from the least bound on; all others take the first."""
-    alternatives: list[Alternative] = []
-    for at in range(len(plans) - 1, -1, -1):
-        own = plans[found.serves[at]]
-        if found.serves[at] == 0:
-            continue
-        alternatives.append(Alternative(plans[at].bound, own.func))
-    return alternatives
+    *asked, _ = ends([one.bound for one in plans], found.serves)
+    return [Alternative(plans[at].bound, plans[found.serves[at]].func) for at in asked]
 
 
-def _described(plans: Sequence[OpenPlan], found: Cover, opened: OpenFunction) -> str:
-    """The tiles and where they end, for people."""
-    names = [str(p.name) for p in opened.params if not is_tensor(p)]
-    texts = [plans[0].report.tile] if 0 in found.serves else []
-    for tile in found.tiles:
-        if tile:
-            top = next(plans[at].bound for at in range(len(plans)) if found.serves[at] == tile)
-            ends = ", ".join(f"{n} <= {v}" for n, v in zip(names, top, strict=True))
-            texts.append(f"{ends}: {plans[tile].report.tile}")
-    return "; ".join(texts)
+def _told(
+    plans: Sequence[OpenPlan],
+    found: Cover,
+    times: Sequence[Sequence[float]],
+    opened: OpenFunction,
+) -> CoverReport:
+    """What is said of the tiles."""
+    names = tuple(str(p.name) for p in opened.params if not is_tensor(p))
+    points = (
+        OpenPoint(own.bound, own.report.rule, own.report.tile, times[at][at], tile, times[tile][at])
+        for at, (own, tile) in enumerate(zip(plans, found.serves, strict=True))
+    )
+    return CoverReport(names, tuple(points))

@@ -91,3 +91,24 @@ def cover(points: Sequence[Point], times: Sequence[Sequence[float]], loss: float
     losses = [times[serves[at]][at] / times[at][at] - 1 for at in range(count)]
     worst = max(range(count), key=lambda at: losses[at])
     return Cover(tiles, serves, losses[worst], worst)
+
+
+def ends(points: Sequence[Point], serves: Sequence[int]) -> tuple[int, ...]:
+    """Where tiles end, as the host asks: the first of these points that holds a call's extents has
+    its tile run.
+
+    A point is left out where the next one that is asked about holds it, too, and has the same tile.
+
+    Args:
+        points: the grid's, the greatest extents first.
+        serves: of :class:`Cover`.
+
+    Returns:
+        Positions of points, the greatest extents last.
+    """
+    kept = [0]
+    for at in range(1, len(points)):
+        holds = all(a <= b for a, b in zip(points[at], points[kept[-1]], strict=True))
+        if not holds or serves[at] != serves[kept[-1]]:
+            kept.append(at)
+    return tuple(reversed(kept))
