@@ -110,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_options(sub)
     _add_verify_key(sub)
     sub.add_argument("--svg", type=Path, help="also draw which functions became one kernel")
+    sub.add_argument("--svg-extents", type=Path, help="also draw times over open extents")
 
     sub = command(
         "verify", _verify, "Compare each kernel, and the whole, with others' results.", source
@@ -269,11 +270,15 @@ def _random_inputs(model: CompiledModel, arguments: argparse.Namespace) -> list[
 
 
 def _explain(arguments: argparse.Namespace) -> None:
-    if arguments.svg is not None:
-        check_output(arguments.svg)
+    from tvm_tile.plan.report import Report
+
+    asked = (arguments.svg, Report.draw), (arguments.svg_extents, Report.draw_extents)
+    drawings = [(path, draw) for path, draw in asked if path is not None]
+    for path, _ in drawings:
+        check_output(path)
     model = _open_model(arguments)
-    if arguments.svg is not None:
-        arguments.svg.write_text(model.report.draw(), encoding="utf-8")
+    for path, draw in drawings:
+        path.write_text(draw(model.report), encoding="utf-8")
     print(model.explain())
 
 

@@ -124,5 +124,11 @@ def test_the_command_line_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture
     words = ["explain", str(path), "--device", "emulated", "--cache", "none"]
     assert main([*words, "--max-loss", "1000000"]) == 0
     assert capsys.readouterr().out.count(" <= ") == 1
-    assert main([*words, "--max-loss", "0"]) == 0
-    assert capsys.readouterr().out.count(" <= ") > 1
+    drawing = tmp_path / "times.svg"
+    assert main([*words, "--max-loss", "0", "--svg-extents", str(drawing)]) == 0
+    ends = capsys.readouterr().out.count(" <= ")
+    assert ends > 1
+    text = drawing.read_text(encoding="utf-8")
+    assert text.startswith("<svg")
+    assert text.count('class="end"') == ends - 1
+    assert main([*words, "--svg-extents", str(tmp_path)]) == 2

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm_tile.graph.open_extents import Symbol
+from tvm_tile.plan.cover_drawing import draw_cover
 from tvm_tile.plan.cover_report import CoverReport, ModelCover, render_cover
 from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived, text_of
@@ -190,7 +191,7 @@ class Report:
             f"{len(self.kernels)} kernels for {self.device}: {own} scheduled by tiles, "
             f"{len(self.fallbacks)} fell back"
         )
-        how = "estimated" if self.is_estimated else "predicted"
+        how = self._how
         predicted = (
             f"each launched once: {seconds * 1e6:.1f} us {how} (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
@@ -221,6 +222,16 @@ class Report:
     def draw(self) -> str:
         """The text of an SVG file that shows what was joined; see :mod:`tvm_tile.plan.drawing`."""
         return draw(self.decisions)
+
+    def draw_extents(self) -> str:
+        """The text of an SVG file of times over open extents: of all kernels that have tiles by
+        these, then of each; see :mod:`tvm_tile.plan.cover_drawing`."""
+        return draw_cover(self.cover, self._how)
+
+    @property
+    def _how(self) -> str:
+        """Where times are from."""
+        return "estimated" if self.is_estimated else "predicted"
 
     def to_json(self) -> str:
         """Text that :meth:`from_json` reads back."""
