@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,7 +52,7 @@ def check_share(name: str, value: Any, remedy: str) -> None:
         OptionError: it is no number, negative, infinite or NaN.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < math.inf:
+    if not is_number or not 0 <= value <= sys.float_info.max:
         raise OptionError(f"{name} must be a number and not negative", repr(value), remedy)
 
 

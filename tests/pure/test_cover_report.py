@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import Symbol, variable
 from tvm_tile.plan.cover_report import CoverReport, OpenPoint
 from tvm_tile.plan.report import KernelReport, Report
@@ -53,6 +54,12 @@ def test_a_run_is_the_sum_of_its_calls() -> None:
     assert at[2].loss == pytest.approx(0.04)
     assert at[3].seconds == pytest.approx(12e-6)
     assert REPORT.cover.other_seconds == pytest.approx(6e-6)
+
+
+@pytest.mark.parametrize("extents", [(), (1,), (9,), (4, 4)])
+def test_extents_that_no_call_has_are_refused(extents: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="open extents of the model are tokens from 2 to 8"):
+        REPORT.cover.time_at(extents)
 
 
 def test_kernels_may_depend_on_some_of_the_extents() -> None:

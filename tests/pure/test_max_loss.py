@@ -10,7 +10,7 @@ import pytest
 from tvm_tile import OptionError, Options
 
 
-@pytest.mark.parametrize("share", [-0.01, math.inf, math.nan, "0.1", None, True])
+@pytest.mark.parametrize("share", [-0.01, 10**400, math.inf, math.nan, "0.1", None, True])
 def test_what_is_no_share_is_refused(share: Any) -> None:
     with pytest.raises(OptionError, match="max_loss must be a number and not negative"):
         Options(max_loss=share)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import Point, Symbol, variable
 from tvm_tile.plan.table import aligned
 from tvm_tile.tile.cover import ends, grid
@@ -67,7 +68,8 @@ class CoverReport:
         return self.points[point.served_by]
 
     def at(self, extents: Point) -> OpenPoint:
-        """The point of the grid whose bound stands for a call's extents, in the order of names."""
+        """The point of the grid whose bound stands for a call's extents, in the order of names and
+        none greater than the greatest."""
         return next(
             point
             for point in reversed(self.points)
@@ -117,7 +119,23 @@ class ModelCover:
         return tuple(map(self.time_at, reversed(grid(self.symbols)))) if self.kernels else ()
 
     def time_at(self, extents: Point) -> ModelTimes:
-        """What a run takes at any extents, which are rounded up to points of each kernel's grid."""
+        """What a run takes at any extents, which are rounded up to points of each kernel's grid.
+
+        Args:
+            extents: in the order of the model's.
+
+        Raises:
+            InputError: they are none of the model.
+        """
+        symbols = self.symbols
+        values = zip(extents, symbols, strict=False)
+        if len(extents) != len(symbols) or any(v not in symbol.values for v, symbol in values):
+            wanted = ", ".join(map(str, symbols)) or "none"
+            raise InputError(
+                f"open extents of the model are {wanted}",
+                ", ".join(map(str, extents)) or "none",
+                "give a value of each, in this order",
+            )
         found = [
             (cover.at(tuple(extents[place] for place in self._places(cover))), calls)
             for cover, calls in self.kernels.values()
