@@ -200,7 +200,8 @@ class _Compiler:
         notes = *notes, *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
         notes = *notes, *_notes(symbols, options)
-        report = done.report(record, notes, watch.stages, lowered.decisions, lowered.turned)
+        told = lowered.decisions, lowered.turned, symbols
+        report = done.report(record, notes, watch.stages, *told)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
         effects = imported.effects
