@@ -68,9 +68,10 @@ def test_who_loses_less_has_more_tiles(device: str) -> None:
     covers = [product_of(model).cover for model in models]
     tiles = [len({p.served_by for p in cover.points}) for cover in covers if cover]
     assert tiles == sorted(tiles, reverse=True)
-    assert tiles[0] > tiles[-1] == 1
+    assert tiles[0] > tiles[-1]
     kernels = [len(model.program.kernels) for model in models]
-    assert [k - kernels[-1] for k in kernels] == [t - 1 for t in tiles]  # each tile is built once
+    more = [t - tiles[-1] for t in tiles]
+    assert [k - kernels[-1] for k in kernels] == more  # each tile is built once
 
 
 @pytest.mark.parametrize("max_loss", [0, 0.05, 1e6])
@@ -123,11 +124,11 @@ def test_the_command_line_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture
     torch.export.save(program, path)
     words = ["explain", str(path), "--device", "emulated", "--cache", "none"]
     assert main([*words, "--max-loss", "1000000"]) == 0
-    assert capsys.readouterr().out.count(" <= ") == 1
+    fewest = capsys.readouterr().out.count(" <= ")
     drawing = tmp_path / "times.svg"
     assert main([*words, "--max-loss", "0", "--svg-extents", str(drawing)]) == 0
     ends = capsys.readouterr().out.count(" <= ")
-    assert ends > 1
+    assert ends > fewest >= 1
     text = drawing.read_text(encoding="utf-8")
     assert text.startswith("<svg")
     assert text.count('class="end"') == ends - 1
