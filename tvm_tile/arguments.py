@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,17 @@ def check_bound(name: str, value: Any) -> None:
     check_count(name, value, 1, "leave it out for the default")
     if value > _MOST:
         raise OptionError(f"{name} must be at most {_MOST}", repr(value), "use a smaller one")
+
+
+def check_share(name: str, value: Any, remedy: str) -> None:
+    """Refuse an option that is no share of something, such as 0.05 for a twentieth, 0 or more.
+
+    Raises:
+        OptionError: it is no number, negative, infinite or NaN.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= sys.float_info.max:
+        raise OptionError(f"{name} must be a number and not negative", repr(value), remedy)
 
 
 def check_folder(name: str, value: Any) -> None:

@@ -110,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_options(sub)
     _add_verify_key(sub)
     sub.add_argument("--svg", type=Path, help="also draw which functions became one kernel")
+    sub.add_argument("--svg-extents", type=Path, help="also draw times over open extents")
 
     sub = command(
         "verify", _verify, "Compare each kernel, and the whole, with others' results.", source
@@ -180,6 +181,12 @@ def _add_options(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument(
         "--topk", type=_count(0), help="measure so many schedules of each kernel on the GPU"
+    )
+    sub.add_argument(
+        "--max-loss",
+        type=float,
+        metavar="SHARE",
+        help="by how much tiles may be slower than the best at any open extent (0.02)",
     )
     sub.add_argument("--cache", help="a folder for schedules and machine code, or: none")
 
@@ -266,11 +273,15 @@ def _random_inputs(model: CompiledModel, arguments: argparse.Namespace) -> list[
 
 
 def _explain(arguments: argparse.Namespace) -> None:
-    if arguments.svg is not None:
-        check_output(arguments.svg)
+    from tvm_tile.plan.report import Report
+
+    asked = (arguments.svg, Report.draw), (arguments.svg_extents, Report.draw_extents)
+    drawings = [(path, draw) for path, draw in asked if path is not None]
+    for path, _ in drawings:
+        check_output(path)
     model = _open_model(arguments)
-    if arguments.svg is not None:
-        arguments.svg.write_text(model.report.draw(), encoding="utf-8")
+    for path, draw in drawings:
+        path.write_text(draw(model.report), encoding="utf-8")
     print(model.explain())
 
 
@@ -343,15 +354,16 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
     """What was given that a compiled model cannot heed."""
     if arguments.inputs:
         yield "--input"
-    for name in ("device", "params", "tf32", "low_bit", "topk", "cache"):
-        if getattr(arguments, name, None) not in (None, False):
+    for name in ("device", "params", "tf32", "low_bit", "topk", "max_loss", "cache"):
+        given = getattr(arguments, name, None)
+        if given is not None and given is not False:  # 0 is a value
             yield f"--{name.replace('_', '-')}"
 
 
 def _options(arguments: argparse.Namespace) -> Options:
     from tvm_tile.options import Options
 
-    given = {name: getattr(arguments, name) for name in ("topk", "cache")}
+    given = {name: getattr(arguments, name) for name in ("topk", "max_loss", "cache")}
     given = {name: value for name, value in given.items() if value is not None}
     if given.get("cache") == "none":
         given["cache"] = False

@@ -200,8 +200,8 @@ class _Compiler:
         notes = *notes, *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
         notes = *notes, *_notes(symbols, options)
-        weights = lowered.turned, imported.weights
-        report = done.report(record, notes, watch.stages, lowered.decisions, *weights)
+        told = lowered.decisions, lowered.turned, imported.weights, symbols
+        report = done.report(record, notes, watch.stages, *told)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
         effects = imported.effects

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm_tile.build import Builder
 from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceTooSmallError
+from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.kernel.assemble import ZEROING
 from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
 from tvm_tile.passes.kernel_facts import KernelFacts
@@ -55,10 +56,12 @@ class Coscheduling:
         decisions: tuple[Decision, ...],
         turned: tuple[TurnedWeights, ...],
         coded: tuple[CodedWeight, ...],
+        symbols: tuple[Symbol, ...],
     ) -> Report:
         """All about the model, for a device; the other arguments are fields of the report."""
-        told = self.plans, self.left_apart, device.is_estimated, self.launches, turned, coded
-        return Report(device.name, self.kernels, notes, stages, decisions, *told)
+        known = self.plans, self.left_apart, device.is_estimated, self.launches
+        told = turned, coded, symbols
+        return Report(device.name, self.kernels, notes, stages, decisions, *known, *told)
 
 
 def coschedule_what_builds(

@@ -8,10 +8,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from tvm_tile.arguments import check_bound, check_count, check_flag, check_folder
+from tvm_tile.arguments import (
+    check_bound,
+    check_count,
+    check_flag,
+    check_folder,
+    check_share,
+)
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.errors import DeviceAbsentError, OptionError
 from tvm_tile.plan.rprogram import Bounds, Control
+from tvm_tile.tile.cover import MAX_LOSS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,10 @@ class Options:
             9.0 on). ``"auto"``: where the model predicts less time, which takes numbers that
             ``tvm-tile calibrate`` measures; a record without them, as those that are built in are,
             has it off. True: each kernel that can, whose device must have it. False: none.
+        max_loss: by how much a kernel of open extents may be predicted to take longer than with the
+            best tile, at any of the extents that tiles are asked for: 0.02 is a fiftieth. Less of
+            it takes more tiles, of which a call takes one; 0 takes the best of each. It says
+            nothing of kernels whose extents are known.
         cache: where schedules and machine code are kept for the next compilation, which then
             neither ranks, measures nor compiles what it finds there: a folder; True for that
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
@@ -85,6 +96,7 @@ class Options:
     most_iterations: int = Bounds().iterations
     most_depth: int = Bounds().depth
     dependent_launches: bool | Literal["auto"] = "auto"
+    max_loss: float = MAX_LOSS
     cache: bool | str | os.PathLike[str] = True
     cache_bytes: int = 1 << 30
     verify: bool = False
@@ -114,6 +126,7 @@ class Options:
         check_count("topk", self.topk, 0, "use 1 for the model's first choice, more to measure")
         if self.parallel_builds is not None:
             check_count("parallel_builds", self.parallel_builds, 1, "use None for one a processor")
+        check_share("max_loss", self.max_loss, "use 0.02 for a fiftieth, 0 for the best tiles")
         check_folder("cache", self.cache)
         check_count("cache_bytes", self.cache_bytes, 0, "use cache=False for no cache")
         if self.exclusive is not None and not isinstance(self.exclusive, AbstractContextManager):

@@ -225,11 +225,12 @@ def _plan(
     first: FirstChoices,
 ) -> Plan:
     """How to schedule one function."""
-    plan: Plan = PlanFunction(device, first=first)
+    loss = options.max_loss
+    plan: Plan = PlanFunction(device, first=first, max_loss=loss)
     if options.topk > 1:
-        plan = PlanFunction(device, options.topk, measure)
+        plan = PlanFunction(device, options.topk, measure, max_loss=loss)
     if store is not None:
-        plan = StoredPlans(plan, store, device, options.topk)
+        plan = StoredPlans(plan, store, device, options.topk, loss)
     return Remembered(plan)
 
 

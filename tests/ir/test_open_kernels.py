@@ -27,6 +27,13 @@ class Block(nn.Module):
         return x + self.behind(found.transpose(1, 2).reshape(x.shape))
 
 
+class Doubled(nn.Module):
+    """A sum of a tensor with itself."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+
 @pytest.mark.parametrize("device", ["nvidia/h200", "amd/mi300x"])
 def test_they_are_ours_and_leave_early(device: str) -> None:
     model = tvm_tile.compile(
@@ -38,3 +45,32 @@ def test_they_are_ours_and_leave_early(device: str) -> None:
     )
     assert not [kernel for kernel in model.report.kernels if kernel.fallback]
     assert any("tvm_tile_leave_unless(" in kernel.source for kernel in model.program.kernels)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        ("nvidia/h200", torch.float16),
+        ("nvidia/h200", torch.float32),
+        ("amd/mi300x", torch.float16),
+        ("emulated", torch.float32),
+        ("emulated", torch.int8),
+    ],
+)
+def test_copies_of_two_open_extents_are_ours(device: str, dtype: torch.dtype) -> None:
+    """Their lanes are neighbours, which is seen though extents between them are not known."""
+    model = tvm_tile.compile(
+        Doubled(),
+        device,
+        inputs={"x": (Open(1, 8, "b"), Open(2, 64, "t"), WIDTH)},
+        example_inputs=(torch.zeros(8, 64, WIDTH, dtype=dtype),),
+        options=Options(cache=False),
+    )
+    assert not [kernel for kernel in model.report.kernels if kernel.fallback]
+    copies = [kernel.tile for kernel in model.report.kernels if "as the call takes" in kernel.tile]
+    assert len(copies) == 2
+    assert all(f"of {16 // dtype.itemsize}," in tile for tile in copies)
+    if device == "emulated":
+        for b, t in ((8, 64), (1, 2), (3, 17), (7, 63)):
+            x = torch.randint(-9, 9, (b, t, WIDTH)).to(dtype)
+            assert torch.equal(model(x), x + x)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tvm_tile.graph.open_extents import Symbol
-from tvm_tile.tile.cover import cover, grid
+from tvm_tile.tile.cover import cover, ends, grid
 
 LOSS = 0.1
 
@@ -77,3 +77,28 @@ def test_a_grid_of_several_extents_is_small() -> None:
     for place in range(2):
         values = {point[place] for point in points}
         assert len(values) >= 3
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_first_end_that_holds_extents_has_the_tile_that_serves_them(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    symbols = [Symbol("n", 1, int(rng.integers(2, 300))), Symbol("m", 2, 64, 2)]
+    points = grid(symbols[: 1 + seed % 2])
+    able = [
+        [tile for tile, own in enumerate(points) if all(map(int.__le__, point, own))]
+        for point in points
+    ]
+    serves = [int(rng.choice(tiles[:3])) for tiles in able]
+    asked = ends(points, serves)
+    assert asked[-1] == 0
+    assert len(set(asked)) == len(asked) <= len(points)
+    for point, tile in zip(points, serves, strict=True):
+        first = next(end for end in asked if all(map(int.__le__, point, points[end])))
+        assert serves[first] == tile
+
+
+def test_neighbours_with_one_tile_have_one_end() -> None:
+    points = [(64,), (32,), (16,), (8,), (4,)]
+    assert ends(points, [0, 0, 0, 0, 0]) == (0,)
+    assert ends(points, [0, 1, 1, 0, 0]) == (3, 1, 0)
+    assert ends(points, [0, 1, 2, 3, 4]) == (4, 3, 2, 1, 0)

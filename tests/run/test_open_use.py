@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_tile
@@ -214,3 +215,18 @@ class TestCommandLine:
         ):
             assert main(words) == 2
             assert message in capsys.readouterr().err
+
+
+def test_an_entry_of_one_extent_lies_beside_an_open_one() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).eval()
+    rows = torch.export.Dim("rows", min=2, max=16)
+    exported = {
+        "one": torch.export.export(module, (torch.zeros(1, 64),)),
+        "any": torch.export.export(module, (torch.zeros(4, 64),), dynamic_shapes=({0: rows},)),
+    }
+    entries = tvm_tile.compile(exported, "emulated", options=tvm_tile.Options(cache=False))
+    for count in (1, 2, 9, 16):
+        x = torch.randn(count, 64)
+        with torch.no_grad():
+            expected = module(x)
+        torch.testing.assert_close(entries["one" if count == 1 else "any"](x), expected)

@@ -22,6 +22,7 @@ from tvm_tile.passes.plan_function import Planned, Request
 from tvm_tile.plan.store import Store
 from tvm_tile.plan.trial import Trial
 from tvm_tile.runtime.trials import Trials
+from tvm_tile.tile.cover import MAX_LOSS
 
 H200 = find_device("nvidia/h200")
 EMULATED = find_device("emulated")
@@ -87,7 +88,7 @@ def test_what_comes_from_the_cache_computes_the_same(tmp_path: Path, work: list[
     assert np.array_equal(second(X, W), expected)
 
 
-def test_another_shape_device_version_or_topk_is_another_plan(
+def test_another_shape_device_version_or_option_is_another_plan(
     tmp_path: Path, work: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = Options(cache=tmp_path)
@@ -100,6 +101,7 @@ def test_another_shape_device_version_or_topk_is_another_plan(
     assert planned(module(), H200) == 2
     assert planned(module(), H200, topk=0) == 0  # the same as 1
     assert planned(module(), H200, tf32=True) == 2
+    assert planned(module(), H200, max_loss=0.2) == 2
     assert planned(module(49), H200) == 2
     assert planned(module(), replace(H200, l2_capacity=H200.l2_capacity + 1)) == 2
     assert planned(module(), "nvidia/h100") == 2
@@ -212,7 +214,7 @@ def test_fallbacks_and_their_reasons_are_kept(tmp_path: Path) -> None:
         asked.append(request)
         return PlanFunction(H200)(request)
 
-    stored = StoredPlans(plan, store, H200, 1)
+    stored = StoredPlans(plan, store, H200, 1, MAX_LOSS)
     requests = [Request("f", func, "it did not build", beyond) for beyond in (False, True)]
     for _ in range(2):
         rules = [stored(request).report.rule for request in requests]

@@ -23,6 +23,7 @@ from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
 from tvm_tile.build.leaving import with_leaving
+from tvm_tile.build.naming import content_sum
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
     exact_doubles,
@@ -252,11 +253,9 @@ class Builder:
                 f"{name} has {dtype}",
                 "compile for a GPU, or in float32",
             )
-        functions = schedules_of(function)
-        if len(functions) > 1:
-            names = [f"{name}_{number}" for number in range(len(functions))]
-            parts = [self._build_one(*pair) for pair in zip(names, functions, strict=True)]
-            return combined(name, function, names, parts)
+        own, *others = schedules_of(function)
+        if others:
+            return self._build_schedules(name, function, [_anonymous(own), *others])
         try:
             named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
             module = tvm.IRModule({name: named})
@@ -278,6 +277,15 @@ class Builder:
         except BuildError as error:
             return error
         return Built(lowered.host, kernels, roundings)
+
+    def _build_schedules(self, name: str, function: Any, own: list[Any]) -> Built | BuildError:
+        """A function of several schedules.
+
+        Which ones it has is a matter of options, too, so that its name does not tell.
+        """
+        names = [f"{name}_{content_sum(schedule)}" for schedule in own]
+        parts = [self._build_one(*pair) for pair in zip(names, own, strict=True)]
+        return combined(name, function, names, parts)
 
     def _source(self, kernel: compat.LoweredKernel) -> str:
         kernel = replace(kernel, module=show_arithmetic(kernel.module))
@@ -354,6 +362,11 @@ def _unscheduled(name: str, why: str) -> BuildError:
         f"{name}: {why}",
         "schedule every loop of a GPU function onto blocks and threads",
     )
+
+
+def _anonymous(function: Any) -> Any:
+    """A function without what only functions of modules have."""
+    return function.without_attr("global_symbol").without_attr("tirx.is_scheduled")
 
 
 def _prim_funcs(mod: Any) -> dict[str, Any]:

@@ -50,12 +50,18 @@ def rename_by_content(mod: Any) -> Any:
     for var, function in mod.functions.items():
         if _is_prim(function):
             anonymous = _with_plain_parameters(function.without_attr("global_symbol"))
-            digest = hashlib.sha256(_text(anonymous).encode()).hexdigest()[:_DIGITS]
+            digest = content_sum(anonymous)
             name = _free_name(str(var.name_hint), digest, taken)
             taken.add(name)
             renamed[var] = anonymous.with_attr("global_symbol", name)
     # TVM's pass makes every GlobalVar agree with the symbol of its function.
     return NormalizeGlobalVar()(renamed)
+
+
+def content_sum(function: Any) -> str:
+    """Eight hexadecimal digits of a sum of all that a function is, the names of its variables too;
+    that of a function of a module has its own name in it."""
+    return hashlib.sha256(_text(function).encode()).hexdigest()[:_DIGITS]
 
 
 def _text(function: Any) -> str:

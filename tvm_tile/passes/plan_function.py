@@ -25,6 +25,7 @@ from tvm_tile.schedule.open_copy import schedule_open_copy
 from tvm_tile.schedule.open_outputs import OpenFunction
 from tvm_tile.schedule.rowwise import find_rowwise, schedule_rowwise
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
+from tvm_tile.tile.cover import MAX_LOSS
 
 DLIGHT = "dlight"
 STATEMENTS = "statements"
@@ -122,8 +123,8 @@ class PlanFunction:
         topk: how many candidates to write.
         choose: which of them to keep.
         first: schedules functions of which one candidate is asked for.
-        loss: by how much a function may take longer at some open extents than at best; 0.1 is a
-            tenth.
+        max_loss: by how much a function may take longer at some open extents than at best; 0.1 is
+            a tenth.
     """
 
     def __init__(
@@ -132,9 +133,9 @@ class PlanFunction:
         topk: int = 1,
         choose: Choose = take_first,
         first: FirstChoices | None = None,
-        loss: float = 0.02,
+        max_loss: float = MAX_LOSS,
     ) -> None:
-        self._loss = loss
+        self._max_loss = max_loss
         self._device = device
         self._topk = topk
         self._choose = choose
@@ -152,7 +153,7 @@ class PlanFunction:
             lasting.append(planned.lasting)
             return one.whole(planned.func), planned.report
 
-        func, report = planned_open(opened, schedule, self._device, self._loss)
+        func, report = planned_open(opened, schedule, self._device, self._max_loss)
         return Planned(func, report, all(lasting))
 
     def _planned(self, request: Request, extents: tuple[tuple[Any, ...], ...]) -> Planned:

@@ -14,6 +14,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.lift_workspaces import has_workspace
+from tvm_tile.plan.cover_report import CoverReport, OpenPoint
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.open_outputs import OpenFunction
@@ -56,7 +57,7 @@ def planned_open(
     """The schedule of a function of open extents, and the report of its kernel.
 
     It is that for the greatest extents. Where others are needed so that no extents take longer than
-    their best tile by more than ``loss``, the result has them besides.
+    their best tile by more than ``loss``, the result has them besides, and the report tells which.
 
     Args:
         opened: the function.
@@ -74,7 +75,7 @@ def planned_open(
     predicted = Predicted.of(plans, device)
     times = [[predicted.behind_launch(own, at) for at in plans] for own in plans]
     found = cover([one.bound for one in plans], times, loss)
-    told = replace(report, tile=_described(plans, found, opened))
+    told = replace(report, cover=_told(plans, found, times, opened))
     serves = {one.bound: at for one, at in zip(plans, found.serves, strict=True)}
     serves |= predicted.between(plans, found)
     return _with_branches(plans, serves), told
@@ -182,13 +183,16 @@ def _with_branches(plans: Sequence[OpenPlan], serves: Mapping[Point, int]) -> ti
     return with_schedules(plans[0].func, [plans[at].func for at in kept[1:]], branches)
 
 
-def _described(plans: Sequence[OpenPlan], found: Cover, opened: OpenFunction) -> str:
-    """The tiles and where they end, for people."""
-    names = [str(p.name) for p in opened.params if not is_tensor(p)]
-    texts = [plans[0].report.tile] if 0 in found.serves else []
-    for tile in found.tiles:
-        if tile:
-            top = next(plans[at].bound for at in range(len(plans)) if found.serves[at] == tile)
-            ends = ", ".join(f"{n} <= {v}" for n, v in zip(names, top, strict=True))
-            texts.append(f"{ends}: {plans[tile].report.tile}")
-    return "; ".join(texts)
+def _told(
+    plans: Sequence[OpenPlan],
+    found: Cover,
+    times: Sequence[Sequence[float]],
+    opened: OpenFunction,
+) -> CoverReport:
+    """What is said of the tiles."""
+    names = tuple(str(p.name) for p in opened.params if not is_tensor(p))
+    points = (
+        OpenPoint(own.bound, own.report.rule, own.report.tile, times[at][at], tile, times[tile][at])
+        for at, (own, tile) in enumerate(zip(plans, found.serves, strict=True))
+    )
+    return CoverReport(names, tuple(points))

@@ -22,21 +22,24 @@ class StoredPlans:
 
     The key is all that an answer depends on: the function with its names, because kernels on the
     emulated device are known by a sum of these (:func:`tvm_tile.build.rename_by_content`), what
-    is refused, every number of the device's record, and how many candidates were measured. The
-    store adds the versions.
+    is refused, every number of the device's record, how many candidates were measured, and how much
+    time tiles of open extents may lose. The store adds the versions.
 
     Args:
         plan: asked for what is not there.
         store: where answers are.
         device: what ``plan`` schedules for.
         topk: how many candidates it chooses among.
+        max_loss: as of :class:`~tvm_tile.passes.plan_function.PlanFunction`.
     """
 
-    def __init__(self, plan: Plan, store: Store, device: Device, topk: int) -> None:
+    def __init__(
+        self, plan: Plan, store: Store, device: Device, topk: int, max_loss: float
+    ) -> None:
         self._plan = plan
         self._store = store
         # A record's name is for people.
-        self._given = json.dumps([to_json(device), max(1, topk)]).encode()
+        self._given = json.dumps([to_json(device), max(1, topk), float(max_loss)]).encode()
 
     def __call__(self, request: Request) -> Planned:
         """The plan for a function, from the store where it has one."""

@@ -7,11 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.plan.coded_weights import CodedWeight, render_coded
+from tvm_tile.plan.cover_drawing import draw_cover
+from tvm_tile.plan.cover_report import CoverReport, ModelCover, render_cover
 from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived, text_of
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
+from tvm_tile.plan.table import aligned
 from tvm_tile.plan.turned_weights import TurnedWeights, render_turned
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import RunnerUp
@@ -27,7 +31,7 @@ class KernelReport:
         rule: the schedule rule that wrote it.
         grid: blocks of a launch.
         block: threads of a block.
-        tile: the chosen tile, as text.
+        tile: the chosen tile, as text; of several, that for the greatest extents.
         seconds: predicted time.
         traffic: predicted bytes to and from global memory.
         fallback: why TVM's default schedule was used; empty when it was not.
@@ -44,6 +48,7 @@ class KernelReport:
         launches: kernels that a call of it launches, one after another.
         warm_seconds: predicted time amid a model; ``None`` where it is ``seconds``.
         runner_up: the best choice of another rule; ``None`` where no other was asked or has one.
+        cover: which tile runs at which open extents; ``None`` where one runs at all of them.
     """
 
     name: str
@@ -67,6 +72,7 @@ class KernelReport:
     launches: int = 1
     warm_seconds: float | None = None
     runner_up: RunnerUp | None = None
+    cover: CoverReport | None = None
 
     @property
     def main(self) -> Resources | None:
@@ -132,6 +138,7 @@ class Report:
         launches: of one run; None where no graphs are captured.
         turned: weights that are stored in another layout than the model has them in, each matrix.
         coded: matrices of weights that arrive as codes of a few bits, where they may be kept so.
+        symbols: its open extents.
     """
 
     device: str
@@ -145,6 +152,7 @@ class Report:
     launches: Launches | None = None
     turned: tuple[TurnedWeights, ...] = ()
     coded: tuple[CodedWeight, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -164,8 +172,16 @@ class Report:
         warm = (k.calls * (k.seconds if k.warm_seconds is None else k.warm_seconds) for k in own)
         return sum(warm) - (self.launches.saved_seconds if self.launches else 0.0)
 
+    @property
+    def cover(self) -> ModelCover:
+        """What the kernels with tiles by open extents take, each and together."""
+        covers = {k.name: (k.cover, k.calls) for k in self.kernels if k.cover is not None}
+        others = (k.seconds * k.calls for k in self.kernels if k.cover is None and not k.fallback)
+        return ModelCover(self.symbols, covers, sum(others))
+
     def render(self) -> str:
-        """Lines for people: kernels, what fell back or was joined, how weights are kept, totals."""
+        """Lines for people: kernels, what fell back, was joined or stored turned, weights as codes,
+        tiles by open extents, totals."""
         rows = [_HEADING, *(_row(kernel) for kernel in self.kernels)]
         if not any(kernel.measured for kernel in self.kernels):
             rows = _without("measured", rows)
@@ -178,7 +194,7 @@ class Report:
             f"{len(self.kernels)} kernels for {self.device}: {own} scheduled by tiles, "
             f"{len(self.fallbacks)} fell back"
         )
-        how = "estimated" if self.is_estimated else "predicted"
+        how = self._how
         predicted = (
             f"each launched once: {seconds * 1e6:.1f} us {how} (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
@@ -194,12 +210,13 @@ class Report:
         groups = [*_decided(self.decisions), *render_plans(self.plans, self.left_apart)]
         return "\n".join(
             [
-                *_aligned(rows),
+                *aligned(rows),
                 *_machine_code(self.kernels),
                 *reasons,
                 *groups,
                 *render_turned(self.turned),
                 *render_coded(self.coded),
+                *render_cover(self.cover, how),
                 *(totals, predicted, run, *graphs),
                 *compiled,
                 *self.notes,
@@ -209,6 +226,16 @@ class Report:
     def draw(self) -> str:
         """The text of an SVG file that shows what was joined; see :mod:`tvm_tile.plan.drawing`."""
         return draw(self.decisions)
+
+    def draw_extents(self) -> str:
+        """The text of an SVG file of times over open extents: of all kernels that have tiles by
+        these, then of each; see :mod:`tvm_tile.plan.cover_drawing`."""
+        return draw_cover(self.cover, self._how)
+
+    @property
+    def _how(self) -> str:
+        """Where times are from."""
+        return "estimated" if self.is_estimated else "predicted"
 
     def to_json(self) -> str:
         """Text that :meth:`from_json` reads back."""
@@ -251,14 +278,6 @@ def _without(name: str, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]
     return [(*row[:column], *row[column + 1 :]) for row in rows]
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Lines of a table."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
-
-
 def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[str]:
     """What kernels take of a compute unit, where the code says all that its table tells."""
     rows = [
@@ -270,7 +289,7 @@ def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[str]:
     if rows:
         yield "machine code, of each kernel (predicted):"
         heading = ("vgpr", "agpr", "sgpr", "lds", "spilled", "stack", "blocks a unit", "kernel")
-        yield from (f"  {line}" for line in _aligned([heading, *rows]))
+        yield from (f"  {line}" for line in aligned([heading, *rows]))
 
 
 def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:

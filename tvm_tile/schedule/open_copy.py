@@ -10,7 +10,10 @@ As many blocks are launched as the call's extents take.
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 
 from tvm_tile.compat import start_schedule
@@ -33,22 +36,38 @@ def schedule_open_copy(func: tirx.PrimFunc, device: Device) -> Scheduled | None:
         return None
     sch = start_schedule(func)
     block = sch.get_sblock("place")
-    extents = [loop.extent for loop in map(sch.get, sch.get_loops(block))]
+    loops = sch.get_loops(block)
+    extents = [sch.get(loop).extent for loop in loops]
     inner = 0
     while inner < len(extents) and isinstance(extents[-1 - inner], tirx.IntImm):
         inner += 1
     known = math.prod(int(extent) for extent in extents[len(extents) - inner :])
     vector = math.gcd(known, _LINE // min(_LINE, element_size(str(func.params[0].ty.dtype))))
-    flat = sch.fuse(*sch.get_loops(block))
-    outer, thread, lane = sch.split(flat, [None, _THREADS, vector])
+    if vector > 1:
+        # Apart from loops of open extents: that lanes are neighbours must be seen.
+        rest, lane = sch.split(sch.fuse(*loops[len(loops) - inner :]), [None, vector])
+        sch.vectorize(lane)
+        loops = [*loops[: len(loops) - inner], rest]
+    outer, thread = sch.split(sch.fuse(*loops), [None, _THREADS])
     sch.bind(outer, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
-    if vector > 1:
-        sch.vectorize(lane)
     size = sum(_bytes(p) for p in func.params if is_tensor(p))
     seconds = device.launch_latency + size / device.memory(MemoryLevel.GLOBAL).bandwidth
     tile = f"{_THREADS} threads of {vector}, as many blocks as the call takes"
-    return Scheduled(sch.mod["main"], ELEMENTWISE, tile, 1, _THREADS, seconds)
+    func = _with_plain_quotients(sch.mod["main"])
+    return Scheduled(func, ELEMENTWISE, tile, 1, _THREADS, seconds)
+
+
+def _with_plain_quotients(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function that divides by open extents as C does: nothing here is negative, which TVM does
+    not know, and what it writes else takes long, and is no OpenCL between the lanes of a vector."""
+    kinds = ((tirx.FloorDiv, tirx.Div), (tirx.FloorMod, tirx.Mod))
+
+    def plain(kind: type, node: Any) -> Any:
+        return node if isinstance(node.b, tirx.IntImm) else kind(node.a, node.b)
+
+    callbacks = [(floor, partial(plain, kind)) for floor, kind in kinds]
+    return tvm_ffi.structural_map(func, callbacks, order="post")
 
 
 def _bytes(param: tirx.Var) -> int:

@@ -20,6 +20,11 @@ from tvm_tile.graph.open_extents import Point, Symbol
 _SHARES = (1.0, 0.75, 0.5, 0.375, 0.25, 0.1875, *(0.5**halving for halving in range(3, 8)), 0.0)
 _MOST_POINTS = 24  # of all symbols
 
+MAX_LOSS = 0.02
+"""By how much a tile may take longer than the best one at its extent, where nobody says: 2 %.
+
+Measured losses are greater than predicted ones, and smaller ones cost hardly any compile time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cover:
@@ -62,7 +67,7 @@ def between(points: Sequence[Point]) -> tuple[Point, ...]:
     Which tile runs may change where none is asked for: at a few rows more than a whole turn of the
     multiprocessors, another one of those that are there is faster.
     """
-    found = []
+    found: list[Point] = []
     for (high,), (low,) in itertools.pairwise(points):
         inner = {low + (high - low) * quarter // 4 for quarter in (1, 2, 3)} - {low}
         found.extend((value,) for value in sorted(inner, reverse=True))
@@ -99,3 +104,24 @@ def cover(points: Sequence[Point], times: Sequence[Sequence[float]], loss: float
     losses = [times[serves[at]][at] / times[at][at] - 1 for at in range(count)]
     worst = max(range(count), key=lambda at: losses[at])
     return Cover(tiles, serves, losses[worst], worst)
+
+
+def ends(points: Sequence[Point], serves: Sequence[int]) -> tuple[int, ...]:
+    """Where tiles end, as the host asks: the first of these points that holds a call's extents has
+    its tile run.
+
+    A point is left out where the next one that is asked about holds it, too, and has the same tile.
+
+    Args:
+        points: the grid's, the greatest extents first.
+        serves: of :class:`Cover`.
+
+    Returns:
+        Positions of points, the greatest extents last.
+    """
+    kept = [0]
+    for at in range(1, len(points)):
+        holds = all(a <= b for a, b in zip(points[at], points[kept[-1]], strict=True))
+        if not holds or serves[at] != serves[kept[-1]]:
+            kept.append(at)
+    return tuple(reversed(kept))
