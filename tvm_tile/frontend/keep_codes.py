@@ -57,8 +57,8 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
     found: list[Coded] = []
     products: dict[Any, _Operand] = {}
     weights: list[CodedWeight] = []
-    for func in mod.functions.values():
-        bindings = _Bindings.of(func) if isinstance(func, relax.Function) else _Bindings({}, {})
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    for bindings in map(_Bindings.of, functions):
         for var, readers in bindings.weights().items():
             coded = _coded(var, bindings)
             if isinstance(coded, Coded):
@@ -160,10 +160,12 @@ class _Bindings:
         made: variable -> what it is bound to.
         readers: variable -> the variables whose values are computed of it; ``None`` among them
             where the function returns it.
+        places: variable -> its number in the order of all that are bound.
     """
 
     made: dict[Any, Any]
     readers: dict[Any, list[Any]]
+    places: dict[Any, int]
 
     @classmethod
     def of(cls, func: relax.Function) -> _Bindings:
@@ -183,7 +185,7 @@ class _Bindings:
                 readers.setdefault(read, []).append(None)
 
         relax.analysis.post_order_visit(func, visit)
-        return cls(made, readers)
+        return cls(made, readers, {var: place for place, var in enumerate(made)})
 
     def weights(self) -> dict[Any, list[Any]]:
         """Matrices that are computed, and the products that read them, or their transpositions, as
@@ -243,7 +245,7 @@ class _Bindings:
                 waiting += [arg for arg in value.args if not _is_setting(arg)]
             else:
                 return None
-        return [own for own in self.made if own in seen] if has_codes else None
+        return sorted(seen, key=self.places.__getitem__) if has_codes else None
 
 
 def _is_setting(argument: Any) -> bool:

@@ -46,9 +46,11 @@ class Coded:
 
     def equals(self, other: Coded) -> bool:
         """Whether the same is kept of another tensor."""
-        is_alike = self.format == other.format and self.shape == other.shape
-        pairs = zip(self.arrays, other.arrays, strict=True) if is_alike else ()
-        return is_alike and all(np.array_equal(own, theirs) for own, theirs in pairs)
+        if self.format != other.format or self.shape != other.shape:
+            return False
+        pairs = [(self.packed[:1], other.packed[:1])]  # where most others differ already
+        pairs += zip(self.arrays, other.arrays, strict=True)
+        return all(np.array_equal(own, theirs) for own, theirs in pairs)
 
     def values(self) -> Array:
         """The tensor, each step rounded as the format says."""

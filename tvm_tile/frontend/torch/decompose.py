@@ -98,8 +98,10 @@ def _decompositions() -> Table:
 
 def _of_codes() -> Table:
     """Operators that make numbers of codes, which PyTorch defines, but not as decompositions."""
-    from torch.ao.quantization.fx import _decomposed
-
+    try:
+        from torch.ao.quantization.fx import _decomposed
+    except ImportError:  # PyTorch means to drop it, and what these operators are for
+        return {}
     library = torch.ops.quantized_decomposed
     return {
         library.dequantize_per_tensor.default: _decomposed.dequantize_per_tensor,
