@@ -174,34 +174,34 @@ def _number(code: Code | str, pattern: Any) -> Any:
         half = 1 << (code.bits - 1)
         return (pattern ^ half) - half if code.is_signed else pattern
     assert isinstance(code, Floats)
-    return tirx.reinterpret("float32", _float_bits(code, tirx.Cast("uint32", pattern)))
+    return tirx.reinterpret("float32", _float_bits(code, pattern))
 
 
 def _float_bits(code: Floats, pattern: Any) -> Any:
     """The bits of the float32 that has the value of a float of fewer bits, uint32.
 
     ``sign | exponent + bias' - bias | mantissa``, but for numbers without an exponent: these are
-    multiples of the least one.
+    multiples of the least one. (Compared as signed integers: of unsigned ones TVM makes quotients.)
     """
-    magnitude = pattern & _bits((1 << (code.exponent + code.mantissa)) - 1)
-    wide = (magnitude << _MANTISSA - code.mantissa) + _bits((_BIAS - code.bias) << _MANTISSA)
-    least = math.ldexp(1, (1 if code.is_signed else 0) - code.bias - code.mantissa)
+    magnitude = pattern & ((1 << (code.exponent + code.mantissa)) - 1)
+    shifted = tirx.Cast("uint32", magnitude) << (_MANTISSA - code.mantissa)
+    wide = shifted + _bits((_BIAS - code.bias) << _MANTISSA)
     tiny: Any = _bits(1 << (_MANTISSA - 1))  # 2**-127, all that there is without a sign
     if code.is_signed:
-        fraction = tirx.Cast("float32", tirx.Cast("int32", magnitude))
-        tiny = tirx.reinterpret("uint32", fraction * tirx.const(least, "float32"))
-    found = tirx.Select(magnitude < _bits(1 << code.mantissa), tiny, wide)
+        least = math.ldexp(1, 1 - code.bias - code.mantissa)
+        product = tirx.Cast("float32", magnitude) * tirx.const(least, "float32")
+        tiny = tirx.reinterpret("uint32", product)
+    found = tirx.Select(magnitude < 1 << code.mantissa, tiny, wide)
     first = code.first_special
     if first < 1 << (code.bits - code.is_signed):
         special: Any = _bits(_NAN)
         if code.infinities:
-            special = tirx.Select(
-                magnitude < _bits(first + code.infinities), _bits(_INFINITY), special
-            )
-        found = tirx.Select(magnitude < _bits(first), found, special)
+            is_infinite = magnitude < first + code.infinities
+            special = tirx.Select(is_infinite, _bits(_INFINITY), special)
+        found = tirx.Select(magnitude < first, found, special)
     if not code.is_signed:
         return found
-    return found | pattern >> (code.bits - 1) << 31
+    return found | tirx.Cast("uint32", pattern >> (code.bits - 1)) << 31
 
 
 def _bits(value: int) -> Any:
