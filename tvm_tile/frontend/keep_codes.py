@@ -45,7 +45,8 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
     after:  ``w = call_tir(decode, (packed codes, scales)); y = matmul(x, w)``
 
     Each product has its weight decoded just before it, wherever the model computes that: so not all
-    weights are in memory at once.
+    weights are in memory at once. A matrix that products read as it is has its codes stored turned,
+    those that are summed up side by side, as kernels read them that multiply codes.
 
     Args:
         mod: Relax operators as an importer made them.
@@ -62,11 +63,17 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
         for var, readers in bindings.weights().items():
             coded = _coded(var, bindings)
             if isinstance(coded, Coded):
+                turned = {call: not _reads(call, var) for call in readers}
+                is_by_rows = any(turned.values())
+                own = coded if is_by_rows else coded.turned()
                 # One that is computed twice is kept once.
-                known = next(filter(coded.equals, found), None)
-                found += [coded] if known is None else []
-                operand = known or coded
-                products |= {call: _Operand(operand, not _reads(call, var)) for call in readers}
+                known = next(filter(own.equals, found), None)
+                found += [own] if known is None else []
+                operand = known or own
+                products |= {
+                    call: _Operand(operand, is_turned if is_by_rows else True)
+                    for call, is_turned in turned.items()
+                }
                 if known is not None:
                     continue
             if coded is not None:

@@ -52,6 +52,13 @@ class Coded:
         pairs += zip(self.arrays, other.arrays, strict=True)
         return all(np.array_equal(own, theirs) for own, theirs in pairs)
 
+    def turned(self) -> Coded:
+        """What is kept of the transposed matrix, whose codes lie by its rows."""
+        patterns = unpack(self.packed, self.format.code.bits, self.shape[-1])
+        packed = pack(np.ascontiguousarray(patterns.T), self.format.code.bits)
+        shared = tuple(np.ascontiguousarray(array.T) for array in self.shared)
+        return Coded(self.format.turned(), self.shape[::-1], packed, self.table, shared)
+
     def values(self) -> Array:
         """The tensor, each step rounded as the format says."""
         form = self.format

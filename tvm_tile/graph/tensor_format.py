@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _BYTE = 8  # bits
 
@@ -150,6 +150,19 @@ class TensorFormat:
         """The operands of all steps, in their order."""
         zero = () if self.zero is None else (self.zero,)
         return (*zero, *self.scales, *(() if self.offset is None else (self.offset,)))
+
+    def turned(self) -> TensorFormat:
+        """Of the transposed tensor."""
+
+        def other(shared: Shared) -> Shared:
+            return replace(shared, box=shared.box[::-1])
+
+        return replace(
+            self,
+            zero=None if self.zero is None else other(self.zero),
+            scales=tuple(map(other, self.scales)),
+            offset=None if self.offset is None else other(self.offset),
+        )
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Bytes of the codes of a tensor; each row (along the last axis) begins with a byte."""

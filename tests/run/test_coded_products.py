@@ -1,0 +1,143 @@
+"""Models with weights of a few bits, compiled for GPUs: which kernels multiply codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_tile
+from tvm_tile import Options
+
+DEPTH, COLUMNS, GROUP = 512, 256, 64
+RNG = np.random.default_rng(0)
+OPTIONS = Options(cache=False, low_bit=True)
+
+
+def onnx_model(nodes: list[Any], tensors: list[Any], opset: int) -> onnx.ModelProto:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT16, ("m", DEPTH))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT16, ("m", COLUMNS))
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def dequantized() -> onnx.ModelProto:
+    """int4 by blocks of the depth, multiplied as it lies."""
+    codes = RNG.integers(0, 256, DEPTH * COLUMNS // 2, dtype=np.uint8).tobytes()
+    q = helper.make_tensor("q", TensorProto.INT4, (DEPTH, COLUMNS), codes, raw=True)
+    scales = RNG.uniform(0.01, 0.03, (DEPTH // GROUP, COLUMNS)).astype(np.float16)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=GROUP),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    return onnx_model(nodes, [q, numpy_helper.from_array(scales, "s")], 21)
+
+
+def by_blocks() -> onnx.ModelProto:
+    """MatMulNBits with zero points."""
+    blocks = DEPTH // GROUP
+    arrays = {
+        "q": RNG.integers(0, 256, (COLUMNS, blocks, GROUP // 2), dtype=np.uint8),
+        "s": RNG.uniform(0.01, 0.03, COLUMNS * blocks).astype(np.float16),
+        "z": RNG.integers(0, 256, COLUMNS * (blocks // 2), dtype=np.uint8),
+    }
+    node = helper.make_node(
+        "MatMulNBits", ["x", *arrays], ["y"], domain="com.microsoft",
+        K=DEPTH, N=COLUMNS, bits=4, block_size=GROUP,
+    )  # fmt: skip
+    return onnx_model([node], [numpy_helper.from_array(a, n) for n, a in arrays.items()], 21)
+
+
+class Linear(torch.nn.Module):
+    """int8 by rows, as weight-only quantization of PyTorch's linear layers."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        codes = RNG.integers(-128, 128, (COLUMNS, DEPTH), dtype=np.int8)
+        self.register_buffer("codes", torch.from_numpy(codes))
+        self.register_buffer("scales", torch.rand(COLUMNS, 1).to(dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.nn.functional.linear(x, self.codes.to(x.dtype) * self.scales))
+
+
+def rules(model: Any, rows: int, device: str = "nvidia/h200") -> list[str]:
+    """Those of a model's kernels, compiled for so many rows."""
+    if isinstance(model, torch.nn.Module):
+        example = torch.zeros(rows, DEPTH, dtype=model.scales.dtype)
+        compiled = tvm_tile.compile(model, device, example_inputs=(example,), options=OPTIONS)
+    else:
+        inputs = {"x": (rows, DEPTH)}
+        compiled = tvm_tile.compile(model, device, inputs=inputs, options=OPTIONS)
+    assert not compiled.report.fallbacks
+    return [kernel.rule for kernel in compiled.report.kernels]
+
+
+MODELS = [dequantized(), by_blocks(), Linear(torch.float16)]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["dequantized", "blocks", "linear"])
+@pytest.mark.parametrize("rows", [1, 4, 16])
+def test_few_rows_are_multiplied_with_codes(model: Any, rows: int) -> None:
+    assert rules(model, rows) == ["coded"]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["dequantized", "blocks", "linear"])
+def test_many_rows_are_multiplied_with_decoded_weights(model: Any) -> None:
+    found = rules(model, 256)
+    assert "coded" not in found
+    assert {"wgmma", "mma"} & set(found)
+
+
+def test_what_halves_do_not_hold_is_decoded_first() -> None:
+    assert "coded" not in rules(Linear(torch.bfloat16), 1)
+
+
+def weight_of(model: Any) -> np.ndarray:
+    """(COLUMNS, DEPTH), in double precision, by the definitions."""
+    if isinstance(model, torch.nn.Module):
+        return (model.codes.double() * model.scales.double()).numpy()
+    arrays = {t.name: t for t in model.graph.initializer}
+    scales = numpy_helper.to_array(arrays["s"]).astype(np.float64)
+    packed = np.frombuffer(arrays["q"].raw_data, np.uint8)
+    codes = np.stack([packed & 15, packed >> 4], -1).astype(np.float64)
+    if "z" not in arrays:
+        signed = np.where(codes > 7, codes - 16, codes).reshape(DEPTH, COLUMNS)
+        return (signed * np.repeat(scales, GROUP, 0)).T
+    blocks = DEPTH // GROUP
+    zeros = numpy_helper.to_array(arrays["z"])
+    zeros = np.stack([zeros & 15, zeros >> 4], -1).reshape(COLUMNS, blocks, 1)
+    values = (codes.reshape(COLUMNS, blocks, GROUP) - zeros) * scales.reshape(COLUMNS, blocks, 1)
+    return values.reshape(COLUMNS, DEPTH)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 31, 32, 33, 200])
+@pytest.mark.parametrize(
+    "model",
+    [*MODELS, Linear(torch.bfloat16)],
+    ids=["dequantized", "blocks", "linear", "bfloat16"],
+)
+def test_products_with_codes_are_right_on_the_gpu(model: Any, rows: int) -> None:
+    is_bfloat16 = isinstance(model, torch.nn.Module) and model.scales.dtype == torch.bfloat16
+    dtype = torch.bfloat16 if is_bfloat16 else torch.float16
+    x = torch.randn(rows, DEPTH).to(dtype)
+    given = {"example_inputs": (x,)} if isinstance(model, torch.nn.Module) else {
+        "inputs": {"x": (rows, DEPTH)}
+    }  # fmt: skip
+    compiled = tvm_tile.compile(model, options=OPTIONS, **given)
+    poison = [torch.full((rows, COLUMNS), float("nan"), device="cuda", dtype=dtype) for _ in "ab"]
+    torch.cuda.synchronize()
+    del poison
+    wanted = x.double().numpy() @ weight_of(model).T
+    if isinstance(model, torch.nn.Module):
+        wanted = np.maximum(wanted, 0)
+    for _ in range(3):
+        found = compiled(x.cuda()).double().cpu().numpy()
+        error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+        assert error < (8e-3 if is_bfloat16 else 1e-3), error
