@@ -15,6 +15,7 @@ from tvm_tile import Options
 
 DEPTH, COLUMNS, GROUP = 512, 256, 64
 RNG = np.random.default_rng(0)
+GPU = torch.cuda.is_available()
 OPTIONS = Options(cache=False, low_bit=True)
 
 
@@ -117,6 +118,7 @@ def weight_of(model: Any) -> np.ndarray:
 
 
 @pytest.mark.cuda
+@pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 31, 32, 33, 200])
 @pytest.mark.parametrize(
     "model",
