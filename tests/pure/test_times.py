@@ -28,6 +28,7 @@ from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tenso
 from tvm_tile.plan.place import flag_seconds
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.tile.chain import Chain, connect, construct_chain, with_axes_of
+from tvm_tile.tile.coded import CodedProduct, construct_coded
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.cost import arithmetic_slots, clock
 from tvm_tile.tile.few_vectors import find_matvec
@@ -50,7 +51,7 @@ from tvm_tile.tile.warpgroup import construct_warpgroup
 EVERY = 10**6
 H200 = find_device("nvidia/h200")
 ESTIMATED = tuple(d for d in devices() if d.is_estimated and not d.is_emulated)
-MATRIX_UNITS = ("wgmma", "mma", "matrix_cores", "chain", "halo")
+MATRIX_UNITS = ("wgmma", "mma", "matrix_cores", "chain", "halo", "coded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,17 @@ def cell(units: int, vectors: int) -> Case:
     )
 
 
+def coded(vectors: int, rows: int, depth: int, bits: int) -> Case:
+    product = CodedProduct(vectors, rows, depth, bits, 128, rows * depth // 128 * 2)
+    return Case(
+        f"coded {vectors} x {rows} x {depth} x {bits}",
+        2 * vectors * rows * depth,
+        product.code_bytes + product.beside,
+        lambda device: [tile.seconds for tile in construct_coded(product, device)],
+        "float16",
+    )
+
+
 def matrix_cases() -> Iterator[Case]:
     for m, n, k in ((64, 64, 64), (16384, 16384, 16384), (128, 768, 3072)):
         operator = einsum("mk", "nk", "mn", m=m, n=n, k=k)
@@ -220,6 +232,8 @@ def matrix_cases() -> Iterator[Case]:
             lambda device, halo=halo: [t.seconds for t in construct_halo(halo, device, EVERY)],
             "float16",
         )
+
+    yield from (coded(1, 4096, 4096, 4), coded(32, 28672, 8192, 2), coded(16, 4096, 14336, 8))
 
 
 def core_cases() -> Iterator[Case]:
@@ -339,7 +353,7 @@ def test_data_sheets_rates_are_not_exceeded_by_measured_ones_shares() -> None:
     assert inherited.matvec == H200.times.matvec
 
 
-@pytest.mark.parametrize("unit", ["wgmma", "mma", "chain", "halo"])
+@pytest.mark.parametrize("unit", ["wgmma", "mma", "chain", "halo", "coded"])
 def test_units_without_times_are_refused_by_name(unit: str) -> None:
     without = replace(H200, times=replace(H200.times, **{unit: None}))
     case = next(case for case in CASES if case.name.startswith(unit))

@@ -109,17 +109,44 @@ def fit_times(device: Device, groups: Sequence[Group]) -> tuple[Device, tuple[Fi
     for family, names in PARAMETERS.items():
         own = [group for group in groups if group.family == family]
         if own:
-            found = _fit(device, family, names, own)
-            origin = f"fitted on {device.name} to {found.describe()}"
-            values = {name: value for name, value, _ in found.values}
-            device = _with(device, family, values, origin)
+            # Neighbours are alike: each half gets one of two.
+            device, found = fit_family(device, family, names, own[::2], own[1::2])
             fits.append(found)
     return device, tuple(fits)
 
 
-def _fit(device: Device, family: str, names: Sequence[str], groups: Sequence[Group]) -> Fit:
-    # Neighbours are alike: each half gets one of two.
-    used, held_out = groups[::2], groups[1::2]
+def fit_family(
+    device: Device,
+    family: str,
+    names: Sequence[str],
+    used: Sequence[Group],
+    held_out: Sequence[Group] = (),
+) -> tuple[Device, Fit]:
+    """The device with some parameters of one family fitted.
+
+    Args:
+        device: what was measured; its times are where the search starts.
+        family: a field of :class:`~tvm_tile.device.times.KernelTimes` that is not ``None``.
+        names: of the parameters.
+        used: operators that they are fitted to, one at least.
+        held_out: others, which tell how good the fit is.
+
+    Raises:
+        InstallationError: SciPy is missing.
+    """
+    found = _fit(device, family, names, used, held_out)
+    values = {name: value for name, value, _ in found.values}
+    origin = f"fitted on {device.name} to {found.describe()}"
+    return _with(device, family, values, origin), found
+
+
+def _fit(
+    device: Device,
+    family: str,
+    names: Sequence[str],
+    used: Sequence[Group],
+    held_out: Sequence[Group],
+) -> Fit:
     before = np.log([getattr(getattr(device.times, family), name) for name in names])
 
     def at(point: Floats) -> Device:
@@ -139,7 +166,7 @@ def _fit(device: Device, family: str, names: Sequence[str], groups: Sequence[Gro
     return Fit(
         family,
         tuple(zip(names, np.exp(point).tolist(), spread.tolist(), strict=True)),
-        sum(len(group.measured) for group in groups),
+        sum(len(group.measured) for group in (*used, *held_out)),
         quality(used, fitted),
         quality(held_out, fitted) if held_out else None,
     )

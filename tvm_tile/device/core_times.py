@@ -213,6 +213,30 @@ class MatvecTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class CodedTimes:
+    """Products of few vectors with a matrix of codes of a few bits (``tile/coded.py``).
+
+    Matrix units multiply, but what their warps do in the main is to decode, on CUDA cores.
+
+    Attributes:
+        origin: what the numbers are from.
+        load_cycles: of a load where memory is busy.
+        step_cycles: that a warp takes for one instruction of a matrix unit, its codes' decoding
+            included, where no other warp is in its way.
+        start_cycles: of a kernel: its start, its first loads with a cold cache, its end.
+        closing_cycles: of a block: its start, its sums' way through shared memory, its stores.
+        overlap_power: with which memory, cache, issue, matrix units and waits add up.
+    """
+
+    origin: str
+    load_cycles: float
+    step_cycles: float
+    start_cycles: float
+    closing_cycles: float
+    overlap_power: float
+
+
+@dataclass(frozen=True, slots=True)
 class CoreAttentionTimes:
     """Two products with rows' softmax in between (``tile/attention.py``).
 

@@ -77,6 +77,7 @@ def _times(clock: float) -> KernelTimes:
         wgmma=None,
         chain=None,
         mma=None,
+        coded=None,
         warp_attention=replace(
             needed(H200.times.warp_attention, "matrix instructions of a warp"),
             origin="the H200's, as cycles and shares; not fitted to measurements",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tvm_tile.device.core_times import (
+    CodedTimes,
     ContractionTimes,
     CoreAttentionTimes,
     DecodeTimes,
@@ -213,6 +214,7 @@ class KernelTimes:
         elementwise: maps.
         transpose: copies in another order.
         matvec: products with few vectors.
+        coded: products of few vectors with codes, by a warp's instructions.
         attention: attention on CUDA cores.
         decode: attention of few queries.
         gates: recurrent cells.
@@ -240,6 +242,7 @@ class KernelTimes:
     elementwise: ElementwiseTimes
     transpose: TransposeTimes
     matvec: MatvecTimes
+    coded: CodedTimes | None
     attention: CoreAttentionTimes
     decode: DecodeTimes
     gates: GateTimes

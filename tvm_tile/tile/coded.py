@@ -18,11 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR
+from tvm_tile.device.times import needed
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.mma import matrix_rate, mma_dtypes
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
-ROWS, COLUMNS, LANES = 16, 8, 4  # of an instruction; lanes of it that share a row
+ROWS, COLUMNS, INNER = 16, 8, 16  # of an instruction
+LANES = 4  # of it that share a row
 MOST_VECTORS = 32
 _WARP = 32
 _RUNS = (16, 8, 4)  # bytes
@@ -105,13 +108,20 @@ class CodedTile:
     def describe(self) -> str:
         """The tile in one line, for people."""
         rows = f"{self.block_rows} rows a block, {self.parts} parts of the sum"
-        return (
-            f"{rows}, {self.stacked} rows a thread, {self.ahead} loads of {self.run} bytes of each"
-        )
+        loads = f"{self.ahead} loads of {self.run} bytes of each"
+        return f"{rows}, {self.stacked * ROWS} rows a warp, {loads}"
 
 
 def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, ...]:
-    """Tiles, best first; none where codes do not fall into whole steps of one scale each."""
+    """Tiles, best first; none where codes do not fall into whole steps of one scale each.
+
+    None, either, on a device without matrix instructions of a warp.
+
+    Raises:
+        DeviceRecordError: the device has these instructions, and no times of such products.
+    """
+    if not mma_dtypes(device):
+        return ()
     found = (_predicted(tile, product, device) for tile in _tiles(product))
     return tuple(sorted((t for t in found if t.seconds < math.inf), key=lambda t: t.seconds))
 
@@ -144,41 +154,62 @@ def _fits(product: CodedProduct, run: int) -> bool:
 
 
 def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedTile:
-    """``tile`` with its time: reading, issue and waits overlap, in waves of resident blocks.
-
-    The parameters are those of products with few vectors (``tile/matvec.py``), whose kernels wait
-    for memory as these do.
-    """
-    times, use = device.times.matvec, register_use(device)
-    codes = tile.run * _BYTE // product.bits  # of a lane and a row in a step
+    """``tile`` with its registers, and its time where they suffice."""
+    use, codes = register_use(device), _lane_codes(tile, product)
     words = tile.ahead * (tile.stacked * 2 * tile.run // 4 + product.columns * codes // 2)
-    sums = 3 * tile.stacked * product.columns * 4
-    registers = use.beside_loads + words + sums + _DECODED
+    registers = use.beside_loads + words + _sums(tile, product) + _DECODED
     given = given_registers(device, registers)
     resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
     if not resident or given > _MOST_REGISTERS:
         return tile
+    seconds = _seconds(tile, product, device, resident)
+    return replace(tile, seconds=seconds, registers=registers)
+
+
+def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: int) -> float:
+    """Of a kernel: reading, issue and waits overlap in part, in waves of resident blocks."""
+    times = needed(device.times.coded, "matrix instructions of a warp")
     units, steps = device.multi_processor_count, product.depth // tile.step // tile.parts
-    # A pair of codes takes three instructions, of the vectors one to pair elements likewise, and a
-    # step some for its scales.
-    decoded = tile.stacked * codes * 3 + product.columns * codes * (1 + tile.stacked / 4)
-    slots = steps * (decoded + 2 * sums + times.loop_slots)
-    warps = tile.block_size // _WARP
-    sectors = 1 + times.run_sectors * SECTOR / (LANES * tile.run)
-    block_bytes = product.code_bytes / tile.grid * sectors + product.beside / tile.grid
+    slots = steps * _step_slots(tile, product) * tile.block_size // _WARP
+    multiplied = tile.step // INNER * tile.stacked * product.columns  # instructions of a step
+    waiting = steps * (times.load_cycles / tile.ahead + times.step_cycles * multiplied)
+    waiting += times.closing_cycles
+    block_bytes = (product.code_bytes + product.beside) / tile.grid
     vectors = product.vectors * product.depth * _ELEMENT  # that a block reads from the cache
-    waiting = steps / tile.ahead * times.load_cycles + times.block_cycles + times.barrier_cycles
+    flops = 2 * product.columns * COLUMNS * tile.block_rows * product.depth
+    rate = matrix_rate(device, "float16") / units  # bfloat16's is no other
 
     def wave(blocks: int) -> float:
+        most = -(-blocks // units)  # of a multiprocessor
         bounds = (
             blocks * block_bytes / device.read_bandwidth,
             blocks * vectors / device.l2_bandwidth,
-            -(-blocks // units) * warps * slots / (SCHEDULERS * device.clock),
+            most * slots / (SCHEDULERS * device.clock),
+            most * flops / rate,
             waiting / device.clock,
         )
         power = times.overlap_power
         return math.fsum(bound**power for bound in bounds) ** (1 / power) if blocks else 0.0
 
     full, rest = divmod(tile.grid, resident * units)
-    seconds = full * wave(resident * units) + wave(rest) + times.start_cycles / device.clock
-    return replace(tile, seconds=seconds + device.launch_latency, registers=registers)
+    seconds = full * wave(resident * units) + wave(rest)
+    return seconds + times.start_cycles / device.clock + device.launch_latency
+
+
+def _lane_codes(tile: CodedTile, product: CodedProduct) -> int:
+    """Codes of a row that a lane has in a step."""
+    return tile.run * _BYTE // product.bits
+
+
+def _sums(tile: CodedTile, product: CodedProduct) -> int:
+    """Registers of sums: of the group, of all, and of what zeros take away."""
+    return 3 * tile.stacked * product.columns * 4
+
+
+def _step_slots(tile: CodedTile, product: CodedProduct) -> float:
+    """Issue slots of a warp in a step."""
+    codes = _lane_codes(tile, product)
+    # A pair of codes takes three instructions, of the vectors one to pair elements likewise, and a
+    # step some for its scales.
+    decoded = tile.stacked * codes * 3 + product.columns * codes * (1 + tile.stacked / 4)
+    return decoded + 2 * _sums(tile, product)

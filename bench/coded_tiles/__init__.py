@@ -1,0 +1,1 @@
+"""Tiles of products with matrices of codes: measured, fitted, and told beside others' kernels."""

@@ -1,0 +1,115 @@
+"""Tiles of products of few vectors with codes of 4 bits: measured, and the model's numbers fitted.
+
+Usage: python -m bench.coded_tiles --device nvidia/h100 [--results DIR] [--limit-s 200] [--fit]
+
+Every tile that the model offers for eight products of language models' layers is built, compared
+with PyTorch and timed with a cold cache, beside cuBLAS with the matrix in float16 and PyTorch's own
+product with codes. One JSON line a tile is written at once, and a page from all of the device's
+lines. ``--fit`` prints the parameters of ``device.times.coded`` that fit them best, for the
+device's record; ``--report`` measures nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from bench.__main__ import commit
+from bench.coded_tiles import fit, record
+from bench.coded_tiles.report import write
+from bench.lines import put
+from bench.machine import probe
+from bench.open_shapes.record import Provenance
+from tvm_tile.device import Device, find_device
+from tvm_tile.errors import InstallationError
+
+_RESULTS = Path(__file__).parents[1] / "results"
+# (vectors, rows, depth): layers of models with 4096 and 8192 features.
+PRODUCTS = (
+    *((16, 4096, 4096), (16, 8192, 28672), (16, 8192, 8192), (16, 28672, 8192)),
+    *((1, 4096, 4096), (1, 8192, 28672), (1, 8192, 8192), (32, 8192, 28672)),
+)
+GROUP = 128
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse the command line and do what it says; the exit status."""
+    parsed = _arguments(argv)
+    device = find_device(parsed.device)
+    path = parsed.results / record.TILES
+    if not parsed.report and (status := _measure(parsed, device, path)):
+        return status
+    records = record.read(path, device.name)
+    if not records:
+        print(f"nothing of {device.name} is in {path}", file=sys.stderr)
+        return 2
+    print(write(records, device, parsed.results))
+    if parsed.fit:
+        try:
+            _, whole, half = fit.fit(records, device)
+        except InstallationError as error:
+            print(error, file=sys.stderr)
+            return 2
+        print(fit.describe(whole, half))
+    return 1 if any(not one.is_right for one in records) else 0
+
+
+def _measure(parsed: argparse.Namespace, device: Device, path: Path) -> int:
+    ends = time.monotonic() + parsed.limit_s
+    import torch
+
+    if not torch.cuda.is_available():
+        print("times are taken on a GPU, and none is here", file=sys.stderr)
+        return 2
+    from bench.coded_tiles.measure import measure, product_of
+    from bench.gpu import CudaStage
+
+    origin, stage = _provenance(parsed), CudaStage()
+    print(f"{origin.gpu}, driver {origin.driver}, {origin.versions}", flush=True)
+    known = record.read_all(path)
+    for sizes in PRODUCTS:
+        if time.monotonic() > ends:
+            print(f"left out, as {parsed.limit_s:g} s are over: {sizes}", file=sys.stderr)
+            continue
+        product = product_of(*sizes, GROUP)
+        # Tiles that are offered no more go with the others of before.
+        known = {
+            key: one
+            for key, one in known.items()
+            if (one.device, one.product) != (device.name, product)
+        }
+        for one in measure(product, device, stage, origin):
+            put(path, known, one)
+            known[one.key] = one
+    return 0
+
+
+def _provenance(parsed: argparse.Namespace) -> Provenance:
+    machine = probe(["tvm_tile", "torch"], with_peaks=False)
+    limit = "" if parsed.limit_s == float("inf") else f" --limit-s {parsed.limit_s:g}"
+    command = f"python -m bench.coded_tiles --device {parsed.device}{limit}"
+    at = parsed.commit or commit()
+    return Provenance(machine.gpu, machine.driver, machine.versions, at, command, machine.date)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.coded_tiles",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", default="nvidia/h100", help="name of its record")
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    parser.add_argument("--commit", default="", help="for the records; by default git's")
+    parser.add_argument(
+        "--limit-s", type=float, default=float("inf"), help="begin no product later"
+    )
+    parser.add_argument("--fit", action="store_true", help="print the parameters that fit best")
+    parser.add_argument("--report", action="store_true", help="measure nothing")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
