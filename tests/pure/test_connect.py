@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tvm_tile.tile.connect import Call, Gain, Group, Kind, connect_calls
 
-PRODUCT, WINDOW, VIEW, SPATIAL, ROWS, OTHER = Kind
+PRODUCT, WINDOW, DECODING, VIEW, SPATIAL, ROWS, OTHER = Kind
 NONE: frozenset[str] = frozenset()
 
 
@@ -225,7 +225,7 @@ class TestNeighbours:
     def test_only_what_works_element_by_element_behind_it(self) -> None:
         for kind in Kind:
             taken = calls((PRODUCT, ""), (kind, "a"))
-            joins = kind not in (ROWS, OTHER)
+            joins = kind not in (ROWS, OTHER, DECODING)
             assert connect_calls(taken, NONE, by_size) == (((0, 1),) if joins else ())
             assert connect_calls(taken, frozenset("a"), by_size) == ()
 
@@ -335,3 +335,11 @@ def test_no_neighbour_is_forgotten(drawn: tuple[list[Call], frozenset[str]]) -> 
         if group[-1] in handed_on and len(following) == 1:
             kinds = {program[n].kind for n in following - taken}
             assert not kinds & {VIEW, SPATIAL}
+
+
+def test_decoded_weights_are_joined_with_the_product_that_they_only_feed() -> None:
+    program = calls((DECODING, ""), (PRODUCT, "a"), (SPATIAL, "b"))
+    assert connect_calls(program, NONE, by_size) == ((0, 1, 2),)
+    assert connect_calls(program, frozenset("a"), by_size) == ((1, 2),)
+    shared = calls((DECODING, ""), (PRODUCT, "a"), (PRODUCT, "a"))
+    assert connect_calls(shared, NONE, only((0, 1), (0, 2))) == ()

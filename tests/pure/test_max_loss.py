@@ -17,6 +17,6 @@ def test_what_is_no_share_is_refused(share: Any) -> None:
 
 
 def test_shares_may_be_whole_numbers() -> None:
-    assert Options().max_loss == 0.05
+    assert Options().max_loss == 0.02
     assert Options(max_loss=0).max_loss == 0
     assert Options(max_loss=3).max_loss == 3
