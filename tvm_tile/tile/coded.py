@@ -170,7 +170,7 @@ def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: i
     """Of a kernel: reading, issue and waits overlap in part, in waves of resident blocks."""
     times = needed(device.times.coded, "matrix instructions of a warp")
     units, steps = device.multi_processor_count, product.depth // tile.step // tile.parts
-    slots = steps * _step_slots(tile, product) * tile.block_size // _WARP
+    slots = steps * _step_slots(tile, product) * (tile.block_size // _WARP)
     multiplied = tile.step // INNER * tile.stacked * product.columns  # instructions of a step
     waiting = steps * (times.load_cycles / tile.ahead + times.step_cycles * multiplied)
     waiting += times.closing_cycles
@@ -202,7 +202,7 @@ def _lane_codes(tile: CodedTile, product: CodedProduct) -> int:
 
 
 def _sums(tile: CodedTile, product: CodedProduct) -> int:
-    """Registers of sums: of the group, of all, and of what zeros take away."""
+    """Registers of sums: a step's, in two chains of products, and those of all steps."""
     return 3 * tile.stacked * product.columns * 4
 
 
