@@ -33,6 +33,7 @@ from wgmma_cases import TF32_CASES, WGMMA_CASES
 from window_cases import VECTORS
 from written_by_hand import running_maximum
 
+from bench.coded_tiles.measure import function_of
 from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device, with_tf32
 from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
@@ -42,6 +43,7 @@ from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.schedule.matvec import schedule_matvec
+from tvm_tile.tile.coded import CodedProduct
 from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
 
 H200 = find_device("nvidia/h200")
@@ -291,4 +293,14 @@ def _persistent() -> Iterator[Golden]:
     yield looping_kernel()
 
 
-GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent())
+def coded_kernel() -> Golden:
+    """One vector with a matrix of 4 bits."""
+
+    def kernel() -> Shown:
+        func = function_of(CodedProduct(1, 64, 512, 4, 128, 0))
+        return _scheduled(tvm.IRModule({"joined": func}), H200, "coded")
+
+    return Golden("coded", "coded_1x64x512_uint4_float16_h200", kernel)
+
+
+GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), coded_kernel())
