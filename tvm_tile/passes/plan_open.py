@@ -137,14 +137,21 @@ class Predicted:
     def between(self, plans: Sequence[OpenPlan], found: Cover) -> dict[Point, int]:
         """Points between those of the grid -> the position of the schedule that is fastest there.
 
-        Only schedules that the grid takes are asked.
+        Only schedules that the grid takes are asked, and only where it is known what that takes
+        which would run there otherwise.
         """
         best: dict[Point, tuple[float, int]] = {}
         for tile in found.tiles:
             for point, seconds in self.over[plans[tile].bound].items():
                 best[point] = min(best.get(point, (math.inf, 0)), (seconds, tile))
-        bounds = {one.bound for one in plans}
-        return {point: tile for point, (_, tile) in best.items() if point not in bounds}
+        bounds = [one.bound for one in plans]
+        known = {}
+        for point in best.keys() - set(bounds):
+            # The least bound that holds it: of one extent, as there are points between no others.
+            above = max(at for at, bound in enumerate(bounds) if point <= bound)
+            if point in self.over[plans[found.serves[above]].bound]:
+                known[point] = best[point][1]
+        return known
 
     def _times(self, at: OpenPlan, rule: str) -> dict[str, float]:
         key = at.bound, rule
