@@ -22,7 +22,6 @@ _BITS = {"float16": (2, 4, 8), "bfloat16": (2, 4)}
 """Element type of the values -> bits of codes that it takes exactly, ahead of their first step."""
 
 _SCALES = ("float16", "bfloat16", "float32")
-_ZEROS = ("int8", "uint8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +106,14 @@ def _is_known(form: TensorFormat) -> bool:
     (scale,), zero = form.scales, form.zero
     is_scaled = isinstance(scale.stored, str) and scale.stored.startswith(("float", "bfloat"))
     return is_scaled and (zero is None or (isinstance(zero.stored, str) and "int" in zero.stored))
+
+
+def _zeros(form: TensorFormat) -> tuple[str, ...]:
+    """Element types of zero points whose differences from all codes the values' type has."""
+    assert isinstance(form.code, Integers)
+    # Of bfloat16 integers up to 256: not -8 - 255.
+    is_far = form.dtype == "bfloat16" and form.code.is_signed
+    return ("int8",) if is_far else ("int8", "uint8")
 
 
 def _is_matrix(found: ProductMatch, name: str) -> bool:
