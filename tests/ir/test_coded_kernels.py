@@ -145,6 +145,7 @@ def test_kernels_build(dtype: str, device: object) -> None:
         Case(1, 64, 512, Integers(3, is_signed=False)),
         Case(1, 64, 512, Integers(8, is_signed=True), dtype="bfloat16"),
         Case(1, 64, 512, zero="uint8", dtype="bfloat16"),
+        Case(1, 64, 512, zero="int32"),
     ],
     ids=str,
 )

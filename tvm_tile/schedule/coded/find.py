@@ -21,6 +21,7 @@ from tvm_tile.tile.coded import CodedProduct
 _BITS = {"float16": (2, 4, 8), "bfloat16": (2, 4)}
 """Element type of the values -> bits of codes that it takes exactly, ahead of their first step."""
 
+_MATRIX = 2  # dimensions
 _SCALES = ("float16", "bfloat16", "float32")
 
 
@@ -95,17 +96,16 @@ def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
 
 
 def _is_known(form: TensorFormat) -> bool:
+    """Whether kernels decode tensors that are kept so, and exactly, but for the scale."""
     if not isinstance(form.code, Integers) or form.code.bits not in _BITS.get(form.dtype, ()):
         return False
-    if (
-        form.offset is not None
-        or len(form.scales) != 1
-        or any(len(s.box) != 2 for s in form.shared)
-    ):
+    if form.offset is not None or len(form.scales) != 1:
         return False
-    (scale,), zero = form.scales, form.zero
-    is_scaled = isinstance(scale.stored, str) and scale.stored.startswith(("float", "bfloat"))
-    return is_scaled and (zero is None or (isinstance(zero.stored, str) and "int" in zero.stored))
+    if any(len(shared.box) != _MATRIX for shared in form.shared):
+        return False
+    if form.zero is not None and form.zero.stored not in _zeros(form):
+        return False
+    return form.scales[0].stored in _SCALES
 
 
 def _zeros(form: TensorFormat) -> tuple[str, ...]:
