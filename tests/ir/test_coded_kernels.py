@@ -36,14 +36,15 @@ class Case:
     code: Integers = SIGNED
     group: int = 128
     zero: str = ""
+    zero_group: int = 0
     dtype: str = "float16"
 
     @property
     def format(self) -> TensorFormat:
         """Of the matrix."""
-        box = (1, self.group)
-        zero = Shared(box, self.zero, self.dtype) if self.zero else None
-        scale = Shared(box, self.dtype, self.dtype)
+        zeros = (1, self.zero_group or self.group)
+        zero = Shared(zeros, self.zero, self.dtype) if self.zero else None
+        scale = Shared((1, self.group), self.dtype, self.dtype)
         return TensorFormat(self.code, "int32", self.dtype, zero, (scale,))
 
 
@@ -108,6 +109,7 @@ CASES = [
     Case(1, 32, 1024, Integers(2, is_signed=False), group=256),
     Case(31, 16, 512, Integers(2, is_signed=True), group=64),
     Case(5, 48, 384, group=384),
+    Case(2, 16, 384, group=64, zero="int8", zero_group=96),
 ]
 
 

@@ -45,7 +45,7 @@ class CodedProduct:
         rows: ``n``, of the matrix.
         depth: ``k``.
         bits: of a code.
-        group: elements of the sum that share a scale: all, or a part.
+        group: elements of the sum that share all that is shared, from a multiple of it on.
         beside: bytes of what is read besides codes and vectors: scales and zeros.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,7 @@ class CodedMatch:
         product = self.found.product
         boxes = [self.scale[0], *((self.zero[0],) if self.zero else ())]
         depth = product.depth.extent
-        group = min(min(box.box[1], depth) for box in boxes)
+        group = math.gcd(*(min(box.box[1], depth) for box in boxes))
         shape = product.right.extent, depth
         beside = sum(box.bytes(shape) for box in boxes)
         return CodedProduct(product.left.extent, *shape, self.code.bits, group, beside)
