@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 import logging
 from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -77,16 +79,20 @@ def quantize(
         raise OptionError("some nn.Linear must be able to hold codes", _told(staying), remedy)
     if staying:
         _LOG.warning("linear layers keep their weights: %s", _told(staying))
-    # What a copy has in the place of each object, wherever it is referred to.
-    copies: dict[int, object] = {}
+    chosen = [own for name, own in layers.items() if name not in staying]
+    return copy.deepcopy(module, _replacements(chosen, codebook, group))
+
+
+def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -> dict[int, Any]:
+    """What a copy has in the place of objects, by their identity, wherever it refers to them."""
+    copies: dict[int, Any] = {}
     matrices: dict[int, CodedMatrix] = {}
-    for name, own in layers.items():
-        if name not in staying:
-            key, bias = id(own.weight), copy.deepcopy(own.bias, copies)
-            if key not in matrices:
-                matrices[key] = CodedMatrix.of(own.weight.detach(), codebook, group)
-            copies[id(own)] = CodedLinear(matrices[key], bias).train(own.training)
-    return copy.deepcopy(module, copies)
+    for layer in layers:
+        key, bias = id(layer.weight), copy.deepcopy(layer.bias, copies)
+        if key not in matrices:
+            matrices[key] = CodedMatrix.of(layer.weight.detach(), codebook, group)
+        copies[id(layer)] = CodedLinear(matrices[key], bias).train(layer.training)
+    return copies
 
 
 def _codebook(codes: str, group: int, symmetric: bool) -> Codebook:
