@@ -178,6 +178,33 @@ def test_compiled_modules_are_the_ones_in_pytorch(codes: str, is_symmetric: bool
     np.testing.assert_allclose(np.asarray(compiled(x.numpy())), expected, **close)
 
 
+@pytest.mark.parametrize(
+    ("codes", "group", "dtype", "is_multiplied"),
+    [
+        ("int2", 64, torch.float16, True),
+        ("int4", 32, torch.float16, True),
+        ("int4", 96, torch.bfloat16, True),
+        ("int8", 16, torch.float16, True),
+        ("int2", 32, torch.float16, False),
+        ("int4", 16, torch.float16, False),
+        ("int8", 8, torch.float16, False),
+        ("int8", 32, torch.bfloat16, False),
+        ("nf4", 32, torch.float16, False),
+    ],
+)
+def test_which_codes_are_multiplied_on_nvidia(
+    codes: str, group: int, dtype: torch.dtype, *, is_multiplied: bool
+) -> None:
+    """What the README says of it; the others are decoded ahead of the product."""
+    made = tvm_tile.quantize(nn.Linear(1536, 1024, dtype=dtype), codes, group=group)
+    for rows, is_few in ((1, True), (32, True), (33, False)):
+        x = torch.zeros(rows, 1536, dtype=dtype)
+        compiled = tvm_tile.compile(made, "nvidia/h100", example_inputs=(x,), options=OPTIONS)
+        rules = [kernel.rule for kernel in compiled.report.kernels]
+        assert (rules == ["coded"]) == (is_multiplied and is_few), (rows, rules)
+        assert not compiled.report.fallbacks
+
+
 def test_tied_layers_stay_tied_and_the_original_as_it_was() -> None:
     torch.manual_seed(2)
     model = Model()
