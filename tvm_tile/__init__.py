@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tvm_tile.options import Options
     from tvm_tile.runtime import CompiledEntries, CompiledModel, load
     from tvm_tile.schedule.ranking import schedule
+    from tvm_tile.torch.quantize import quantize
 
 __all__ = [
     "BoundError",
@@ -87,6 +88,7 @@ __all__ = [
     "devices",
     "find_device",
     "load",
+    "quantize",
     "schedule",
 ]
 
@@ -102,6 +104,7 @@ _HOMES = {
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",
     "load": "tvm_tile.runtime",
+    "quantize": "tvm_tile.torch.quantize",
 }
 
 check_installation()

@@ -26,6 +26,7 @@ PUBLIC = {
     "devices",
     "find_device",
     "load",
+    "quantize",
     "schedule",
 }
 

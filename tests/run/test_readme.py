@@ -43,6 +43,26 @@ def save_detector(path: Path) -> None:
     onnx.save(model, path)
 
 
+def save_int4(path: Path) -> None:
+    """A product with a matrix of codes of 4 bits, in groups of 128."""
+    shape = [512, 256]
+    codes = helper.make_tensor("q", TensorProto.INT4, shape, bytes(512 * 256 // 2), raw=True)
+    scales = numpy_helper.from_array(np.ones((4, 256), "float16"), "s")
+    graph = helper.make_graph(
+        [
+            helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=128),
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ],
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [1, 512])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [1, 256])],
+        [codes, scales],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    model.ir_version = 10
+    onnx.save(model, path)
+
+
 def legalized() -> tvm.IRModule:
     mod = relax_module(lambda x, y: op.nn.relu(op.matmul(x, y)), ((64, 64), (64, 64)))
     stages = [
@@ -58,6 +78,7 @@ def legalized() -> tvm.IRModule:
 def test_every_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_detector(tmp_path / "detector.onnx")
+    save_int4(tmp_path / "int4.onnx")
     program = CASES["zoo/mlp"].folder
     shutil.copy(program / "model.relay", tmp_path / "model.relay")
     shutil.copy(program / "params.bin", tmp_path / "model.params")

@@ -1,0 +1,161 @@
+"""Round the weights of linear layers to codes of a few bits: for trying, and for benchmarks.
+
+Each weight is rounded to the nearest number that its codes can tell, whatever data come to the
+model. Methods that look at data, such as GPTQ and AWQ, lose less; what they make is compiled, too.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from tvm_tile.arguments import check_count, check_flag
+from tvm_tile.errors import ModelError, OptionError
+from tvm_tile.torch.codebooks import CODEBOOKS, Codebook
+from tvm_tile.torch.coded_linear import CodedLinear, CodedMatrix
+
+_LOG = logging.getLogger(__name__)
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_MOST_TOLD = 8  # layers, in a message
+
+
+def quantize(
+    module: nn.Module, codes: str = "int4", *, group: int = 128, symmetric: bool = True
+) -> nn.Module:
+    """A copy of a module whose linear layers hold codes of a few bits instead of weights.
+
+    Weights are rounded to nearest: this is for those who only have floating-point numbers, to try
+    things and for benchmarks, and no substitute for methods that are calibrated with data. The copy
+    runs in PyTorch, where it decodes all of a weight at each call, and is exported as any other
+    module; compiled with ``Options(low_bit=True)`` its weights stay codes.
+
+    A layer keeps its weight where the group does not divide its depth, where its class is none of
+    PyTorch's own (``nn.MultiheadAttention`` reads the weight of its last layer by itself), where it
+    has hooks, where others than such layers have the weight, too, and where this is not of float16,
+    bfloat16 or float32, finite and in memory. The logger ``tvm_tile.torch.quantize`` names these as
+    a warning. Layers that shared a weight share its codes. Codes are not trained: gradients are
+    those of all else.
+
+    Args:
+        module: with ``nn.Linear`` layers; it stays as it is. Only what the copy still needs is
+            copied, so that weights of codes are not in memory twice.
+        codes: ``"int2"``, ``"int4"`` or ``"int8"``, or ``"nf4"``: sixteen quantiles of the normal
+            distribution (QLoRA, arXiv 2305.14314).
+        group: elements of a row of the weight that share a scale; whole bytes of codes.
+        symmetric: of ``n`` bits, codes are ``-(2**(n-1) - 1)`` to ``2**(n-1) - 1``, and a scale is
+            the group's largest magnitude divided by the latter; of ``"nf4"``, whose table this is
+            for, it is the largest magnitude itself. False: codes are ``0`` to ``2**n - 1``, with a
+            zero point of 8 bits for each group, whose range from its smallest to its largest
+            weight, and to 0, is divided into so many steps. Scales have the weight's element type.
+            Each weight is off by at most half a step, where that is a normal number of this type,
+            and by what rounding the scale and the product with it to this type adds.
+
+    Returns:
+        The copy; of a linear layer itself, one of codes.
+
+    Raises:
+        ModelError: it is no module, or has no linear layers.
+        OptionError: there are no such codes, the group is not of whole bytes, ``"nf4"`` is to have
+            zero points, or no linear layer can hold codes.
+    """
+    codebook = _codebook(codes, group, symmetric)
+    if not isinstance(module, nn.Module):
+        kind = f"{type(module).__module__}.{type(module).__qualname__}"
+        raise ModelError("quantize takes a torch.nn.Module", kind, "pass the module itself")
+    layers = {name: own for name, own in module.named_modules() if isinstance(own, nn.Linear)}
+    if not layers:
+        remedy = "pass a module with linear layers; other weights are not rounded"
+        raise ModelError("a module to quantize has nn.Linear layers", "none", remedy)
+    others = _read_by_others(module)
+    staying = {name: why for name, own in layers.items() if (why := _obstacle(own, group, others))}
+    if len(staying) == len(layers):
+        remedy = "pass another group; layers of other kinds or types must be replaced first"
+        raise OptionError("some nn.Linear must be able to hold codes", _told(staying), remedy)
+    if staying:
+        _LOG.warning("linear layers keep their weights: %s", _told(staying))
+    chosen = [own for name, own in layers.items() if name not in staying]
+    return copy.deepcopy(module, _replacements(chosen, codebook, group))
+
+
+def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -> dict[int, Any]:
+    """What a copy has in the place of objects, by their identity, wherever it refers to them."""
+    copies: dict[int, Any] = {}
+    matrices: dict[int, CodedMatrix] = {}
+    for layer in layers:
+        key, bias = id(layer.weight), copy.deepcopy(layer.bias, copies)
+        if key not in matrices:
+            matrices[key] = CodedMatrix.of(layer.weight.detach(), codebook, group)
+        copies[id(layer)] = CodedLinear(matrices[key], bias).train(layer.training)
+    return copies
+
+
+def _codebook(codes: str, group: int, symmetric: bool) -> Codebook:
+    check_flag("symmetric", symmetric)
+    names = sorted({name for name, _ in CODEBOOKS})
+    if codes not in names:
+        raise OptionError(f"codes must be one of {', '.join(names)}", repr(codes), 'pass "int4"')
+    codebook = CODEBOOKS.get((codes, symmetric))
+    if codebook is None:
+        remedy = "leave symmetric=False out"
+        raise OptionError(f"{codes} has no zero points", f"symmetric={symmetric}", remedy)
+    check_count("group", group, 1, "pass 128, or 32 for smaller errors")
+    if group % codebook.in_a_byte:
+        requirement = f"group must be a multiple of {codebook.in_a_byte}, whole bytes of {codes}"
+        raise OptionError(requirement, str(group), "pass 128, or 32 for smaller errors")
+    return codebook
+
+
+def _read_by_others(module: nn.Module) -> frozenset[int]:
+    """Identities of the parameters that others than plain linear layers have, or not as weights."""
+    return frozenset(
+        id(parameter)
+        for owner in module.modules()
+        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
+        if not _is_plain(owner) or name != "weight"
+    )
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether it is a linear layer of PyTorch's, without hooks and with a forward of its own."""
+    has_hooks = any(value for name, value in vars(layer).items() if name.endswith("_hooks"))
+    return type(layer) is nn.Linear and not has_hooks and "forward" not in vars(layer)
+
+
+def _obstacle(layer: nn.Linear, group: int, others: frozenset[int]) -> str:
+    """Why a layer keeps its weight; empty where it need not."""
+    kind, weight = type(layer), layer._parameters.get("weight")
+    if not _is_plain(layer):
+        is_own = kind is nn.Linear
+        return "it has hooks" if is_own else f"it is a {kind.__module__}.{kind.__qualname__}"
+    if type(weight) is not nn.Parameter:
+        return f"its weight is a {type(weight).__qualname__}"
+    if id(weight) in others:
+        return "others than plain linear layers have its weight, too"
+    if weight.shape[-1] % group or not weight.numel():
+        return f"its weight is {tuple(weight.shape)}"
+    name = str(weight.dtype).removeprefix("torch.")
+    if weight.dtype not in _DTYPES:
+        return f"its weight is of {name}"
+    if weight.is_meta:
+        return "its weight is not in memory"
+    # Of more, what is decoded might round to infinity.
+    is_small = weight.detach().abs() <= torch.finfo(weight.dtype).max / 2
+    return "" if bool(is_small.all()) else f"its weight has NaN, or more than half of {name}'s most"
+
+
+def _told(staying: dict[str, str]) -> str:
+    """Layers and why they stay, the first of each reason by name."""
+    counts = Counter(staying.values())
+    first = {why: name for name, why in reversed(staying.items())}
+    told = [
+        f"{first[why] or 'the module itself'}{f' and {count - 1} more' if count > 1 else ''}, {why}"
+        for why, count in counts.items()
+    ]
+    more = [] if len(told) <= _MOST_TOLD else [f"{len(told) - _MOST_TOLD} more reasons"]
+    return "; ".join([*told[:_MOST_TOLD], *more])
