@@ -9,7 +9,7 @@ from coded_products import A100, H200, Case, choices
 from emulated import all_built, arguments, emulated_error
 from warp_emulator import COMPILER
 
-from tvm_tile.graph.tensor_format import Integers
+from tvm_tile.graph.tensor_format import E2M1, Integers
 
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1e-2}
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
@@ -27,6 +27,8 @@ CASES = [
     Case(5, 48, 384, group=384),
     Case(4, 32, 256, zero="int8", dtype="bfloat16"),
     Case(4, 32, 256, scale="int8"),
+    Case(9, 16, 256, E2M1, 64),
+    Case(3, 48, 1024, E2M1, 1024, dtype="bfloat16"),
 ]
 
 

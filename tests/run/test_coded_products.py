@@ -26,7 +26,7 @@ def onnx_model(nodes: list[Any], tensors: list[Any], opset: int) -> onnx.ModelPr
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT16, ("m", COLUMNS))
     graph = helper.make_graph(nodes, "g", [x], [y], tensors)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=11)
+    return helper.make_model(graph, opset_imports=imports, ir_version=13 if opset > 23 else 11)
 
 
 def dequantized() -> onnx.ModelProto:
@@ -56,17 +56,24 @@ def by_blocks() -> onnx.ModelProto:
     return onnx_model([node], [numpy_helper.from_array(a, n) for n, a in arrays.items()], 21)
 
 
-def floats(kind: Any) -> onnx.ModelProto:
-    """Floats of a few bits by blocks of the depth: all that are smaller than 8."""
+def floats(kind: Any, *, has_powers: bool = False) -> onnx.ModelProto:
+    """Floats of a few bits by blocks of the depth: all that are smaller than 8.
+
+    Scales are float16 or, as those of MX formats, powers of two, a byte each.
+    """
     every = np.arange(256).astype(np.uint8).view(ml_dtypes.float8_e5m2).astype(np.float32)
     drawn = RNG.choice(every[np.abs(every) < 8], (DEPTH, COLUMNS)).astype(kind)
-    scales = RNG.uniform(0.01, 0.03, (DEPTH // FLOAT_GROUP, COLUMNS)).astype(np.float16)
+    shape = (DEPTH // FLOAT_GROUP, COLUMNS)
+    scales = RNG.uniform(0.01, 0.03, shape).astype(np.float16)
+    if has_powers:
+        scales = np.exp2(RNG.integers(-30, -3, shape)).astype(ml_dtypes.float8_e8m0fnu)
+    types = {"block_size": FLOAT_GROUP, "output_dtype": TensorProto.FLOAT16}
     nodes = [
-        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=FLOAT_GROUP),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, **types),
         helper.make_node("MatMul", ["x", "w"], ["y"]),
     ]
     tensors = [numpy_helper.from_array(a, n) for a, n in ((drawn, "q"), (scales, "s"))]
-    return onnx_model(nodes, tensors, 23)
+    return onnx_model(nodes, tensors, 25 if has_powers else 23)
 
 
 class Linear(torch.nn.Module):
@@ -98,6 +105,7 @@ MODELS = {
     "dequantized": dequantized(),
     "blocks": by_blocks(),
     "e2m1": floats(ml_dtypes.float4_e2m1fn),
+    "mx": floats(ml_dtypes.float4_e2m1fn, has_powers=True),
     "e5m2": floats(ml_dtypes.float8_e5m2),
     "e4m3": floats(ml_dtypes.float8_e4m3fn),
     "linear": Linear(torch.float16),
