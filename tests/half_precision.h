@@ -1,28 +1,8 @@
 // CUDA's numbers of half precision on the CPU: each operation rounds to the nearest, ties to even.
 #define volatile  // its accesses are made as they stand: threads change at meetings only
 typedef _Float16 half;
-struct nv_bfloat16 {
-  ushort bits;
-  nv_bfloat16() = default;
-  nv_bfloat16(float value) {
-    uint all;
-    memcpy(&all, &value, 4);
-    bits = value != value ? 0x7fff : (all + 0x7fff + (all >> 16 & 1)) >> 16;
-  }
-  operator float() const {
-    uint all = (uint)bits << 16;
-    float value;
-    memcpy(&value, &all, 4);
-    return value;
-  }
-};
-static nv_bfloat16 operator+(nv_bfloat16 a, nv_bfloat16 b) { return (float)a + (float)b; }
-static nv_bfloat16 operator-(nv_bfloat16 a, nv_bfloat16 b) { return (float)a - (float)b; }
-static nv_bfloat16 operator*(nv_bfloat16 a, nv_bfloat16 b) { return (float)a * (float)b; }
-static nv_bfloat16 operator/(nv_bfloat16 a, nv_bfloat16 b) { return (float)a / (float)b; }
-static nv_bfloat16 operator-(nv_bfloat16 a) { return -(float)a; }
+#include "bfloat16.h"
 static half __float2half_rn(float x) { return (half)x; }
-static nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
 static half hexp(half x) { return (half)expf((float)x); }
 static half hsqrt(half x) { return (half)sqrtf((float)x); }
 static half hrsqrt(half x) { return (half)(1 / sqrtf((float)x)); }
@@ -31,12 +11,6 @@ struct alignas(4) half2 { half x, y; };
 struct alignas(8) half4 { half x, y, z, w; };
 static half2 make_half2(half x, half y) { return {x, y}; }
 static half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
-struct alignas(4) nv_bfloat162 { nv_bfloat16 x, y; };
-static nv_bfloat162 make_bfloat162(nv_bfloat16 x, nv_bfloat16 y) { return {x, y}; }
-struct alignas(8) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
-static nv_bfloat164 make_nv_bfloat164(nv_bfloat16 x, nv_bfloat16 y, nv_bfloat16 z, nv_bfloat16 w) {
-  return {x, y, z, w};
-}
 template <class T> static uint pack(T x, T y) {
   ushort low, high;
   memcpy(&low, &x, 2), memcpy(&high, &y, 2);

@@ -201,7 +201,7 @@ def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
         return math.inf
     if not finite.any():
         return 0.0
-    return float(np.abs(g - w)[finite].max() / max(1.0, np.abs(w[finite]).max()))
+    return float(np.abs(g[finite] - w[finite]).max() / max(1.0, np.abs(w[finite]).max()))
 
 
 def poison(dtype: np.dtype) -> Any:

@@ -2,25 +2,6 @@
 // down here once more, as the references of the instruction sets have it.
 #include "warp_emulator.h"
 
-#define __float2bfloat16_rn(x) nv_bfloat16(x)
-struct nv_bfloat16 {
-  uint16_t bits;
-  nv_bfloat16() = default;
-  nv_bfloat16(float x) {
-    uint32_t word;
-    memcpy(&word, &x, 4);
-    bits = (x != x) ? 0x7fff : (word + 0x7fff + (word >> 16 & 1)) >> 16;
-  }
-  operator float() const {
-    uint32_t word = (uint32_t)bits << 16;
-    float x;
-    memcpy(&x, &word, 4);
-    return x;
-  }
-};
-struct alignas(4) nv_bfloat162 { nv_bfloat16 x, y; };
-struct alignas(8) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
-struct alignas(8) uint2 { uint x, y; };
 struct alignas(8) int2 { int x, y; };
 struct alignas(16) int4 { int x, y, z, w; };
 struct alignas(4) char4 { signed char x, y, z, w; };
@@ -28,9 +9,6 @@ static uint4 make_uint4(uint x, uint y, uint z, uint w) { return {x, y, z, w}; }
 static uint2 make_uint2(uint x, uint y) { return {x, y}; }
 static int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static char4 make_char4(int8_t x, int8_t y, int8_t z, int8_t w) { return {x, y, z, w}; }
-static nv_bfloat164 make_nv_bfloat164(float x, float y, float z, float w) {
-  return {nv_bfloat16(x), nv_bfloat16(y), nv_bfloat16(z), nv_bfloat16(w)};
-}
 
 typedef float sum_float32, in_float32;
 typedef int sum_int32;

@@ -27,6 +27,7 @@ static const int MOST_THREADS = 1024 * (CLUSTER > 1 ? 2 : 1), MOST_BYTES = 23244
 #define uchar unsigned char
 #define ushort unsigned short
 typedef _Float16 half;
+#include "bfloat16.h"
 using std::max;
 using std::min;
 #define CUDART_INF_F INFINITY
@@ -166,6 +167,29 @@ static void subtract_halves(uint32_t &into, uint32_t a, uint32_t b) {
   own[0] -= other[0], own[1] -= other[1];
   memcpy(&into, own, 4);
 }
+static void multiply_halves(uint32_t &into, uint32_t a, uint32_t b) {
+  half own[2], other[2];
+  memcpy(own, &a, 4), memcpy(other, &b, 4);
+  own[0] *= other[0], own[1] *= other[1];
+  memcpy(&into, own, 4);
+}
+static float number_of(nv_bfloat16, uint32_t word, int which) {
+  word = which ? word & 0xffff0000 : word << 16;
+  float value;
+  memcpy(&value, &word, 4);
+  return value;
+}
+static void fma_bfloat16(uint32_t &into, uint32_t a, uint32_t b, uint32_t c) {
+  nv_bfloat16 kind, pair[2];
+  for (int i = 0; i < 2; i++)  // an exact product: rounded is the sum
+    pair[i] = number_of(kind, a, i) * number_of(kind, b, i) + number_of(kind, c, i);
+  memcpy(&into, pair, 4);
+}
+static void choose_bytes(uint32_t &into, uint32_t a, uint32_t b, uint32_t chosen) {
+  uint64_t both = (uint64_t)b << 32 | a;
+  into = 0;
+  for (int i = 0; i < 4; i++) into |= (uint32_t)(both >> (chosen >> 4 * i & 7) * 8 & 255) << 8 * i;
+}
 static void pack_halves(uint32_t &into, float high, float low) {
   half pair[] = {(half)low, (half)high};
   memcpy(&into, pair, 4);
@@ -229,12 +253,13 @@ static void ldmatrix(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uin
   });
 }
 
-static float number(uint32_t word, int which) {
+static float number_of(half, uint32_t word, int which) {
   ushort bits = word >> which * 16;
   half value;
   memcpy(&value, &bits, 2);
   return (float)value;
 }
+template <class Number>
 static void mma(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t a2,
                 uint32_t a3, uint32_t b0, uint32_t b1, float, float, float, float) {
   lanes[current].d[0] = &d0, lanes[current].d[1] = &d1, lanes[current].d[2] = &d2;
@@ -248,16 +273,18 @@ static void mma(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_
         float &sum = *warp[i % 8 * 4 + j / 2].d[i / 8 * 2 + j % 2];
         for (int k = 0; k < 16; k++) {
           Lane &left = warp[i % 8 * 4 + k % 8 / 2], &right = warp[j * 4 + k % 8 / 2];
-          sum += number(left.a[i / 8 + k / 8 * 2], k % 2) * number(right.b[k / 8], k % 2);
+          sum += number_of(Number(), left.a[i / 8 + k / 8 * 2], k % 2) *
+                 number_of(Number(), right.b[k / 8], k % 2);
         }
       }
   });
 }
 
 // Half as deep.
+template <class Number>
 static void mma(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_t a1, uint32_t b0,
                 float c0, float c1, float c2, float c3) {
-  mma(d0, d1, d2, d3, a0, a1, 0, 0, b0, 0, c0, c1, c2, c3);
+  mma<Number>(d0, d1, d2, d3, a0, a1, 0, 0, b0, 0, c0, c1, c2, c3);
 }
 
 extern "C" { int without; }  // the number of a barrier that is left out, from one

@@ -19,7 +19,8 @@ from tvm_tile.build.program import Kernel
 
 # What TVM names its helpers -> the emulator's, which take what the names say as arguments.
 _HELPERS = (
-    (r"tvm_builtin_ptx_mma_\w+\(", "mma("),
+    (r"tvm_builtin_ptx_mma_\w+_bf16_f32\w*\(", "mma<nv_bfloat16>("),
+    (r"tvm_builtin_ptx_mma_\w+\(", "mma<half>("),
     (r"tvm_builtin_ptx_ldmatrix_\w+_trans_\w+\(", "ldmatrix<true>("),
     (r"tvm_builtin_ptx_ldmatrix_\w+\(", "ldmatrix<false>("),
     (r"tvm_builtin_ptx_cp_async_commit_group\w*\(", "commit("),
@@ -36,6 +37,9 @@ _HELPERS = (
     (r"tvm_builtin_ptx_ld_vec_global_nc\w*_v(\d)_u32\(", r"load_words_\1("),
     (r"tvm_builtin_ptx_ld_global_nc\w*_u32\(", "load_words_1("),
     (r"tvm_builtin_ptx_sub_half_rn_f16x2\(", "subtract_halves("),
+    (r"tvm_builtin_ptx_mul_half_rn_f16x2\(", "multiply_halves("),
+    (r"tvm_builtin_ptx_fma_half_rn_bf16x2\(", "fma_bfloat16("),
+    (r"tvm_builtin_ptx_prmt_b32\(", "choose_bytes("),
     (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
     (r"tvm_builtin_cuda_warp_reduce_max_(\d+)\(", r"most_of<\1>("),
     (r"tvm_builtin_cuda_warp_reduce_sum_(\d+)\(", r"sum_of<\1>("),

@@ -100,7 +100,7 @@ static void add_up(const Product *const threads_of[128]) {
     for (int k = 0; k < 16; k++) {
       const Product &own = *threads_of[i / 16 * 32 + i % 8 * 4 + k % 8 / 2];
       const uint32_t *word = own.left[i % 16 / 8 + k / 8 * 2];
-      left[k] = word ? number(*word, k % 2) : element(one.a, i, k, 0);
+      left[k] = word ? number_of(half(), *word, k % 2) : element(one.a, i, k, 0);
     }
     for (int j = 0; j < one.count; j++) {
       const Product &own = *threads_of[i / 16 * 32 + i % 8 * 4 + j % 8 / 2];

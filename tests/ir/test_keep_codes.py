@@ -151,6 +151,19 @@ def test_a_linear_layer_reads_its_weight_as_it_is_kept() -> None:
     check(model(weight, linear), ["uint4, scale float32 for each 1 x 32"])
 
 
+def test_a_weight_with_an_infinite_scale_is_folded() -> None:
+    def weight(emit: Emit) -> Any:
+        scales = SCALES.copy()
+        scales.flat[3] = np.inf
+        groups = emit(op.reshape(floats(emit), (4, DEPTH // 4, COLUMNS)))
+        product = emit(op.multiply(groups, const(scales)))
+        return emit(op.reshape(product, (DEPTH, COLUMNS)))
+
+    kept = import_model(model(weight), low_bit=True)
+    assert decoders(kept.mod) == []
+    assert [weight.reason for weight in kept.weights] == ["a scale of it is infinite"]
+
+
 def test_products_may_share_a_weight() -> None:
     def twice(emit: Emit, x: Any, w: Any) -> Any:
         return op.add(emit(op.matmul(x, w)), emit(op.matmul(emit(op.negative(x)), w)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -13,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 import tvm_tile
 from tvm_tile import Options
 
-DEPTH, COLUMNS, GROUP = 512, 256, 64
+DEPTH, COLUMNS, GROUP = 2048, 1024, 64
+FLOAT_GROUP = 32
 RNG = np.random.default_rng(0)
 GPU = torch.cuda.is_available()
 OPTIONS = Options(cache=False, low_bit=True)
@@ -24,7 +26,7 @@ def onnx_model(nodes: list[Any], tensors: list[Any], opset: int) -> onnx.ModelPr
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT16, ("m", COLUMNS))
     graph = helper.make_graph(nodes, "g", [x], [y], tensors)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return helper.make_model(graph, opset_imports=imports, ir_version=13 if opset > 23 else 11)
 
 
 def dequantized() -> onnx.ModelProto:
@@ -54,6 +56,26 @@ def by_blocks() -> onnx.ModelProto:
     return onnx_model([node], [numpy_helper.from_array(a, n) for n, a in arrays.items()], 21)
 
 
+def floats(kind: Any, *, has_powers: bool = False) -> onnx.ModelProto:
+    """Floats of a few bits by blocks of the depth: all that are smaller than 8.
+
+    Scales are float16 or, as those of MX formats, powers of two, a byte each.
+    """
+    every = np.arange(256).astype(np.uint8).view(ml_dtypes.float8_e5m2).astype(np.float32)
+    drawn = RNG.choice(every[np.abs(every) < 8], (DEPTH, COLUMNS)).astype(kind)
+    shape = (DEPTH // FLOAT_GROUP, COLUMNS)
+    scales = RNG.uniform(0.01, 0.03, shape).astype(np.float16)
+    if has_powers:
+        scales = np.exp2(RNG.integers(-30, -3, shape)).astype(ml_dtypes.float8_e8m0fnu)
+    types = {"block_size": FLOAT_GROUP, "output_dtype": TensorProto.FLOAT16}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, **types),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    tensors = [numpy_helper.from_array(a, n) for a, n in ((drawn, "q"), (scales, "s"))]
+    return onnx_model(nodes, tensors, 25 if has_powers else 23)
+
+
 class Linear(torch.nn.Module):
     """int8 by rows, as weight-only quantization of PyTorch's linear layers."""
 
@@ -79,16 +101,24 @@ def rules(model: Any, rows: int, device: str = "nvidia/h200") -> list[str]:
     return [kernel.rule for kernel in compiled.report.kernels]
 
 
-MODELS = [dequantized(), by_blocks(), Linear(torch.float16)]
+MODELS = {
+    "dequantized": dequantized(),
+    "blocks": by_blocks(),
+    "e2m1": floats(ml_dtypes.float4_e2m1fn),
+    "mx": floats(ml_dtypes.float4_e2m1fn, has_powers=True),
+    "e5m2": floats(ml_dtypes.float8_e5m2),
+    "e4m3": floats(ml_dtypes.float8_e4m3fn),
+    "linear": Linear(torch.float16),
+}
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["dequantized", "blocks", "linear"])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("rows", [1, 4, 16])
 def test_few_rows_are_multiplied_with_codes(model: Any, rows: int) -> None:
     assert rules(model, rows) == ["coded"]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["dequantized", "blocks", "linear"])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_many_rows_are_multiplied_with_decoded_weights(model: Any) -> None:
     found = rules(model, 256)
     assert "coded" not in found
@@ -105,6 +135,9 @@ def weight_of(model: Any) -> np.ndarray:
         return (model.codes.double() * model.scales.double()).numpy()
     arrays = {t.name: t for t in model.graph.initializer}
     scales = numpy_helper.to_array(arrays["s"]).astype(np.float64)
+    if arrays["q"].data_type not in (TensorProto.INT4, TensorProto.UINT8):
+        numbers = numpy_helper.to_array(arrays["q"]).astype(np.float64)
+        return (numbers * np.repeat(scales, FLOAT_GROUP, 0)).T
     packed = np.frombuffer(arrays["q"].raw_data, np.uint8)
     codes = np.stack([packed & 15, packed >> 4], -1).astype(np.float64)
     if "z" not in arrays:
@@ -122,8 +155,8 @@ def weight_of(model: Any) -> np.ndarray:
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 31, 32, 33, 200])
 @pytest.mark.parametrize(
     "model",
-    [*MODELS, Linear(torch.bfloat16)],
-    ids=["dequantized", "blocks", "linear", "bfloat16"],
+    [*MODELS.values(), Linear(torch.bfloat16)],
+    ids=[*MODELS, "bfloat16"],
 )
 def test_products_with_codes_are_right_on_the_gpu(model: Any, rows: int) -> None:
     is_bfloat16 = isinstance(model, torch.nn.Module) and model.scales.dtype == torch.bfloat16

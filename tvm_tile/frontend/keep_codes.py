@@ -111,6 +111,8 @@ def _coded(var: relax.Var, bindings: _Bindings) -> Coded | str | None:
         return "its codes have more than 8 bits"
     if found.nbytes >= value.array.nbytes:
         return f"kept as {found.format}, it would have {found.nbytes} bytes"
+    if any(np.isinf(array.astype(np.float32)).any() for array in found.shared):
+        return "a scale of it is infinite"  # sums of what is not yet scaled are no NaN
     if not _are_same(found.values(), value.array):
         return f"kept as {found.format}, it would have other values"
     return found

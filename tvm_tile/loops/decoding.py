@@ -78,7 +78,7 @@ def decoding_loops(form: TensorFormat, shape: tuple[int, ...]) -> tirx.PrimFunc:
 
     def element(*at: Any) -> Any:
         pattern = _pattern(packed, form.code.bits, at, shape[-1])
-        value = tables[0](tirx.Cast("int64", pattern)) if tables else _number(form.code, pattern)
+        value = tables[0](tirx.Cast("int64", pattern)) if tables else meaning(form.code, pattern)
         for step, own, tensor in zip(_steps(form), form.shared, shared, strict=True):
             value = _rounded(step, value, _operand(own, tensor, at, shape), own.dtype)
         return _cast(value, form.dtype)
@@ -164,12 +164,16 @@ def _operand(own: Shared, tensor: te.Tensor, at: Sequence[Any], shape: Sequence[
         for index, side, extent in zip(at, own.box, shape, strict=True)
     ]
     value = tensor(*place)
-    is_coded = isinstance(own.stored, Floats)
-    return _number(own.stored, tirx.Cast("int32", value)) if is_coded else value
+    if isinstance(own.stored, Floats):
+        return meaning(own.stored, tirx.Cast("int32", value))
+    return value
 
 
-def _number(code: Code | str, pattern: Any) -> Any:
-    """What a code means: int32, or float32 of floats."""
+def meaning(code: Code, pattern: Any) -> Any:
+    """The number that a code means, of an int32 of its bits: an int32, of floats a float32.
+
+    Of entries only their table knows it, so they are not for this function.
+    """
     if isinstance(code, Integers):
         half = 1 << (code.bits - 1)
         return (pattern ^ half) - half if code.is_signed else pattern

@@ -47,6 +47,7 @@ class CodedProduct:
         bits: of a code.
         group: elements of the sum that share all that is shared, from a multiple of it on.
         beside: bytes of what is read besides codes and vectors: scales and zeros.
+        instructions: that decode a pair of codes.
     """
 
     vectors: int
@@ -55,6 +56,7 @@ class CodedProduct:
     bits: int
     group: int
     beside: int
+    instructions: int = 3
 
     @property
     def columns(self) -> int:
@@ -209,7 +211,9 @@ def _sums(tile: CodedTile, product: CodedProduct) -> int:
 def _step_slots(tile: CodedTile, product: CodedProduct) -> float:
     """Issue slots of a warp in a step."""
     codes = _lane_codes(tile, product)
-    # A pair of codes takes three instructions, of the vectors one to pair elements likewise, and a
-    # step some for its scales.
-    decoded = tile.stacked * codes * 3 + product.columns * codes * (1 + tile.stacked / 4)
+    # A pair of codes is decoded, of the vectors it takes an instruction to pair elements likewise,
+    # and a step some for its scales.
+    decoded = tile.stacked * codes * product.instructions + product.columns * codes * (
+        1 + tile.stacked / 4
+    )
     return decoded + 2 * _sums(tile, product)

@@ -12,18 +12,16 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import extract, loads_in
-from tvm_tile.graph.tensor_format import Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import Floats, Integers, Shared, TensorFormat
 from tvm_tile.loops.decoding import format_of_block
+from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.tile.coded import CodedProduct
 
-_BITS = {"float16": (2, 4, 8), "bfloat16": (2, 4)}
-"""Element type of the values -> bits of codes that it takes exactly, ahead of their first step."""
-
 _MATRIX = 2  # dimensions
-_SCALES = ("float16", "bfloat16", "float32")
+_SCALES = ("float16", "bfloat16", "float32", "int8", "uint8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class CodedMatch:
     Attributes:
         found: the product; its right operand is the decoded matrix.
         params: of the function, as its callers pass them.
-        code: what the codes mean.
+        pairs: how the codes become halves.
         packed: name of the parameter that has them.
         scale: of its boxes, and the name of the parameter that has it.
         zero: likewise; ``None`` where nothing is subtracted.
@@ -41,7 +39,7 @@ class CodedMatch:
 
     found: ProductMatch
     params: Sequence[Any]
-    code: Integers
+    pairs: Pairs
     packed: str
     scale: tuple[Shared, str]
     zero: tuple[Shared, str] | None
@@ -55,20 +53,22 @@ class CodedMatch:
         group = math.gcd(*(min(box.box[1], depth) for box in boxes))
         shape = product.right.extent, depth
         beside = sum(box.bytes(shape) for box in boxes)
-        return CodedProduct(product.left.extent, *shape, self.code.bits, group, beside)
+        codes, vectors = self.pairs, product.left.extent
+        return CodedProduct(vectors, *shape, codes.bits, group, beside, codes.instructions)
 
 
 def find_coded(task: Task) -> CodedMatch | None:
     """The product of a function, if it decodes its matrix and that is kept as this rule reads it.
 
-    Codes are integers, of one scale and perhaps a zero point that is an integer, too, shared along
-    the sum.
+    Codes are integers or floats, of one scale, and integers perhaps less a zero point that is an
+    integer, too; shared along the sum.
     """
     decoding = _decoding(task.func)
     if decoding is None:
         return None
     block, form = decoding
-    if not _is_known(form):
+    pairs = pairs_of(form.code, form.dtype)
+    if pairs is None or not _is_known(form):
         return None
     func = _without(task.func, block)
     graph = extract(func)
@@ -84,8 +84,7 @@ def find_coded(task: Task) -> CodedMatch | None:
     packed, *names = (str(source.name) for source in sources)
     shared = list(zip(form.shared, names, strict=True))
     zero = shared[0] if form.zero is not None else None
-    assert isinstance(form.code, Integers)
-    return CodedMatch(found, task.func.params, form.code, packed, shared[-1], zero)
+    return CodedMatch(found, task.func.params, pairs, packed, shared[-1], zero)
 
 
 def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
@@ -97,21 +96,21 @@ def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
 
 
 def _is_known(form: TensorFormat) -> bool:
-    """Whether kernels decode tensors that are kept so, and exactly, but for the scale."""
-    if not isinstance(form.code, Integers) or form.code.bits not in _BITS.get(form.dtype, ()):
-        return False
+    """Whether the steps behind the codes are a zero point of integers, if any, and one scale."""
     if form.offset is not None or len(form.scales) != 1:
         return False
     if any(len(shared.box) != _MATRIX for shared in form.shared):
         return False
     if form.zero is not None and form.zero.stored not in _zeros(form):
         return False
-    return form.scales[0].stored in _SCALES
+    (scale,) = form.scales
+    return isinstance(scale.stored, Floats) or scale.stored in _SCALES
 
 
 def _zeros(form: TensorFormat) -> tuple[str, ...]:
     """Element types of zero points whose differences from all codes the values' type has."""
-    assert isinstance(form.code, Integers)
+    if not isinstance(form.code, Integers):
+        return ()
     # Of bfloat16 integers up to 256: not -8 - 255.
     is_far = form.dtype == "bfloat16" and form.code.is_signed
     return ("int8",) if is_far else ("int8", "uint8")

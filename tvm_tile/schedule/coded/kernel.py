@@ -11,10 +11,11 @@ What :func:`write_coded` writes, for the rows of a block::
     store epilogue(totals of all parts)
 
 Of a row, a lane has ``run`` bytes that lie side by side, and of each vector the elements that these
-codes are multiplied with. Codes are decoded by pairs, half a word apart (``code[j]`` and
-``code[j + half]``; those of 8 bits are neighbours): an integer in the lowest bits of the half
-1024.0, whose neighbours are one apart, is that many more; subtracted is 1024 and the zero point,
-which is exact. (Of bfloat16 it is 128.) Elements of the vectors are paired likewise.
+codes are multiplied with. Codes are decoded by pairs, as ``pairs.py`` says, and elements of the
+vectors are paired likewise.
+
+Sums are scaled, and no weight is: rounded is less than by the format, whose weights are halves.
+Only of infinite scales a row's sums may be infinite where the format's are NaN.
 
 Why this is free of races: each warp writes sums of its own into shared memory once, and all are
 read behind the one barrier.
@@ -31,7 +32,8 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.graph.tensor_format import Shared
+from tvm_tile.graph.tensor_format import Floats, Shared
+from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.tensor_cores.instructions import multiply_add
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
@@ -46,10 +48,6 @@ _SUMS = 4  # registers of an instruction's sums
 _AHEAD = 256  # bytes that the second-level cache fetches at once
 _CHAINS = 2  # of instructions that wait for one another
 _ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
-# A number whose neighbours are one apart, and its bits.
-_ONE = {"float16": (1024, 0x6400), "bfloat16": (128, 0x4300)}
-_MINUS_ZERO, _PLUS_ONE = 0x8000, 0x3F80  # of bfloat16
-_BOTH = 0x00010001
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class _Kernel:
     @property
     def bits(self) -> int:
         """Of a code."""
-        return self.found.code.bits
+        return self.found.pairs.bits
 
     @property
     def dtype(self) -> str:
@@ -236,13 +234,15 @@ def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
     for place in range(_CHAINS * held):
         ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
     rows = kernel.rows
-    less = [_subtracted(kernel, row, step) for row in rows]
+    less = [kernel.found.pairs.subtracted(_zero(kernel, row, step)) for row in rows]
     for word in range(kernel.run_words):
         for strip in range(kernel.tile.stacked):
             for half in range(2):
                 row = strip * 2 + half
                 place = (number * len(rows) + row) * kernel.run_words + word
-                _decode(kernel, kernel.words[place], half, less[row])
+                count = kernel.word_codes // 2
+                pairs = [kernel.pairs[half * count + pair] for pair in range(count)]
+                kernel.found.pairs.decode(kernel.words[place], pairs, less[row])
             _multiply(kernel, number, word, strip)
     scales = [ib.Bind(_shared(kernel, kernel.found.scale, row, step, "float32")) for row in rows]
     for place in range(held):
@@ -252,30 +252,10 @@ def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
         ib.buffer_store(kernel.totals, total, [place])
 
 
-def _subtracted(kernel: _Kernel, row: Any, step: Any) -> list[Any]:
-    """What is subtracted from pairs of a row's codes, bits of two halves; one after the other.
-
-    All of these numbers, and all differences, are integers that the halves have: of float16 up to
-    2048, of bfloat16 up to 256, where 128 and a zero point may be more together.
-    """
-    one, bits = _ONE[kernel.dtype]
-    half = 1 << (kernel.bits - 1) if kernel.found.code.is_signed else 0
-    if kernel.found.zero is None:
-        return [_word((bits + half) * _BOTH)]
-    zero = _shared(kernel, kernel.found.zero, row, step, "int32")
-    if kernel.dtype == "float16":
-        return [_twice(zero + (one + half), kernel.dtype)]
-    return [_word((bits + half) * _BOTH), _twice(zero, kernel.dtype)]
-
-
-def _twice(value: Any, dtype: str) -> Any:
-    """An integer as bits of two halves."""
-    wide = tirx.Cast("float32", value)
-    if dtype == "float16":
-        bits = tirx.Cast("uint32", tirx.reinterpret("uint16", tirx.Cast("float16", wide)))
-        return ib.Bind(bits * _word(_BOTH))
-    bits = tirx.reinterpret("uint32", wide)  # of as many bits as there are, no other is set
-    return ib.Bind((bits & _word(0xFFFF0000)) | (bits >> _word(16)))
+def _zero(kernel: _Kernel, row: Any, step: Any) -> Any | None:
+    """The zero point of a row in a step, if there is one."""
+    zero = kernel.found.zero
+    return None if zero is None else _shared(kernel, zero, row, step, "int32")
 
 
 def _shared(kernel: _Kernel, shared: tuple[Shared, str], row: Any, step: Any, dtype: str) -> Any:
@@ -288,39 +268,10 @@ def _shared(kernel: _Kernel, shared: tuple[Shared, str], row: Any, step: Any, dt
             (row, step * kernel.tile.step), own.box, (sizes.rows, sizes.depth), strict=True
         )
     ]
-    return tirx.Cast(dtype, kernel.buffers[name][tuple(places)])
-
-
-def _decode(kernel: _Kernel, codes: Any, half: int, less: Sequence[Any]) -> None:
-    """Decode a word of one of the thread's rows into pairs, from which ``less`` is subtracted."""
-    bits, count = kernel.bits, kernel.word_codes // 2
-    ones = _word(_ONE[kernel.dtype][1] * _BOTH)
-    signs = sum(1 << (bits - 1 + bits * number) for number in range(kernel.word_codes))
-    word = ib.Bind(codes ^ _word(signs)) if kernel.found.code.is_signed else codes
-    for pair in range(count):
-        own = kernel.pairs[half * count + pair]
-        value = _paired(word, bits, pair) | ones
-        for number in less:
-            _subtract(kernel.dtype, own, value, number)
-            value = own
-
-
-def _subtract(dtype: str, result: Any, value: Any, less: Any) -> None:
-    """The difference of two pairs of halves; bfloat16's comes with sm_90, its product before."""
-    if dtype == "float16":
-        ib.evaluate(T.ptx["sub.rn.f16x2"](result, value, less))
-        return
-    negative = less ^ _word(_MINUS_ZERO * _BOTH)
-    ib.evaluate(T.ptx["fma.rn.bf16x2"](result, value, _word(_PLUS_ONE * _BOTH), negative))
-
-
-def _paired(word: Any, bits: int, pair: int) -> Any:
-    """Two codes of a word, in the lowest bits of its halves."""
-    if bits == 8:
-        low = (word >> _word(16 * pair)) & _word(0xFF)
-        high = word << _word(8) if pair == 0 else word >> _word(8)
-        return low | (high & _word(0x00FF0000))
-    return (word >> _word(bits * pair)) & _word(((1 << bits) - 1) * _BOTH)
+    value = kernel.buffers[name][tuple(places)]
+    if isinstance(own.stored, Floats):
+        return ib.Bind(meaning(own.stored, ib.Bind(tirx.Cast("int32", value))))
+    return tirx.Cast(dtype, value)
 
 
 def _word(value: int) -> Any:
