@@ -21,7 +21,10 @@ SIGNED = Integers(4, is_signed=True)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A product, a bias and an activation."""
+    """A product, a bias and an activation.
+
+    The vectors are elements of longer ones: some are skipped before them, and some lie behind.
+    """
 
     vectors: int
     rows: int
@@ -33,6 +36,13 @@ class Case:
     rows_group: int = 1
     dtype: str = "float16"
     scale: str | Floats | None = None
+    skipped: int = 0
+    behind: int = 0
+
+    @property
+    def width(self) -> int:
+        """Of the longer vectors."""
+        return self.skipped + self.depth + self.behind
 
     @property
     def format(self) -> TensorFormat:
@@ -52,7 +62,7 @@ def function(case: Case) -> tirx.PrimFunc:
     shape = (case.rows, case.depth)
     vectors, rows, depth = map(number, (case.vectors, case.rows, case.depth))
     decode = decoding_loops(case.format, shape)
-    x = te.placeholder((vectors, depth), case.dtype, "x")
+    x = te.placeholder((vectors, number(case.width)), case.dtype, "x")
     w, bias = (
         te.placeholder((rows, depth), case.dtype, "w"),
         te.placeholder((rows,), case.dtype, "bias"),
@@ -61,7 +71,7 @@ def function(case: Case) -> tirx.PrimFunc:
     wide = "float32"
     sums = te.compute(
         (vectors, rows),
-        lambda m, n: te.sum(x[m, k].astype(wide) * w[n, k].astype(wide), axis=k),
+        lambda m, n: te.sum(x[m, k + case.skipped].astype(wide) * w[n, k].astype(wide), axis=k),
         name="sums",
     )
     out = te.compute(
@@ -75,7 +85,7 @@ def function(case: Case) -> tirx.PrimFunc:
     *coded, matrix = types
     given = [relax.Var(f"p{i}", ty) for i, ty in enumerate(coded)]
     others = [
-        relax.Var("x", relax.TensorType((case.vectors, case.depth), case.dtype)),
+        relax.Var("x", relax.TensorType((case.vectors, case.width), case.dtype)),
         relax.Var("bias", relax.TensorType((case.rows,), case.dtype)),
     ]
     with builder.function("joined", [*given, *others]):

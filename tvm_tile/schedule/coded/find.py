@@ -13,14 +13,17 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import extract, loads_in
 from tvm_tile.graph.tensor_format import Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.loops.decoding import format_of_block
 from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.tile.coded import CodedProduct
+from tvm_tile.tile.product import Operand
 
 _MATRIX = 2  # dimensions
+_LOAD = 16  # bytes
 _SCALES = ("float16", "bfloat16", "float32", "int8", "uint8")
 
 
@@ -125,7 +128,21 @@ def _is_matrix(found: ProductMatch, name: str) -> bool:
     left = product.left
     is_short = len(left.free) <= 1 and len(right.free) == 1
     is_16_bits = left.tensor.dtype == right.tensor.dtype
-    return is_whole and is_short and is_16_bits and left.is_depth_major and right.is_depth_major
+    is_plain = is_whole and is_short and is_16_bits
+    return is_plain and right.is_depth_major and _is_loaded_whole(left, product.depth)
+
+
+def _is_loaded_whole(operand: Operand, depth: Axis) -> bool:
+    """Whether rows begin where 16 bytes do, and nothing of them is outside of the tensor."""
+    extents = {axis.name: axis.extent for axis in (*operand.free, depth)}
+    start = 0
+    for extent, index, stride in operand.dimensions:
+        steps = [c * stride for name, c in index.terms if name != depth.name]
+        last = index.offset + sum(c * (extents[name] - 1) for name, c in index.terms)
+        if any(step % _LOAD for step in steps) or index.offset < 0 or last >= extent:
+            return False
+        start += index.offset * stride
+    return operand.is_depth_major and start % _LOAD == 0
 
 
 def _without(func: tirx.PrimFunc, block: Any) -> tirx.PrimFunc:
