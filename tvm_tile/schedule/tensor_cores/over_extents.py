@@ -7,15 +7,21 @@ are; to ask again for each extent of a range would take seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tvm_ffi
 from tvm import sym, tirx
 
+from tvm_tile.device.device import Device
 from tvm_tile.schedule.rule import RankedTile
+from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import Limits
+from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.tile.product import Product
+from tvm_tile.tile.store_work import StoreWork
+
+_ALL = 1 << 16  # tiles: more than there are of any product
 
 Tile = TypeVar("Tile", bound=RankedTile)
 Values = Mapping[Any, int]
@@ -23,31 +29,33 @@ Values = Mapping[Any, int]
 
 
 def times_over(
-    tiles: Iterable[Tile],
+    found: ProductMatch | None,
+    device: Device,
+    construct: Callable[[Product, Device, int, StoreWork], Sequence[Tile]],
+    seconds: Callable[[Product, Device, Tile, StoreWork], float],
     text: str,
-    product: Product,
-    limits: Limits,
-    seconds: Callable[[Product, Tile], float],
     points: Sequence[Values],
 ) -> list[float] | None:
-    """What a tile takes in some calls; ``None`` if there is no such tile.
+    """What a tile takes in some calls; ``None`` if there is no such tile, or no product.
 
     Args:
-        tiles: of the product.
-        text: describes the tile.
-        product: at the greatest extents.
-        limits: how far its axes go in a call.
+        found: the product, at the greatest extents.
+        device: that the tile is for.
+        construct: names at most so many tiles of a product.
         seconds: predicts what a tile takes for a shorter product.
+        text: describes the tile.
         points: the calls.
     """
+    if found is None:
+        return None
+    product, work = found.product, store_work(found.epilogue, found.product)
+    tiles = construct(product, device, _ALL, work)
     tile = next((tile for tile in tiles if tile.describe() == text), None)
-    if tile is None:
-        return None
     names = {axis.name for axis in (*product.batch, *product.left.free, *product.right.free)}
-    known = {name: limit for name, limit in limits.items() if name in names}
-    if len(known) < len(limits):
+    if tile is None or not names.issuperset(found.limits):
         return None
-    return [seconds(product.shortened(_at(known, point)), tile) for point in points]
+    shorter = (product.shortened(_at(found.limits, point)) for point in points)
+    return [seconds(own, device, tile, work) for own in shorter]
 
 
 def _at(limits: Limits, point: Values) -> dict[str, int]:

@@ -18,17 +18,14 @@ from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.warp_products.kernel import write_kernel
 from tvm_tile.tile.matrix_cores import construct_matrix_cores, matrix_core_dtypes
 from tvm_tile.tile.mma import (
-    MmaTile,
     construct_mma,
     least_mma_seconds,
     mma_dtypes,
     shorter_seconds,
 )
-from tvm_tile.tile.product import Product, fold_window
+from tvm_tile.tile.product import fold_window
 from tvm_tile.tile.rules import MATRIX_CORES, MMA
 from tvm_tile.tile.warp_tile import LEAST_LINE
-
-_ALL = 1 << 16  # tiles: more than there are of any product
 
 
 def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
@@ -44,15 +41,7 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
 def mma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
     """As :func:`~tvm_tile.schedule.tensor_cores.over_extents.times_over` says, of a function."""
     found = _find(task, mma_dtypes(task.device))
-    if found is None:
-        return None
-    product, work = found.product, store_work(found.epilogue, found.product)
-
-    def seconds(shorter: Product, own: MmaTile) -> float:
-        return shorter_seconds(shorter, task.device, own, work)
-
-    tiles = construct_mma(product, task.device, _ALL, work)
-    return times_over(tiles, tile, product, found.limits, seconds, points)
+    return times_over(found, task.device, construct_mma, shorter_seconds, tile, points)
 
 
 def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:

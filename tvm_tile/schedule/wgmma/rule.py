@@ -27,9 +27,7 @@ from tvm_tile.tile.warpgroup import (
     shorter_seconds,
     warpgroup_dtypes,
 )
-from tvm_tile.tile.warpgroup_tile import LINE, WarpgroupTile
-
-_ALL = 1 << 16  # tiles: more than there are of any product
+from tvm_tile.tile.warpgroup_tile import LINE
 
 
 def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
@@ -45,15 +43,7 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
 def wgmma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
     """As :func:`~tvm_tile.schedule.tensor_cores.over_extents.times_over` says, of a function."""
     found = _find(task)
-    if found is None:
-        return None
-    product, work = found.product, store_work(found.epilogue, found.product)
-
-    def seconds(shorter: Product, own: WarpgroupTile) -> float:
-        return shorter_seconds(shorter, task.device, own, work)
-
-    tiles = construct_warpgroup(product, task.device, _ALL, work)
-    return times_over(tiles, tile, product, found.limits, seconds, points)
+    return times_over(found, task.device, construct_warpgroup, shorter_seconds, tile, points)
 
 
 def _find(task: Task) -> ProductMatch | None:
