@@ -15,7 +15,8 @@ codes are multiplied with. Codes are decoded by pairs, as ``pairs.py`` says, and
 vectors are paired likewise.
 
 Sums are scaled, and no weight is: rounded is less than by the format, whose weights are halves.
-Only of infinite scales a row's sums may be infinite where the format's are NaN.
+(Of infinite scales a row's sums could be infinite where the format's are NaN: a weight with one is
+kept as no codes, ``frontend/keep_codes.py``.)
 
 Why this is free of races: each warp writes sums of its own into shared memory once, and all are
 read behind the one barrier.
@@ -47,7 +48,6 @@ _WARP = 32
 _SUMS = 4  # registers of an instruction's sums
 _AHEAD = 256  # bytes that the second-level cache fetches at once
 _CHAINS = 2  # of instructions that wait for one another
-_ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,36 +125,36 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
         buffers = declare(found.params)
-        with ib.attr(_ON_DEVICE):
-            block, thread = ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
-            warp, lane = ib.Bind(thread // _WARP), ib.Bind(thread % _WARP)
-            part, strip = ib.Bind(warp % tile.parts), ib.Bind(warp // tile.parts)
-            width = sizes.columns * COLUMNS
-            shape = (tile.parts, width, tile.block_rows)
-            memory = ib.alloc_buffer(shape, "float32", scope="shared")
-            codes = tile.run * 8 // sizes.bits
-            held = tile.stacked * sizes.columns * _SUMS
+        ib.device_entry()
+        block, thread = ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
+        warp, lane = ib.Bind(thread // _WARP), ib.Bind(thread % _WARP)
+        part, strip = ib.Bind(warp % tile.parts), ib.Bind(warp // tile.parts)
+        width = sizes.columns * COLUMNS
+        shape = (tile.parts, width, tile.block_rows)
+        memory = ib.alloc_buffer(shape, "float32", scope="shared")
+        codes = tile.run * 8 // sizes.bits
+        held = tile.stacked * sizes.columns * _SUMS
 
-            def registers(count: int, dtype: str = "uint32") -> Any:
-                return ib.alloc_buffer((count,), dtype, scope="local")
+        def registers(count: int, dtype: str = "uint32") -> Any:
+            return ib.alloc_buffer((count,), dtype, scope="local")
 
-            kernel = _Kernel(
-                found,
-                tile,
-                buffers,
-                (ib.Bind(lane // LANES), ib.Bind(lane % LANES)),
-                ib.Bind(block * tile.block_rows + strip * tile.stacked * ROWS),
-                part,
-                registers(tile.ahead * tile.stacked * 2 * tile.run // 4),
-                registers(tile.ahead * sizes.columns * codes // 2),
-                registers(2 * 32 // sizes.bits // 2),
-                registers(_CHAINS * held, "float32"),
-                registers(held, "float32"),
-            )
-            _sum_up(kernel)
-            _lay_down(kernel, memory, strip)
-            ib.evaluate(T.cuda.cta_sync())
-            _store(kernel, memory, block, thread)
+        kernel = _Kernel(
+            found,
+            tile,
+            buffers,
+            (ib.Bind(lane // LANES), ib.Bind(lane % LANES)),
+            ib.Bind(block * tile.block_rows + strip * tile.stacked * ROWS),
+            part,
+            registers(tile.ahead * tile.stacked * 2 * tile.run // 4),
+            registers(tile.ahead * sizes.columns * codes // 2),
+            registers(2 * 32 // sizes.bits // 2),
+            registers(_CHAINS * held, "float32"),
+            registers(held, "float32"),
+        )
+        _sum_up(kernel)
+        _lay_down(kernel, memory, strip)
+        ib.evaluate(T.cuda.cta_sync())
+        _store(kernel, memory, block, thread)
     return builder.get()
 
 

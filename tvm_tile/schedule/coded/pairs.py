@@ -54,8 +54,8 @@ def pairs_of(code: Code, dtype: str) -> Pairs | None:
     if not isinstance(code, Floats) or code not in _FLOATS.get(dtype, ()):
         return None
     if code == E5M2:
-        return UpperBytePairs()
-    return SevenBitPairs() if code == E4M3 else NibblePairs(dtype)
+        return UpperBytePairs(code)
+    return SevenBitPairs(code) if code == E4M3 else NibblePairs(code, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,24 @@ class IntegerPairs:
 
 
 @dataclass(frozen=True, slots=True)
-class NibblePairs:
+class _FloatPairs:
+    """Floats of one kind, which have no zero points."""
+
+    code: Floats
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return self.code.bits
+
+    def subtracted(self, zero: Any | None) -> Sequence[Any]:
+        """Nothing: there are no zero points."""
+        assert zero is None
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class NibblePairs(_FloatPairs):
     """Floats of 4 bits, e2m1.
 
     Sign, exponent and mantissa in the places of the half's are its number times a power of two,
@@ -125,49 +142,29 @@ class NibblePairs:
     dtype: str
 
     @property
-    def bits(self) -> int:
-        """Of a code."""
-        return E2M1.bits
-
-    @property
     def instructions(self) -> int:
         """To shift twice, to put bits together twice, to multiply."""
         return 5
 
-    def subtracted(self, zero: Any | None) -> Sequence[Any]:
-        """Nothing: there are no zero points."""
-        assert zero is None
-        return ()
-
     def decode(self, word: Any, results: Sequence[Any], subtracted: Sequence[Any]) -> None:
         """``(sign | exponent and mantissa) * 2**14``."""
-        sign = 0xF - (E2M1.bits - 1)  # places that the bits of the first pair move up
-        magnitude = _MANTISSA[self.dtype] - E2M1.mantissa
+        sign = 0xF - (self.bits - 1)  # places that the bits of the first pair move up
+        magnitude = _MANTISSA[self.dtype] - self.code.mantissa
         mask = _word((0x7 << magnitude) * _BOTH)
         for pair, own in enumerate(results):
-            down = E2M1.bits * pair
+            down = self.bits * pair
             signs = _moved(word, sign - down) & _word(_SIGNS)
-            _multiply(self.dtype, own, signs | (_moved(word, magnitude - down) & mask), E2M1)
+            _multiply(self.dtype, own, signs | (_moved(word, magnitude - down) & mask), self.code)
 
 
 @dataclass(frozen=True, slots=True)
-class UpperBytePairs:
+class UpperBytePairs(_FloatPairs):
     """Floats of 8 bits that are the upper bytes of float16, e5m2: infinities and NaN, too."""
-
-    @property
-    def bits(self) -> int:
-        """Of a code."""
-        return _BYTE
 
     @property
     def instructions(self) -> int:
         """To choose bytes."""
         return 1
-
-    def subtracted(self, zero: Any | None) -> Sequence[Any]:
-        """Nothing: there are no zero points."""
-        assert zero is None
-        return ()
 
     def decode(self, word: Any, results: Sequence[Any], subtracted: Sequence[Any]) -> None:
         """``code << 8``."""
@@ -176,7 +173,7 @@ class UpperBytePairs:
 
 
 @dataclass(frozen=True, slots=True)
-class SevenBitPairs:
+class SevenBitPairs(_FloatPairs):
     """Floats of 8 bits, e4m3, as float16.
 
     Its 7 bits behind the sign, in the places of the half's exponent and mantissa, are its number
@@ -185,19 +182,9 @@ class SevenBitPairs:
     """
 
     @property
-    def bits(self) -> int:
-        """Of a code."""
-        return _BYTE
-
-    @property
     def instructions(self) -> int:
         """To choose bytes, to shift, to put bits together thrice, to add, to multiply."""
         return 7
-
-    def subtracted(self, zero: Any | None) -> Sequence[Any]:
-        """Nothing: there are no zero points."""
-        assert zero is None
-        return ()
 
     def decode(self, word: Any, results: Sequence[Any], subtracted: Sequence[Any]) -> None:
         """``(sign | exponent and mantissa | NaN's bit) * 2**8``."""
@@ -205,7 +192,7 @@ class SevenBitPairs:
             _to_upper_bytes(own, word, pair)
             magnitude = ib.Bind(_moved(own, -1) & _word(0x3F80 * _BOTH))
             is_nan = (magnitude + _word(0x80 * _BOTH)) & _word(0x4000 * _BOTH)
-            _multiply("float16", own, (own & _word(_SIGNS)) | magnitude | is_nan, E4M3)
+            _multiply("float16", own, (own & _word(_SIGNS)) | magnitude | is_nan, self.code)
 
 
 def _to_upper_bytes(result: Any, word: Any, pair: int) -> None:
