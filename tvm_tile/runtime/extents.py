@@ -23,9 +23,8 @@ class Graphed:
     def __init__(self) -> None:
         self._shapes: set[Shapes] = set()
 
-    def has_room(self, values: Sequence[Any]) -> bool:
-        """Whether the program may capture graphs for a call's inputs, which are counted then."""
-        shapes = shapes_of(values)
+    def has_room(self, shapes: Shapes) -> bool:
+        """Whether the program may capture graphs for a call's shapes, which are counted then."""
         if shapes not in self._shapes and len(self._shapes) == _MOST_GRAPHED:
             return False
         self._shapes.add(shapes)
@@ -41,11 +40,16 @@ class KnownCalls:
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self._signatures = signatures
+        self._open = [at for at, one in enumerate(signatures) if one.open_axes]
         self._known: dict[Shapes, list[Signature]] = {}
+
+    def shapes_of(self, values: Sequence[Any]) -> Shapes:
+        """The shapes of a call's inputs of open extents; of what has none, nothing."""
+        return tuple([tuple(getattr(values[at], "shape", ())) for at in self._open])
 
     def at(self, values: Sequence[Any]) -> list[Signature]:
         """As :func:`at_call` says."""
-        shapes = shapes_of(values)
+        shapes = self.shapes_of(values)
         found = self._known.get(shapes)
         if found is None:
             found = at_call(values, self._signatures)
@@ -53,11 +57,6 @@ class KnownCalls:
                 self._known.clear()
             self._known[shapes] = found
         return found
-
-
-def shapes_of(values: Sequence[Any]) -> Shapes:
-    """The shapes of a call's inputs; of what has none, nothing."""
-    return tuple([tuple(getattr(value, "shape", ())) for value in values])
 
 
 def at_call(values: Sequence[Any], signatures: Sequence[Signature]) -> list[Signature]:

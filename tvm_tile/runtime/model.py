@@ -320,7 +320,7 @@ class CompiledModel:
 
     def _loaded_for(self, values: tuple[Any, ...]) -> Loaded:
         """The program in memory for a call; anew where it has graphs for too many extents."""
-        if self._is_open and not self._graphed.has_room(values):
+        if self._is_open and not self._graphed.has_room(self._calls.shapes_of(values)):
             loaded = self.loaded()
             loaded.device.sync()
             self._loaded, self._kept, self._graphed = None, None, Graphed()
