@@ -72,17 +72,32 @@ def function_of(product: CodedProduct) -> tirx.PrimFunc:
     """
     scale = Shared((1, product.group), _DTYPE, _DTYPE)
     form = TensorFormat(Integers(product.bits, False), "int32", _DTYPE, None, (scale,))
-    decode = decoding_loops(form, (product.rows, product.depth))
+    shape = product.rows, product.depth
+    return with_decoded(form, shape, (product.vectors, product.depth))
+
+
+def with_decoded(
+    form: TensorFormat, shape: tuple[int, int], vectors: tuple[int, int], skipped: int = 0
+) -> tirx.PrimFunc:
+    """A product with a matrix that is kept in a format, a bias and a ReLU, as one function.
+
+    Args:
+        form: how the matrix is kept; its values' type is that of all tensors.
+        shape: of the matrix, (rows, depth).
+        vectors: how many, and of how many elements each.
+        skipped: elements of a vector ahead of those that the matrix is multiplied with.
+    """
+    decode = decoding_loops(form, shape)
     types = [relax.TensorType([int(e) for e in p.ty.shape], str(p.ty.dtype)) for p in decode.params]
     *coded, matrix = types
     given = [relax.Var(f"p{place}", ty) for place, ty in enumerate(coded)]
-    x = relax.Var("x", relax.TensorType((product.vectors, product.depth), _DTYPE))
-    bias = relax.Var("bias", relax.TensorType((product.rows,), _DTYPE))
+    x = relax.Var("x", relax.TensorType(vectors, form.dtype))
+    bias = relax.Var("bias", relax.TensorType(shape[:1], form.dtype))
     builder = relax.BlockBuilder()
     with builder.function("joined", [*given, x, bias]):
         with builder.dataflow():
             w = builder.emit(relax.call_tir(builder.add_func(decode, "decode"), given, matrix))
-            output = builder.emit_output(builder.call_te(_multiplied, x, w, bias))
+            output = builder.emit_output(builder.call_te(_multiplied, x, w, bias, skipped))
         builder.emit_func_output(output)
     return one_function(builder.get(), "joined")
 
@@ -154,17 +169,17 @@ def measure(
         )
 
 
-def _multiplied(x: Any, w: Any, bias: Any) -> Any:
-    k = te.reduce_axis((number(0), x.shape[1]), "k")
+def _multiplied(x: Any, w: Any, bias: Any, skipped: int) -> Any:
+    k, dtype = te.reduce_axis((number(0), w.shape[1]), "k"), str(x.dtype)
     sums = te.compute(
         (x.shape[0], w.shape[0]),
-        lambda m, n: te.sum(x[m, k].astype(_WIDE) * w[n, k].astype(_WIDE), axis=k),
+        lambda m, n: te.sum(x[m, k + skipped].astype(_WIDE) * w[n, k].astype(_WIDE), axis=k),
         name="sums",
     )
-    zero = tirx.const(0, _DTYPE)
+    zero = tirx.const(0, dtype)
     return te.compute(
         sums.shape,
-        lambda m, n: tirx.max(sums[m, n].astype(_DTYPE) + bias[n], zero),
+        lambda m, n: tirx.max(sums[m, n].astype(dtype) + bias[n], zero),
         name="out",
     )
 
