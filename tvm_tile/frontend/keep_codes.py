@@ -64,14 +64,14 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
             coded = _coded(var, bindings)
             if isinstance(coded, Coded):
                 turned = {call: not _reads(call, var) for call in readers}
-                is_by_rows = any(turned.values())
-                own = coded if is_by_rows else coded.turned()
+                is_as_it_lies = not any(turned.values())
+                own = coded.turned() if is_as_it_lies else coded
                 # One that is computed twice is kept once.
                 known = next(filter(own.equals, found), None)
                 found += [own] if known is None else []
                 operand = known or own
                 products |= {
-                    call: _Operand(operand, is_turned if is_by_rows else True)
+                    call: _Operand(operand, is_turned or is_as_it_lies)
                     for call, is_turned in turned.items()
                 }
                 if known is not None:
