@@ -24,6 +24,7 @@ from tvm_tile.frontend import (
 from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signatures
 from tvm_tile.graph.open_extents import Open, Symbol, top
 from tvm_tile.graph.signature import require_common_state
+from tvm_tile.graph.sources import names_by_function
 from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.opened_store import open_store
 from tvm_tile.opening import Opening, near
@@ -283,9 +284,12 @@ def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
 
 
 def _known(lowered: Lowered, device: Device, builder: Builder, options: Options) -> Coscheduling:
-    """What machine code tells: what kernels take of a multiprocessor, and launches of a run."""
+    """What is known in the end: whose values kernels compute, what they take of a multiprocessor,
+    and launches of a run."""
     done = lowered.done
     known = with_resources(done.kernels, builder.resources(done.mod), device)
+    names = names_by_function(done.mod)
+    known = tuple(replace(kernel, names=names.get(kernel.name, ())) for kernel in known)
     counts, early = builder.kernel_counts(done.mod), builder.dependent_counts(done.mod)
     launches = count_launches(lowered.mod, counts, early) if captures(device, options) else None
     return replace(done, kernels=with_launches(known, counts), launches=launches)

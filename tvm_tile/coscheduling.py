@@ -13,6 +13,7 @@ from tvm_tile.build import Builder
 from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceTooSmallError
 from tvm_tile.graph.open_extents import Symbol
+from tvm_tile.graph.sources import handed_on
 from tvm_tile.kernel.assemble import ZEROING
 from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
 from tvm_tile.passes.kernel_facts import KernelFacts
@@ -103,7 +104,7 @@ def coschedule_what_builds(
             always = control == "kernel"
             passes.append(LoopsInKernels(device, in_loops, always, *told, bounds or Bounds()))
         passes.append(CoscheduleTasks(device, facts, *told))
-        mod = tvm.transform.Sequential(passes)(scheduled)
+        mod = handed_on(scheduled, tvm.transform.Sequential(passes)(scheduled))
         plans, failed = _proved(mod, made, device, builder)
         if not failed:
             break

@@ -15,6 +15,7 @@ from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device
 from tvm_tile.errors import TileError, VerificationError
 from tvm_tile.graph.open_extents import Symbol
+from tvm_tile.graph.sources import handed_on
 from tvm_tile.opening import Opening
 from tvm_tile.options import Options
 from tvm_tile.passes import (
@@ -257,7 +258,7 @@ def _schedule_what_builds(
             fused, device, refused=reasons, beyond_dlight=beyond, plan=plan
         )
         # Before anything is built, so that nothing is built twice.
-        scheduled = preparing_passes(device, early)(scheduled)
+        scheduled = handed_on(scheduled, preparing_passes(device, early)(scheduled))
         failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
         if options.verify and not failures:
             failures |= Kernels.of(fused, scheduled, kernels, device, builder, symbols).wrong(known)

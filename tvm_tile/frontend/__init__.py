@@ -24,6 +24,7 @@ from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
 from tvm_tile.frontend.relay.importing import declared as declared_in_relay
 from tvm_tile.frontend.sizes import bind_sizes, declared
 from tvm_tile.graph.open_extents import Open
+from tvm_tile.graph.sources import named, names_of_variables
 
 __all__ = [
     "Imported",
@@ -168,7 +169,8 @@ def _import_relax(
             f"it has {', '.join(sorted(names)) or 'no functions'}",
             "rename the function to compile to main",
         )
-    return prepared(bind_sizes(mod, inputs), "main", low_bit=low_bit)
+    sized = bind_sizes(mod, inputs)
+    return prepared(named(sized, names_of_variables(sized)), "main", low_bit=low_bit)
 
 
 def _described(model: Any) -> str:

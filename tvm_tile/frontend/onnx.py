@@ -27,6 +27,7 @@ from tvm_tile.frontend.onnx_model import (
     unwrap_optionals,
     validate_model,
 )
+from tvm_tile.frontend.onnx_names import NodeNames
 from tvm_tile.frontend.onnx_node import Node
 from tvm_tile.frontend.onnx_operators import (
     ADDED_OPERATORS,
@@ -46,6 +47,7 @@ from tvm_tile.frontend.onnx_rewrite import (
 from tvm_tile.frontend.onnx_types import inferred_types, static_extents
 from tvm_tile.frontend.onnx_unrolling import unroll_loops
 from tvm_tile.frontend.prepare import prepared
+from tvm_tile.graph.sources import named
 
 # The importer takes these two outside its table of converters.
 _HANDLED_APART = frozenset({"If", "Constant"})
@@ -109,7 +111,8 @@ def import_onnx(
     unwrap_optionals(model.graph)
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
-    mod, model = _convert(model, low_bit)
+    names = NodeNames.of(model)
+    mod, model = _convert(model, low_bit, names)
     imported = prepared(
         mod,
         name,
@@ -122,7 +125,9 @@ def import_onnx(
     return imported
 
 
-def _convert(model: onnx.ModelProto, low_bit: bool) -> tuple[Any, onnx.ModelProto]:
+def _convert(
+    model: onnx.ModelProto, low_bit: bool, names: NodeNames
+) -> tuple[Any, onnx.ModelProto]:
     """The Relax module, and the simplified model that it stands for."""
     known = _HANDLED_APART | _LOOPS | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
     if opset_version(model) >= 23:
@@ -133,6 +138,7 @@ def _convert(model: onnx.ModelProto, low_bit: bool) -> tuple[Any, onnx.ModelProt
         expanded = expand_functions(model, known)
         require_types(expanded)
         simple = _simplify(expanded, unrolled, low_bit)
+        names.name_nodes(simple.graph)
         _require_supported(simple, known)
         types = inferred_types(simple)
         require_bounded(types)
@@ -187,6 +193,7 @@ def _to_relax(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]
         for value in free_inputs(model.graph)
     }
     importer = _Importer(shapes, None)
+    importer.named = {}
     try:
         mod = importer.from_onnx(model.graph, opset_version(model))
     except Exception as error:  # whatever comes up between the operators
@@ -194,7 +201,7 @@ def _to_relax(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]
     if any(isinstance(ty, relax.ShapeType) for ty in result_types(mod)):
         raise _Rejected("Shape", "", TypeError("a shape as the model's output"))
     importer.require_shapes(model, types)
-    return mod
+    return named(mod, importer.named)
 
 
 class _Rejected(BaseException):
@@ -224,9 +231,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     Attributes:
         last_operator: type of the operator that was converted last.
+        named: values -> the names of their nodes.
     """
 
     last_operator = ""
+    named: dict[Any, str]
     _nodes: dict[str, Any]  # of TVM's: the values of names
 
     def require_shapes(
@@ -276,7 +285,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         """A tensor as a variable: computed once, where it is made, whoever reads it in the end."""
         value = self.bb.normalize(value)
         is_computed = isinstance(value, relax.Call | relax.TupleGetItem)
-        return self.bb.emit(value) if is_computed and _is_tensor(value) else value
+        is_bindable = _is_tensor(value) or isinstance(value.ty, relax.TupleType)
+        return self.bb.emit(value) if is_computed and is_bindable else value
+
+    def _named(self, value: relax.Expr, attrs: Mapping[str, Any]) -> relax.Expr:
+        """A node's value, or several, whose name is noted."""
+        for each in value.fields if isinstance(value, relax.Tuple) else (value,):
+            if isinstance(each, relax.Var):
+                self.named.setdefault(each, attrs["tvm_custom"]["name"])
+        return value
 
     def _written(self, graph: onnx.GraphProto, names: Mapping[str, Any]) -> list[Any]:
         """The outputs of a graph in which other names have values, too."""
@@ -305,8 +322,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         try:
             if op_name in _LOOPS:
                 convert = loops.convert_loop if op_name == "Loop" else loops.convert_scan
-                return self._bound(convert(node))
-            return self._bound(convert_operator(node, stock))
+                return self._named(self._bound(convert(node)), attrs)
+            return self._named(self._bound(convert_operator(node, stock)), attrs)
         except _Rejected:  # within a loop
             raise
         except Exception as error:  # converters raise whatever comes up

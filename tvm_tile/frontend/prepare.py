@@ -16,6 +16,7 @@ from tvm_tile.frontend.precision import accumulate_in_float32
 from tvm_tile.frontend.sink_constants import sink_constants
 from tvm_tile.graph.functions import mutated
 from tvm_tile.graph.signature import NO_EFFECTS, Effects
+from tvm_tile.graph.sources import handed_on
 from tvm_tile.plan.coded_weights import CodedWeight
 
 
@@ -37,7 +38,7 @@ def _prepared(mod: tvm.IRModule, low_bit: bool) -> tuple[tvm.IRModule, tuple[Cod
     kept, weights = keep_codes(sunk) if low_bit else (sunk, ())
     # In this order: casts of weights to float32 would keep the folds from seeing constants.
     folded = fold_masks(fold_constants(kept))
-    return accumulate_in_float32(bound_indices(folded)), weights
+    return handed_on(mod, accumulate_in_float32(bound_indices(folded))), weights
 
 
 def prepared(

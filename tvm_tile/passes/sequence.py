@@ -10,6 +10,7 @@ from tvm import relax
 
 from tvm_tile.device import Device
 from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
+from tvm_tile.graph.sources import handed_on
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast
@@ -20,6 +21,7 @@ from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults, EmptySum
 from tvm_tile.passes.feed_writes import FeedWrites
 from tvm_tile.passes.first_choices import FirstChoices, predicted_cost
 from tvm_tile.passes.fold_constants import FoldConstants
+from tvm_tile.passes.fuse_operators import FuseOperators
 from tvm_tile.passes.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.inline_constants import InlineConstants
@@ -129,7 +131,7 @@ def fused_cost(
 
 
 def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:
-    """Run passes in their order.
+    """Run passes in their order; values keep the names that they have in the user's model.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -137,7 +139,8 @@ def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.I
     """
     for step in passes:
         try:
-            mod = tvm.transform.Sequential([step])(mod)  # alone, so that it is known who failed
+            # Alone, so that it is known who failed.
+            mod = handed_on(mod, tvm.transform.Sequential([step])(mod))
         except TileError:
             raise
         except Exception as error:
@@ -202,7 +205,7 @@ def _fusion() -> list[tvm.transform.Pass]:
     """The passes of TVM's fusion, of so much at once as a kernel can take."""
     return [
         LimitFusion(),
-        relax.transform.FuseOps(),
+        FuseOperators(),
         relax.transform.FuseTIR(),
         NameBuffers(),
     ]

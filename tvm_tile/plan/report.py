@@ -49,6 +49,8 @@ class KernelReport:
         warm_seconds: predicted time amid a model; ``None`` where it is ``seconds``.
         runner_up: the best choice of another rule; ``None`` where no other was asked or has one.
         cover: which tile runs at which open extents; ``None`` where one runs at all of them.
+        names: what the user's model calls that which it computes (nodes of an ONNX graph, paths of
+            PyTorch modules, variables of a Relax function), for each call, equal ones once.
     """
 
     name: str
@@ -73,6 +75,7 @@ class KernelReport:
     warm_seconds: float | None = None
     runner_up: RunnerUp | None = None
     cover: CoverReport | None = None
+    names: tuple[tuple[str, ...], ...] = ()
 
     @property
     def main(self) -> Resources | None:

@@ -15,6 +15,7 @@ from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.prepare import prepare, prepared
 from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
@@ -114,6 +115,7 @@ def _function(
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
     program = with_one_of_each(concrete(program, inputs or {}))
+    names = NodeNames.of(program)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:
@@ -125,7 +127,7 @@ def _function(
                 "rewrite the module without the operator that this names; where a model writes to "
                 "its buffers, give each memory of its own",
             ) from error
-        return function_of(broken_down, form)
+        return function_of(broken_down, form, names)
 
 
 def _apart(example_inputs: tuple[Any, ...]) -> Any:

@@ -20,12 +20,14 @@ from torch import fx
 from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
+from torch.fx.traceback import NodeSource
 
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
+_PASS = "decomposed"  # as nodes say where they are from
 _ATTENTION = _ATEN.scaled_dot_product_attention.default
 _INSTANCE_NORM = _ATEN.instance_norm.default
 
@@ -178,15 +180,18 @@ class _Part:
     is_tuple: bool
 
     def put(
-        self, graph: fx.Graph, tensors: Sequence[fx.Node], mode: Any, like: Any
+        self, graph: fx.Graph, tensors: Sequence[fx.Node], mode: Any, whole: fx.Node
     ) -> fx.Node | tuple[fx.Node, ...]:
         """Write it at the end of a graph whose tensors without data are of this mode.
 
-        Its results have the strides of ``like``, PyTorch's own: views behind them count on these.
+        Its results have the strides of the ``whole`` operator's, PyTorch's own: views behind them
+        count on these.
         """
+        like, source = whole.meta["val"], [NodeSource(whole, _PASS)]
         places = dict(zip(self.inputs, tensors, strict=True))
         for node in self.body:
             places[node] = graph.node_copy(node, places.__getitem__)
+            places[node].meta["from_node"] = source
             with mode:
                 places[node].meta["val"] = map_aggregate(node.meta["val"], _like)
         made = tuple(places[node] for node in self.outputs)
@@ -321,11 +326,12 @@ def _replaced(
     for node in program.graph.nodes:
         if _breaks_down(node, table):
             tensors = [places[tensor] for tensor in _tensors(node)]
-            places[node] = parts[_kind(node)].put(graph, tensors, mode, node.meta["val"])
+            places[node] = parts[_kind(node)].put(graph, tensors, mode, node)
         elif node.target is operator.getitem and isinstance(places[node.args[0]], tuple):
             places[node] = places[node.args[0]][node.args[1]]
         else:
             places[node] = graph.node_copy(node, places.__getitem__)
+            places[node].meta["from_node"] = [NodeSource(node, _PASS)]
             if node.op == "placeholder":
                 places[node].name = node.name  # also one that Python has taken, such as "input"
     graph.eliminate_dead_code()

@@ -34,10 +34,12 @@ from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, stat
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS
 from tvm_tile.frontend.torch.higher_order import HIGHER_ORDER, Traced
+from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupported
 from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
 from tvm_tile.graph.signature import Effects
+from tvm_tile.graph.sources import named
 
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
@@ -65,7 +67,7 @@ class Form:
 
 
 def function_of(
-    program: ExportedProgram, form: Form = Form()
+    program: ExportedProgram, form: Form = Form(), names: NodeNames | None = None
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     """Write the function ``main`` of a program, with its weights as constants.
 
@@ -75,6 +77,7 @@ def function_of(
     Args:
         program: broken down to operators that have converters, all extents known.
         form: of the function.
+        names: of nodes, for people; those of the program where it is as the user has it.
 
     Returns:
         The module, the names of its inputs, and what ``main`` changes.
@@ -86,17 +89,18 @@ def function_of(
     _require_known_effects(program)
     changes = changes_of(program)
     outputs = _outputs(program, changes)
-    writer = _Writer(relax.BlockBuilder(), form, changes.writes if form.writes else {})
-    names, state = writer.bind_inputs(program, {change.place for change in changes.state})
+    writes = changes.writes if form.writes else {}
+    writer = _Writer(relax.BlockBuilder(), names or NodeNames.of(program), form, writes)
+    inputs, state = writer.bind_inputs(program, {change.place for change in changes.state})
     taken = [*(writer.values[node] for node in writer.inputs), *state]
     parameters = [*taken, *writer.parameters]
     writer.write_function("main", parameters, program, outputs)
     writer.require_supported()
-    mod = writer.builder.get()
+    mod = named(writer.builder.get(), writer.named)
     if form.takes_parameters:
         mod["main"] = with_parameters(mod["main"], len(taken), list(writer.parameters.values()))
     written = tuple(writer.inputs.index(change.place) for change in changes.inputs)
-    return mod, names, Effects(written, states_of(program, changes))
+    return mod, inputs, Effects(written, states_of(program, changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class _Writer:
 
     Attributes:
         builder: writes the function.
+        names: of nodes, for people.
         form: of the function.
         writes: nodes that write in place.
         parameters: variables for the module's parameters -> these, where it takes them.
@@ -112,9 +117,11 @@ class _Writer:
         values: each node's value, a tuple where an operator has several.
         made: as of :class:`Emit`.
         refused: why nodes were refused -> these nodes.
+        named: values -> the names of their nodes.
     """
 
     builder: relax.BlockBuilder
+    names: NodeNames
     form: Form = Form()
     writes: Writes = field(default_factory=dict)
     parameters: dict[relax.Var, Any] = field(default_factory=dict)
@@ -122,6 +129,7 @@ class _Writer:
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
     refused: dict[str, list[fx.Node]] = field(default_factory=dict)
+    named: dict[relax.Var, str] = field(default_factory=dict)
 
     def bind_inputs(
         self, program: ExportedProgram, changed: set[fx.Node]
@@ -189,6 +197,10 @@ class _Writer:
                 self._write_higher_order(node, module)
             elif node.op == "call_function":
                 self._write(node)
+            values = pytree.tree_leaves(self.values.get(node))
+            made = (value for value in values if isinstance(value, relax.Var))
+            for value in made:
+                self.named.setdefault(value, self.names(node))
 
     def _write(self, node: fx.Node) -> None:
         """Write what a node computes; one that is refused is noted, what needs it is left out."""

@@ -1,0 +1,234 @@
+"""Names of the user's model, which its values carry through every stage.
+
+A name is what the user knows an operator by: a node of an ONNX graph, the path of a PyTorch module,
+a variable of a Relax function. It is kept in the ``span`` of the call that computes a value:
+
+* Spans change nothing. They are no part of a function's text, its sum or its equality, so kernels
+  of equal layers are still one kernel, whatever these are called.
+* TVM's mutators hand them on. What they lose, most of them lose with the variable left as it was
+  (``LegalizeOps`` writes another call for it), or with the variables of its neighbours:
+  :func:`handed_on` compares a function before and after a pass, and gives each name to what now
+  computes its value. ``run_passes`` calls it behind every pass.
+* Only ``FuseOps`` renews all variables, and makes one function of groups that are alike: see
+  :class:`~tvm_tile.passes.fuse_operators.FuseOperators`.
+
+In the end :func:`names_by_function` tells whose value each kernel computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+
+_BETWEEN = "\n"  # names in the text of a span
+
+Names = tuple[str, ...]
+
+
+def names_of(value: Any) -> Names:
+    """The names that an expression carries."""
+    span = getattr(value, "span", None)
+    return tuple(str(span.source_name.name).split(_BETWEEN)) if span is not None else ()
+
+
+def united(names: Iterable[Sequence[str]]) -> Names:
+    """All of several names, each once, in order."""
+    return tuple(dict.fromkeys(name for each in names for name in each))
+
+
+def with_names(call: relax.Call, names: Sequence[str], attrs: Any = None) -> relax.Call:
+    """A call that carries names, and has other attributes, if any are given."""
+    span = ir.Span(ir.SourceName(_BETWEEN.join(names)), 0, 0, 0, 0) if names else None
+    named = relax.Call(call.op, call.args, attrs or call.attrs, call.ty_args, span)
+    relax.expr._update_type(named, call.ty)
+    return named
+
+
+def named(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
+    """A module as an importer wrote it, with names.
+
+    Args:
+        mod: in Relax.
+        names: variable -> the name of what it is the value of. What is computed on the way to
+            these values has their names.
+    """
+    return _changed(mod, lambda var, flow: _with_readers(flow, {v: (n,) for v, n in names.items()}))
+
+
+def names_of_variables(mod: tvm.IRModule) -> dict[Any, str]:
+    """The names that the variables of a module have themselves."""
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    return {var: str(var.name) for func in functions for var, _ in bindings_of(func.body)}
+
+
+def with_named_values(mod: tvm.IRModule, names: Mapping[Any, Names]) -> tvm.IRModule:
+    """A module some of whose variables are named, the others as they are."""
+    return _changed(mod, lambda _, flow: {**flow.names, **names})
+
+
+def handed_on(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
+    """``after``, which a pass made of ``before``, with the names of all values.
+
+    A variable that both have keeps its names. Those of one that is gone go to what its readers read
+    now and did not before, or, if that is nothing new, to the readers themselves, which have taken
+    it in. What the pass computes on the way to a value has the names of that value, unless the pass
+    has named it.
+    """
+    if after.same_as(before):
+        return after
+    known = {str(var.name_hint): func for var, func in before.functions_items()}
+
+    def names(var: Any, flow: _Flow) -> Mapping[Any, Names]:
+        func = known.get(str(var.name_hint))
+        if not isinstance(func, relax.Function) or func.same_as(after[var]):
+            return flow.names
+        return _inherited(_Flow.of(func), flow)
+
+    return _changed(after, names)
+
+
+def names_by_function(mod: tvm.IRModule) -> dict[str, tuple[Names, ...]]:
+    """For each function of a module that is called: the names of what each of its calls computes,
+    equal ones once, in the order of the calls."""
+    found: dict[str, list[Names]] = {}
+    for func in mod.functions.values():
+        if not isinstance(func, relax.Function):
+            continue
+        for _, value in bindings_of(func.body):
+            if isinstance(value, relax.Call):
+                for used in (value.op, *value.args):
+                    if isinstance(used, ir.GlobalVar):
+                        found.setdefault(str(used.name_hint), []).append(names_of(value))
+    return {name: tuple(filter(None, dict.fromkeys(each))) for name, each in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """Which value of a function is computed of which.
+
+    Attributes:
+        reads: variable -> those that its value is computed of, all in order.
+        names: variable -> the names that its value carries, where it carries some.
+        results: what the function returns.
+    """
+
+    reads: Mapping[Any, Sequence[Any]]
+    names: Mapping[Any, Names]
+    results: Sequence[Any]
+
+    @classmethod
+    def of(cls, func: relax.Function) -> _Flow:
+        """That of a function."""
+        bindings = list(bindings_of(func.body))
+        reads = {var: list(relax.analysis.free_vars(value)) for var, value in bindings}
+        found = ((var, names_of(value)) for var, value in bindings)
+        names = {var: own for var, own in found if own}
+        results = list(relax.analysis.free_vars(func.body.body))
+        while len(results) == 1 and (others := reads.get(results[0])) and results[0] not in names:
+            results = others
+        return cls(reads, names, results)
+
+
+def _inherited(before: _Flow, after: _Flow) -> Mapping[Any, Names]:
+    """The names of the values behind a pass."""
+    rank = {name: n for n, name in enumerate(united(before.names.values()))}
+    found = {var: set(names) for var, names in after.names.items()}
+    named_anew = {var for var in after.names if var not in before.reads}
+    for var, names in before.names.items():
+        if var in after.reads:
+            found.setdefault(var, set()).update(names)
+    for var, heirs in _heirs(before, after).items():
+        for heir in heirs - named_anew:
+            found.setdefault(heir, set()).update(before.names.get(var, ()))
+    ordered = {
+        var: tuple(sorted(names, key=lambda name: rank.get(name, len(rank))))
+        for var, names in found.items()
+    }
+    return _with_readers(after, ordered)
+
+
+def _heirs(before: _Flow, after: _Flow) -> Mapping[Any, set[Any]]:
+    """For each variable that is gone: those whose values now hold what it was."""
+    readers: dict[Any, list[Any]] = {}
+    for var, read in before.reads.items():
+        for other in read:
+            readers.setdefault(other, []).append(var)
+    heirs: dict[Any, set[Any]] = {}
+    outputs = dict(zip(before.results, after.results, strict=False))
+    for var in reversed(before.reads):
+        if var in after.reads:
+            continue
+        heirs[var] = {outputs[var]} if outputs.get(var) in after.reads else set()
+        for reader in readers.get(var, ()):
+            if reader in heirs:
+                heirs[var] |= heirs[reader]
+            elif reader in after.reads:
+                new = set(after.reads[reader]) - set(before.reads[reader])
+                heirs[var] |= {v for v in new if v in after.reads} or {reader}
+    return heirs
+
+
+def _with_readers(flow: _Flow, names: Mapping[Any, Names]) -> Mapping[Any, Names]:
+    """Names of values, those without any named as what reads them."""
+    found: dict[Any, Names] = {}
+    claims: dict[Any, list[Names]] = {}
+    for var in reversed(flow.reads):
+        found[var] = names.get(var) or united(reversed(claims.get(var, [])))
+        for read in flow.reads[var]:
+            claims.setdefault(read, []).append(found[var])
+    return found
+
+
+def _changed(mod: tvm.IRModule, names: Any) -> tvm.IRModule:
+    """A module whose functions' values carry the names that ``names`` tells of their flow."""
+    changed = None
+    for var, func in mod.functions_items():
+        if not isinstance(func, relax.Function):
+            continue
+        flow = _Flow.of(func)
+        wanted = names(var, flow)
+        if any(flow.names.get(value, ()) != own for value, own in wanted.items()):
+            changed = changed or mod.clone()
+            body = _renewed(func.body, wanted)
+            renewed = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+            changed[var] = renewed
+    return changed or mod
+
+
+def bindings_of(body: relax.SeqExpr) -> Iterator[tuple[Any, Any]]:
+    """Variables and what they are bound to, in order, those within branches included."""
+    for block in body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.If):
+                yield from bindings_of(binding.value.true_branch)
+                yield from bindings_of(binding.value.false_branch)
+            yield binding.var, binding.value
+
+
+def _renewed(body: relax.SeqExpr, names: Mapping[Any, Names]) -> relax.SeqExpr:
+    blocks = [
+        type(block)([_renewed_binding(binding, names) for binding in block.bindings])
+        for block in body.blocks
+    ]
+    renewed = relax.SeqExpr(blocks, body.body)
+    relax.expr._update_type(renewed, body.ty)
+    return renewed
+
+
+def _renewed_binding(binding: Any, names: Mapping[Any, Names]) -> Any:
+    value = binding.value
+    if isinstance(value, relax.If):
+        branches = (_renewed(branch, names) for branch in (value.true_branch, value.false_branch))
+        renewed = relax.If(value.cond, *branches)
+        relax.expr._update_type(renewed, value.ty)
+    elif isinstance(value, relax.Call) and names_of(value) != names.get(binding.var, ()):
+        renewed = with_names(value, names.get(binding.var, ()))
+    else:
+        return binding
+    if isinstance(binding, relax.MatchCast):
+        return relax.MatchCast(binding.var, renewed, binding.ty)
+    return relax.VarBinding(binding.var, renewed)

@@ -1,0 +1,67 @@
+"""TVM's FuseOps, behind which calls still know whose values they compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import ir, relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from tvm_tile.graph.functions import mutated
+from tvm_tile.graph.sources import (
+    Names,
+    bindings_of,
+    names_of,
+    united,
+    with_named_values,
+    with_names,
+)
+from tvm_tile.passes.rewriter import is_call_tir
+
+_NAMES = "names"
+
+
+@tvm.transform.module_pass(opt_level=0, name="FuseOps")
+@dataclass(frozen=True, slots=True)
+class FuseOperators:
+    """``relax.transform.FuseOps``, and the names of a group's values on the call of the group.
+
+    before: ``h = call_tir(conv, (x,))  # conv1``, ``y = call_tir(relu, (h,))  # act``
+    after:  ``y = fused_conv_relu(x)  # conv1, act``
+
+    TVM makes one function of groups that are alike, in which it is no longer said whose groups they
+    are. So it works twice: once more on calls that have their names as an attribute, whose groups
+    are not alike. Both times it makes the same groups, in the same order.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        fuse = relax.transform.FuseOps()
+        fused, marked = fuse(mod), fuse(mutated(mod, _Marking(mod)))
+        found: dict[Any, Names] = {}
+        for var, func in fused.functions_items():
+            if isinstance(func, relax.Function) and "Primitive" not in (func.attrs or {}):
+                told = bindings_of(marked[str(var.name_hint)].body)
+                for (own, _), (_, value) in zip(bindings_of(func.body), told, strict=True):
+                    if isinstance(value, relax.Call) and isinstance(value.op, ir.GlobalVar):
+                        found[own] = _names_within(marked[value.op])
+        return with_named_values(fused, found)
+
+
+@mutator
+class _Marking(PyExprMutator):
+    """Writes the names of calls of kernels into their attributes."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        if not is_call_tir(call) or call.attrs is not None:
+            return call
+        return with_names(call, names_of(call), {_NAMES: list(names_of(call))})
+
+
+def _names_within(func: Any) -> Names:
+    """The names in the attributes of the calls of a group's function; none where it is none."""
+    values = [value for _, value in bindings_of(func.body)]
+    attrs = [value.attrs for value in values if is_call_tir(value)]
+    return united(tuple(map(str, own[_NAMES])) for own in attrs if own and _NAMES in own)
