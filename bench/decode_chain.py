@@ -167,7 +167,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.only_compile:
         ways = compiled(module, find_device(arguments.only_compile), arguments.ahead_mib)
         for way, model in ways.items():
-            print(f"# {way}\n{model.explain()}\n")
+            print(f"# {way}", model.explain("all"), "", sep="\n")
         return 0
     device = detect_device()
     if device.is_emulated:

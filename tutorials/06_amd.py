@@ -76,7 +76,8 @@ models = {
 for chip in CHIPS:
     model = models[chip.name]
     assert not model.report.fallbacks
-    print(f"\n{model.explain()}")
+    print()
+    print(model.explain("kernels"))
     for kernel in model.report.kernels:
         for taken in kernel.resources:
             assert taken.warp == chip.warp_size

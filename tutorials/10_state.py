@@ -55,7 +55,7 @@ assert weights.keys() == {id(constant) for constant in entries["prompt"].program
 #    written, is copied at the end of each call.
 
 print(step.explain())
-assert "state, written in place: key_cache_0, value_cache_0" in step.explain()
+assert "state, written in place: key_cache_0, value_cache_0" in step.explain("all")
 assert set(step.state) == {"key_cache_0", "value_cache_0", "cumulative_length_0"}
 
 # 4. Read a prompt, decode greedily, and compare with PyTorch, which has a cache of its own.

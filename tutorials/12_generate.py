@@ -108,7 +108,7 @@ def exported(decoder: nn.Module, length: int) -> torch.export.ExportedProgram:
 decoder = tvm_tile.compile(
     {"prompt": exported(model, PROMPT), "step": exported(model, 1)}, "emulated"
 )
-told = decoder["step"].explain()
+told = decoder["step"].explain("all")
 print(told, end="\n\n")
 assert told.endswith("state, written in place: layer.keys, layer.values")
 assert not decoder["step"].report.fallbacks
@@ -155,7 +155,7 @@ step = tvm_tile.compile(
     DEVICE,
     example_inputs=(torch.zeros(1, 1, 1024, dtype=torch.bfloat16), torch.tensor([0])),
 )
-told = step.explain()
+told = step.explain("all")
 print()
 print(told[told.index("co-scheduled:") :])
 

@@ -123,13 +123,13 @@ controls: tuple[Control, ...] = ("host", "kernel", "auto")
 for control in controls:
     print(f"\n{control}:")
     models[control] = compiled(Scanned(network), (x,), control=control)
-    told = models[control].explain()
+    told = models[control].explain("all")
     print(told[told.index("co-scheduled:") : told.index("each launched once")])
 assert not models["host"].report.plans
 (kernel,) = models["kernel"].report.plans
 assert kernel.plan.seconds < kernel.apart_seconds
 assert [plan.name for plan in models["auto"].report.plans] == [kernel.name]
-told = compiled(Scanned(network), (x,), "emulated", control="kernel").explain()
+told = compiled(Scanned(network), (x,), "emulated", control="kernel").explain("all")
 print(told.splitlines()[-1])
 assert told.endswith("loops stay on the host: emulated runs no persistent kernels")
 
@@ -249,7 +249,7 @@ class Halved(nn.Module):
 print("\nA loop that only data end:")
 halved = compiled(Halved(), (states[0],), control="kernel", most_iterations=30)
 (kernel,) = halved.report.plans
-assert "1 loop that data end, 30 iterations at most" in halved.explain()
+assert "1 loop that data end, 30 iterations at most" in halved.explain("all")
 program = program_of(kernel)
 assert program.bounds.iterations == 30
 names = names_of(kernel.operators, program)

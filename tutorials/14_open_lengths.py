@@ -89,7 +89,7 @@ except tvm_tile.InputError as error:
 
 def table(model: tvm_tile.CompiledModel) -> str:
     """What `explain()` says of tiles by lengths."""
-    told = model.explain()
+    told = model.explain("all")
     return told[told.index("tiles by open extents") : told.index("all other kernels")].rstrip()
 
 

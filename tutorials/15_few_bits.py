@@ -88,7 +88,7 @@ def check(model: CompiledModel, weight: torch.Tensor) -> None:
 def told(model: CompiledModel, *topics: str) -> str:
     """Lines of `explain()` that begin with one of these words, and those that belong to them."""
     lines, is_told = [], False
-    for line in model.explain().splitlines():
+    for line in model.explain("all").splitlines():
         is_told = line.startswith(topics) or (is_told and line.startswith(" "))
         lines += [line] if is_told else []
     return "\n".join(lines)

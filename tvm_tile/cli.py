@@ -16,6 +16,7 @@ from tvm_tile._version import __version__
 from tvm_tile.cli_devices import check_output, list_devices, measure_device
 from tvm_tile.cli_shapes import EXTENT, SHAPE, named_extent, named_shape
 from tvm_tile.errors import InputError, ModelError, TileError
+from tvm_tile.plan.detail import DETAILS, SORTS, check_word
 
 if TYPE_CHECKING:
     from tvm_tile.options import Options
@@ -106,9 +107,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz")
     sub.add_argument("--time", action="store_true", help="also measure one call")
 
-    sub = command("explain", _explain, "Tell how each kernel was made and what it costs.", either)
+    text = "Tell what a run takes, which parts of the model take most, and why."
+    sub = command("explain", _explain, text, either)
     _add_options(sub)
     _add_verify_key(sub)
+    sub.add_argument("--detail", default="summary", metavar="WHAT", help=", ".join(DETAILS))
+    sub.add_argument("--sort", default="time", metavar="HOW", help=", ".join(SORTS))
+    sub.add_argument("--json", action="store_true", help="for other programs")
     sub.add_argument("--svg", type=Path, help="also draw which functions became one kernel")
     sub.add_argument("--svg-extents", type=Path, help="also draw times over open extents")
 
@@ -274,7 +279,10 @@ def _random_inputs(model: CompiledModel, arguments: argparse.Namespace) -> list[
 
 def _explain(arguments: argparse.Namespace) -> None:
     from tvm_tile.plan.report import Report
+    from tvm_tile.plan.report_json import json_of
 
+    check_word("--detail", arguments.detail, DETAILS)
+    check_word("--sort", arguments.sort, SORTS)
     asked = (arguments.svg, Report.draw), (arguments.svg_extents, Report.draw_extents)
     drawings = [(path, draw) for path, draw in asked if path is not None]
     for path, _ in drawings:
@@ -282,7 +290,10 @@ def _explain(arguments: argparse.Namespace) -> None:
     model = _open_model(arguments)
     for path, draw in drawings:
         path.write_text(draw(model.report), encoding="utf-8")
-    print(model.explain())
+    if arguments.json:
+        print(json_of(model.report, arguments.sort))
+    else:
+        print(model.explain(arguments.detail, sort=arguments.sort))
 
 
 def _verify(arguments: argparse.Namespace) -> int:

@@ -201,7 +201,8 @@ class _Compiler:
         notes = *notes, *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
         notes = *notes, *_notes(symbols, options)
-        told = lowered.decisions, lowered.turned, imported.weights, symbols
+        weights = sum(len(constant.data) for constant in set(program.constants))
+        told = lowered.decisions, lowered.turned, imported.weights, symbols, weights
         report = done.report(record, notes, watch.stages, *told)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))

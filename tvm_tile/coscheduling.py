@@ -21,6 +21,7 @@ from tvm_tile.passes.loops_in_kernels import LoopsInKernels, copies_for_loops
 from tvm_tile.passes.reorder_calls import is_zeroing
 from tvm_tile.passes.schedule_tiles import count_calls, schedule_module
 from tvm_tile.plan.coded_weights import CodedWeight
+from tvm_tile.plan.limits import limits_of
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
@@ -58,11 +59,14 @@ class Coscheduling:
         turned: tuple[TurnedWeights, ...],
         coded: tuple[CodedWeight, ...],
         symbols: tuple[Symbol, ...],
+        weights: int,
     ) -> Report:
         """All about the model, for a device; the other arguments are fields of the report."""
         known = self.plans, self.left_apart, device.is_estimated, self.launches
+        traffic = sum(kernel.calls * kernel.traffic for kernel in self.kernels)
+        own = device.name, self.kernels, notes, stages, decisions
         told = turned, coded, symbols
-        return Report(device.name, self.kernels, notes, stages, decisions, *known, *told)
+        return Report(*own, *known, *told, weights, limits_of(device, traffic))
 
 
 def coschedule_what_builds(
@@ -119,7 +123,8 @@ def coschedule_what_builds(
     zeroing = [
         _zeroing(mod[name], name, n, device) for name, n in counts.items() if is_zeroing(name)
     ]
-    reports = (*left, *map(_kernel_report, plans), *zeroing)
+    known_kernels = {kernel.name: kernel for kernel in kernels}
+    reports = (*left, *(_kernel_report(plan, known_kernels) for plan in plans), *zeroing)
     return Coscheduling(mod, reports, plans, tuple(_by_reason(apart)))
 
 
@@ -183,8 +188,15 @@ def _by_reason(apart: Sequence[Apart]) -> Iterator[LeftApart]:
         yield LeftApart(reason, tuple(names), count)
 
 
-def _kernel_report(report: PersistentReport) -> KernelReport:
+def _kernel_report(report: PersistentReport, known: Mapping[str, KernelReport]) -> KernelReport:
     plan = report.plan
+    within = [known[each.name] for each in report.operators if each.name in known]
     names = " ".join(dict.fromkeys(operator.name for operator in report.operators))
     size, tile = (plan.num_veus, plan.block_size), report.describe()
-    return KernelReport(report.name, names, PERSISTENT, *size, tile, plan.seconds, 0.0, "")
+    return KernelReport(
+        report.name, names, PERSISTENT, *size, tile, plan.seconds,
+        sum(kernel.traffic for kernel in within), "",
+        written=sum(kernel.written for kernel in within),
+        flops=sum(kernel.flops for kernel in within),
+        arithmetic_seconds=sum(kernel.arithmetic_seconds for kernel in within),
+    )  # fmt: skip

@@ -77,7 +77,7 @@ class Judge:
         path = self._folder / "damaged.tvmtile"
         path.write_bytes(kind.mutate(self._good, random))
         model = tvm_tile.load(path)
-        model.explain()
+        model.explain("all")
         if not kind.runs:
             return "harmless"
         self._compare(model(X))

@@ -45,4 +45,4 @@ def test_each_kernel_of_a_function_is_a_launch() -> None:
     )
     (kernel,) = compiled.report.kernels
     assert (kernel.rule, kernel.launches) == ("scan", 2)
-    assert "one run: 2 launches" in compiled.explain()
+    assert "one run: 2 launches" in compiled.explain("all")

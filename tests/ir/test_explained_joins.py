@@ -94,4 +94,4 @@ def test_a_compiled_model_explains_its_groups() -> None:
     model = compile(attentions(1), H200)
     (joined,) = model.report.decisions
     assert joined.rule == "chain"
-    assert f"{joined.saved_bytes / 1e6:.2f} MB less traffic" in model.explain()
+    assert f"{joined.saved_bytes / 1e6:.2f} MB less traffic" in model.explain("all")

@@ -233,6 +233,6 @@ def test_a_compiled_model_says_what_is_turned() -> None:
     model = tvm_tile.compile(mod, H200)
     (turned,) = model.report.turned
     assert turned.shape == (768, 3072)
-    assert "stored turned: 1 matrix of weights, 4.72 MB" in model.explain().splitlines()
+    assert "stored turned: 1 matrix of weights, 4.72 MB" in model.explain("all").splitlines()
     entries = tvm_tile.compile({"one": mod, "other": mod}, H200)
     assert not entries["one"].report.turned, "weights in common stay as they are stored"

@@ -80,16 +80,16 @@ def test_unfused_is_right_and_not_welded() -> None:
     case, prepared = prepare(TvmTileUnfused(), Gpu(), "softmax")
     run(case, prepared)
     session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1), Placed("cpu"))
-    assert "weld is off" in TvmTileUnfused().compile(case, session).explain()
-    assert "weld is off" not in TvmTile().compile(case, session).explain()
+    assert "weld is off" in TvmTileUnfused().compile(case, session).explain("all")
+    assert "weld is off" not in TvmTile().compile(case, session).explain("all")
 
 
 def test_without_coscheduling_it_is_right_and_says_so() -> None:
     case, prepared = prepare(TvmTileNoCoschedule(), Gpu(), "softmax")
     run(case, prepared)
     session = Session("emulated", Gpu(), lambda: draw(case, "cpu", 1), Placed("cpu"))
-    assert "coschedule is off" in TvmTileNoCoschedule().compile(case, session).explain()
-    assert "coschedule is off" not in TvmTile().compile(case, session).explain()
+    assert "coschedule is off" in TvmTileNoCoschedule().compile(case, session).explain("all")
+    assert "coschedule is off" not in TvmTile().compile(case, session).explain("all")
 
 
 def test_the_benchmark_reads_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

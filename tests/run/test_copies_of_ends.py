@@ -79,7 +79,7 @@ def test_a_mask_of_all_layers_is_read_once() -> None:
     assert copies(model) >= 1
     assert model.report.launches is not None
     assert model.report.launches.graphs == 1
-    assert "launches outside of CUDA graphs" in model.explain()
+    assert "launches outside of CUDA graphs" in model.explain("all")
     assert_same(model, masked, *shapes)
 
 

@@ -67,7 +67,7 @@ def test_the_report_has_the_plan_and_a_saved_model_keeps_it(tmp_path: Path) -> N
     # Both are sums of the same predictions, so that they differ by what was joined alone.
     saved = plan.apart_seconds - plan.plan.seconds - H200.times.warm.least_seconds
     assert apart.predicted_seconds - report.predicted_seconds == pytest.approx(saved)
-    assert f"  {plan.name}: {len(plan.operators)} operators" in together.explain()
+    assert f"  {plan.name}: {len(plan.operators)} operators" in together.explain("all")
     assert gantt(plan.operators, plan.plan, H200).count("<title>") >= len(plan.operators)
     together.save(tmp_path / "model.tvmtile")
     assert tvm_tile.load(tmp_path / "model.tvmtile").report == report
@@ -91,8 +91,8 @@ def test_a_group_whose_kernel_does_not_build_is_left_apart_and_says_why(
     (left,) = (left for left in model.report.left_apart if "build" in left.reason)
     assert left.reason == "the persistent kernel did not build: too many words"
     assert left.calls > BRANCHES
-    assert f"left apart, {left.calls} calls: {left.reason}" in model.explain()
-    assert "coscheduled_" not in model.explain()
+    assert f"left apart, {left.calls} calls: {left.reason}" in model.explain("all")
+    assert "coscheduled_" not in model.explain("all")
 
 
 def test_a_group_whose_blocks_are_not_all_resident_is_left_apart_with_numbers(

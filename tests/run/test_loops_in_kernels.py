@@ -358,7 +358,7 @@ def test_another_place_is_refused() -> None:
 def test_devices_without_persistent_kernels_say_so() -> None:
     inputs = tuple(torch.randn(shape) for shape in ((1, 8), (1, 8), (200, 1, 8)))
     model = compile_model(exported(Stack(), inputs), "emulated", control="kernel")
-    assert "loops stay on the host" in model.explain()
+    assert "loops stay on the host" in model.explain("all")
 
 
 def compile_model(model: Any, device: str, **options: Any) -> tvm_tile.CompiledModel:

@@ -152,8 +152,8 @@ def test_saved_models_have_codes(tmp_path: Path) -> None:
         assert loaded.report.coded == compiled.report.coded
         sizes.append(kept_bytes(loaded))
     assert sizes[0] < sizes[1] / 4
-    assert "kept as codes: 1 of 1 matrix of weights" in kept.explain()
-    assert "kept as codes" not in folded.explain()
+    assert "kept as codes: 1 of 1 matrix of weights" in kept.explain("all")
+    assert "kept as codes" not in folded.explain("all")
 
 
 def packed(codes: np.ndarray, bits: int) -> np.ndarray:

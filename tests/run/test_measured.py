@@ -144,9 +144,9 @@ def test_a_model_runs_what_was_chosen_and_says_so(monkeypatch: pytest.MonkeyPatc
     assert (kernel.measured, kernel.rank, kernel.measured_seconds) == (4, 2, 1.0)
     assert (unmeasured.measured, unmeasured.rank) == (0, 0)
     assert kernel.tile != unmeasured.tile
-    assert "1000000.0 us, #3 of 4" in model.explain()
+    assert "1000000.0 us, #3 of 4" in model.explain("all")
     assert "measure" in [stage.name for stage in model.report.stages]
-    assert "measured" not in first.explain()
+    assert "measured" not in first.explain("all")
     # Both live, with different kernels for one function.
     np.testing.assert_allclose(model(X, W), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(first(X, W), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-5)

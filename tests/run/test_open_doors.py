@@ -83,7 +83,7 @@ class TestExportedPrograms:
     ) -> None:
         assert str(model.inputs[0]) == "x: float32[n, 16]"
         assert str(model.outputs[0]) == "output0: float32[n, 8]"
-        assert "open extent n from 1 to 32" in model.explain()
+        assert "open extent n from 1 to 32" in model.explain("all")
         check(model, program.module(), norm, (1, 2, 17, 31, 32))
 
     def test_it_is_verified_next_to_the_program(self, model: tvm_tile.CompiledModel) -> None:

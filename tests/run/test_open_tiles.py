@@ -89,7 +89,7 @@ def test_the_report_has_the_short_tile_and_explains_the_others() -> None:
     assert kernel.cover is not None
     assert kernel.tile == kernel.cover.points[0].tile
     assert kernel.rule == kernel.cover.points[0].rule
-    text = model.explain()
+    text = model.explain("all")
     for end in kernel.cover.ends:
         tile = kernel.cover.tile_of(end)
         assert f"      rows <= {end.bound[0]}: {tile.rule}, {tile.tile}\n" in text
@@ -101,7 +101,7 @@ def test_a_saved_model_explains_itself_as_before(tmp_path: Path) -> None:
     model.save(tmp_path / "m.tvmtile")
     loaded = tvm_tile.load(tmp_path / "m.tvmtile")
     assert loaded.report == model.report
-    assert loaded.explain() == model.explain()
+    assert loaded.explain("all") == model.explain("all")
 
 
 def test_plans_are_kept_by_the_loss_that_they_are_for(

@@ -147,7 +147,7 @@ class TestSaved:
             np.testing.assert_allclose(loaded(x), expected(x), rtol=1e-4, atol=1e-6)
         with pytest.raises(InputError, match="rows = 3"):
             loaded(np.ones((3, 4), "float32"))
-        assert "open extent rows from 2 to 32 in steps of 2" in loaded.explain()
+        assert "open extent rows from 2 to 32 in steps of 2" in loaded.explain("all")
 
     @pytest.mark.parametrize(
         "change",

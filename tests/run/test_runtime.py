@@ -307,5 +307,5 @@ def test_explain_and_repr() -> None:
     signature = Signature("x", X.shape, "float32")
     program = build(relax_module(op.nn.relu, (X.shape,)))
     model = CompiledModel(program, "emulated", (signature,), (signature,), report)
-    assert model.explain() == report.render()
+    assert model.explain("all") == report.render()
     assert repr(model) == "CompiledModel(emulated: (x: float32[6, 16]) -> (x: float32[6, 16]))"

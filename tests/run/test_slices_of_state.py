@@ -84,7 +84,7 @@ IN_PLACE = [
 def test_only_what_is_assigned_is_written(function: Any) -> None:
     ours = check(function, DRAW)
     assert [state.is_in_place for state in ours.effects.state] == [True]
-    assert "copied whole" not in ours.explain()
+    assert "copied whole" not in ours.explain("all")
     assert any("write_slices" in kernel.name for kernel in ours.report.kernels)
     assert not ours.report.fallbacks
 
@@ -122,7 +122,7 @@ def of_one_layer(kept: Any, x: Any, at: Any) -> Any:
 @pytest.mark.parametrize("function", [from_a_position, at_computed_positions, of_one_layer])
 def test_slices_that_begin_where_data_say(function: Any) -> None:
     ours = check(function, DRAW, lambda: torch.randint(0, 4, ()), calls=5)
-    assert "state, written in place: cache" in ours.explain()
+    assert "state, written in place: cache" in ours.explain("all")
     assert any("write_rows" in kernel.name for kernel in ours.report.kernels)
     assert not ours.report.fallbacks
 
@@ -170,7 +170,7 @@ def put_into_a_new_value(kept: Any, x: Any) -> Any:
 )
 def test_what_is_read_later_is_copied(function: Any) -> None:
     ours = check(function, DRAW)
-    assert "copied whole in each call: " in ours.explain()
+    assert "copied whole in each call: " in ours.explain("all")
 
 
 def test_equal_positions_are_computed_once() -> None:

@@ -74,13 +74,13 @@ def read_later(kept: Any, x: Any, at: Any) -> Any:
 def test_buffers(function: Any) -> None:
     ours = check(function, values(5, WIDTH))
     assert ours.state
-    assert "copied whole in each call: " in ours.explain()
+    assert "copied whole in each call: " in ours.explain("all")
 
 
 @pytest.mark.parametrize("function", [one_row, read_and_written, written_twice, read_later])
 def test_caches(function: Any) -> None:
     ours = check(function, values(2, 3, 1, WIDTH), places(1))
-    assert ("written in place: cache" in ours.explain()) == (function is not read_later)
+    assert ("written in place: cache" in ours.explain("all")) == (function is not read_later)
 
 
 GPU = tvm.cuda(0).exist

@@ -158,7 +158,7 @@ def test_an_explanation_names_what_was_compiled_and_what_was_not() -> None:
     assert "torch.linalg.inv(" in eager.line
     assert f"{count} of {count + len(graph.eager)} operators compiled, in 2 parts" in str(found)
     assert "eager: 1 x aten.linalg_inv_ex.default: no converter, from `return" in str(found)
-    assert "kernels" in graph.parts[0].model.explain()
+    assert "kernels" in graph.parts[0].model.explain("all")
 
 
 @torch.no_grad()

@@ -46,5 +46,5 @@ def test_unwelded_has_more_kernels_and_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_only_an_unwelded_model_says_so(tmp_path: Path) -> None:
-    assert "weld is off" in compiled(tmp_path, weld=False).explain()
-    assert "weld is off" not in compiled(tmp_path, weld=True).explain()
+    assert "weld is off" in compiled(tmp_path, weld=False).explain("all")
+    assert "weld is off" not in compiled(tmp_path, weld=True).explain("all")

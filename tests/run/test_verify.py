@@ -95,7 +95,7 @@ def test_a_wrong_kernel_is_found(
 def test_a_wrong_kernel_falls_back(onnx_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, lambda request: request.refused is None)
     model = compiled(onnx_file, verify=True)
-    assert "its kernel was wrong: " in model.explain()
+    assert "its kernel was wrong: " in model.explain("all")
     assert model.verify().is_right
 
 

@@ -47,7 +47,7 @@ from tvm_tile.frontend.onnx_rewrite import (
 from tvm_tile.frontend.onnx_types import inferred_types, static_extents
 from tvm_tile.frontend.onnx_unrolling import unroll_loops
 from tvm_tile.frontend.prepare import prepared
-from tvm_tile.graph.sources import named
+from tvm_tile.graph.sources import Names, named
 
 # The importer takes these two outside its table of converters.
 _HANDLED_APART = frozenset({"If", "Constant"})
@@ -235,7 +235,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     """
 
     last_operator = ""
-    named: dict[Any, str]
+    named: dict[Any, Names]
     _nodes: dict[str, Any]  # of TVM's: the values of names
 
     def require_shapes(
@@ -292,7 +292,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         """A node's value, or several, whose name is noted."""
         for each in value.fields if isinstance(value, relax.Tuple) else (value,):
             if isinstance(each, relax.Var):
-                self.named.setdefault(each, attrs["tvm_custom"]["name"])
+                self.named.setdefault(each, (attrs["tvm_custom"]["name"],))
         return value
 
     def _written(self, graph: onnx.GraphProto, names: Mapping[str, Any]) -> list[Any]:

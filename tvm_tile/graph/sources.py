@@ -48,21 +48,21 @@ def with_names(call: relax.Call, names: Sequence[str], attrs: Any = None) -> rel
     return named
 
 
-def named(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
-    """A module as an importer wrote it, with names.
+def named(mod: tvm.IRModule, names: Mapping[Any, Names]) -> tvm.IRModule:
+    """A module as it was written, with names.
 
     Args:
         mod: in Relax.
-        names: variable -> the name of what it is the value of. What is computed on the way to
+        names: variable -> the names of what it is the value of. What is computed on the way to
             these values has their names.
     """
-    return _changed(mod, lambda var, flow: _with_readers(flow, {v: (n,) for v, n in names.items()}))
+    return _changed(mod, lambda _, flow: _with_others(flow, names))
 
 
-def names_of_variables(mod: tvm.IRModule) -> dict[Any, str]:
+def names_of_variables(mod: tvm.IRModule) -> dict[Any, Names]:
     """The names that the variables of a module have themselves."""
     functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
-    return {var: str(var.name) for func in functions for var, _ in bindings_of(func.body)}
+    return {var: (str(var.name),) for func in functions for var, _ in bindings_of(func.body)}
 
 
 def with_named_values(mod: tvm.IRModule, names: Mapping[Any, Names]) -> tvm.IRModule:
@@ -148,7 +148,7 @@ def _inherited(before: _Flow, after: _Flow) -> Mapping[Any, Names]:
         var: tuple(sorted(names, key=lambda name: rank.get(name, len(rank))))
         for var, names in found.items()
     }
-    return _with_readers(after, ordered)
+    return _with_others(after, ordered)
 
 
 def _heirs(before: _Flow, after: _Flow) -> Mapping[Any, set[Any]]:
@@ -172,14 +172,16 @@ def _heirs(before: _Flow, after: _Flow) -> Mapping[Any, set[Any]]:
     return heirs
 
 
-def _with_readers(flow: _Flow, names: Mapping[Any, Names]) -> Mapping[Any, Names]:
-    """Names of values, those without any named as what reads them."""
+def _with_others(flow: _Flow, names: Mapping[Any, Names]) -> Mapping[Any, Names]:
+    """Names of values, those without any named as what reads them, or else as what they read."""
     found: dict[Any, Names] = {}
     claims: dict[Any, list[Names]] = {}
     for var in reversed(flow.reads):
         found[var] = names.get(var) or united(reversed(claims.get(var, [])))
         for read in flow.reads[var]:
             claims.setdefault(read, []).append(found[var])
+    for var, read in flow.reads.items():
+        found[var] = found[var] or united(found.get(other, ()) for other in read)
     return found
 
 

@@ -27,6 +27,7 @@ from tvm import relax, te, tirx, topi
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.open_extents import Symbol, top
+from tvm_tile.graph.sources import Names, named, names_of
 from tvm_tile.passes.bound_loops import bounded
 from tvm_tile.passes.capture_graphs import CAPTURED_EXTENTS
 from tvm_tile.passes.first_choices import content_of
@@ -62,6 +63,7 @@ class _Closing:
         self._functions: dict[Any, Any] = {}
         self._known: dict[Any, tuple[tirx.PrimFunc, Sequence[tirx.Var]]] = {}
         self._values: dict[Any, Any] = {}
+        self._names: dict[Any, Names] = {}
 
     def result(self) -> tvm.IRModule:
         """The new module."""
@@ -75,12 +77,13 @@ class _Closing:
                 for own, given in zip(main.params, params, strict=True):
                     self._values[own] = self._whole_of(given)
                 for call in calls:
-                    self._values[call.var] = self._emit(call)
+                    self._values[call.var] = value = self._emit(call)
+                    self._names.setdefault(value, names_of(call.value))
                 made = {call.var: call.value for call in calls}
                 result = self._returned(main.body.body, self._module.result, made)
                 output = builder.emit_output(result)
             builder.emit_func_output(output)
-        return builder.get()
+        return named(builder.get(), self._names)
 
     def _whole_of(self, given: Any) -> Any:
         """A tensor of the greatest extents that begins as an input does."""

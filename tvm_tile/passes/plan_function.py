@@ -18,6 +18,7 @@ from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.passes.dlight import apply_dlight
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.plan_open import planned_open
+from tvm_tile.plan.limits import arithmetic_seconds
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
@@ -226,7 +227,8 @@ class PlanFunction:
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
             _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
             warm_seconds=warm_seconds(best.rule.name, best.seconds, self._device),
-            runner_up=best.runner_up,
+            runner_up=best.runner_up, flops=float(graph.flops),
+            arithmetic_seconds=arithmetic_seconds(graph, self._device),
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
 

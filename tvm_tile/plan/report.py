@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.plan.coded_weights import CodedWeight, render_coded
 from tvm_tile.plan.cover_drawing import draw_cover
 from tvm_tile.plan.cover_report import CoverReport, ModelCover, render_cover
+from tvm_tile.plan.decision_text import render_apart, render_joined
+from tvm_tile.plan.detail import DETAILS, SORTS, Detail, Sort, check_word
 from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived, text_of
+from tvm_tile.plan.kernel_table import render_kernels, sorted_by
+from tvm_tile.plan.limits import Bound, Limits, bound_of
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
-from tvm_tile.plan.table import aligned
+from tvm_tile.plan.screen import screen
 from tvm_tile.plan.turned_weights import TurnedWeights, render_turned
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import RunnerUp
@@ -51,6 +54,8 @@ class KernelReport:
         cover: which tile runs at which open extents; ``None`` where one runs at all of them.
         names: what the user's model calls that which it computes (nodes of an ONNX graph, paths of
             PyTorch modules, variables of a Relax function), for each call, equal ones once.
+        flops: operations of a call, those on integers included.
+        arithmetic_seconds: what these take at least, by the fastest units that there are for them.
     """
 
     name: str
@@ -76,6 +81,14 @@ class KernelReport:
     runner_up: RunnerUp | None = None
     cover: CoverReport | None = None
     names: tuple[tuple[str, ...], ...] = ()
+    flops: float = 0.0
+    arithmetic_seconds: float = 0.0
+
+    @property
+    def run_seconds(self) -> float:
+        """Predicted time of all its calls in a run, amid the model; 0 where it fell back."""
+        each = self.seconds if self.warm_seconds is None else self.warm_seconds
+        return 0.0 if self.fallback else self.calls * each
 
     @property
     def main(self) -> Resources | None:
@@ -105,6 +118,15 @@ class Launches:
     captured: int = 0
     dependent: int = 0
     saved_seconds: float = 0.0
+
+    def describe(self) -> str:
+        """A line for people."""
+        graphs = f"{self.graphs} graph{'s' * (self.graphs != 1)}"
+        inside = f"{self.dependent} of {self.captured} kernels in graphs"
+        return (
+            f"launches outside of CUDA graphs: {self.outside}, beside {graphs}; "
+            f"{inside} depend programmatically on the one before"
+        )
 
     def __add__(self, other: Launches) -> Launches:
         return Launches(
@@ -142,6 +164,8 @@ class Report:
         turned: weights that are stored in another layout than the model has them in, each matrix.
         coded: matrices of weights that arrive as codes of a few bits, where they may be kept so.
         symbols: its open extents.
+        weights: bytes of all constants.
+        limits: what the device does at most; None where that was not told.
     """
 
     device: str
@@ -156,6 +180,8 @@ class Report:
     turned: tuple[TurnedWeights, ...] = ()
     coded: tuple[CodedWeight, ...] = ()
     symbols: tuple[Symbol, ...] = ()
+    weights: int = 0
+    limits: Limits | None = None
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -171,9 +197,24 @@ class Report:
         :func:`~tvm_tile.plan.warm.warm_seconds` said, as persistent kernels are predicted too. Less
         what is saved where kernels of graphs start while those before them end.
         """
+        warm = sum(kernel.run_seconds for kernel in self.kernels)
+        return warm - (self.launches.saved_seconds if self.launches else 0.0)
+
+    def memory_seconds(self, kernel: KernelReport) -> float:
+        """What the bytes of a call take at least."""
+        return kernel.traffic / self.limits.bandwidth if self.limits else 0.0
+
+    def bound(self, kernel: KernelReport) -> Bound:
+        """What most of a kernel's time goes to."""
+        each = kernel.run_seconds / kernel.calls
+        launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0
+        return bound_of(each, self.memory_seconds(kernel), kernel.arithmetic_seconds, launches)
+
+    @property
+    def limit_seconds(self) -> float:
+        """Seconds of a run whose kernels all were at the memory's bandwidth or the units' peak."""
         own = (kernel for kernel in self.kernels if not kernel.fallback)
-        warm = (k.calls * (k.seconds if k.warm_seconds is None else k.warm_seconds) for k in own)
-        return sum(warm) - (self.launches.saved_seconds if self.launches else 0.0)
+        return sum(k.calls * max(self.memory_seconds(k), k.arithmetic_seconds) for k in own)
 
     @property
     def cover(self) -> ModelCover:
@@ -182,49 +223,66 @@ class Report:
         others = (k.seconds * k.calls for k in self.kernels if k.cover is None and not k.fallback)
         return ModelCover(self.symbols, covers, sum(others))
 
-    def render(self) -> str:
-        """Lines for people: kernels, what fell back, was joined or stored turned, weights as codes,
-        tiles by open extents, totals."""
-        rows = [_HEADING, *(_row(kernel) for kernel in self.kernels)]
-        if not any(kernel.measured for kernel in self.kernels):
-            rows = _without("measured", rows)
-        if not any(kernel.runner_up for kernel in self.kernels):
-            rows = _without("next rule", rows)
-        seconds = sum(kernel.seconds for kernel in self.kernels)
-        traffic = sum(kernel.traffic for kernel in self.kernels)
+    def render(
+        self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
+    ) -> str:
+        """Lines for people.
+
+        Args:
+            detail: ``"summary"`` is a screen. The rest is ``"kernels"``, ``"joined"`` and
+                ``"apart"`` for what was made one kernel and what was not, ``"memory"`` for how
+                weights are kept, or ``"all"``.
+            sort: kernels that take most ``"time"`` first, those that move most ``"bytes"``, or by
+                ``"name"``.
+            timing: what a run took when it was measured, and the spread; 0 where it was not.
+
+        Raises:
+            OptionError: there is no such detail, or no such order.
+        """
+        check_word("detail", detail, DETAILS)
+        check_word("sort", sort, SORTS)
+        if detail == "summary":
+            return "\n".join(screen(self, sort, *timing))
+        how = self.how
+        joined, apart = tuple(render_joined(self.decisions)), tuple(render_apart(self.decisions))
+        kernels = [
+            *render_kernels(sorted_by(self.kernels, sort)),
+            *(f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks),
+        ]
+        memory = [*render_turned(self.turned), *render_coded(self.coded)]
+        cover = tuple(render_cover(self.cover, how))
+        sections = {
+            "kernels": [*kernels, *cover],
+            "joined": [*joined, *render_plans(self.plans, ())],
+            "apart": [*apart, *render_plans((), self.left_apart)],
+            "memory": [*memory, f"constants: {self.weights / 1e6:.2f} MB"],
+        }
+        if detail != "all":
+            return "\n".join(sections[detail])
+        groups = [*joined, *apart, *render_plans(self.plans, self.left_apart)]
+        return "\n".join([*kernels, *groups, *memory, *cover, *self._totals(), *self.notes])
+
+    def _totals(self) -> Iterator[str]:
+        """Lines about all kernels, and about how long they took to compile."""
         own = len(self.kernels) - len(self.fallbacks)
-        totals = (
+        yield (
             f"{len(self.kernels)} kernels for {self.device}: {own} scheduled by tiles, "
             f"{len(self.fallbacks)} fell back"
         )
-        how = self._how
-        predicted = (
-            f"each launched once: {seconds * 1e6:.1f} us {how} (without fallbacks), "
+        seconds = sum(kernel.seconds for kernel in self.kernels)
+        traffic = sum(kernel.traffic for kernel in self.kernels)
+        yield (
+            f"each launched once: {seconds * 1e6:.1f} us {self.how} (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
         )
         calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
-        seconds = self.predicted_seconds
-        run = f"one run: {calls} launches, {seconds * 1e6:.1f} us {how}, with a warm cache"
-        graphs = [] if self.launches is None else [_launched(self.launches)]
-        reasons = [f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks]
-        spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
-        total = sum(stage.seconds for stage in self.stages)
-        compiled = [f"compiled in {total:.2f} s: {spent}"] if self.stages else []
-        groups = [*_decided(self.decisions), *render_plans(self.plans, self.left_apart)]
-        return "\n".join(
-            [
-                *aligned(rows),
-                *_machine_code(self.kernels),
-                *reasons,
-                *groups,
-                *render_turned(self.turned),
-                *render_coded(self.coded),
-                *render_cover(self.cover, how),
-                *(totals, predicted, run, *graphs),
-                *compiled,
-                *self.notes,
-            ]
-        )
+        run = self.predicted_seconds * 1e6
+        yield f"one run: {calls} launches, {run:.1f} us {self.how}, with a warm cache"
+        if self.launches is not None:
+            yield self.launches.describe()
+        if self.stages:
+            spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
+            yield f"compiled in {sum(stage.seconds for stage in self.stages):.2f} s: {spent}"
 
     def draw(self) -> str:
         """The text of an SVG file that shows what was joined; see :mod:`tvm_tile.plan.drawing`."""
@@ -233,10 +291,10 @@ class Report:
     def draw_extents(self) -> str:
         """The text of an SVG file of times over open extents: of all kernels that have tiles by
         these, then of each; see :mod:`tvm_tile.plan.cover_drawing`."""
-        return draw_cover(self.cover, self._how)
+        return draw_cover(self.cover, self.how)
 
     @property
-    def _how(self) -> str:
+    def how(self) -> str:
         """Where times are from."""
         return "estimated" if self.is_estimated else "predicted"
 
@@ -250,119 +308,3 @@ class Report:
         # Models that were saved before there were decisions, or plans, have none.
         report: Report = revived(cls, json.loads(text))
         return report
-
-
-def _launched(launches: Launches) -> str:
-    graphs = f"{launches.graphs} graph{'s' * (launches.graphs != 1)}"
-    inside = f"{launches.dependent} of {launches.captured} kernels in graphs"
-    return (
-        f"launches outside of CUDA graphs: {launches.outside}, beside {graphs}; "
-        f"{inside} depend programmatically on the one before"
-    )
-
-
-# Names last: fused kernels have long ones.
-_HEADING = (
-    "rule",
-    "grid",
-    "block",
-    "tile",
-    "predicted",
-    "measured",
-    "next rule",
-    "traffic",
-    "kernel",
-)
-
-
-def _without(name: str, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The rows of the table without a column."""
-    column = rows[0].index(name)
-    return [(*row[:column], *row[column + 1 :]) for row in rows]
-
-
-def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[str]:
-    """What kernels take of a compute unit, where the code says all that its table tells."""
-    rows = [
-        _taken(kernel, own)
-        for kernel in kernels
-        for own in kernel.resources
-        if own.warp is not None
-    ]
-    if rows:
-        yield "machine code, of each kernel (predicted):"
-        heading = ("vgpr", "agpr", "sgpr", "lds", "spilled", "stack", "blocks a unit", "kernel")
-        yield from (f"  {line}" for line in aligned([heading, *rows]))
-
-
-def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:
-    is_main = own is kernel.main
-    registers = f" ({kernel.registers})" if is_main and kernel.registers is not None else ""
-    shared = f" ({kernel.shared_bytes})" if is_main and (own.shared or kernel.shared_bytes) else ""
-    return (
-        f"{own.registers}{registers}",
-        str(own.accumulation),
-        str(own.scalar),
-        f"{own.shared}{shared}",
-        str(own.spilled),
-        str(own.stack),
-        str(kernel.resident or "-") if is_main else "-",
-        kernel.name,
-    )
-
-
-def _row(kernel: KernelReport) -> tuple[str, ...]:
-    ours, other = not kernel.fallback, kernel.runner_up
-    return (
-        kernel.rule,
-        str(kernel.grid) if ours else "-",
-        str(kernel.block) if ours else "-",
-        kernel.tile or "-",
-        f"{kernel.seconds * 1e6:.1f} us" if ours else "-",
-        _measured(kernel) if kernel.measured else "-",
-        f"{other.rule} {other.seconds * 1e6:.1f} us" if other else "-",
-        f"{kernel.traffic / 1e6:.2f} MB",
-        kernel.name,
-    )
-
-
-def _measured(kernel: KernelReport) -> str:
-    return f"{kernel.measured_seconds * 1e6:.1f} us, #{kernel.rank + 1} of {kernel.measured}"
-
-
-def _decided(decisions: tuple[Decision, ...]) -> Iterator[str]:
-    """What was joined and what was left apart; equal decisions are one line, with their number."""
-    counts = Counter(decisions)
-    joined = {decision: count for decision, count in counts.items() if not decision.reason}
-    apart = {decision: count for decision, count in counts.items() if decision.reason}
-    for title, chosen in (("joined:", joined), ("left apart:", apart)):
-        yield from [title] if chosen else []
-        for decision, count in chosen.items():
-            yield f"  {count} x {_names(decision.functions)}: {_outcome(decision)}"
-            yield from _details(decision)
-
-
-def _names(functions: tuple[str, ...]) -> str:
-    return " + ".join(functions)
-
-
-def _outcome(decision: Decision) -> str:
-    alone = f"{decision.apart * 1e6:.1f} us apart"
-    as_one = f"{decision.together * 1e6:.1f} us as one"
-    moved = f"{decision.saved_bytes / 1e6:.2f} MB"
-    if not decision.reason:
-        return f"{decision.rule}, {as_one}, {alone}, {moved} less traffic"
-    times = [*([as_one] if decision.together else []), *([alone] if decision.apart else [])]
-    return ", ".join([decision.reason, *times, f"{moved} of traffic between them"])
-
-
-def _details(decision: Decision) -> Iterator[str]:
-    """The values of a joined group, and what else it could have been."""
-    if decision.reason:
-        return
-    for edge in decision.edges:
-        ends = f"{decision.functions[edge.maker]} -> {decision.functions[edge.taker]}"
-        yield f"      {ends}: {edge.size / 1e6:.2f} MB, {decision.level(edge)}"
-    for option in decision.options:
-        others = tuple((Counter(decision.functions) - Counter(option.functions)).elements())
-        yield f"      without {_names(others)}: {option.seconds * 1e6:.1f} us"

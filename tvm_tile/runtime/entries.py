@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tvm_tile.errors import InputError, SavedModelError
 from tvm_tile.graph.signature import State
+from tvm_tile.plan.detail import Detail, Sort
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.manifest import WHOLE, SavedModel
@@ -73,9 +74,10 @@ class CompiledEntries(Mapping[str, CompiledModel]):
         for model in self._models.values():
             model.reset()
 
-    def explain(self) -> str:
+    def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
         """What each entry's ``explain()`` tells, and how many bytes of constants there are."""
-        every = [f"{name}:\n{model.explain()}" for name, model in self._models.items()]
+        told = {name: model.explain(detail, sort=sort) for name, model in self._models.items()}
+        every = [f"{name}:\n{text}" for name, text in told.items()]
         return "\n\n".join([*every, self._describe_constants()])
 
     def save(self, path: str | Path, *, key: str | Path | None = None, state: bool = False) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_tile.build.program import Program
 from tvm_tile.errors import BoundError, DeviceError, InputError, RunError, TileError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
+from tvm_tile.plan.detail import Detail, Sort
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.arrays import (
@@ -77,6 +78,7 @@ class CompiledModel:
         self._loaded: Loaded | None = None
         self._kept: Kept | None = None
         self._held = held or Held()
+        self._timing = 0.0, 0.0  # of the last measurement: median and spread
         self._process = os.getpid()
 
     def __call__(self, *args: Any, **by_name: Any) -> Any:
@@ -192,6 +194,7 @@ class CompiledModel:
                 kept.check_apart(zip(kinds, values, strict=True))
                 before = kept.snapshot()
                 timing = loaded.time(tensors, repeats)
+                self._timing = timing.median_s, timing.iqr_s
                 kept.restore(before)
                 return timing
 
@@ -220,9 +223,10 @@ class CompiledModel:
         """Whether the CPU runs its kernels: right numbers, and times that mean nothing."""
         return self.program.language == "opencl"
 
-    def explain(self) -> str:
-        """Kernels, tiles, predicted time and traffic, and what fell back and why."""
-        return self.report.render()
+    def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
+        """What a run takes, which parts of the user's model take most and why, and what fell back;
+        with a time, once :meth:`time` has measured one. Args and errors: :meth:`Report.render`."""
+        return self.report.render(detail, sort=sort, timing=self._timing)
 
     def verify(self, inputs: Sequence[Any] | None = None) -> Verification:
         """Compare each kernel, and the whole model, with what they should compute.

@@ -39,7 +39,7 @@ from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupp
 from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
 from tvm_tile.graph.signature import Effects
-from tvm_tile.graph.sources import named
+from tvm_tile.graph.sources import Names, named
 
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
@@ -129,7 +129,7 @@ class _Writer:
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
     refused: dict[str, list[fx.Node]] = field(default_factory=dict)
-    named: dict[relax.Var, str] = field(default_factory=dict)
+    named: dict[relax.Var, Names] = field(default_factory=dict)
 
     def bind_inputs(
         self, program: ExportedProgram, changed: set[fx.Node]
@@ -200,7 +200,7 @@ class _Writer:
             values = pytree.tree_leaves(self.values.get(node))
             made = (value for value in values if isinstance(value, relax.Var))
             for value in made:
-                self.named.setdefault(value, self.names(node))
+                self.named.setdefault(value, (self.names(node),))
 
     def _write(self, node: fx.Node) -> None:
         """Write what a node computes; one that is refused is noted, what needs it is left out."""

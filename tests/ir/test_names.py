@@ -1,0 +1,191 @@
+"""Kernels know what the user's model calls that which they compute, through every stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+import tvm_tile
+from tvm_tile import Open, Options
+from tvm_tile.graph.sources import bindings_of, handed_on, named, names_of, united
+
+DEVICE = "nvidia/h200"
+WITHOUT_CACHE = Options(cache=False)
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(16, 16, 3, padding=1)
+        self.bn1 = torch.nn.BatchNorm2d(16)
+        self.conv2 = torch.nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv2(torch.relu(self.bn1(self.conv1(x)))) + x)
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("query", "key", "value", "out"):
+            self.add_module(name, torch.nn.Linear(64, 64))
+        self.norm = torch.nn.LayerNorm(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part(x).unflatten(-1, (4, 16)).transpose(1, 2) for part in self.parts())
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.norm(x + self.out(mixed.transpose(1, 2).flatten(2)))
+
+    def parts(self) -> tuple[Any, ...]:
+        return self.query, self.key, self.value
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(32, 32, 2)
+        self.head = torch.nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(x)[0][-1])
+
+
+def compiled(model: Any, *inputs: torch.Tensor, **more: Any) -> tvm_tile.CompiledModel:
+    examples = {"example_inputs": inputs} if inputs else {}
+    return tvm_tile.compile(model, DEVICE, options=WITHOUT_CACHE, **examples, **more)
+
+
+def calls(model: tvm_tile.CompiledModel) -> list[tuple[str, ...]]:
+    """What each different call computes; of a model all of whose kernels are known."""
+    kernels = model.report.kernels
+    assert all(kernel.names for kernel in kernels)
+    return sorted(names for kernel in kernels for names in kernel.names)
+
+
+def test_each_of_equal_layers_is_named_though_they_are_one_kernel() -> None:
+    model = torch.nn.Sequential(Block(), Block()).eval()
+    found = compiled(model, torch.randn(1, 16, 28, 28), options=None)
+    products = [kernel for kernel in found.report.kernels if kernel.calls == 2]
+    told = [kernel.names for kernel in products]
+    assert (("0.conv1", "0.bn1", "0.relu"), ("1.conv1", "1.bn1", "1.relu")) in told
+    assert (("0.conv2", "0.add", "0.relu"), ("1.conv2", "1.add", "1.relu")) in told
+
+
+def test_products_side_by_side_are_all_named() -> None:
+    model = torch.nn.Sequential(Attention(), Attention()).half().eval()
+    found = calls(compiled(model, torch.randn(1, 128, 64).half()))
+    flat = set(united(found))
+    for layer in ("0", "1"):
+        parts = ("query", "key", "value", "out", "norm", "scaled_dot_product_attention")
+        assert {f"{layer}.{part}" for part in parts} <= flat
+        for part in ("query", "out"):  # no kernel of one layer is said to be of another
+            (kernel,) = (names for names in found if f"{layer}.{part}" in names)
+            assert not any(name.startswith("1" if layer == "0" else "0") for name in kernel)
+
+
+def test_a_module_that_is_broken_down_keeps_its_name() -> None:
+    found = compiled(Recurrent().eval(), torch.randn(5, 1, 32))
+    assert {name for names in calls(found) for name in names} <= {"lstm", "select", "head"}
+
+
+def test_a_program_that_was_broken_down_before_is_named_by_its_modules() -> None:
+    program = torch.export.export(
+        torch.nn.Sequential(Block(), Block()).eval(), (torch.randn(1, 16, 28, 28),)
+    )
+    whole = compiled(program.run_decompositions())
+    flat = set(united(calls(whole)))
+    assert {"0.conv1", "0.conv2", "1.conv1", "1.conv2", "0.add", "1.add"} <= flat
+
+
+def split_model(names: bool) -> onnx.ModelProto:
+    """Two products of the halves of an input, one behind Gelu, which has a definition."""
+
+    def node(kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
+        name = f"/{kind}" if names else ""
+        return helper.make_node(kind, inputs, outputs, name=name, **attributes)
+
+    rng = np.random.default_rng(0)
+    weights = numpy_helper.from_array(rng.standard_normal((64, 64)).astype("float32"), "weights")
+    nodes = [
+        node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),
+        node("MatMul", ["a", "weights"], ["c"]),
+        node("Gelu", ["c"], ["d"]),
+        node("Mul", ["d", "b"], ["e"]),
+        node("Softmax", ["e"], ["y"]),
+    ]
+    kinds = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 128])]
+    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 64])]
+    graph = helper.make_graph(nodes, "split", kinds, results, [weights])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.parametrize("has_names", [True, False])
+def test_nodes_of_onnx_are_named_by_name_or_by_what_they_make(has_names: bool) -> None:
+    found = {name for names in calls(compiled(split_model(has_names))) for name in names}
+    kinds = {"/Split", "/MatMul", "/Gelu", "/Mul", "/Softmax"}
+    assert found == (kinds if has_names else {"a", "c", "d", "e", "y"})
+
+
+def test_variables_of_relax_are_names() -> None:
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((64, 64), "float32")) -> R.Tensor((64, 64), "float32"):
+            with R.dataflow():
+                product = R.matmul(x, x)
+                act = R.nn.relu(product)
+                R.output(act)
+            return act
+
+    assert calls(compiled(Module)) == [("product", "act")]
+
+
+def test_names_are_kept_with_open_extents_and_in_files(tmp_path: Path) -> None:
+    found = compiled(split_model(True), inputs={"x": (Open(1, 64), 128)})
+    flat = {name for names in calls(found) for name in names}
+    assert {"/MatMul", "/Gelu", "/Softmax"} <= flat
+    found.save(tmp_path / "model.tvmtile")
+    loaded = tvm_tile.load(tmp_path / "model.tvmtile")
+    assert calls(loaded) == calls(found)
+    assert loaded.explain() == found.explain()
+
+
+def chain(*kinds: Any) -> Any:
+    """A module that does one operator behind the other, each named by its number."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    made = []
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = x
+            for kind in kinds:
+                value = builder.emit(kind(value))
+                made.append(value)
+            result = builder.emit_output(value)
+        builder.emit_func_output(result)
+    return builder.get(), made
+
+
+def test_a_value_that_is_gone_leaves_its_name_to_what_took_it_in() -> None:
+    op = relax.op
+    before, made = chain(op.exp, op.negative, op.tanh)
+    before = named(before, {var: (f"n{n}",) for n, var in enumerate(made)})
+    shorter, (only,) = chain(op.tanh)
+    after = handed_on(before, shorter)
+    (own,) = (names_of(v) for var, v in bindings_of(after["main"].body) if var.same_as(only))
+    assert own == ("n0", "n1", "n2")
+
+
+def test_what_is_computed_on_the_way_to_a_value_has_its_name() -> None:
+    mod, (_, _, last) = chain(relax.op.exp, relax.op.negative, relax.op.tanh)
+    values = [value for _, value in bindings_of(named(mod, {last: ("act",)})["main"].body)]
+    assert {names_of(value) for value in values if isinstance(value, relax.Call)} == {("act",)}

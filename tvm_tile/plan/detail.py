@@ -1,0 +1,24 @@
+"""What ``explain()`` can be asked for."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from tvm_tile.errors import OptionError
+
+Detail = Literal["summary", "kernels", "joined", "apart", "memory", "all"]
+Sort = Literal["time", "bytes", "name"]
+
+DETAILS: tuple[str, ...] = get_args(Detail)
+SORTS: tuple[str, ...] = get_args(Sort)
+
+
+def check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
+    """Refuse a value that is none of some words.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if value not in words:
+        known = ", ".join(map(repr, words))
+        raise OptionError(f"{name} is one of {known}", repr(value), "pass one of them")

@@ -1,0 +1,143 @@
+"""A model's report on one screen: what a user asks first."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tvm_tile.plan.detail import Sort
+from tvm_tile.plan.kernel_table import sorted_by
+from tvm_tile.plan.short_names import places
+from tvm_tile.plan.table import aligned
+
+if TYPE_CHECKING:
+    from tvm_tile.plan.report import KernelReport, Report
+
+_WIDTH = 100
+_ROWS = 10  # kernels
+_FALLBACKS = 3
+_NOTES = 4
+
+
+def screen(report: Report, sort: Sort, measured: float, spread: float) -> Iterator[str]:
+    """At most 40 lines of at most 100 characters.
+
+    Args:
+        report: of a model.
+        sort: which kernels come first.
+        measured: seconds of a run; 0 where none was measured.
+        spread: of these.
+    """
+    yield from map(_cut, _totals(report, measured, spread))
+    yield ""
+    yield from _kernels(report, sort)
+    yield ""
+    for line in _remarks(report):
+        yield from _wrapped(line)
+
+
+def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
+    taken = f", {_us(measured)} measured (spread {_us(spread)})" if measured else ""
+    unknown = ", without what fell back" if report.fallbacks else ""
+    run = f"{_us(report.predicted_seconds)} {report.how}{unknown}"
+    yield f"{report.device}: a run takes {run}{taken}"
+    if report.limits is not None:
+        cached = "second-level cache" if report.limits.is_cached else "memory"
+        rate = f"{report.limits.bandwidth / 1e12:.2f} TB/s of its {cached}"
+        least = _us(report.limit_seconds)
+        yield f"  at best    {least}, were each kernel at the {rate} or at the peak of its units"
+    traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
+    flops = sum(kernel.calls * kernel.flops for kernel in report.kernels)
+    yield f"  moves      {_bytes(traffic)} to and from memory, computes {flops / 1e9:.3g} GFLOP"
+    yield f"  launches   {_launches(report)}"
+    yield f"  keeps      {_bytes(report.weights)} of constants in the device's memory"
+    if report.stages:
+        longest = max(report.stages, key=lambda stage: stage.seconds)
+        total = sum(stage.seconds for stage in report.stages)
+        yield f"  compiled   in {total:.1f} s, of which {longest.seconds:.1f} s: {longest.name}"
+
+
+def _launches(report: Report) -> str:
+    count = sum(kernel.calls * kernel.launches for kernel in report.kernels)
+    if report.launches is None:
+        return f"{count} kernels, one by one"
+    graphs = f"{report.launches.graphs} CUDA graph{'s' * (report.launches.graphs != 1)}"
+    early = f", of which {report.launches.dependent} start while the one before ends"
+    inside = f"{report.launches.captured} in {graphs}{early * bool(report.launches.dependent)}"
+    return f"{count} kernels: {inside}; {report.launches.outside} by themselves"
+
+
+def _kernels(report: Report, sort: Sort) -> Iterator[str]:
+    ordered = [kernel for kernel in sorted_by(report.kernels, sort) if not kernel.fallback]
+    total = sum(kernel.run_seconds for kernel in ordered) or 1.0
+    first = ordered[:_ROWS]
+    rows = [("share", "time", "calls", "bound by", "computes")]
+    rows += [
+        (
+            f"{100 * kernel.run_seconds / total:.1f} %",
+            _us(kernel.run_seconds),
+            str(kernel.calls),
+            report.bound(kernel).value,
+            "",
+        )
+        for kernel in first
+    ]
+    lines = list(aligned(rows))
+    start = max(len(line) for line in lines[1:]) + 2 if first else 0
+    start = max(start, lines[0].index("computes"))
+    yield lines[0]
+    for line, kernel in zip(lines[1:], first, strict=True):
+        yield line.ljust(start) + _computes(kernel, _WIDTH - start)
+    if rest := ordered[_ROWS:]:
+        share = 100 * sum(kernel.run_seconds for kernel in rest) / total
+        yield f"{share:.1f} % in {len(rest)} other kernels"
+
+
+def _computes(kernel: KernelReport, width: int) -> str:
+    return places(kernel.names, width) or _cut(f"({kernel.operators or kernel.name})", width)
+
+
+def _remarks(report: Report) -> Iterator[str]:
+    for kernel in report.fallbacks[:_FALLBACKS]:
+        what = places(kernel.names, _WIDTH // 3) or kernel.operators
+        yield f"fell back to TVM's schedules: {what}: {kernel.fallback}"
+    if len(report.fallbacks) > _FALLBACKS:
+        yield f"fell back, too: {len(report.fallbacks) - _FALLBACKS} other kernels"
+    yield from _groups(report)
+    yield from (f"note: {note}" for note in report.notes[:_NOTES])
+    if len(report.notes) > _NOTES:
+        yield f"and {len(report.notes) - _NOTES} other notes"
+    yield 'more: detail="kernels", "joined", "apart", "memory" or "all"'
+
+
+def _groups(report: Report) -> Iterator[str]:
+    """What became one kernel."""
+    joined = [decision for decision in report.decisions if not decision.reason]
+    if joined:
+        functions = sum(len(decision.functions) for decision in joined)
+        yield f"joined beyond TVM's own fusion: {functions} functions into {len(joined)} kernels"
+    if report.plans or report.left_apart:
+        within = sum(len(plan.operators) for plan in report.plans)
+        apart = sum(left.calls for left in report.left_apart)
+        made = f"{len(report.plans)} persistent kernel{'s' * (len(report.plans) != 1)}"
+        yield f"co-scheduled: {within} calls in {made}; {apart} calls are launches of their own"
+
+
+def _wrapped(line: str) -> list[str]:
+    """A long line as two, the second one cut."""
+    return textwrap.wrap(
+        line, _WIDTH, subsequent_indent="  ", max_lines=2, placeholder=" ...", break_long_words=True
+    )
+
+
+def _cut(line: str, width: int = _WIDTH) -> str:
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms" if seconds * 1e3 >= 1 else f"{seconds * 1e6:.1f} us"
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.2f} MB"
