@@ -128,7 +128,7 @@ def test_kernels_come_in_the_order_that_was_asked_for() -> None:
         assert first in report.render("kernels", sort=sort).splitlines()[1]
 
 
-@pytest.mark.parametrize(("name", "value"), product(("detail", "sort"), ("", "kernel", None, 1)))
+@pytest.mark.parametrize(("name", "value"), [*product(("detail", "sort"), ("", "kernel", None, 1))])
 def test_what_there_is_not_is_refused_with_what_there_is(name: str, value: object) -> None:
     with pytest.raises(OptionError, match=f"{name} is one of"):
         crowded().render(**{name: value})

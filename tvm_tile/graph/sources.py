@@ -127,15 +127,19 @@ class _Flow:
         reads = {var: list(relax.analysis.free_vars(value)) for var, value in bindings}
         found = ((var, names_of(value)) for var, value in bindings)
         names = {var: own for var, own in found if own}
-        results = list(relax.analysis.free_vars(func.body.body))
-        while len(results) == 1 and (others := reads.get(results[0])) and results[0] not in names:
-            results = others
-        return cls(reads, names, results)
+        moved = {
+            var: value for var, value in bindings if isinstance(value, relax.Var | relax.Tuple)
+        }
+        result = func.body.body
+        while isinstance(result, relax.Var) and result in moved:
+            result = moved[result]
+        return cls(reads, names, list(relax.analysis.free_vars(result)))
 
 
 def _inherited(before: _Flow, after: _Flow) -> Mapping[Any, Names]:
     """The names of the values behind a pass."""
-    rank = {name: n for n, name in enumerate(united(before.names.values()))}
+    every = (name for names in before.names.values() for name in names)
+    rank = {name: n for n, name in enumerate(every)}  # of the last of its values
     found = {var: set(names) for var, names in after.names.items()}
     named_anew = {var for var in after.names if var not in before.reads}
     for var, names in before.names.items():
@@ -145,22 +149,31 @@ def _inherited(before: _Flow, after: _Flow) -> Mapping[Any, Names]:
         for heir in heirs - named_anew:
             found.setdefault(heir, set()).update(before.names.get(var, ()))
     ordered = {
-        var: tuple(sorted(names, key=lambda name: rank.get(name, len(rank))))
+        var: tuple(sorted(names, key=lambda name: rank.get(name, -1)))
         for var, names in found.items()
     }
+    for known in (before.names, after.names):
+        ordered |= {v: own for v, own in known.items() if found.get(v) == set(own)}
     return _with_others(after, ordered)
 
 
 def _heirs(before: _Flow, after: _Flow) -> Mapping[Any, set[Any]]:
-    """For each variable that is gone: those whose values now hold what it was."""
+    """For each variable that is gone, but is not constant: those whose values now hold what it was.
+
+    What was constant is folded: nothing computes it in a run.
+    """
     readers: dict[Any, list[Any]] = {}
     for var, read in before.reads.items():
         for other in read:
             readers.setdefault(other, []).append(var)
+    constant: set[Any] = set()
+    for var, read in before.reads.items():
+        if constant.issuperset(read):
+            constant.add(var)
     heirs: dict[Any, set[Any]] = {}
     outputs = dict(zip(before.results, after.results, strict=False))
     for var in reversed(before.reads):
-        if var in after.reads:
+        if var in after.reads or var in constant:
             continue
         heirs[var] = {outputs[var]} if outputs.get(var) in after.reads else set()
         for reader in readers.get(var, ()):

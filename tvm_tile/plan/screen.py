@@ -44,12 +44,12 @@ def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
     yield f"{report.device}: a run takes {run}{taken}"
     if report.limits is not None:
         cached = "second-level cache" if report.limits.is_cached else "memory"
-        rate = f"{report.limits.bandwidth / 1e12:.2f} TB/s of its {cached}"
+        rate = f"{report.limits.bandwidth * 1e-12:.2f} TB/s of its {cached}"
         least = _us(report.limit_seconds)
         yield f"  at best    {least}, were each kernel at the {rate} or at the peak of its units"
     traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
     flops = sum(kernel.calls * kernel.flops for kernel in report.kernels)
-    yield f"  moves      {_bytes(traffic)} to and from memory, computes {flops / 1e9:.3g} GFLOP"
+    yield f"  moves      {_bytes(traffic)} to and from memory, computes {flops * 1e-9:.3g} GFLOP"
     yield f"  launches   {_launches(report)}"
     yield f"  keeps      {_bytes(report.weights)} of constants in the device's memory"
     if report.stages:
@@ -136,8 +136,11 @@ def _cut(line: str, width: int = _WIDTH) -> str:
 
 
 def _us(seconds: float) -> str:
-    return f"{seconds * 1e3:.2f} ms" if seconds * 1e3 >= 1 else f"{seconds * 1e6:.1f} us"
+    microseconds = seconds * 1e6
+    if microseconds < 1000:
+        return f"{microseconds:.1f} us"
+    return f"{microseconds / 1000:.2f} ms"
 
 
 def _bytes(size: float) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.2f} MB"
+    return f"{size / 1e6:.2f} MB" if size < 10**9 else f"{size * 1e-9:.2f} GB"
