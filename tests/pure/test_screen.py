@@ -14,7 +14,7 @@ from tvm_tile.plan.limits import Bound, Limits, bound_of, limits_of
 from tvm_tile.plan.persistent_report import LeftApart
 from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
 from tvm_tile.plan.report_json import json_of
-from tvm_tile.plan.short_names import places, short
+from tvm_tile.plan.short_names import short
 from tvm_tile.tile.connect import Decision
 
 H200 = tvm_tile.find_device("nvidia/h200")
@@ -60,8 +60,10 @@ def test_names_that_begin_alike_are_told_shortly() -> None:
 def test_names_are_told_as_far_as_there_is_room() -> None:
     assert short(NAMES, 26) == "layer1.0.conv2 + 2 more"
     assert short(("a" * 50,), 10) == "aaaaaaa..."
-    assert places((NAMES, ("x",), ("y",)), 60) == "layer1.0.conv2 + bn2 + relu (and 2 alike)"
-    assert all(len(short(NAMES, width)) <= width for width in range(4, 40))
+    deep = tuple(f"model.encoder.layer.0.attention.self.{part}" for part in ("query", "key"))
+    assert short(deep, 60) == "model.encoder.layer.0.attention.self.query + key"
+    assert short(deep, 40) == "...0.attention.self.query + key"
+    assert all(len(short(own, width)) <= width for own in (NAMES, deep) for width in range(4, 60))
 
 
 def test_a_kernel_is_bound_by_what_most_of_its_time_goes_to() -> None:
@@ -93,11 +95,11 @@ def test_a_screen_tells_totals_then_what_takes_most() -> None:
         "  keeps      5.00 MB of constants in the device's memory",
     ]
     assert lines[6:8] == [
-        "share    time     calls  bound by    computes",
-        "100.0 %  20.0 us  2      arithmetic  layer1.0.conv2 + bn2 + relu (and 1 alike)",
+        "share    time     calls  bound by    computes (first call)",
+        "100.0 %  20.0 us  2      arithmetic  layer1.0.conv2 + bn2 + relu",
     ]
     assert lines[9:] == [
-        "fell back to TVM's schedules: argmax: no rule takes it",
+        "fell back to TVM's schedules: (argmax): no rule takes it",
         "note: a note",
         'more: detail="kernels", "joined", "apart", "memory" or "all"',
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm_tile.plan.detail import Sort
 from tvm_tile.plan.resources import Resources
-from tvm_tile.plan.short_names import places
+from tvm_tile.plan.short_names import short
 from tvm_tile.plan.table import aligned
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def render_kernels(kernels: Sequence[KernelReport]) -> Iterator[str]:
     for name, is_told in (
         ("measured", any(kernel.measured for kernel in kernels)),
         ("next rule", any(kernel.runner_up for kernel in kernels)),
-        ("computes", any(kernel.names for kernel in kernels)),
+        ("computes (first call)", any(kernel.names for kernel in kernels)),
     ):
         rows = rows if is_told else _without(name, rows)
     yield from aligned(rows)
@@ -51,7 +51,7 @@ _HEADING = (
     "next rule",
     "traffic",
     "kernel",
-    "computes",
+    "computes (first call)",
 )
 
 
@@ -103,7 +103,7 @@ def _row(kernel: KernelReport) -> tuple[str, ...]:
         f"{other.rule} {other.seconds * 1e6:.1f} us" if other else "-",
         f"{kernel.traffic / 1e6:.2f} MB",
         kernel.name,
-        places(kernel.names, _ROOM) or "-",
+        short(kernel.names[0], _ROOM) if kernel.names else "-",
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm_tile.plan.detail import Sort
 from tvm_tile.plan.kernel_table import sorted_by
-from tvm_tile.plan.short_names import places
+from tvm_tile.plan.short_names import short
 from tvm_tile.plan.table import aligned
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _kernels(report: Report, sort: Sort) -> Iterator[str]:
     ordered = [kernel for kernel in sorted_by(report.kernels, sort) if not kernel.fallback]
     total = sum(kernel.run_seconds for kernel in ordered) or 1.0
     first = ordered[:_ROWS]
-    rows = [("share", "time", "calls", "bound by", "computes")]
+    rows = [("share", "time", "calls", "bound by", "computes (first call)")]
     rows += [
         (
             f"{100 * kernel.run_seconds / total:.1f} %",
@@ -95,12 +95,16 @@ def _kernels(report: Report, sort: Sort) -> Iterator[str]:
 
 
 def _computes(kernel: KernelReport, width: int) -> str:
-    return places(kernel.names, width) or _cut(f"({kernel.operators or kernel.name})", width)
+    return (
+        short(kernel.names[0], width)
+        if kernel.names
+        else _cut(f"({kernel.operators or kernel.name})", width)
+    )
 
 
 def _remarks(report: Report) -> Iterator[str]:
     for kernel in report.fallbacks[:_FALLBACKS]:
-        what = places(kernel.names, _WIDTH // 3) or kernel.operators
+        what = _computes(kernel, _WIDTH // 3)
         yield f"fell back to TVM's schedules: {what}: {kernel.fallback}"
     if len(report.fallbacks) > _FALLBACKS:
         yield f"fell back, too: {len(report.fallbacks) - _FALLBACKS} other kernels"
