@@ -65,8 +65,8 @@ except tvm_tile.InputError as error:
 else:
     raise AssertionError("a wrong shape must be refused")
 
-# 4. Ask how it was made: its kernels, their tiles, predicted time and traffic, and what fell
-#    back to TVM's own schedules, and why.
+# 4. Ask what a run takes: which parts of the model take most, what bounds them, and what fell back
+#    to TVM's own schedules, and why. `explain("all")` tells everything, tiles and all.
 
 print(model.explain())
 

@@ -83,7 +83,7 @@ print("Kernels, welded:")
 show(model.report)
 
 # 4. Why. Each decision is data: the functions, what they hand to each other, where it is handed
-#    over, and the times that were compared. `model.explain()` prints the same, and
+#    over, and the times that were compared. `model.explain("joined")` prints the same, and
 #    `model.report.draw()` draws it (`tvm-tile explain --svg FILE` on the command line).
 #
 #    A view, such as a slice or a permutation, is no work at all: the kernel that takes it reads its

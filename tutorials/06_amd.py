@@ -70,8 +70,8 @@ models = {
 
 # 4. What differs, and why. The tiles: a wave of 64 wants other shapes than one of 32, and 304
 #    compute units other numbers of blocks than 64. The registers: RDNA gives them out by 24, and
-#    its compiler loads further ahead. `explain()` has it all, the machine code's own figures beside
-#    what was predicted.
+#    its compiler loads further ahead. `explain("kernels")` has it all, the machine code's own
+#    figures beside what was predicted.
 
 for chip in CHIPS:
     model = models[chip.name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -98,7 +99,26 @@ def test_run_compiles_a_model_and_makes_the_same_random_inputs(
 
 def test_explain_prints_the_report(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(saved)]) == 0
-    assert "emulated" in capsys.readouterr().out
+    screen = capsys.readouterr().out.splitlines()
+    assert screen[0].startswith("emulated: a run takes ")
+    assert len(screen) <= 40
+    assert main(["explain", str(saved), "--detail", "kernels", "--sort", "name"]) == 0
+    assert "rule" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_explain_tells_other_programs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(saved), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["device"] == "emulated"
+    assert all(kernel["computes"] for kernel in told["kernels"])
+
+
+@pytest.mark.parametrize("asked", [["--detail", "kernel"], ["--sort", "size"]])
+def test_what_cannot_be_told_is_refused(
+    saved: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", str(saved), *asked]) == 2
+    assert f"{asked[0]} is one of" in capsys.readouterr().err
 
 
 def test_explain_draws(saved: Path, tmp_path: Path) -> None:
