@@ -189,3 +189,14 @@ def test_what_is_computed_on_the_way_to_a_value_has_its_name() -> None:
     *_, (last, _) = values_of(made)
     found = values_of(named(made, {last: ("act",)}))
     assert [names_of(value) for _, value in found] == [("act",)] * 3
+
+
+def test_operators_of_relay_are_named_by_their_places() -> None:
+    text = """#[version = "0.0.5"]
+def @main(%x: Tensor[(8, 16), float32], %w: Tensor[(32, 16), float32]) {
+  %0 = nn.dense(%x, %w, units=None);
+  nn.relu(%0)
+}
+"""
+    found = calls(compiled(tvm_tile.RelayText(text)))
+    assert found == [("nn.dense at line 3, column 8", "nn.relu at line 4, column 3")]

@@ -1,7 +1,8 @@
 """Names of the user's model, which its values carry through every stage.
 
 A name is what the user knows an operator by: a node of an ONNX graph, the path of a PyTorch module,
-a variable of a Relax function. It is kept in the ``span`` of the call that computes a value:
+a variable of a Relax function, an operator's place in Relay's text. It is kept in the ``span`` of
+the call that computes a value:
 
 * Spans change nothing. They are no part of a function's text, its sum or its equality, so kernels
   of equal layers are still one kernel, whatever these are called.

@@ -20,6 +20,7 @@ from tvm_tile.frontend.relay.evaluate import Evaluator
 from tvm_tile.frontend.relay.loops import write_loop
 from tvm_tile.frontend.relay.operators import CONVERTERS, fold
 from tvm_tile.frontend.relay.walk import operators_within
+from tvm_tile.graph.sources import named
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +66,8 @@ def convert(
         relax.transform.ConvertToDataflow(1),
         relax.transform.DeadCodeElimination(["main"]),
     ]
-    return tvm.transform.Sequential(passes)(builder.get()), tuple(name for name, _ in inputs)
+    mod = named(builder.get(), evaluator.names)
+    return tvm.transform.Sequential(passes)(mod), tuple(name for name, _ in inputs)
 
 
 def shapes_of(main: relay.Function) -> Shapes:

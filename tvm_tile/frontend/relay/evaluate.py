@@ -30,6 +30,7 @@ from tvm_tile.frontend.relay.environment import (
     flattened,
     restored,
 )
+from tvm_tile.graph.sources import Names
 
 Fold = Callable[[OperatorCall], Value | None]
 Steps = Generator["Step", Value, Value]
@@ -91,6 +92,7 @@ class Evaluator:
         fold: the value of a call whose small arguments are known.
         builder: where Relax goes.
         write_loop: writes a call of a function that calls itself.
+        names: values -> the operators that they are of, and where these are.
     """
 
     functions: Mapping[str, relay.Function]
@@ -98,6 +100,7 @@ class Evaluator:
     fold: Fold
     builder: relax.BlockBuilder
     write_loop: Callable[[Evaluator, Closure, tuple[Value, ...]], Value]
+    names: dict[Any, Names] = field(default_factory=dict)
     _active: list[_Active] = field(default_factory=list)
     _branches: list[relay.Expr] = field(default_factory=list)
     _constants: dict[int, Value] = field(default_factory=dict)
@@ -258,21 +261,25 @@ class Evaluator:
 
     def _operator(self, name: str, arguments: tuple[Value, ...], expr: relay.Call) -> Value:
         call = OperatorCall(name, arguments, expr.attributes, self.builder)
+        where = f" at {expr.place}" if expr.place else ""
         try:
             folded = self.fold(call)
             if folded is not None:
                 return folded
-            return _emitted(self.builder, self.converters[name](call))
+            made = _emitted(self.builder, self.converters[name](call))
         except TileError:
             raise
         except Exception as error:  # converters, and TVM's own functions, raise whatever comes up
             lines = str(error).strip().splitlines()
-            where = f" at {expr.place}" if expr.place else ""
             raise UnsupportedOperatorError(
                 f"operator {name} must be in a form that the importer of Relay knows",
                 f"{type(error).__name__}: {lines[0] if lines else 'no message'}{where}",
                 "rewrite this call in the model that the program was made from",
             ) from error
+        for value in flattened(made):
+            if isinstance(value, relax.Var):
+                self.names.setdefault(value, (f"{name}{where}",))
+        return made
 
     def _branch(self, expr: relay.If, scope: Scope, tail: Tail | None) -> Steps:
         condition = yield Step(expr.condition, scope)
