@@ -120,12 +120,18 @@ def _groups(report: Report) -> Iterator[str]:
     joined = [decision for decision in report.decisions if not decision.reason]
     if joined:
         functions = sum(len(decision.functions) for decision in joined)
-        yield f"joined beyond TVM's own fusion: {functions} functions into {len(joined)} kernels"
+        made = _counted(len(joined), "kernel")
+        yield f"joined beyond TVM's own fusion: {functions} functions into {made}"
     if report.plans or report.left_apart:
         within = sum(len(plan.operators) for plan in report.plans)
         apart = sum(left.calls for left in report.left_apart)
-        made = f"{len(report.plans)} persistent kernel{'s' * (len(report.plans) != 1)}"
-        yield f"co-scheduled: {within} calls in {made}; {apart} calls are launches of their own"
+        made = f"{within} calls in {_counted(len(report.plans), 'persistent kernel')}"
+        others = f"{_counted(apart, 'launch', 'es')} by themselves"
+        yield f"co-scheduled: {made if report.plans else 'none'}; {others}"
+
+
+def _counted(number: int, noun: str, ending: str = "s") -> str:
+    return f"{number} {noun}{ending * (number != 1)}"
 
 
 def _wrapped(line: str) -> list[str]:
