@@ -43,7 +43,7 @@ def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
     run = f"{_us(report.predicted_seconds)} {report.how}{unknown}"
     yield f"{report.device}: a run takes {run}{taken}"
     if report.limits is not None:
-        cached = "second-level cache" if report.limits.is_cached else "memory"
+        cached = "L2 cache" if report.limits.is_cached else "memory"
         rate = f"{report.limits.bandwidth * 1e-12:.2f} TB/s of its {cached}"
         least = _us(report.limit_seconds)
         yield f"  at best    {least}, were each kernel at the {rate} or at the peak of its units"
@@ -126,12 +126,12 @@ def _groups(report: Report) -> Iterator[str]:
         within = sum(len(plan.operators) for plan in report.plans)
         apart = sum(left.calls for left in report.left_apart)
         made = f"{within} calls in {_counted(len(report.plans), 'persistent kernel')}"
-        others = f"{_counted(apart, 'launch', 'es')} by themselves"
-        yield f"co-scheduled: {made if report.plans else 'none'}; {others}"
+        others = _counted(apart, "call")
+        yield f"co-scheduled: {made if report.plans else 'none'}; {others} left apart"
 
 
-def _counted(number: int, noun: str, ending: str = "s") -> str:
-    return f"{number} {noun}{ending * (number != 1)}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _wrapped(line: str) -> list[str]:
