@@ -137,7 +137,7 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
     shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4), (1, 2, 4))
     for parts, strips, stacked, ahead in shapes:
         rows, warps = strips * stacked * ROWS, parts * strips
-        if warps > _MOST_WARPS or steps % (parts * ahead) or product.rows % rows:
+        if warps > _MOST_WARPS or steps < parts * ahead or product.rows % rows:
             continue
         shared = parts * rows * product.columns * COLUMNS * _SUM_BYTES
         if shared <= STATIC_SHARED_LIMIT:
@@ -159,6 +159,7 @@ def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedT
     """``tile`` with its registers, and its time where they suffice."""
     use, codes = register_use(device), _lane_codes(tile, product)
     words = tile.ahead * (tile.stacked * 2 * tile.run // 4 + product.columns * codes // 2)
+    words += tile.ahead * tile.stacked * 2  # scales
     registers = use.beside_loads + words + _sums(tile, product) + _DECODED
     given = given_registers(device, registers)
     resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
@@ -171,7 +172,7 @@ def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedT
 def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: int) -> float:
     """Of a kernel: reading, issue and waits overlap in part, in waves of resident blocks."""
     times = needed(device.times.coded, "matrix instructions of a warp")
-    units, steps = device.multi_processor_count, product.depth // tile.step // tile.parts
+    units, steps = device.multi_processor_count, -(-product.depth // tile.step // tile.parts)
     slots = steps * _step_slots(tile, product) * (tile.block_size // _WARP)
     multiplied = tile.step // INNER * tile.stacked * product.columns  # instructions of a step
     waiting = steps * (times.load_cycles / tile.ahead + times.step_cycles * multiplied)

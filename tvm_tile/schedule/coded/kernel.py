@@ -2,7 +2,7 @@
 
 What :func:`write_coded` writes, for the rows of a block::
 
-    ask for words and halves of the first steps: codes of 16 rows, and the vectors' elements
+    ask for words, halves and scales of the first steps: codes of 16 rows, the vectors' elements
     for step of the warp's part of the sum:
         for word:  sums += decoded(word) @ halves       (an instruction of 16 rows by 8 vectors)
         totals += scale of the row * sums;  sums = 0
@@ -63,6 +63,7 @@ class _Kernel:
         part: of the sum.
         words: codes of the steps that are on their way, two rows each.
         halves: the vectors' elements likewise, pairs of neighbours.
+        shared: scales, and zero points where there are some, likewise, one for each of the rows.
         pairs: decoded, of a word of two rows.
         sums: of a step, in two chains.
         totals: of all steps.
@@ -76,6 +77,7 @@ class _Kernel:
     part: Any
     words: Any
     halves: Any
+    shared: tuple[Any, ...]
     pairs: Any
     sums: Any
     totals: Any
@@ -99,6 +101,17 @@ class _Kernel:
     def run_words(self) -> int:
         """Words of a row that a lane has in a step."""
         return self.tile.run // 4
+
+    @property
+    def boxes(self) -> list[tuple[Shared, str]]:
+        """What elements of the matrix share, and the names of the parameters that have it."""
+        zero = self.found.zero
+        return [self.found.scale] if zero is None else [self.found.scale, zero]
+
+    @property
+    def steps(self) -> int:
+        """Of the sum, of all parts."""
+        return self.found.sizes.depth // self.tile.step
 
     @property
     def rows(self) -> list[Any]:
@@ -147,6 +160,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
             part,
             registers(tile.ahead * tile.stacked * 2 * tile.run // 4),
             registers(tile.ahead * sizes.columns * codes // 2),
+            _shared_registers(found, tile, buffers),
             registers(2 * 32 // sizes.bits // 2),
             registers(_CHAINS * held, "float32"),
             registers(held, "float32"),
@@ -163,21 +177,25 @@ def _sum_up(kernel: _Kernel) -> None:
     tile, held = kernel.tile, kernel.held
     for number in range(held):
         ib.buffer_store(kernel.totals, tirx.const(0.0, "float32"), [number])
-    steps = kernel.found.sizes.depth // tile.step
+    last, parts = kernel.steps - 1, tile.parts
+    is_even = kernel.steps % (parts * tile.ahead) == 0
     for number in range(tile.ahead):
-        _load(kernel, number, kernel.part + number * tile.parts)
-    with ib.serial(steps // tile.parts // tile.ahead) as turn:
+        first = kernel.part + number * parts
+        _load(kernel, number, first if is_even else ib.Bind(ib.min(first, last)))
+    with ib.serial(-(-kernel.steps // (parts * tile.ahead))) as turn:
         for number in range(tile.ahead):
-            step = ib.Bind((turn * tile.ahead + number) * tile.parts + kernel.part)
-            _add_step(kernel, number, step)
-            # Behind the last step nothing is asked for that is not there.
-            _load(kernel, number, ib.Bind(ib.min(step + tile.ahead * tile.parts, steps - 1)))
+            step = ib.Bind((turn * tile.ahead + number) * parts + kernel.part)
+            with when([] if is_even else [step <= last]):
+                _add_step(kernel, number)
+                # Behind the last step nothing is asked for that is not there.
+                _load(kernel, number, ib.Bind(ib.min(step + tile.ahead * parts, last)))
 
 
 def _load(kernel: _Kernel, number: int, step: Any) -> None:
     """Ask for what a step takes, in the registers of a number."""
     _load_codes(kernel, number, step)
     _load_vectors(kernel, number, step)
+    _load_shared(kernel, number, step)
 
 
 def _load_codes(kernel: _Kernel, number: int, step: Any) -> None:
@@ -228,13 +246,13 @@ def _copy(source: Any, at: Any, registers: Any, first: int, count: int) -> None:
             ib.buffer_store(registers, source[at + begin + v], [first + begin + v])
 
 
-def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
+def _add_step(kernel: _Kernel, number: int) -> None:
     """Add the products of a step to the totals."""
     held = kernel.held
     for place in range(_CHAINS * held):
         ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
     rows = kernel.rows
-    less = [kernel.found.pairs.subtracted(_zero(kernel, row, step)) for row in rows]
+    less = [kernel.found.pairs.subtracted(_zero(kernel, number, row)) for row in range(len(rows))]
     for word in range(kernel.run_words):
         for strip in range(kernel.tile.stacked):
             for half in range(2):
@@ -244,7 +262,7 @@ def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
                 pairs = [kernel.pairs[half * count + pair] for pair in range(count)]
                 kernel.found.pairs.decode(kernel.words[place], pairs, less[row])
             _multiply(kernel, number, word, strip)
-    scales = [ib.Bind(_shared(kernel, kernel.found.scale, row, step, "float32")) for row in rows]
+    scales = [ib.Bind(_shared(kernel, 0, number, row, "float32")) for row in range(len(rows))]
     for place in range(held):
         strip, own = divmod(place, kernel.columns * _SUMS)
         scale = scales[strip * 2 + own % _SUMS // 2]
@@ -252,25 +270,44 @@ def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
         ib.buffer_store(kernel.totals, total, [place])
 
 
-def _zero(kernel: _Kernel, row: Any, step: Any) -> Any | None:
-    """The zero point of a row in a step, if there is one."""
-    zero = kernel.found.zero
-    return None if zero is None else _shared(kernel, zero, row, step, "int32")
+def _shared_registers(
+    found: CodedMatch, tile: CodedTile, buffers: dict[str, Any]
+) -> tuple[Any, ...]:
+    """For what all rows of a thread share in the steps that are on their way."""
+    names = [found.scale[1], *([found.zero[1]] if found.zero else [])]
+    shape = (tile.ahead * tile.stacked * 2,)
+    return tuple(
+        ib.alloc_buffer(shape, str(buffers[name].dtype), scope="local") for name in names
+    )
 
 
-def _shared(kernel: _Kernel, shared: tuple[Shared, str], row: Any, step: Any, dtype: str) -> Any:
-    """What the box of a row has in a step."""
-    own, name = shared
+def _load_shared(kernel: _Kernel, number: int, step: Any) -> None:
+    """What the boxes of a thread's rows have in a step: scales, and zero points."""
     sizes = kernel.found.sizes
-    places = [
-        tirx.const(0) if side >= extent else value if side == 1 else value // side
-        for value, side, extent in zip(
-            (row, step * kernel.tile.step), own.box, (sizes.rows, sizes.depth), strict=True
-        )
-    ]
-    value = kernel.buffers[name][tuple(places)]
-    if isinstance(own.stored, Floats):
-        return ib.Bind(meaning(own.stored, ib.Bind(tirx.Cast("int32", value))))
+    rows = kernel.rows
+    for (box, name), registers in zip(kernel.boxes, kernel.shared, strict=True):
+        for place, row in enumerate(rows):
+            indices = [
+                tirx.const(0) if side >= extent else value if side == 1 else value // side
+                for value, side, extent in zip(
+                    (row, step * kernel.tile.step), box.box, (sizes.rows, sizes.depth), strict=True
+                )
+            ]
+            value = kernel.buffers[name][tuple(indices)]
+            ib.buffer_store(registers, value, [number * len(rows) + place])
+
+
+def _zero(kernel: _Kernel, number: int, row: int) -> Any | None:
+    """The zero point of a row in the step of a number, if there is one."""
+    return None if kernel.found.zero is None else _shared(kernel, 1, number, row, "int32")
+
+
+def _shared(kernel: _Kernel, which: int, number: int, row: int, dtype: str) -> Any:
+    """What the box of a row has in the step of a number."""
+    box, _ = kernel.boxes[which]
+    value = kernel.shared[which][number * len(kernel.rows) + row]
+    if isinstance(box.stored, Floats):
+        return ib.Bind(meaning(box.stored, ib.Bind(tirx.Cast("int32", value))))
     return tirx.Cast(dtype, value)
 
 
