@@ -10,7 +10,7 @@ from tvm import tirx
 from bench.coded_tiles.measure import with_decoded
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.tensor_format import Code, Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import Code, Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.schedule.coded import schedule_coded
 from tvm_tile.schedule.rule import Choice, Task
 
@@ -53,6 +53,7 @@ class Case:
         step = "float32" if is_other else self.dtype
         scale = Shared(box, self.scale or self.dtype, step)
         entry = "int32" if isinstance(self.code, Integers) else "float32"
+        entry = self.dtype if isinstance(self.code, Entries) else entry
         return TensorFormat(self.code, entry, self.dtype, zero, (scale,))
 
 

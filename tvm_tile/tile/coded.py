@@ -56,7 +56,7 @@ class CodedProduct:
     bits: int
     group: int
     beside: int
-    instructions: int = 3
+    instructions: float = 2.25
 
     @property
     def columns(self) -> int:

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import extract, loads_in
-from tvm_tile.graph.tensor_format import Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.loops.decoding import format_of_block
 from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
@@ -24,6 +24,7 @@ from tvm_tile.tile.product import Operand
 
 _MATRIX = 2  # dimensions
 _LOAD = 16  # bytes
+_BYTE = 8  # bits
 _SCALES = ("float16", "bfloat16", "float32", "int8", "uint8")
 
 
@@ -36,6 +37,7 @@ class CodedMatch:
         params: of the function, as its callers pass them.
         pairs: how the codes become halves.
         packed: name of the parameter that has them.
+        table: name of the one that has the entries that they number; ``None`` of other codes.
         scale: of its boxes, and the name of the parameter that has it.
         zero: likewise; ``None`` where nothing is subtracted.
     """
@@ -44,6 +46,7 @@ class CodedMatch:
     params: Sequence[Any]
     pairs: Pairs
     packed: str
+    table: str | None
     scale: tuple[Shared, str]
     zero: tuple[Shared, str] | None
 
@@ -63,14 +66,14 @@ class CodedMatch:
 def find_coded(task: Task) -> CodedMatch | None:
     """The product of a function, if it decodes its matrix and that is kept as this rule reads it.
 
-    Codes are integers or floats, of one scale, and integers perhaps less a zero point that is an
-    integer, too; shared along the sum.
+    Codes are integers, floats or entries of a table, of one scale, and integers perhaps less a zero
+    point that is an integer, too; shared along the sum.
     """
     decoding = _decoding(task.func)
     if decoding is None:
         return None
     block, form = decoding
-    pairs = pairs_of(form.code, form.dtype)
+    pairs = pairs_of(form)
     if pairs is None or not _is_known(form):
         return None
     func = _without(task.func, block)
@@ -81,13 +84,15 @@ def find_coded(task: Task) -> CodedMatch | None:
     decoded = block.body.buffer
     if found is None or not _is_matrix(found, str(decoded.name)):
         return None
-    sources = list(dict.fromkeys(load.source for load in loads_in(block.body.value)))
-    if len(sources) != 1 + len(form.shared):
+    sources = dict.fromkeys(load.source for load in loads_in(block.body.value))
+    names = [str(source.name) for source in sources]
+    table = names.pop(0) if isinstance(form.code, Entries) else None  # read at what a code says
+    if len(names) != 1 + len(form.shared):
         return None
-    packed, *names = (str(source.name) for source in sources)
-    shared = list(zip(form.shared, names, strict=True))
+    packed, *others = names
+    shared = list(zip(form.shared, others, strict=True))
     zero = shared[0] if form.zero is not None else None
-    return CodedMatch(found, task.func.params, pairs, packed, shared[-1], zero)
+    return CodedMatch(found, task.func.params, pairs, packed, table, shared[-1], zero)
 
 
 def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
@@ -113,6 +118,8 @@ def _is_known(form: TensorFormat) -> bool:
 def _zeros(form: TensorFormat) -> tuple[str, ...]:
     """Element types of zero points whose differences from all codes the values' type has."""
     if not isinstance(form.code, Integers):
+        return ()
+    if form.dtype == "bfloat16" and form.code.bits == _BYTE:
         return ()
     # Of bfloat16 integers up to 256: not -8 - 255.
     is_far = form.dtype == "bfloat16" and form.code.is_signed

@@ -61,6 +61,7 @@ class _Kernel:
         lane: number of the row that a thread has in an instruction, and of its run.
         row: the first of the warp's rows.
         part: of the sum.
+        constants: that decode all codes.
         words: codes of the steps that are on their way, two rows each.
         halves: the vectors' elements likewise, pairs of neighbours.
         shared: scales, and zero points where there are some, likewise, one for each of the rows.
@@ -75,6 +76,7 @@ class _Kernel:
     lane: tuple[Any, Any]
     row: Any
     part: Any
+    constants: Sequence[Any]
     words: Any
     halves: Any
     shared: tuple[Any, ...]
@@ -158,6 +160,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
             (ib.Bind(lane // LANES), ib.Bind(lane % LANES)),
             ib.Bind(block * tile.block_rows + strip * tile.stacked * ROWS),
             part,
+            found.pairs.constants(None if found.table is None else buffers[found.table]),
             registers(tile.ahead * tile.stacked * 2 * tile.run // 4),
             registers(tile.ahead * sizes.columns * codes // 2),
             _shared_registers(found, tile, buffers),
@@ -252,17 +255,18 @@ def _add_step(kernel: _Kernel, number: int) -> None:
     for place in range(_CHAINS * held):
         ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
     rows = kernel.rows
-    less = [kernel.found.pairs.subtracted(_zero(kernel, number, row)) for row in range(len(rows))]
+    pairs, every = kernel.found.pairs, range(len(rows))
+    operands = [(*kernel.constants, *pairs.subtracted(_zero(kernel, number, row))) for row in every]
     for word in range(kernel.run_words):
         for strip in range(kernel.tile.stacked):
             for half in range(2):
                 row = strip * 2 + half
                 place = (number * len(rows) + row) * kernel.run_words + word
                 count = kernel.word_codes // 2
-                pairs = [kernel.pairs[half * count + pair] for pair in range(count)]
-                kernel.found.pairs.decode(kernel.words[place], pairs, less[row])
+                results = [kernel.pairs[half * count + pair] for pair in range(count)]
+                pairs.decode(kernel.words[place], results, operands[row])
             _multiply(kernel, number, word, strip)
-    scales = [ib.Bind(_shared(kernel, 0, number, row, "float32")) for row in range(len(rows))]
+    scales = [ib.Bind(_shared(kernel, 0, number, row, "float32")) for row in every]
     for place in range(held):
         strip, own = divmod(place, kernel.columns * _SUMS)
         scale = scales[strip * 2 + own % _SUMS // 2]
@@ -276,9 +280,7 @@ def _shared_registers(
     """For what all rows of a thread share in the steps that are on their way."""
     names = [found.scale[1], *([found.zero[1]] if found.zero else [])]
     shape = (tile.ahead * tile.stacked * 2,)
-    return tuple(
-        ib.alloc_buffer(shape, str(buffers[name].dtype), scope="local") for name in names
-    )
+    return tuple(ib.alloc_buffer(shape, str(buffers[name].dtype), scope="local") for name in names)
 
 
 def _load_shared(kernel: _Kernel, number: int, step: Any) -> None:
@@ -329,15 +331,18 @@ def _multiply(kernel: _Kernel, number: int, word: int, strip: int) -> None:
             left = [
                 kernel.pairs[half * count + pair + next_] for next_ in range(2) for half in range(2)
             ]
-            right = [_vector_pair(halves, kernel.bits, pair + next_) for next_ in range(2)]
+            right = [
+                _vector_pair(halves, kernel.found.pairs.apart, pair + next_) for next_ in range(2)
+            ]
             ib.evaluate(T.ptx[name](*own, *left, *right, *own))
 
 
-def _vector_pair(halves: Sequence[Any], bits: int, pair: int) -> Any:
+def _vector_pair(halves: Sequence[Any], apart: int, pair: int) -> Any:
     """Elements of a vector as far apart as a pair of codes, of words of two neighbours."""
-    if bits == 8:
+    if apart == 1:
         return halves[pair]
-    low, high = halves[pair // 2], halves[(pair + len(halves)) // 2]
+    first = pair // apart * 2 * apart + pair % apart
+    low, high = halves[first // 2], halves[(first + apart) // 2]
     if pair % 2 == 0:
         return (low & _word(0xFFFF)) | (high << _word(16))
     return (low >> _word(16)) | (high & _word(0xFFFF0000))
