@@ -36,6 +36,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tensor_format import Floats, Shared
 from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.find import CodedMatch
+from tvm_tile.schedule.coded.words import choose_bytes, registers
 from tvm_tile.schedule.tensor_cores.instructions import multiply_add
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
@@ -47,6 +48,7 @@ _DEPTH = 16  # of an instruction
 _WARP = 32
 _SUMS = 4  # registers of an instruction's sums
 _AHEAD = 256  # bytes that the second-level cache fetches at once
+_LOWER, _UPPER = 0x5410, 0x7632  # bytes of two words: both lower halves, both upper ones
 _CHAINS = 2  # of instructions that wait for one another
 
 
@@ -150,7 +152,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
         codes = tile.run * 8 // sizes.bits
         held = tile.stacked * sizes.columns * _SUMS
 
-        def registers(count: int, dtype: str = "uint32") -> Any:
+        def local(count: int, dtype: str = "uint32") -> Any:
             return ib.alloc_buffer((count,), dtype, scope="local")
 
         kernel = _Kernel(
@@ -161,12 +163,12 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
             ib.Bind(block * tile.block_rows + strip * tile.stacked * ROWS),
             part,
             found.pairs.constants(None if found.table is None else buffers[found.table]),
-            registers(tile.ahead * tile.stacked * 2 * tile.run // 4),
-            registers(tile.ahead * sizes.columns * codes // 2),
+            local(tile.ahead * tile.stacked * 2 * tile.run // 4),
+            local(tile.ahead * sizes.columns * codes // 2),
             _shared_registers(found, tile, buffers),
-            registers(2 * 32 // sizes.bits // 2),
-            registers(_CHAINS * held, "float32"),
-            registers(held, "float32"),
+            local(2 * 32 // sizes.bits // 2),
+            local(_CHAINS * held, "float32"),
+            local(held, "float32"),
         )
         _sum_up(kernel)
         _lay_down(kernel, memory, strip)
@@ -258,6 +260,7 @@ def _add_step(kernel: _Kernel, number: int) -> None:
     pairs, every = kernel.found.pairs, range(len(rows))
     operands = [(*kernel.constants, *pairs.subtracted(_zero(kernel, number, row))) for row in every]
     for word in range(kernel.run_words):
+        vectors = [_vector_pairs(kernel, number, word, column) for column in range(kernel.columns)]
         for strip in range(kernel.tile.stacked):
             for half in range(2):
                 row = strip * 2 + half
@@ -265,7 +268,7 @@ def _add_step(kernel: _Kernel, number: int) -> None:
                 count = kernel.word_codes // 2
                 results = [kernel.pairs[half * count + pair] for pair in range(count)]
                 pairs.decode(kernel.words[place], results, operands[row])
-            _multiply(kernel, number, word, strip)
+            _multiply(kernel, word, strip, vectors)
     scales = [ib.Bind(_shared(kernel, 0, number, row, "float32")) for row in every]
     for place in range(held):
         strip, own = divmod(place, kernel.columns * _SUMS)
@@ -317,35 +320,40 @@ def _word(value: int) -> Any:
     return tirx.const(value, "uint32")
 
 
-def _multiply(kernel: _Kernel, number: int, word: int, strip: int) -> None:
-    """Add the products of a decoded word of a strip to the sums of a step."""
+def _multiply(kernel: _Kernel, word: int, strip: int, vectors: Sequence[Sequence[Any]]) -> None:
+    """Add the products of a decoded word of a strip to the sums of a step.
+
+    Args:
+        kernel: with the decoded pairs.
+        word: its number in the lanes' runs.
+        strip: whose rows these are.
+        vectors: of each column, pairs of elements as far apart as the codes'.
+    """
     count = kernel.word_codes // 2
-    run = kernel.run_words * count
     name = multiply_add(kernel.dtype, _DEPTH)
-    for column in range(kernel.columns):
-        first = (number * kernel.columns + column) * run + word * count
-        halves = [kernel.halves[first + place] for place in range(count)]
+    for column, elements in enumerate(vectors):
         chain = word % _CHAINS * kernel.held + (strip * kernel.columns + column) * _SUMS
         own = [kernel.sums[chain + place] for place in range(_SUMS)]
         for pair in range(0, count, 2):
             left = [
                 kernel.pairs[half * count + pair + next_] for next_ in range(2) for half in range(2)
             ]
-            right = [
-                _vector_pair(halves, kernel.found.pairs.apart, pair + next_) for next_ in range(2)
-            ]
-            ib.evaluate(T.ptx[name](*own, *left, *right, *own))
+            ib.evaluate(T.ptx[name](*own, *left, *elements[pair : pair + 2], *own))
 
 
-def _vector_pair(halves: Sequence[Any], apart: int, pair: int) -> Any:
-    """Elements of a vector as far apart as a pair of codes, of words of two neighbours."""
+def _vector_pairs(kernel: _Kernel, number: int, word: int, column: int) -> list[Any]:
+    """Elements of a vector as far apart as a word's pairs of codes, of words of neighbours."""
+    count, apart = kernel.word_codes // 2, kernel.found.pairs.apart
+    start = (number * kernel.columns + column) * kernel.run_words * count + word * count
+    halves = [kernel.halves[start + place] for place in range(count)]
     if apart == 1:
-        return halves[pair]
-    first = pair // apart * 2 * apart + pair % apart
-    low, high = halves[first // 2], halves[(first + apart) // 2]
-    if pair % 2 == 0:
-        return (low & _word(0xFFFF)) | (high << _word(16))
-    return (low >> _word(16)) | (high & _word(0xFFFF0000))
+        return halves
+    paired = registers(count)
+    for pair, own in enumerate(paired):
+        first = pair // apart * 2 * apart + pair % apart
+        low, high = halves[first // 2], halves[(first + apart) // 2]
+        choose_bytes(own, low, high, _word(_UPPER if pair % 2 else _LOWER))
+    return paired
 
 
 def _lay_down(kernel: _Kernel, memory: Any, strip: Any) -> None:
