@@ -78,7 +78,7 @@ class CodedTile:
         strips: warps of a block that have rows of their own.
         stacked: strips of 16 rows that a warp has, all for the vectors' elements that it holds.
         run: bytes of codes that a lane takes of a row in a step.
-        ahead: steps whose loads a warp has on their way.
+        ahead: steps whose codes a warp has on their way.
         step: elements of the sum in a step.
         grid: blocks.
         shared_bytes: for the sums of all parts.
@@ -134,7 +134,7 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
         return
     step = int(_step(product, run))
     steps = product.depth // step
-    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4), (1, 2, 4))
+    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4), (1, 2, 3, 4))
     for parts, strips, stacked, ahead in shapes:
         rows, warps = strips * stacked * ROWS, parts * strips
         if warps > _MOST_WARPS or steps < parts * ahead or product.rows % rows:
@@ -158,8 +158,8 @@ def _fits(product: CodedProduct, run: int) -> bool:
 def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedTile:
     """``tile`` with its registers, and its time where they suffice."""
     use, codes = register_use(device), _lane_codes(tile, product)
-    words = tile.ahead * (tile.stacked * 2 * tile.run // 4 + product.columns * codes // 2)
-    words += tile.ahead * tile.stacked * 2  # scales
+    # Of each row that a lane has a part of: its codes, and a scale.
+    words = tile.ahead * tile.stacked * 2 * (tile.run // 4 + 1) + product.columns * codes // 2
     registers = use.beside_loads + words + _sums(tile, product) + _DECODED
     given = given_registers(device, registers)
     resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)

@@ -2,11 +2,12 @@
 
 What :func:`write_coded` writes, for the rows of a block::
 
-    ask for words, halves and scales of the first steps: codes of 16 rows, the vectors' elements
+    ask for codes of 16 rows and their scales, of so many steps, and the first's vector elements
     for step of the warp's part of the sum:
-        for word:  sums += decoded(word) @ halves       (an instruction of 16 rows by 8 vectors)
+        for word:  sums += decoded(word) @ elements     (an instruction of 16 rows by 8 vectors)
         totals += scale of the row * sums;  sums = 0
-        ask for those of the step ``ahead`` later, in their place
+        ask for codes and scales of the step ``ahead`` later, in their place
+        ask for the vectors' elements of the next one, which the caches have
     lay totals down in shared memory, wait for one another
     store epilogue(totals of all parts)
 
@@ -65,8 +66,9 @@ class _Kernel:
         part: of the sum.
         constants: that decode all codes.
         words: codes of the steps that are on their way, two rows each.
-        halves: the vectors' elements likewise, pairs of neighbours.
-        shared: scales, and zero points where there are some, likewise, one for each of the rows.
+        halves: the vectors' elements of a step, pairs of neighbours.
+        shared: scales, and zero points where there are some, of the steps that are on their way,
+            one for each of the rows.
         pairs: decoded, of a word of two rows.
         sums: of a step, in two chains.
         totals: of all steps.
@@ -164,7 +166,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
             part,
             found.pairs.constants(None if found.table is None else buffers[found.table]),
             local(tile.ahead * tile.stacked * 2 * tile.run // 4),
-            local(tile.ahead * sizes.columns * codes // 2),
+            local(sizes.columns * codes // 2),
             _shared_registers(found, tile, buffers),
             local(2 * 32 // sizes.bits // 2),
             local(_CHAINS * held, "float32"),
@@ -182,25 +184,30 @@ def _sum_up(kernel: _Kernel) -> None:
     tile, held = kernel.tile, kernel.held
     for number in range(held):
         ib.buffer_store(kernel.totals, tirx.const(0.0, "float32"), [number])
-    last, parts = kernel.steps - 1, tile.parts
-    is_even = kernel.steps % (parts * tile.ahead) == 0
+    parts, part = tile.parts, kernel.part
+
+    def there(step: Any, number: int) -> list[Any]:
+        """Whether there is such a step, which follows so many of the warp; nothing if there is."""
+        return [] if (number + 1) * parts <= kernel.steps else [step < kernel.steps]
+
+    def load(step: Any, number: int, at: int) -> None:
+        with when(there(step, number)):
+            _load_codes(kernel, at, step)
+            _load_shared(kernel, at, step)
+
     for number in range(tile.ahead):
-        first = kernel.part + number * parts
-        _load(kernel, number, first if is_even else ib.Bind(ib.min(first, last)))
-    with ib.serial(-(-kernel.steps // (parts * tile.ahead))) as turn:
+        load(ib.Bind(part + number * parts), number, number)
+    _load_vectors(kernel, part)
+    turns = -(-kernel.steps // (parts * tile.ahead))
+    with ib.serial(turns) as turn:
         for number in range(tile.ahead):
-            step = ib.Bind((turn * tile.ahead + number) * parts + kernel.part)
-            with when([] if is_even else [step <= last]):
+            step = ib.Bind((turn * tile.ahead + number) * parts + part)
+            with when(there(step, (turns - 1) * tile.ahead + number)):
                 _add_step(kernel, number)
-                # Behind the last step nothing is asked for that is not there.
-                _load(kernel, number, ib.Bind(ib.min(step + tile.ahead * parts, last)))
-
-
-def _load(kernel: _Kernel, number: int, step: Any) -> None:
-    """Ask for what a step takes, in the registers of a number."""
-    _load_codes(kernel, number, step)
-    _load_vectors(kernel, number, step)
-    _load_shared(kernel, number, step)
+                load(ib.Bind(step + tile.ahead * parts), kernel.steps, number)
+                following = ib.Bind(step + parts)
+                with when([following < kernel.steps]):
+                    _load_vectors(kernel, following)
 
 
 def _load_codes(kernel: _Kernel, number: int, step: Any) -> None:
@@ -217,7 +224,7 @@ def _load_codes(kernel: _Kernel, number: int, step: Any) -> None:
         _stream(source, at, kernel.words, (number * len(rows) + half) * count, count)
 
 
-def _load_vectors(kernel: _Kernel, number: int, step: Any) -> None:
+def _load_vectors(kernel: _Kernel, step: Any) -> None:
     """The elements of the vectors that a thread's codes of a step are multiplied with."""
     product, sizes = kernel.found.found.product, kernel.found.sizes
     operand, count = product.left, kernel.run_words * kernel.word_codes // 2
@@ -232,7 +239,7 @@ def _load_vectors(kernel: _Kernel, number: int, step: Any) -> None:
         place: Place = {product.depth.name: depth, **{a.name: vector for a in operand.free}}
         indices = [value_of(index, place) for index in operand.indices]
         at = ib.Bind(linear(operand, indices) // 2)
-        _copy(source, at, kernel.halves, (number * kernel.columns + column) * count, count)
+        _copy(source, at, kernel.halves, column * count, count)
 
 
 def _stream(source: Any, at: Any, registers: Any, first: int, count: int) -> None:
@@ -260,7 +267,7 @@ def _add_step(kernel: _Kernel, number: int) -> None:
     pairs, every = kernel.found.pairs, range(len(rows))
     operands = [(*kernel.constants, *pairs.subtracted(_zero(kernel, number, row))) for row in every]
     for word in range(kernel.run_words):
-        vectors = [_vector_pairs(kernel, number, word, column) for column in range(kernel.columns)]
+        vectors = [_vector_pairs(kernel, word, column) for column in range(kernel.columns)]
         for strip in range(kernel.tile.stacked):
             for half in range(2):
                 row = strip * 2 + half
@@ -341,10 +348,10 @@ def _multiply(kernel: _Kernel, word: int, strip: int, vectors: Sequence[Sequence
             ib.evaluate(T.ptx[name](*own, *left, *elements[pair : pair + 2], *own))
 
 
-def _vector_pairs(kernel: _Kernel, number: int, word: int, column: int) -> list[Any]:
+def _vector_pairs(kernel: _Kernel, word: int, column: int) -> list[Any]:
     """Elements of a vector as far apart as a word's pairs of codes, of words of neighbours."""
     count, apart = kernel.word_codes // 2, kernel.found.pairs.apart
-    start = (number * kernel.columns + column) * kernel.run_words * count + word * count
+    start = (column * kernel.run_words + word) * count
     halves = [kernel.halves[start + place] for place in range(count)]
     if apart == 1:
         return halves
