@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.lines import append
 from bench.open_shapes import record as records
 from bench.open_shapes.models import MODELS
 from bench.open_shapes.points import points
@@ -119,10 +120,10 @@ def test_what_calls_compiled_is_counted() -> None:
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "points.jsonl"
     first, second = _point(1, "open", 1.0), _point(2, "open", 1.0)
-    records.append(path, second)
+    append(path, second)
     path.write_text(path.read_text() + json.dumps({"model": "m"})[:5])  # a run was killed
-    records.append(path, first)
-    records.append(path, replace(second, median_ms=3.0))
+    append(path, first)
+    append(path, replace(second, median_ms=3.0))
     found = records.read(path, Point)
     assert list(found.values()) == [replace(second, median_ms=3.0), first]
     records.tidy(path, Point)
