@@ -133,7 +133,7 @@ class Results:
         )
 
     def demands(self) -> list[Demand]:
-        """What the issue of weights of a few bits asks for, as far as it was measured."""
+        """What is asked of weights of a few bits, as far as it was measured."""
         return [
             Demand(what, wanted, found, by_worst)
             for what, wanted, found, by_worst in self._asked()
