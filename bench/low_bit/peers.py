@@ -98,7 +98,8 @@ def _gemlite(operands: Operands) -> Run:
     codes, scale = operands.packed, operands.scale
     given: dict[str, Any] = {"device": where, "dtype": torch.float16}
     if low.name == "MXFP4":
-        layer = helper.A16W4_MXFP(**given).from_weights(operands.patterns, scale)
+        powers = scale.view(torch.float8_e8m0fnu).float()
+        layer = helper.A16W4_MXFP(**given).from_weights(operands.patterns, powers)
     elif low.code.bits == 8:
         kind = torch.int8 if low.name == "W8A16" else torch.float8_e4m3fn
         layer = helper.A16W8(**given).from_weights(codes.view(kind), scales=scale)
