@@ -20,7 +20,7 @@ _LABELS = (*map(str, VECTORS), "prefill")
 _COLOURS = dict(zip(FORMATS, ("#0072B2", "#E69F00", "#D55E00", *SPARE), strict=False))
 _MARKS = dict(zip(FORMATS, "osD^vPXh*<>", strict=True))
 _WIDTH, _ROW, _TOP, _GAP = 9.5, 3.2, 0.8, 0.75
-_LEFT, _BETWEEN, _RIGHT = 0.65, 0.75, 1.25
+_LEFT, _BETWEEN, _RIGHT = 0.8, 0.75, 1.45
 _SHARE = 0.75  # of the floor, that is asked for
 
 
@@ -69,7 +69,8 @@ def _floors(axes: Axes, results: Results) -> None:
         values = own.values if own else {}
         _line(axes, form, {p: values[name] for p, name in enumerate(names) if name in values})
     axes.axhline(_SHARE, color=INK, linewidth=0.8, linestyle="--")
-    axes.set_xticks(range(len(names)), names)
+    axes.set_xticks(range(len(names)), [name.removeprefix("V") for name in names])
+    axes.set_xlabel("number of Ladder's V")
     axes.set_ylim(0, 1)
     axes.set_ylabel("floor / ours")
     if axes.lines[1:]:
