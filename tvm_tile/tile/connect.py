@@ -170,7 +170,8 @@ def connect_calls(
 
     From each product a group grows by whatever takes its values next, until a window or another
     product is in it; it counts where everything made within it, but the last value, is used only
-    within it. Of those that share a call the one that saves most is taken. Then groups, and
+    within it. A product with what decodes its weights is such a group, too. Of those that share a
+    call the one that saves most is taken. Then groups, and
     products without one, grow by the views that feed them, and by what their output goes through
     next. Rows that only such groups take, such as a norm of what queries and keys are made of, are
     computed anew in each of these, where that saves time; other rows grow by what their output goes
@@ -258,11 +259,15 @@ class _Graph:
                 self._takers.setdefault(value, []).append(number)
 
     def chains(self, start: int) -> Iterator[Group]:
-        """Groups from one product to the next window, and to the next product.
+        """Groups from one product to the next window, and to the next product; and the product with
+        what decodes its weights.
 
         Each is the smallest whose inner values stay inside.
         """
         group = {start}
+        for maker in (self._makers[value] for value in self._calls[start].inputs):
+            if self._calls[maker].kind is Kind.DECODING and self._stays(maker, group):
+                yield maker, start
         while len(group) < _LONGEST:
             beyond = {n for member in group for n in self._taking(member)} - group
             if not beyond:
