@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from torch import nn
 from tvm import relax
 
 import tvm_tile
-from tvm_tile import Options
+from tvm_tile import Open, Options
 from tvm_tile.frontend import import_model
 from tvm_tile.passes import JoinProducts
 from tvm_tile.tile.side_by_side import Cost
@@ -32,9 +33,9 @@ class Block(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q = self.q(x).view(len(x), 4, -1)
+        q = self.q(x).unflatten(-1, (4, -1))
         scores = (q * self.k(x)[:, None]).sum(-1, keepdim=True)
-        x = x + (scores.softmax(1) * self.v(x)[:, None]).reshape(x.shape)
+        x = x + (scores.softmax(1) * self.v(x)[:, None]).flatten(1)
         return x + self.down(nn.functional.silu(self.gate(x)) * self.up(x))
 
 
@@ -102,3 +103,19 @@ def test_other_codes_are_left_apart_and_multiplied() -> None:
     found, said = kernels(mixed, 1)
     assert found["coded"] == 4
     assert "matmul_3072 + matmul_3072: their weights are not kept in one format" in said
+
+
+def test_rows_are_open() -> None:
+    torch.manual_seed(0)
+    model = tvm_tile.quantize(Block(128, 192).eval(), "int4", group=32)
+    rows = torch.export.Dim("rows", min=1, max=40)
+    program = torch.export.export(model, (torch.randn(5, 128),), dynamic_shapes=({0: rows},))
+    compiled = tvm_tile.compile(
+        program, "emulated", inputs={"x": (Open(1, 40), 128)}, options=OPTIONS
+    )
+    wide = copy.deepcopy(model).double()
+    for count in (1, 17, 40):
+        x = torch.randn(count, 128)
+        with torch.no_grad():
+            wanted = wide(x.double()).numpy()
+        np.testing.assert_allclose(np.asarray(compiled(x.numpy())), wanted, atol=1e-5, rtol=1e-4)
