@@ -356,4 +356,5 @@ def test_products_are_joined_with_what_decodes_their_weights_or_each_other_as_sa
         return {(2, 3): seconds, (0, 2): 2.0, (1, 3): 2.0}.get
 
     assert connect_calls(program, NONE, saves(1.0)) == ((0, 2), (1, 3))
-    assert connect_calls(program, NONE, saves(3.0)) == ((2, 3),)
+    assert connect_calls(program, NONE, saves(3.0)) == ((0, 2), (1, 3))
+    assert connect_calls(program, NONE, saves(5.0)) == ((2, 3),)
