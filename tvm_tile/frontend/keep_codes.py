@@ -155,7 +155,7 @@ class _Decoding(relax.PyExprMutator):
         if operand is None:
             return self.visit_expr_post_order(call)
         coded, left = operand.coded, self.visit_expr(call.args[0])
-        right = decode(self.builder_, coded, self._constants[id(coded)])
+        right = self.builder_.emit(decode(self.builder_, coded, self._constants[id(coded)]))
         if operand.is_transposed:
             right = self.builder_.emit(relax.op.permute_dims(right))
         return relax.Call(call.op, [left, right], call.attrs)

@@ -9,7 +9,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tvm_tile.graph.tensor_format import Code, Entries, Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import (
+    Code,
+    Entries,
+    Floats,
+    Integers,
+    Shared,
+    TensorFormat,
+    stacked_format,
+)
 
 _BYTE = 8  # bits
 
@@ -72,6 +80,37 @@ class Coded:
                 dtype = numpy_dtype(shared.dtype)
                 value = step(value.astype(dtype), spread(shared, array, self.shape).astype(dtype))
             return value.astype(numpy_dtype(form.dtype))
+
+
+def stacked(parts: Sequence[Coded]) -> Coded | None:
+    """What is kept of the matrix whose first rows are one matrix, the next ones another, and so on.
+
+    Returns:
+        ``None`` where these have other columns, are kept in formats that differ in more than how
+        many rows a box has, or have other tables.
+    """
+    first = parts[0]
+    form = stacked_format([part.format for part in parts], [part.shape[0] for part in parts])
+    if form is None or any(part.shape[1:] != first.shape[1:] for part in parts):
+        return None
+    tables = {None if part.table is None else part.table.tobytes() for part in parts}
+    if len(tables) > 1:
+        return None
+
+    def shared(place: int) -> Array:
+        side = form.shared[place].box[0]
+        return np.concatenate([_with_side(part, place, side) for part in parts])
+
+    rows = sum(part.shape[0] for part in parts)
+    packed = np.concatenate([part.packed for part in parts])
+    own = tuple(map(shared, range(len(form.shared))))
+    return Coded(form, (rows, *first.shape[1:]), packed, first.table, own)
+
+
+def _with_side(part: Coded, place: int, side: int) -> Array:
+    """What boxes share, of boxes of so many rows, which divide those that there are."""
+    own = min(part.format.shared[place].box[0], part.shape[0])
+    return np.repeat(part.shared[place], -(-own // side), axis=0)[: -(-part.shape[0] // side)]
 
 
 def numpy_dtype(name: str) -> Any:

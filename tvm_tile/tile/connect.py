@@ -170,7 +170,8 @@ def connect_calls(
 
     From each product a group grows by whatever takes its values next, until a window or another
     product is in it; it counts where everything made within it, but the last value, is used only
-    within it. Of those that share a call the one that saves most is taken. Then groups, and
+    within it. Of those that share a call the one that saves most is taken, less what its products
+    save where each is joined with what decodes its weights instead. Then groups, and
     products without one, grow by the views that feed them, and by what their output goes through
     next. Rows that only such groups take, such as a norm of what queries and keys are made of, are
     computed anew in each of these, where that saves time; other rows grow by what their output goes
@@ -185,12 +186,22 @@ def connect_calls(
     graph = _Graph(calls, outputs)
     starts = [number for number, call in enumerate(calls) if call.kind is Kind.PRODUCT]
     gains = {chain: gain(chain) for start in starts for chain in graph.chains(start)}
-    found = [(saved, chain) for chain, saved in gains.items() if saved is not None and saved > 0]
+    # Products that are joined are not joined with what decodes their weights.
+    decoding = {
+        start: max(0.0, *(gain((maker, start)) or 0.0 for maker in makers))
+        for start in starts
+        if (makers := graph.decoders(start))
+    }
+    found = [
+        (saved - sum(decoding.get(number, 0.0) for number in chain), chain)
+        for chain, saved in gains.items()
+        if saved is not None
+    ]
     groups: list[tuple[Group, float]] = []
     taken: set[int] = set()
-    for saved, chain in sorted(found, key=lambda entry: (-entry[0], entry[1])):
-        if not taken.intersection(chain):
-            groups.append((chain, saved))
+    for more, chain in sorted(found, key=lambda entry: (-entry[0], entry[1])):
+        if more > 0 and not taken.intersection(chain):
+            groups.append((chain, gains[chain] or 0.0))
             taken.update(chain)
     groups += [((start,), 0.0) for start in starts if start not in taken]
     taken.update(starts)
@@ -298,6 +309,15 @@ class _Graph:
                 is_fed = maker not in group and self._calls[maker].kind in feeding
                 if is_fed and self._stays(maker, set(group)):
                     yield maker
+
+    def decoders(self, product: int) -> list[int]:
+        """What decodes weights that only this product takes."""
+        makers = [self._makers[value] for value in self._calls[product].inputs]
+        return [
+            maker
+            for maker in makers
+            if self._calls[maker].kind is Kind.DECODING and self._stays(maker, {product})
+        ]
 
     def takers(self, number: int) -> frozenset[int]:
         """Who takes what a call makes; none where that is used elsewhere, too."""
