@@ -286,7 +286,7 @@ def _multiply(kernel: _Kernel, number: int, word: int, strip: int) -> None:
     """Add the products of a decoded word of a strip to the sums of a step."""
     count = kernel.word_codes // 2
     run = kernel.run_words * count
-    name = multiply_add(kernel.dtype, _DEPTH)
+    name, apart = multiply_add(kernel.dtype, _DEPTH), kernel.found.pairs.apart
     for column in range(kernel.columns):
         first = (number * kernel.columns + column) * run + word * count
         halves = [kernel.halves[first + place] for place in range(count)]
@@ -296,7 +296,7 @@ def _multiply(kernel: _Kernel, number: int, word: int, strip: int) -> None:
             left = [
                 kernel.pairs[half * count + pair + next_] for next_ in range(2) for half in range(2)
             ]
-            right = [_vector_pair(halves, kernel.found.pairs.apart, pair + next_) for next_ in range(2)]
+            right = [_vector_pair(halves, apart, pair + next_) for next_ in range(2)]
             ib.evaluate(T.ptx[name](*own, *left, *right, *own))
 
 

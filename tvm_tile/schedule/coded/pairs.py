@@ -73,7 +73,7 @@ def _of_integers(code: Integers, dtype: str) -> Pairs | None:
         return None
     if dtype == "float16":
         return BytePairs(code)
-    return SignedBytePairs() if code.is_signed else None
+    return SignedBytePairs(code) if code.is_signed else None
 
 
 def _of_floats(code: Floats, dtype: str) -> Pairs | None:
