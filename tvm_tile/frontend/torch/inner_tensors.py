@@ -1,4 +1,4 @@
-"""Weights that are tensors of a class of their own become the plain tensors that they are made of."""
+"""Weights of a class of their own become the plain tensors that they are made of."""
 
 from __future__ import annotations
 

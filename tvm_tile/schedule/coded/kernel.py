@@ -5,7 +5,7 @@ What :func:`write_coded` writes, for the rows of a block::
     ask for words and halves of the first steps: codes of 16 rows, and the vectors' elements
     for step of the warp's part of the sum:
         for word:  sums += decoded(word) @ halves       (an instruction of 16 rows by 8 vectors)
-        totals += scale of the row * sums;  sums = 0
+        totals += scales of the row * sums;  sums = 0
         ask for those of the step ``ahead`` later, in their place
     lay totals down in shared memory, wait for one another
     store epilogue(totals of all parts)
@@ -248,12 +248,17 @@ def _add_step(kernel: _Kernel, number: int, step: Any) -> None:
                 results = [kernel.pairs[half * count + pair] for pair in range(count)]
                 pairs.decode(kernel.words[place], results, operands[row])
             _multiply(kernel, number, word, strip)
-    scales = [ib.Bind(_shared(kernel, kernel.found.scale, row, step, "float32")) for row in rows]
+    scales = [
+        [ib.Bind(_shared(kernel, scale, row, step, "float32")) for scale in kernel.found.scales]
+        for row in rows
+    ]
     for place in range(held):
         strip, own = divmod(place, kernel.columns * _SUMS)
-        scale = scales[strip * 2 + own % _SUMS // 2]
-        total = kernel.totals[place] + scale * (kernel.sums[place] + kernel.sums[held + place])
-        ib.buffer_store(kernel.totals, total, [place])
+        added = kernel.sums[place] + kernel.sums[held + place]
+        # One after another: the product of all could be infinite where a sum is zero.
+        for scale in scales[strip * 2 + own % _SUMS // 2]:
+            added = scale * added
+        ib.buffer_store(kernel.totals, kernel.totals[place] + added, [place])
 
 
 def _zero(kernel: _Kernel, row: Any, step: Any) -> Any | None:
