@@ -197,6 +197,13 @@ static void choose_bytes(uint32_t &into, uint32_t a, uint32_t b, uint32_t chosen
   into = 0;
   for (int i = 0; i < 4; i++) into |= (uint32_t)(both >> (chosen >> 4 * i & 7) * 8 & 255) << 8 * i;
 }
+template <int TABLE>  // a bit of it for each three bits
+static void combine_bits(uint32_t &into, uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t found = 0;
+  for (int i = 0; i < 8; i++)
+    if (TABLE >> i & 1) found |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+  into = found;
+}
 static void pack_halves(uint32_t &into, float high, float low) {
   half pair[] = {(half)low, (half)high};
   memcpy(&into, pair, 4);

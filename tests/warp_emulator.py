@@ -41,6 +41,7 @@ _HELPERS = (
     (r"tvm_builtin_ptx_fma_half_rn_f16x2\(", "fma_halves("),
     (r"tvm_builtin_ptx_fma_half_rn_bf16x2\(", "fma_bfloat16("),
     (r"tvm_builtin_ptx_prmt_b32\(", "choose_bytes("),
+    (r"tvm_builtin_ptx_lop3_b32_(\d+)\(", r"combine_bits<\1>("),
     (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
     (r"tvm_builtin_cuda_warp_reduce_max_(\d+)\(", r"most_of<\1>("),
     (r"tvm_builtin_cuda_warp_reduce_sum_(\d+)\(", r"sum_of<\1>("),

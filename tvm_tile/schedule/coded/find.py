@@ -38,7 +38,7 @@ class CodedMatch:
         pairs: how the codes become halves.
         packed: name of the parameter that has them.
         table: name of the one that has the entries that they number; ``None`` of other codes.
-        scale: of its boxes, and the name of the parameter that has it.
+        scales: each of its boxes, and the name of the parameter that has it.
         zero: likewise; ``None`` where nothing is subtracted.
     """
 
@@ -47,16 +47,16 @@ class CodedMatch:
     pairs: Pairs
     packed: str
     table: str | None
-    scale: tuple[Shared, str]
+    scales: tuple[tuple[Shared, str], ...]
     zero: tuple[Shared, str] | None
 
     @property
     def sizes(self) -> CodedProduct:
         """What tiles are made for."""
         product = self.found.product
-        boxes = [self.scale[0], *((self.zero[0],) if self.zero else ())]
+        boxes = [box for box, _ in (*self.scales, *((self.zero,) if self.zero else ()))]
         depth = product.depth.extent
-        group = math.gcd(*(min(box.box[1], depth) for box in boxes))
+        group = math.gcd(depth, *(min(box.box[1], depth) for box in boxes))
         shape = product.right.extent, depth
         beside = sum(box.bytes(shape) for box in boxes)
         codes, vectors = self.pairs, product.left.extent
@@ -66,8 +66,8 @@ class CodedMatch:
 def find_coded(task: Task) -> CodedMatch | None:
     """The product of a function, if it decodes its matrix and that is kept as this rule reads it.
 
-    Codes are integers, floats or entries of a table, of one scale, and integers perhaps less a zero
-    point that is an integer, too; shared along the sum.
+    Codes are integers, floats or entries of a table, of any scales, and integers perhaps less a
+    zero point that is an integer, too; shared along the sum.
     """
     decoding = _decoding(task.func)
     if decoding is None:
@@ -91,8 +91,8 @@ def find_coded(task: Task) -> CodedMatch | None:
         return None
     packed, *others = names
     shared = list(zip(form.shared, others, strict=True))
-    zero = shared[0] if form.zero is not None else None
-    return CodedMatch(found, task.func.params, pairs, packed, table, shared[-1], zero)
+    zero = shared.pop(0) if form.zero is not None else None
+    return CodedMatch(found, task.func.params, pairs, packed, table, tuple(shared), zero)
 
 
 def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
@@ -104,15 +104,17 @@ def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
 
 
 def _is_known(form: TensorFormat) -> bool:
-    """Whether the steps behind the codes are a zero point of integers, if any, and one scale."""
-    if form.offset is not None or len(form.scales) != 1:
-        return False
-    if any(len(shared.box) != _MATRIX for shared in form.shared):
+    """Whether the steps behind the codes are a zero point of integers, if any, and scales.
+
+    Products with all scales but the last are not to overflow: they are float32's.
+    """
+    if form.offset is not None or any(len(shared.box) != _MATRIX for shared in form.shared):
         return False
     if form.zero is not None and form.zero.stored not in _zeros(form):
         return False
-    (scale,) = form.scales
-    return isinstance(scale.stored, Floats) or scale.stored in _SCALES
+    is_wide = all(scale.dtype == "float32" for scale in form.scales[:-1])
+    stored = [scale.stored for scale in form.scales]
+    return is_wide and all(isinstance(kind, Floats) or kind in _SCALES for kind in stored)
 
 
 def _zeros(form: TensorFormat) -> tuple[str, ...]:

@@ -107,6 +107,33 @@ class SevenBitPairs(_FloatPairs):
             _scale("float16", own, (own & word(SIGNS)) | magnitude | is_nan, self.code)
 
 
+@dataclass(frozen=True, slots=True)
+class WideBytePairs(_FloatPairs):
+    """Floats of 8 bits, e4m3 and e5m2, as bfloat16.
+
+    The 7 bits behind the sign, in the places of its exponent and mantissa, are their number times a
+    power of two. The codes from the first special one on, and no others, reach 0x80 with what that
+    one lacks: they have all bits of the exponent set, as infinities and NaN have.
+    """
+
+    @property
+    def instructions(self) -> float:
+        """To choose bytes, to shift, to put bits together four times, to add, to multiply twice."""
+        return 9
+
+    def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
+        """``(sign | exponent and mantissa | exponent of specials) * 2**120``, of e5m2 2**112."""
+        up = _MANTISSA["bfloat16"] - self.code.mantissa
+        reached = 0x80 << up
+        missing = (0x80 - self.code.first_special) << up
+        for pair, own in enumerate(results):
+            _to_upper_bytes(own, word_, pair)
+            magnitude = ib.Bind(moved(own, up - _BYTE) & word((0x7F << up) * BOTH))
+            is_special = (magnitude + word(missing * BOTH)) & word(reached * BOTH)
+            special = is_special * word((0x8000 - reached) // reached)
+            _scale("bfloat16", own, (own & word(SIGNS)) | magnitude | special, self.code)
+
+
 def _to_upper_bytes(result: Any, word_: Any, pair: int) -> None:
     """Two neighbouring bytes of a word as the upper bytes of halves, whose lower ones are zero."""
     first = 2 * pair

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import tirx
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tensor_format import Integers
@@ -22,6 +21,7 @@ from tvm_tile.schedule.coded.words import (
     add,
     choose_bytes,
     halves,
+    mask_and_turn,
     moved,
     multiply_add,
     registers,
@@ -107,16 +107,15 @@ class IntegerPairs(_Integers):
             source = moved(word_, -turn * self.places * self.bits)
             mask = ((1 << self.bits) - 1 << place * self.bits) * BOTH
             ones = (_ONE[self.dtype][1] | self.half << place * self.bits) * BOTH
-            value = (source & word(mask)) ^ word(ones)
+            mask_and_turn(own, source, mask, ones)
             if self.dtype == "bfloat16":
                 for number in operands:
-                    add(self.dtype, own, value, number)
-                    value = own
+                    add(self.dtype, own, own, number)
             elif place == 0:
-                add(self.dtype, own, value, operands[0])
+                add(self.dtype, own, own, operands[0])
             else:
                 factor = halves(2.0 ** (-place * self.bits), self.dtype)
-                multiply_add(self.dtype, own, value, factor, operands[place])
+                multiply_add(self.dtype, own, own, factor, operands[place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +154,6 @@ class SignedBytePairs(_Integers):
     256.0, and the difference is the code.
     """
 
-    code: Integers = Integers(_BYTE, is_signed=True)
-
     @property
     def apart(self) -> int:
         """As of :class:`~tvm_tile.schedule.coded.pairs.Pairs`."""
@@ -175,7 +172,8 @@ class SignedBytePairs(_Integers):
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
         """``(128.0 + 7 bits) - (128.0 or 256.0)``."""
         upper = word((_ONE["bfloat16"][1] >> _BYTE) * 0x01010101)
+        (less,) = registers(1)
         for own, chosen in zip(results, _BYTES_OF_PAIRS, strict=True):
             choose_bytes(own, word_, upper, word(chosen))
-            less = ib.Bind((own & word(0xFF80 * BOTH)) | word(SIGNS))
+            mask_and_turn(less, own, 0xFF80 * BOTH, SIGNS)
             add("bfloat16", own, own & word(0xFF7F * BOTH), less)

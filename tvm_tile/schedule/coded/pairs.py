@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tvm_tile.graph.tensor_format import E2M1, E4M3, E5M2, Entries, Floats, Integers, TensorFormat
-from tvm_tile.schedule.coded.float_pairs import NibblePairs, SevenBitPairs, UpperBytePairs
+from tvm_tile.schedule.coded.float_pairs import (
+    NibblePairs,
+    SevenBitPairs,
+    UpperBytePairs,
+    WideBytePairs,
+)
 from tvm_tile.schedule.coded.integer_pairs import BytePairs, IntegerPairs, SignedBytePairs
 from tvm_tile.schedule.coded.table_pairs import TablePairs
 
@@ -73,12 +78,14 @@ def _of_integers(code: Integers, dtype: str) -> Pairs | None:
         return None
     if dtype == "float16":
         return BytePairs(code)
-    return SignedBytePairs() if code.is_signed else None
+    return SignedBytePairs(code) if code.is_signed else None
 
 
 def _of_floats(code: Floats, dtype: str) -> Pairs | None:
     if code == E2M1:
         return NibblePairs(code, dtype)
-    if dtype == "float16" and code == E5M2:
-        return UpperBytePairs(code)
-    return SevenBitPairs(code) if dtype == "float16" and code == E4M3 else None
+    if code not in (E4M3, E5M2):
+        return None
+    if dtype == "bfloat16":
+        return WideBytePairs(code)
+    return UpperBytePairs(code) if code == E5M2 else SevenBitPairs(code)

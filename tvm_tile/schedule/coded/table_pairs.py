@@ -8,7 +8,14 @@ from typing import Any
 
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.coded.words import WORD, choose_bytes, moved, registers, word
+from tvm_tile.schedule.coded.words import (
+    WORD,
+    choose_bytes,
+    mask_and_turn,
+    moved,
+    registers,
+    word,
+)
 
 _NIBBLE = 4  # bits: a number of a byte
 _LOW, _HIGH = 0x6420, 0x7531  # bytes of four halves
@@ -57,13 +64,13 @@ class TablePairs:
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
         """``table[code]``."""
-        low, high = registers(2)
+        low, high, uppers = registers(3)
         half = len(operands) // 2
         for turn in range(self.apart):
             source = moved(word_, -turn * self.bits)
             numbers = ib.Bind(source & word(0x77777777 if self.bits == _NIBBLE else 0x33333333))
             # Number of a byte of the first four, or of the four behind them.
-            uppers = ib.Bind((moved(word_, -1) & word(0x44444444)) | word(0x32103210))
+            mask_and_turn(uppers, moved(word_, -1), 0x44444444, 0x32103210)
             for down in (0, _HALF):
                 chosen = moved(numbers, -down), moved(uppers, -down)
                 for own, entries in ((low, operands[:half]), (high, operands[half:])):
@@ -78,6 +85,6 @@ class TablePairs:
             choose_bytes(own, entries[0], entries[0], chosen)
             return
         (other,) = registers(1)
-        choose_bytes(own, *entries[:2], chosen)
-        choose_bytes(other, *entries[2:], chosen)
+        choose_bytes(own, entries[0], entries[1], chosen)
+        choose_bytes(other, entries[2], entries[3], chosen)
         choose_bytes(own, own, other, upper)

@@ -14,6 +14,7 @@ BOTH = 0x00010001
 SIGNS = 0x8000 * BOTH
 WORD = 32  # bits
 _HALF = 16  # bits
+_MASK_AND_TURN = (0xF0 & 0xCC) ^ 0xAA  # what the instruction makes of bits of three operands
 _PLUS_ONE = 0x3F80  # of bfloat16
 
 
@@ -58,6 +59,11 @@ def twice(value: Any, dtype: str) -> Any:
 def choose_bytes(result: Any, low: Any, high: Any, chosen: Any) -> None:
     """Four bytes of two words: each by its number, 4 bits of ``chosen``, the lowest ones first."""
     ib.evaluate(T.ptx["prmt.b32"](result, low, high, chosen))
+
+
+def mask_and_turn(result: Any, value: Any, mask: int, turned: int) -> None:
+    """``(value & mask) ^ turned``, in one instruction: of two constants compilers make two."""
+    ib.evaluate(T.ptx["lop3.b32"](result, value, word(mask), word(turned), _MASK_AND_TURN))
 
 
 def multiply(dtype: str, result: Any, value: Any, factor: Any) -> None:
