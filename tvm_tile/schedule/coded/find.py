@@ -34,6 +34,7 @@ class CodedMatch:
     Attributes:
         found: the product; its right operand is the decoded matrix.
         params: of the function, as its callers pass them.
+        form: how the matrix is kept.
         pairs: how the codes become halves.
         packed: name of the parameter that has them.
         scale: of its boxes, and the name of the parameter that has it.
@@ -42,6 +43,7 @@ class CodedMatch:
 
     found: ProductMatch
     params: Sequence[Any]
+    form: TensorFormat
     pairs: Pairs
     packed: str
     scale: tuple[Shared, str]
@@ -87,7 +89,7 @@ def find_coded(task: Task) -> CodedMatch | None:
     packed, *names = (str(source.name) for source in sources)
     shared = list(zip(form.shared, names, strict=True))
     zero = shared[0] if form.zero is not None else None
-    return CodedMatch(found, task.func.params, pairs, packed, shared[-1], zero)
+    return CodedMatch(found, task.func.params, form, pairs, packed, shared[-1], zero)
 
 
 def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
