@@ -12,6 +12,8 @@ import torch
 import tvm
 from attention_cases import FLOATS
 from chain_cases import CHAIN_CASES
+from coded_products import Case as CodedCase
+from coded_products import choices as coded_choices
 from decode_cases import DECODE_CASES
 from few_vectors_cases import FEW_VECTORS
 from gates_cases import GATES_CASES, swiglu
@@ -293,14 +295,20 @@ def _persistent() -> Iterator[Golden]:
     yield looping_kernel()
 
 
-def coded_kernel() -> Golden:
-    """One vector with a matrix of 4 bits."""
+def _coded() -> Iterator[Golden]:
+    """One vector with a matrix of 4 bits, and many with one of 4 bits less zero points."""
 
-    def kernel() -> Shown:
+    def few() -> Shown:
         func = function_of(CodedProduct(1, 64, 512, 4, 128, 0))
         return _scheduled(tvm.IRModule({"joined": func}), H200, "coded")
 
-    return Golden("coded", "coded_1x64x512_uint4_float16_h200", kernel)
+    def many() -> Shown:
+        case = CodedCase(40, 128, 512, group=64, zero="int8")
+        func, _ = coded_choices(case)
+        return _scheduled(tvm.IRModule({"joined": func}), H200, "coded_warpgroup")
+
+    yield Golden("coded", "coded_1x64x512_uint4_float16_h200", few)
+    yield Golden("coded_warpgroup", "coded_warpgroup_40x128x512_int4_float16_h200", many)
 
 
-GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), coded_kernel())
+GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), *_coded())

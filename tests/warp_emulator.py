@@ -44,6 +44,7 @@ _HELPERS = (
     (r"tvm_builtin_ptx_cvt_bf16x2_f32\w*\(", "pack_bfloat16("),
     (r"tvm_builtin_ptx_fma_half_rn_bf16x2\(", "fma_bfloat16("),
     (r"tvm_builtin_ptx_prmt_b32\(", "choose_bytes("),
+    (r"tvm_builtin_ptx_ld_shared_u32\(", "load_shared("),
     (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
     (r"tvm_builtin_cuda_warp_reduce_max_(\d+)\(", r"most_of<\1>("),
     (r"tvm_builtin_cuda_warp_reduce_sum_(\d+)\(", r"sum_of<\1>("),
@@ -56,7 +57,10 @@ _HELPERS = (
     (r"extern __shared__ \S+ (\w+) (\w+)\[\];", r"\1* \2 = (\1*)block_memory();"),
 )
 _HOPPER_HELPERS = (
-    (r"tvm_builtin_ptx_wgmma_\w+?m64n(\d+)k16\w*_bf16_\w*(\d)\(", r"multiply<nv_bfloat16, \1, \2>("),
+    (
+        r"tvm_builtin_ptx_wgmma_\w+?m64n(\d+)k16\w*_bf16_\w*(\d)\(",
+        r"multiply<nv_bfloat16, \1, \2>(",
+    ),
     (r"tvm_builtin_ptx_wgmma_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<half, \1, \2>("),
     (r"tvm_builtin_ptx_wgmma_commit_group\w+\(", "commit_products("),
     (r"tvm_builtin_ptx_wgmma_wait_group\w+_(\d+)\(", r"wait_products(\1"),

@@ -150,6 +150,7 @@ template <class Half, int COUNT, int TURNED, class... All> static void multiply(
   groups[current].back().push_back(taking.product);
 }
 
+static void load_shared(uint32_t &into, uint32_t at) { memcpy(&into, memory(at), 4); }
 static void keep_f(float &) {}
 static void keep_r(uint &) {}
 static void nothing(...) {}

@@ -107,8 +107,12 @@ def test_scales_that_are_powers_of_two_are_known(
 
 @pytest.mark.parametrize(
     "case",
-    [Case(33, 64, 512), Case(128, 4096, 4096, zero="int8"), Case(512, 4096, 4096, SIGNED[8])]
-    + [Case(512, 4096, 4096, dtype="bfloat16", zero="uint8", code=UNSIGNED[4])],
+    [
+        Case(33, 64, 512),
+        Case(128, 4096, 4096, zero="int8"),
+        Case(512, 4096, 4096, SIGNED[8]),
+        Case(512, 4096, 4096, UNSIGNED[4], dtype="bfloat16", zero="uint8"),
+    ],
     ids=str,
 )
 def test_tiles_become_machine_code_that_spills_nothing(case: Case) -> None:

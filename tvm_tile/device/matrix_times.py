@@ -59,11 +59,13 @@ class CodedWarpgroupTimes:
 
     Attributes:
         origin: what the numbers are from.
+        rate_share: of the rate that instructions reach with both operands in shared memory.
         step_slots: of a warp in a step, besides what decodes.
         step_cycles: that a warpgroup waits in a step for codes and products, whatever others do.
     """
 
     origin: str
+    rate_share: float
     step_slots: float
     step_cycles: float
 

@@ -26,7 +26,10 @@ FORMAT_VERSION = 7
 
 SUFFIX = ".json"
 # What must have times, by the intrinsic of a matrix instruction; AMD's are of several names.
-_TIMES_OF = {"wgmma": ("wgmma", "chain", "coded_warpgroup"), "mma": ("mma", "warp_attention", "halo", "coded")}
+_TIMES_OF = {
+    "wgmma": ("wgmma", "chain", "coded_warpgroup"),
+    "mma": ("mma", "warp_attention", "halo", "coded"),
+}
 _LANGUAGES = ("cuda", "rocm", "opencl")
 _MAY_BE_ZERO = ("reserved_shared_memory",)
 _KINDS: dict[type, str] = {

@@ -186,9 +186,7 @@ def _tiles(
         unit = math.gcd(product.group, depth)
         if product.depth % depth or unit % STEP:
             continue
-        for consumers, width, share in itertools.product(
-            _CONSUMERS, dict.fromkeys(widths), shares
-        ):
+        for consumers, width, share in itertools.product(_CONSUMERS, dict.fromkeys(widths), shares):
             rows = consumers * ROWS
             counts = -(-product.rows // rows), -(-product.vectors // width)
             tile = CodedWarpgroupTile(
@@ -264,7 +262,7 @@ def _seconds(
     product: CodedProduct, device: Device, tile: CodedWarpgroupTile, work: StoreWork
 ) -> float:
     """The time of the busiest multiprocessor and of the memory."""
-    times, units = wgmma_times(device), device.multi_processor_count
+    times = wgmma_times(device)
     turns = -(-tile.tiles * tile.splits // tile.grid)
     multiplied = chunks_each(tile, product.depth) * _chunk_seconds(product, device, tile)
     sums = tile.width // 2 // tile.splits
@@ -286,9 +284,9 @@ def _chunk_seconds(product: CodedProduct, device: Device, tile: CodedWarpgroupTi
     times, own = wgmma_times(device), coded_warpgroup_times(device)
     units, steps = device.multi_processor_count, tile.depth // STEP
     products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
-    multiply = 2 * products / (matrix_rate(device, "float16") / units)  # bfloat16's is no other
-    filled = tile.shared_start  # bytes
-    fill = filled / (device.l2_bandwidth * times.cache_share / units)
+    rate = matrix_rate(device, "float16") * own.rate_share  # bfloat16's is no other
+    multiply = 2 * products / (rate / units)
+    fill = tile.shared_start / (device.l2_bandwidth * times.cache_share / units)
     slots = steps * (_PAIRS * product.instructions + own.step_slots)  # of a warp
     issue = tile.consumers * slots / device.clock  # a scheduler has one of a consumer's four
     alone = (slots + steps * own.step_cycles) / device.clock

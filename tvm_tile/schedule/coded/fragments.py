@@ -34,6 +34,19 @@ _MULTIPLY = {"float16": "mul.rn.f16x2", "bfloat16": "mul.rn.bf16x2"}
 _PACK = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a thread holds in registers to decode.
+
+    Attributes:
+        constants: words that all threads have, as :attr:`Fragments.constants` says.
+        chosen: which codes it takes, as :meth:`Fragments.chosen` says.
+    """
+
+    constants: Sequence[Any]
+    chosen: Sequence[Any]
+
+
 class Fragments(Protocol):
     """How codes of one kind become a thread's part of a left operand."""
 
@@ -45,20 +58,24 @@ class Fragments(Protocol):
     def instructions(self) -> int:
         """That a pair takes."""
 
+    @property
+    def constants(self) -> Sequence[int]:
+        """Words that :meth:`decode` takes; those the compiler knows it makes anew for each pair."""
+
     def chosen(self, run: Any) -> Sequence[Any]:
-        """What :meth:`decode` takes for the thread of a number among the four of a row."""
+        """Which codes a thread takes, of a number among the four of a row."""
 
     def kept(self, zero: Any) -> Any:
         """The word that :meth:`decode` takes for codes of one zero point, an int32."""
 
     def decode(
-        self, words: Sequence[Any], chosen: Sequence[Any], results: Sequence[Any], zero: Any | None
+        self, words: Sequence[Any], held: Held, results: Sequence[Any], zero: Any | None
     ) -> None:
         """Write a thread's two pairs of 16 codes of a row into registers.
 
         Args:
             words: all 16 codes.
-            chosen: which of them are the thread's, as :meth:`chosen` says.
+            held: by the thread, all the time.
             results: a register of each pair.
             zero: what is subtracted, as :meth:`kept` says; ``None`` where nothing is.
         """
@@ -94,6 +111,14 @@ class IntegerFragments:
         """To choose bytes, to put bits together, to multiply and add; some have bits to move."""
         return 3 + (self._is_moved or self.bits < _BYTE // 2)
 
+    @property
+    def constants(self) -> Sequence[int]:
+        """A pair's mask, and the factors of its halves."""
+        mask = ((1 << self.bits) - 1) * (1 | 1 << (_HALF_BITS + self._above))
+        plus_one = _ONE[self.dtype][2]
+        smaller = plus_one - (self._above << _EXPONENT[self.dtype])
+        return mask, plus_one | smaller << _HALF_BITS
+
     def chosen(self, run: Any) -> Sequence[Any]:
         """The bytes of either pair, and how far they are moved down."""
         if self.bits == _BYTE:
@@ -113,23 +138,23 @@ class IntegerFragments:
         """
         if self.dtype == "bfloat16":
             return _two_halves(-zero, -zero, self.dtype)
-        return _two_halves(*(-(more + zero) for more in self._more), self.dtype)
+        low, high = (-(more + zero) for more in self._more)
+        return _two_halves(low, high, self.dtype)
 
     def decode(
-        self, words: Sequence[Any], chosen: Sequence[Any], results: Sequence[Any], zero: Any | None
+        self, words: Sequence[Any], held: Held, results: Sequence[Any], zero: Any | None
     ) -> None:
         """``(code | 1024.0) * 1 - (1024 + zero)``; signed codes with their sign bit turned."""
-        one, bits, plus_one = _ONE[self.dtype]
+        _, bits, plus_one = _ONE[self.dtype]
         half = 1 << (self.bits - 1) if self.code.is_signed else 0
-        mask = ((1 << self.bits) - 1) * (1 | 1 << (_HALF_BITS + self._above))
+        mask, factor = held.constants
         ones = (bits | half) | (bits | half << self._above) << _HALF_BITS
-        smaller = plus_one - (self._above << _EXPONENT[self.dtype])
-        factor = _word(plus_one | smaller << _HALF_BITS)
-        more = _two_halves(*(-each for each in self._more), self.dtype)
+        low, high = self._more
+        more = _two_halves(-low, -high, self.dtype)
         is_apart = self.dtype == "bfloat16"
         for pair, own in enumerate(results):
-            self._choose(own, words, chosen, pair)
-            value = (own & _word(mask)) ^ _word(ones)
+            self._choose(own, words, held.chosen, pair)
+            value = (own & mask) ^ _word(ones)
             added = more if zero is None or is_apart else zero
             ib.evaluate(T.ptx[_FMA[self.dtype]](own, value, factor, added))
             if zero is not None and is_apart:
