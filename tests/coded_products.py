@@ -61,7 +61,7 @@ class Case:
 
 
 def choices(case: Case, device: Device = H200) -> tuple[tirx.PrimFunc, tuple[Choice, ...]]:
-    """The function, and what the rule offers for it."""
+    """The function, and what the rule offers for it, of both kernels."""
     shape, vectors = (case.rows, case.depth), (case.vectors, case.width)
     func = with_decoded(case.format, shape, vectors, case.skipped)
     graph = extract(func)

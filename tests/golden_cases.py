@@ -12,6 +12,8 @@ import torch
 import tvm
 from attention_cases import FLOATS
 from chain_cases import CHAIN_CASES
+from coded_products import Case as CodedCase
+from coded_products import choices as coded_choices
 from decode_cases import DECODE_CASES
 from few_vectors_cases import FEW_VECTORS
 from gates_cases import GATES_CASES, swiglu
@@ -293,12 +295,17 @@ def _persistent() -> Iterator[Golden]:
     yield looping_kernel()
 
 
-def coded_kernels() -> Iterator[Golden]:
-    """One vector with a matrix of 4 bits: integers, and entries of a table."""
+def _coded() -> Iterator[Golden]:
+    """One vector with a matrix of 4 bits: integers, and entries of a table; many, less zeros."""
 
-    def kernel(form: TensorFormat) -> Shown:
+    def few(form: TensorFormat) -> Shown:
         func = with_decoded(form, (64, 512), (1, 512))
         return _scheduled(tvm.IRModule({"joined": func}), H200, "coded")
+
+    def many() -> Shown:
+        case = CodedCase(40, 128, 512, group=64, zero="int8")
+        func, _ = coded_choices(case)
+        return _scheduled(tvm.IRModule({"joined": func}), H200, "coded_warpgroup")
 
     scale = Shared((1, 128), "float16", "float16")
     for name, code, entry in (
@@ -306,7 +313,8 @@ def coded_kernels() -> Iterator[Golden]:
         ("table_float16", Entries(4), "float16"),
     ):
         form = TensorFormat(code, entry, "float16", None, (scale,))
-        yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(kernel, form))
+        yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(few, form))
+    yield Golden("coded_warpgroup", "coded_warpgroup_40x128x512_int4_float16_h200", many)
 
 
-GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), *coded_kernels())
+GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), *_coded())

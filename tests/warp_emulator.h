@@ -192,6 +192,22 @@ static void fma_bfloat16(uint32_t &into, uint32_t a, uint32_t b, uint32_t c) {
     pair[i] = number_of(kind, a, i) * number_of(kind, b, i) + number_of(kind, c, i);
   memcpy(&into, pair, 4);
 }
+static void fma_halves(uint32_t &into, uint32_t a, uint32_t b, uint32_t c) {
+  half own[2], factor[2], more[2];
+  memcpy(own, &a, 4), memcpy(factor, &b, 4), memcpy(more, &c, 4);
+  for (int i = 0; i < 2; i++)  // rounded once
+    own[i] = (half)((double)(float)own[i] * (double)(float)factor[i] + (double)(float)more[i]);
+  memcpy(&into, own, 4);
+}
+static void multiply_bfloat16(uint32_t &into, uint32_t a, uint32_t b) {
+  nv_bfloat16 kind, pair[2];
+  for (int i = 0; i < 2; i++) pair[i] = number_of(kind, a, i) * number_of(kind, b, i);
+  memcpy(&into, pair, 4);
+}
+static void pack_bfloat16(uint32_t &into, float high, float low) {
+  nv_bfloat16 pair[] = {(nv_bfloat16)low, (nv_bfloat16)high};
+  memcpy(&into, pair, 4);
+}
 static void choose_bytes(uint32_t &into, uint32_t a, uint32_t b, uint32_t chosen) {
   uint64_t both = (uint64_t)b << 32 | a;
   into = 0;

@@ -97,7 +97,7 @@ def with_decoded(
     with builder.function("joined", [*given, x, bias]):
         with builder.dataflow():
             w = builder.emit(relax.call_tir(builder.add_func(decode, "decode"), given, matrix))
-            output = builder.emit_output(builder.call_te(_multiplied, x, w, bias, skipped))
+            output = builder.emit_output(builder.call_te(multiplied, x, w, bias, skipped))
         builder.emit_func_output(output)
     return one_function(builder.get(), "joined")
 
@@ -170,7 +170,7 @@ def measure(
         )
 
 
-def _multiplied(x: Any, w: Any, bias: Any, skipped: int) -> Any:
+def multiplied(x: Any, w: Any, bias: Any, skipped: int) -> Any:
     k, dtype = te.reduce_axis((number(0), w.shape[1]), "k"), str(x.dtype)
     sums = te.compute(
         (x.shape[0], w.shape[0]),

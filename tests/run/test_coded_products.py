@@ -10,16 +10,31 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import tvm
+from coded_products import Case, choices
+from emulated import arguments
+from kernels import relative_difference
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_tile
+from bench.functions import build_functions
 from tvm_tile import Options
+from tvm_tile.device.detect import resolve_device
+from tvm_tile.graph.tensor_format import Integers
+from tvm_tile.tile.rules import CODED_WARPGROUP
 
 DEPTH, COLUMNS, GROUP = 2048, 1024, 64
 FLOAT_GROUP = 32
 RNG = np.random.default_rng(0)
 GPU = torch.cuda.is_available()
 OPTIONS = Options(cache=False, low_bit=True)
+WIDE = [
+    Case(33, 192, 1024, zero="int8"),
+    Case(64, 1000, 4096, Integers(4, is_signed=False), group=64, zero="uint8"),
+    Case(130, 512, 2048, Integers(8, is_signed=True), group=2048),
+    Case(300, 264, 1024, Integers(2, is_signed=False), group=32),
+    Case(512, 1024, 1024, scale="float32"),
+]
 
 
 def onnx_model(nodes: list[Any], tensors: list[Any], opset: int) -> onnx.ModelProto:
@@ -149,11 +164,26 @@ def test_few_rows_are_multiplied_with_codes(model: Any, rows: int) -> None:
     assert rules(model, rows) == ["coded"]
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_many_rows_are_multiplied_with_decoded_weights(model: Any) -> None:
-    found = rules(model, 256)
-    assert "coded" not in found
+INTEGERS = ("dequantized", "blocks", "linear")
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("rows", [33, 64, 128])
+def test_many_rows_are_multiplied_with_integers_as_they_are_decoded(name: str, rows: int) -> None:
+    assert rules(MODELS[name], rows) == ["coded_warpgroup"]
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in INTEGERS])
+def test_many_rows_are_multiplied_with_floats_decoded_before(name: str) -> None:
+    found = rules(MODELS[name], 256)
+    assert not {"coded", "coded_warpgroup"} & set(found)
     assert {"wgmma", "mma"} & set(found)
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_without_warpgroups_many_rows_are_multiplied_with_decoded_weights(name: str) -> None:
+    found = rules(MODELS[name], 256, "nvidia/a100")
+    assert not {"coded", "coded_warpgroup"} & set(found)
 
 
 def weight_of(model: Any) -> np.ndarray:
@@ -181,7 +211,7 @@ def weight_of(model: Any) -> np.ndarray:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 31, 32, 33, 200])
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 64, 128, 200, 512, 4096])
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_products_with_codes_are_right_on_the_gpu(model: Any, rows: int) -> None:
     is_bfloat16 = isinstance(model, torch.nn.Module) and model.dtype == torch.bfloat16
@@ -201,3 +231,29 @@ def test_products_with_codes_are_right_on_the_gpu(model: Any, rows: int) -> None
         found = compiled(x.cuda()).double().cpu().numpy()
         error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
         assert error < (8e-3 if is_bfloat16 else 1e-3), error
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("case", WIDE, ids=str)
+def test_tiles_of_warpgroups_are_right_on_the_gpu(case: Case) -> None:
+    """The fastest tiles, and some of all others: clusters, ragged rows and vectors."""
+    device = resolve_device("cuda")
+    func, found = choices(case, device)
+    own = [choice for choice in found if choice.rule == CODED_WARPGROUP]
+    if not own:
+        pytest.skip("no warpgroup instructions")
+    of = arguments(func)
+    for choice in [*own[:2], *own[2 :: max(1, len(own) // 6)]]:
+        item = choice()
+        assert item is not None
+        marked = item.func.with_attr("tirx.is_scheduled", True)
+        kernel = build_functions({"joined": marked}, device)["joined"]
+        given = {n: torch.from_numpy(a).cuda() for n, a in of.given.items()}
+        for name in of.outputs:
+            given[name].fill_(float("nan"))
+        kernel(*(tvm.runtime.from_dlpack(tensor) for tensor in given.values()))
+        torch.cuda.synchronize()
+        for name in of.outputs:
+            error = relative_difference(given[name].cpu().numpy(), of.wanted[name])
+            assert error < 4e-3, choice.tile

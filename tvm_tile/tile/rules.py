@@ -76,6 +76,7 @@ GATES = Rule("gates", joins=True, is_timed_inside=True, has_fewer_blocks=True)
 ROWS = Rule("rows", Level.REGISTER, joins=True)
 MATVEC = Rule("matvec", Level.SHARED, stores_elsewhere=False, joins=True)
 CODED = Rule("coded", Level.REGISTER, stores_elsewhere=False, joins=True, is_task=False)
+CODED_WARPGROUP = Rule("coded_warpgroup", Level.REGISTER, joins=True, is_task=False)
 WGMMA = Rule("wgmma", Level.REGISTER, joins=True, is_task=False)
 MMA = Rule("mma", Level.REGISTER, joins=True, is_task=False)
 MATRIX_CORES = Rule("matrix_cores", Level.REGISTER, joins=True, is_task=False)
@@ -89,7 +90,7 @@ SCAN = Rule("scan")
 SORT = Rule("sort")
 
 ORDER = (
-    *(CODED, DECODE, CHAIN, ATTENTION, WARP_ATTENTION, HALO, GATES, ROWS, MATVEC),
+    *(CODED, CODED_WARPGROUP, DECODE, CHAIN, ATTENTION, WARP_ATTENTION, HALO, GATES, ROWS, MATVEC),
     *(WGMMA, MMA, MATRIX_CORES, CONTRACTION),
     *(WINDOW, ROW, COLUMN, TRANSPOSE, ELEMENTWISE, SCAN, SORT),
 )

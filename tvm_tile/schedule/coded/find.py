@@ -35,6 +35,7 @@ class CodedMatch:
     Attributes:
         found: the product; its right operand is the decoded matrix.
         params: of the function, as its callers pass them.
+        form: how the matrix is kept.
         pairs: how the codes become halves.
         packed: name of the parameter that has them.
         table: name of the one that has the entries that they number; ``None`` of other codes.
@@ -44,6 +45,7 @@ class CodedMatch:
 
     found: ProductMatch
     params: Sequence[Any]
+    form: TensorFormat
     pairs: Pairs
     packed: str
     table: str | None
@@ -92,7 +94,8 @@ def find_coded(task: Task) -> CodedMatch | None:
     packed, *others = names
     shared = list(zip(form.shared, others, strict=True))
     zero = shared.pop(0) if form.zero is not None else None
-    return CodedMatch(found, task.func.params, pairs, packed, table, tuple(shared), zero)
+    scales, params = tuple(shared), task.func.params
+    return CodedMatch(found, params, form, pairs, packed, table, scales, zero)
 
 
 def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
