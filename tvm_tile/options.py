@@ -41,8 +41,8 @@ class Options:
             the device, to the very bits that folding gives. On NVIDIA GPUs products of up to 32
             rows, on Hopper of more, too, multiply integer codes of 2, 4 and 8 bits themselves where
             that is predicted to be faster; ahead of all others a kernel of its own decodes the
-            matrix in each call, which saves memory and costs time. False folds them to floating-point numbers. ``explain()``
-            tells of each.
+            matrix in each call, which saves memory and costs time. False folds them to
+            floating-point numbers. ``explain()`` tells of each.
         weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
             them, products with what takes their values. False keeps the groups of one stock
             FuseOps, which shows what joining is worth; all else is the same.
