@@ -238,7 +238,7 @@ def test_products_with_codes_are_right_on_the_gpu(model: Any, rows: int) -> None
 @pytest.mark.parametrize("case", WIDE, ids=str)
 def test_tiles_of_warpgroups_are_right_on_the_gpu(case: Case) -> None:
     """The fastest tiles, and some of all others: clusters, ragged rows and vectors."""
-    device = resolve_device("cuda")
+    device = resolve_device("auto")
     func, found = choices(case, device)
     own = [choice for choice in found if choice.rule == CODED_WARPGROUP]
     if not own:
