@@ -16,12 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from bench.__main__ import commit
 from bench.coded_tiles import fit, record
 from bench.coded_tiles.report import write
 from bench.lines import put
-from bench.machine import probe
-from bench.open_shapes.record import Provenance
 from tvm_tile.device import Device, find_device
 from tvm_tile.errors import InstallationError
 
@@ -66,7 +63,8 @@ def _measure(parsed: argparse.Namespace, device: Device, path: Path) -> int:
     from bench.coded_tiles.measure import measure, product_of
     from bench.gpu import CudaStage
 
-    origin, stage = _provenance(parsed), CudaStage()
+    limit = "" if parsed.limit_s == float("inf") else f" --limit-s {parsed.limit_s:g}"
+    origin, stage = record.here(parsed.device, parsed.commit, limit), CudaStage()
     print(f"{origin.gpu}, driver {origin.driver}, {origin.versions}", flush=True)
     known = record.read_all(path)
     for sizes in PRODUCTS:
@@ -84,14 +82,6 @@ def _measure(parsed: argparse.Namespace, device: Device, path: Path) -> int:
             put(path, known, one)
             known[one.key] = one
     return 0
-
-
-def _provenance(parsed: argparse.Namespace) -> Provenance:
-    machine = probe(["tvm_tile", "torch"], with_peaks=False)
-    limit = "" if parsed.limit_s == float("inf") else f" --limit-s {parsed.limit_s:g}"
-    command = f"python -m bench.coded_tiles --device {parsed.device}{limit}"
-    at = parsed.commit or commit()
-    return Provenance(machine.gpu, machine.driver, machine.versions, at, command, machine.date)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -24,8 +24,10 @@ import numpy as np
 from tvm import te, tirx
 
 from bench.coded_tiles.measure import function_of, multiplied, operands_of, product_of
+from bench.coded_tiles.record import here
 from bench.functions import build_functions
 from bench.lines import put, read_keyed
+from bench.open_shapes.record import Provenance
 from bench.protocol import relative_error
 from tvm_tile.calibrate.fit import fit_family
 from tvm_tile.calibrate.samples import Floats, Group
@@ -64,6 +66,7 @@ class Measured:
         predicted_us: by the record when it was measured.
         error: norm of the difference from float64 over its norm.
         others_us: of what was measured beside it, by its name.
+        provenance: where and of what.
     """
 
     device: str
@@ -75,6 +78,7 @@ class Measured:
     predicted_us: float
     error: float
     others_us: dict[str, float]
+    provenance: Provenance
 
     @property
     def key(self) -> tuple[str | int, ...]:
@@ -111,7 +115,9 @@ def others(product: CodedProduct, device: Device) -> dict[str, Scheduled]:
     return found
 
 
-def measure(product: CodedProduct, device: Device, stage: Any) -> list[Measured]:
+def measure(
+    product: CodedProduct, device: Device, stage: Any, origin: Provenance
+) -> list[Measured]:
     """Some tiles, best ranked first."""
     import torch
     import tvm
@@ -152,7 +158,8 @@ def measure(product: CodedProduct, device: Device, stage: Any) -> list[Measured]
         error = float(relative_error(output, wanted))
         sizes = product.vectors, product.rows, product.depth
         seconds = round(choice.seconds * 1e6, 3)
-        found.append(Measured(device.name, *sizes, choice.tile, taken_us, seconds, error, times))
+        one = Measured(device.name, *sizes, choice.tile, taken_us, seconds, error, times, origin)
+        found.append(one)
     return found
 
 
@@ -190,26 +197,32 @@ def describe(records: Sequence[Measured]) -> str:
     )
 
 
+def _revived(fields: dict[str, Any]) -> Measured:
+    return Measured(**fields | {"provenance": Provenance(**fields["provenance"])})
+
+
 def main(argv: list[str] | None = None) -> int:
     """Parse the command line and do what it says; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.coded_tiles.many")
     parser.add_argument("--device", default="nvidia/h100", help="name of its record")
     parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "results")
+    parser.add_argument("--commit", default="", help="for the records; by default git's")
     parser.add_argument("--vectors", type=int, nargs="*", default=VECTORS)
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin none later")
     parser.add_argument("--fit", action="store_true", help="print the parameters that fit best")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     parsed = parser.parse_args(argv)
     device, path = find_device(parsed.device), parsed.results / LINES
-    known: Mapping[Any, Measured] = read_keyed(path, lambda fields: Measured(**fields))
+    known: Mapping[Any, Measured] = read_keyed(path, _revived)
     if not parsed.report:
         from bench.gpu import CudaStage
 
+        origin = here(parsed.device, parsed.commit, ".many")
         stage, ends = CudaStage(), time.monotonic() + parsed.limit_s
         for vectors, shape in ((v, shape) for shape in MATRICES for v in parsed.vectors):
             if time.monotonic() > ends:
                 break
-            found = measure(product_of(vectors, *shape, GROUP), device, stage)
+            found = measure(product_of(vectors, *shape, GROUP), device, stage, origin)
             print(describe(found), flush=True)
             for one in found:
                 put(path, dict(known), one)
@@ -218,7 +231,11 @@ def main(argv: list[str] | None = None) -> int:
     print(describe(records))
     if parsed.fit:
         own = groups(records, device)
-        print(fit_family(device, FAMILY, PARAMETERS, own[::2], own[1::2])[1].describe())
+        for fitted in (
+            fit_family(device, FAMILY, PARAMETERS, own)[1],
+            fit_family(device, FAMILY, PARAMETERS, own[::2], own[1::2])[1],
+        ):
+            print(fitted.values, fitted.describe())
     return 1 if any(not one.error <= _TOLERANCE for one in records) else 0
 
 

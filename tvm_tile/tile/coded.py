@@ -78,7 +78,6 @@ class CodedTile:
         strips: warps of a block that have rows of their own.
         stacked: strips of 16 rows that a warp has, all for the vectors' elements that it holds.
         run: bytes of codes that a lane takes of a row in a step.
-        ahead: steps whose codes a warp has on their way.
         step: elements of the sum in a step.
         grid: blocks.
         shared_bytes: for the sums of all parts.
@@ -90,7 +89,6 @@ class CodedTile:
     strips: int
     stacked: int
     run: int
-    ahead: int
     step: int
     grid: int
     shared_bytes: int
@@ -110,8 +108,7 @@ class CodedTile:
     def describe(self) -> str:
         """The tile in one line, for people."""
         rows = f"{self.block_rows} rows a block, {self.parts} parts of the sum"
-        loads = f"{self.ahead} loads of {self.run} bytes of each"
-        return f"{rows}, {self.stacked * ROWS} rows a warp, {loads}"
+        return f"{rows}, {self.stacked * ROWS} rows a warp, loads of {self.run} bytes of each"
 
 
 def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, ...]:
@@ -134,15 +131,15 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
         return
     step = int(_step(product, run))
     steps = product.depth // step
-    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4), (1, 2, 3, 4))
-    for parts, strips, stacked, ahead in shapes:
+    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4))
+    for parts, strips, stacked in shapes:
         rows, warps = strips * stacked * ROWS, parts * strips
-        if warps > _MOST_WARPS or steps < parts * ahead or product.rows % rows:
+        if warps > _MOST_WARPS or steps < parts or product.rows % rows:
             continue
         shared = parts * rows * product.columns * COLUMNS * _SUM_BYTES
         if shared <= STATIC_SHARED_LIMIT:
             grid = product.rows // rows
-            yield CodedTile(parts, strips, stacked, run, ahead, step, grid, shared)
+            yield CodedTile(parts, strips, stacked, run, step, grid, shared)
 
 
 def _step(product: CodedProduct, run: int) -> float:
@@ -159,7 +156,7 @@ def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedT
     """``tile`` with its registers, and its time where they suffice."""
     use, codes = register_use(device), _lane_codes(tile, product)
     # Of each row that a lane has a part of: its codes, and a scale.
-    words = tile.ahead * tile.stacked * 2 * (tile.run // 4 + 1) + product.columns * codes // 2
+    words = tile.stacked * 2 * (tile.run // 4 + 1) + product.columns * codes // 2
     registers = use.beside_loads + words + _sums(tile, product) + _DECODED
     given = given_registers(device, registers)
     resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
@@ -175,7 +172,7 @@ def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: i
     units, steps = device.multi_processor_count, -(-product.depth // tile.step // tile.parts)
     slots = steps * _step_slots(tile, product) * (tile.block_size // _WARP)
     multiplied = tile.step // INNER * tile.stacked * product.columns  # instructions of a step
-    waiting = steps * (times.load_cycles / tile.ahead + times.step_cycles * multiplied)
+    waiting = steps * (times.load_cycles + times.step_cycles * multiplied)
     waiting += times.closing_cycles
     block_bytes = (product.code_bytes + product.beside) / tile.grid
     vectors = product.vectors * product.depth * _ELEMENT  # that a block reads from the cache

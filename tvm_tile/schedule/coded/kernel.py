@@ -2,12 +2,11 @@
 
 What :func:`write_coded` writes, for the rows of a block::
 
-    ask for codes of 16 rows and their scales, of so many steps, and the first's vector elements
+    ask for the first step's codes of 16 rows, their scales, and the vectors' elements
     for step of the warp's part of the sum:
         for word:  sums += decoded(word) @ elements     (an instruction of 16 rows by 8 vectors)
         totals += scales of the row * sums;  sums = 0
-        ask for codes and scales of the step ``ahead`` later, in their place
-        ask for the vectors' elements of the next one
+        ask for those of the next one, in their place
     lay totals down in shared memory, wait for one another
     store epilogue(totals of all parts)
 
@@ -122,39 +121,28 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
 
 def _sum_up(kernel: _Kernel) -> None:
     """The totals of a warp's part of the sum."""
-    loads, ahead, parts, part = kernel.loads, kernel.tile.ahead, kernel.tile.parts, kernel.part
+    loads, parts, part, steps = kernel.loads, kernel.tile.parts, kernel.part, kernel.steps
     for number in range(kernel.held):
         ib.buffer_store(kernel.totals, tirx.const(0.0, "float32"), [number])
-
-    def there(step: Any, number: int) -> list[Any]:
-        """That there is a step of the warp, of this number at most; nothing if there surely is."""
-        return [] if (number + 1) * parts <= kernel.steps else [step < kernel.steps]
-
-    for number in range(ahead):
-        step = ib.Bind(part + number * parts)
-        with when(there(step, number)):
-            loads.ask_for_codes(number, step)
+    loads.ask_for_codes(part)
     loads.ask_for_vectors(part)
-    turns = -(-kernel.steps // (parts * ahead))
-    with ib.serial(turns) as turn:
-        for number in range(ahead):
-            step = ib.Bind((turn * ahead + number) * parts + part)
-            with when(there(step, (turns - 1) * ahead + number)):
-                _add_step(kernel, number)
-                later, following = ib.Bind(step + ahead * parts), ib.Bind(step + parts)
-                with when([later < kernel.steps]):
-                    loads.ask_for_codes(number, later)
-                with when([following < kernel.steps]):
-                    loads.ask_for_vectors(following)
+    with ib.serial(-(-steps // parts)) as turn:
+        step = ib.Bind(turn * parts + part)
+        with when([] if steps % parts == 0 else [step < steps]):
+            _add_step(kernel)
+            following = ib.Bind(step + parts)
+            with when([following < steps]):
+                loads.ask_for_codes(following)
+                loads.ask_for_vectors(following)
 
 
-def _add_step(kernel: _Kernel, number: int) -> None:
+def _add_step(kernel: _Kernel) -> None:
     """Add the products of a step to the totals."""
     held, loads, pairs = kernel.held, kernel.loads, kernel.found.pairs
     for place in range(_CHAINS * held):
         ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
     rows, count = range(len(loads.rows)), loads.word_pairs
-    operands = [(*kernel.constants, *pairs.subtracted(loads.zero(number, row))) for row in rows]
+    operands = [(*kernel.constants, *pairs.subtracted(loads.zero(row))) for row in rows]
     for word in range(loads.run_words):
         columns = range(kernel.found.sizes.columns)
         vectors = [loads.vector_pairs(word, column) for column in columns]
@@ -162,9 +150,9 @@ def _add_step(kernel: _Kernel, number: int) -> None:
             for half in range(2):
                 row = strip * 2 + half
                 results = [kernel.pairs[half * count + pair] for pair in range(count)]
-                pairs.decode(loads.word(number, row, word), results, operands[row])
+                pairs.decode(loads.word(row, word), results, operands[row])
             _multiply(kernel, word, strip, vectors)
-    scales = [loads.scales(number, row) for row in rows]
+    scales = [loads.scales(row) for row in rows]
     for place in range(held):
         strip, own = divmod(place, len(columns) * _SUMS)
         added = kernel.sums[place] + kernel.sums[held + place]

@@ -1,7 +1,8 @@
 """What a thread of a coded product loads, to registers, ahead of the steps that need it.
 
-Codes, and what they share, come from global memory: of so many steps as a tile says they are on
-their way. The vectors' elements of the next step come from the caches, which have them.
+Codes of the next step, and what they share, come from global memory, the vectors' elements from the
+caches, which have them. Other warps decode meanwhile: codes of more steps on their way took
+registers from these, and were slower on an H100.
 
 (Through stages in shared memory, by cp.async or by bulk copies, the same took 1.1 to 2 times as
 long on an H100: a bare read of codes in these runs is as fast from registers, and elements would be
@@ -32,7 +33,7 @@ _LOWER, _UPPER = 0x5410, 0x7632  # bytes of two words: both lower halves, both u
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What a thread has of the steps that are on their way, while its code is written.
+    """What a thread has of the step that is on its way, while its code is written.
 
     Attributes:
         found: the product.
@@ -40,9 +41,9 @@ class Loads:
         buffers: the function's parameters by name.
         lane: number of the row that a thread has in an instruction, and of its run.
         row: the first of the warp's rows.
-        words: codes of the steps, of two rows of each strip.
-        halves: the vectors' elements of one step, pairs of neighbours.
-        held: what the boxes of these rows share, as :attr:`boxes` are ordered, of the steps.
+        words: codes of two rows of each strip.
+        halves: the vectors' elements, pairs of neighbours.
+        held: what the boxes of these rows share, as :func:`boxes` are ordered.
     """
 
     found: CodedMatch
@@ -71,18 +72,17 @@ class Loads:
         strips, halves = range(self.tile.stacked), range(2)
         return [first + strip * ROWS + half * (ROWS // 2) for strip in strips for half in halves]
 
-    def ask_for_codes(self, number: int, step: Any) -> None:
-        """Load the codes of a step, and what they share, to the registers of a number."""
+    def ask_for_codes(self, step: Any) -> None:
+        """Load the codes of a step, and what they share."""
         count, sizes = self.run_words, self.found.sizes
         row_words = sizes.depth * sizes.bits // WORD
         buffer = self.buffers[self.found.packed]
         source = ib.decl_buffer((sizes.rows * row_words,), "uint32", data=buffer.data)
-        first = number * len(self.rows)
-        for place, row in enumerate(self.rows, first):
+        for place, row in enumerate(self.rows):
             at = ib.Bind(row * row_words + (step * LANES + self.lane[1]) * count)
             _stream(source, at, self.words, place * count, count)
         for (box, name), held in zip(boxes(self.found), self.held, strict=True):
-            for place, row in enumerate(self.rows, first):
+            for place, row in enumerate(self.rows):
                 indices = self._indices(box, row, step)
                 ib.buffer_store(held, self.buffers[name][indices], [place])
 
@@ -103,20 +103,20 @@ class Loads:
             at = ib.Bind(linear(operand, indices) // 2)
             _copy(source, at, self.halves, column * count, count)
 
-    def word(self, number: int, row: int, place: int) -> Any:
-        """A word of a row's codes in the step of a number."""
-        return self.words[(number * len(self.rows) + row) * self.run_words + place]
+    def word(self, row: int, place: int) -> Any:
+        """A word of a row's codes."""
+        return self.words[row * self.run_words + place]
 
-    def scales(self, number: int, row: int) -> list[Any]:
-        """The scales of a row in the step of a number, float32."""
+    def scales(self, row: int) -> list[Any]:
+        """The scales of a row, float32."""
         count = len(self.found.scales)
-        return [ib.Bind(self._shared(which, number, row, "float32")) for which in range(count)]
+        return [ib.Bind(self._shared(which, row, "float32")) for which in range(count)]
 
-    def zero(self, number: int, row: int) -> Any | None:
-        """The zero point of a row in the step of a number, int32, if there is one."""
+    def zero(self, row: int) -> Any | None:
+        """The zero point of a row, int32, if there is one."""
         if self.found.zero is None:
             return None
-        return self._shared(len(self.found.scales), number, row, "int32")
+        return self._shared(len(self.found.scales), row, "int32")
 
     def vector_pairs(self, place: int, column: int) -> list[Any]:
         """Elements of a vector, paired as a word's codes are."""
@@ -141,10 +141,10 @@ class Loads:
             for value, side, extent in place
         )
 
-    def _shared(self, which: int, number: int, row: int, dtype: str) -> Any:
-        """What the box of a row has in the step of a number."""
+    def _shared(self, which: int, row: int, dtype: str) -> Any:
+        """What the box of a row has in the step."""
         box, _ = boxes(self.found)[which]
-        value = self.held[which][number * len(self.rows) + row]
+        value = self.held[which][row]
         if isinstance(box.stored, Floats):
             return ib.Bind(meaning(box.stored, ib.Bind(tirx.Cast("int32", value))))
         return tirx.Cast(dtype, value)
@@ -164,7 +164,7 @@ def begin_loads(
     def local(count: int, dtype: str = "uint32") -> Any:
         return ib.alloc_buffer((count,), dtype, scope="local")
 
-    rows = tile.ahead * tile.stacked * 2
+    rows = tile.stacked * 2
     words = local(rows * tile.run // _WORD_BYTES)
     halves = local(sizes.columns * (tile.run * 8 // sizes.bits) // 2)
     held = tuple(local(rows, str(buffers[name].dtype)) for _, name in boxes(found))
