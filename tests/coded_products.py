@@ -10,7 +10,7 @@ from tvm import tirx
 from bench.coded_tiles.measure import with_decoded
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.tensor_format import Code, Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import Code, Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.schedule.coded import schedule_coded
 from tvm_tile.schedule.rule import Choice, Task
 
@@ -22,7 +22,8 @@ SIGNED = Integers(4, is_signed=True)
 class Case:
     """A product, a bias and an activation.
 
-    The vectors are elements of longer ones: some are skipped before them, and some lie behind.
+    The vectors are elements of longer ones: some are skipped before them, and some lie behind. Of
+    two scales, the second one is the whole matrix'.
     """
 
     vectors: int
@@ -35,6 +36,7 @@ class Case:
     rows_group: int = 1
     dtype: str = "float16"
     scale: str | Floats | None = None
+    scales: int = 1
     skipped: int = 0
     behind: int = 0
 
@@ -53,7 +55,9 @@ class Case:
         step = "float32" if is_other else self.dtype
         scale = Shared(box, self.scale or self.dtype, step)
         entry = "int32" if isinstance(self.code, Integers) else "float32"
-        return TensorFormat(self.code, entry, self.dtype, zero, (scale,))
+        entry = self.dtype if isinstance(self.code, Entries) else entry
+        whole = Shared((self.rows, self.depth), "float32", "float32")
+        return TensorFormat(self.code, entry, self.dtype, zero, (scale, whole)[: self.scales])
 
 
 def choices(case: Case, device: Device = H200) -> tuple[tirx.PrimFunc, tuple[Choice, ...]]:

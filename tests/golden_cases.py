@@ -33,9 +33,10 @@ from wgmma_cases import TF32_CASES, WGMMA_CASES
 from window_cases import VECTORS
 from written_by_hand import running_maximum
 
-from bench.coded_tiles.measure import function_of
+from bench.coded_tiles.measure import with_decoded
 from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device, with_tf32
+from tvm_tile.graph.tensor_format import Entries, Integers, Shared, TensorFormat
 from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
 from tvm_tile.plan.flow_text import listing, outline, summary
 from tvm_tile.schedule import FindChoices
@@ -43,7 +44,6 @@ from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.schedule.matvec import schedule_matvec
-from tvm_tile.tile.coded import CodedProduct
 from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
 
 H200 = find_device("nvidia/h200")
@@ -293,14 +293,20 @@ def _persistent() -> Iterator[Golden]:
     yield looping_kernel()
 
 
-def coded_kernel() -> Golden:
-    """One vector with a matrix of 4 bits."""
+def coded_kernels() -> Iterator[Golden]:
+    """One vector with a matrix of 4 bits: integers, and entries of a table."""
 
-    def kernel() -> Shown:
-        func = function_of(CodedProduct(1, 64, 512, 4, 128, 0))
+    def kernel(form: TensorFormat) -> Shown:
+        func = with_decoded(form, (64, 512), (1, 512))
         return _scheduled(tvm.IRModule({"joined": func}), H200, "coded")
 
-    return Golden("coded", "coded_1x64x512_uint4_float16_h200", kernel)
+    scale = Shared((1, 128), "float16", "float16")
+    for name, code, entry in (
+        ("uint4_float16", Integers(4, False), "int32"),
+        ("table_float16", Entries(4), "float16"),
+    ):
+        form = TensorFormat(code, entry, "float16", None, (scale,))
+        yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(kernel, form))
 
 
-GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), coded_kernel())
+GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), *coded_kernels())

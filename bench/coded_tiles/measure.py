@@ -166,6 +166,7 @@ def measure(
             cublas_us=cublas_us,
             int4pack_us=int4pack_us,
             provenance=origin,
+            instructions=product.instructions,
         )
 
 

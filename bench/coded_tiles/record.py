@@ -14,6 +14,7 @@ from tvm_tile.tile.coded import CodedProduct, CodedTile
 TILES = "coded_tiles.jsonl"
 # A tile that is further off is wrong.
 TOLERANCE = 2e-3
+_FIRST_INSTRUCTIONS = 3  # that decoded a pair in the kernels that were measured first
 
 Key = tuple[str | int, ...]
 Shape = tuple[int, int, int, int, int]
@@ -44,6 +45,7 @@ class MeasuredTile:
         cublas_us: ``torch.matmul`` with the decoded matrix in float16, measured likewise.
         int4pack_us: ``torch._weight_int4pack_mm``; ``None`` where it does not run.
         provenance: where and of what.
+        instructions: that the kernel decoded a pair of codes by.
     """
 
     device: str
@@ -64,6 +66,7 @@ class MeasuredTile:
     cublas_us: float
     int4pack_us: float | None
     provenance: Provenance
+    instructions: float = _FIRST_INSTRUCTIONS
 
     @property
     def key(self) -> Key:
@@ -76,7 +79,7 @@ class MeasuredTile:
     def product(self) -> CodedProduct:
         """What was computed."""
         sizes = self.vectors, self.rows, self.depth
-        return CodedProduct(*sizes, self.bits, self.group, self.beside)
+        return CodedProduct(*sizes, self.bits, self.group, self.beside, self.instructions)
 
     @property
     def shape(self) -> Shape:

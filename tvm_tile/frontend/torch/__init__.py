@@ -15,6 +15,7 @@ from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.prepare import prepare, prepared
 from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.frontend.torch.inner_tensors import with_inner_tensors
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
@@ -113,7 +114,7 @@ def _function(
     program: ExportedProgram, inputs: Mapping[str, Sequence[int]] | None, form: Form
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
-    program = with_one_of_each(concrete(program, inputs or {}))
+    program = with_one_of_each(with_inner_tensors(concrete(program, inputs or {})))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:

@@ -11,7 +11,7 @@ import tvm
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from tvm import relax, te, tirx
 
-# Element types that TVM computes with. Others (complex, quantized, float8) are refused.
+# Element types that TVM computes with. Others (complex, quantized) are refused.
 DTYPES = frozenset(
     {
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
@@ -20,6 +20,9 @@ DTYPES = frozenset(
     }
 )
 
+# Element types of weights alone: these are moved and cast, and known while a model is imported.
+CODES = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+
 
 class Refusal(Exception):
     """An operator, or a form of one, that a converter does not do; the message says which."""
@@ -27,7 +30,7 @@ class Refusal(Exception):
 
 def dtype_name(dtype: torch.dtype) -> str:
     """TVM's name of an element type; raises :class:`Refusal` of one that TVM lacks."""
-    if dtype not in DTYPES:
+    if dtype not in DTYPES | CODES:
         raise Refusal(f"element type {dtype}")
     return str(dtype).removeprefix("torch.")
 
