@@ -294,19 +294,20 @@ def _persistent() -> Iterator[Golden]:
 
 
 def coded_kernels() -> Iterator[Golden]:
-    """One vector with a matrix of 4 bits: integers, and entries of a table."""
+    """One vector with a matrix of 4 bits: integers, entries of a table, and SwiGLU behind it."""
 
-    def kernel(form: TensorFormat) -> Shown:
-        func = with_decoded(form, (64, 512), (1, 512))
+    def kernel(form: TensorFormat, gated: bool) -> Shown:
+        func = with_decoded(form, (64, 512), (1, 512), gated=gated)
         return _scheduled(tvm.IRModule({"joined": func}), H200, "coded")
 
     scale = Shared((1, 128), "float16", "float16")
-    for name, code, entry in (
-        ("uint4_float16", Integers(4, False), "int32"),
-        ("table_float16", Entries(4), "float16"),
+    for name, code, entry, gated in (
+        ("uint4_float16", Integers(4, False), "int32", False),
+        ("table_float16", Entries(4), "float16", False),
+        ("gated_uint4_float16", Integers(4, False), "int32", True),
     ):
         form = TensorFormat(code, entry, "float16", None, (scale,))
-        yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(kernel, form))
+        yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(kernel, form, gated))
 
 
 GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), *coded_kernels())

@@ -92,6 +92,7 @@ def test_gpus_multiply_codes_side_by_side() -> None:
     found, said = kernels(model, 1)
     assert found["coded"] == 4
     assert "matmul_1024 + matmul_256 + matmul_256: side by side" in said
+    assert any("sigmoid" in line and "coded" in line for line in said.splitlines())  # SwiGLU
 
 
 def test_other_codes_are_left_apart_and_multiplied() -> None:

@@ -192,18 +192,17 @@ def unpack(packed: Array, bits: int, extent: int) -> Array:
 def looked_up(table: Array, numbers: Array) -> Array:
     """The entries of a table that numbers, which are all within it, count from 0.
 
-    NumPy makes int64 of all numbers that it is given at once, so it is given few.
+    Entries that count up, modulo a power of 2, are sums: the patterns of integers are. NumPy makes
+    int64 of all numbers that it is given to look up at once, so it is given few.
     """
-    if (
-        len(table)
-        and table.dtype == numbers.dtype
-        and np.array_equal(table, _COUNTED[: len(table)])
-    ):
-        return numbers
+    if table.dtype == numbers.dtype == np.uint8:
+        first, mask = table[0], np.uint8((1 << int(table.max()).bit_length()) - 1)
+        if np.array_equal((_COUNTED[: len(table)] + first) & mask, table):
+            return (numbers + first) & mask if first else numbers
     found = np.empty(numbers.shape, table.dtype)
     flat, out = numbers.reshape(-1), found.reshape(-1)
-    for first in range(0, flat.size, _AT_ONCE):
-        part = slice(first, first + _AT_ONCE)
+    for start in range(0, flat.size, _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
         np.take(table, flat[part], out=out[part], mode="clip")
     return found
 
