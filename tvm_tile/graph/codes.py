@@ -91,15 +91,15 @@ class Coded:
             box: extents of boxes, each of which is within one of every operand's.
 
         Returns:
-            The values, of the numbers of boxes in each dimension and of ``len(patterns)``.
+            The values, of ``len(patterns)`` and of the numbers of boxes in each dimension.
         """
         boxes = [-(-extent // side) for extent, side in zip(self.shape, box, strict=True)]
         operands = []
         for shared, array in zip(self.format.shared, self.shared, strict=True):
             sides = [-(-own // side) for own, side in zip(shared.box, box, strict=True)]
             within = replace(shared, box=tuple(sides))
-            operands.append(spread(within, array, boxes)[..., None])
-        return self._decoded(patterns, operands)
+            operands.append(spread(within, array, boxes))
+        return self._decoded(patterns.reshape(-1, *(1 for _ in boxes)), operands)
 
     def _decoded(self, patterns: Array, operands: Sequence[Array]) -> Array:
         """The values of codes with the operands of all steps, which broadcast with these."""

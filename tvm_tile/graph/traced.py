@@ -83,16 +83,16 @@ class Traced:
             box: extents of boxes, in each of which elements have the same operands.
 
         Returns:
-            The values, of the numbers of boxes in each dimension, or 1 where all of them have the
-            same operands, and of ``len(codes)``.
+            The values, of ``len(codes)`` and of the numbers of boxes in each dimension, or 1 where
+            all of them have the same operands.
         """
         sides = tuple(box)
 
         def first_of_boxes(own: Array) -> Array:
             steps = sides[len(sides) - own.ndim :]
-            return own[tuple(slice(None, None, side) for side in steps)][..., None]
+            return own[tuple(slice(None, None, side) for side in steps)]
 
-        return self._computed(codes, first_of_boxes)
+        return self._computed(codes.reshape(-1, *(1 for _ in sides)), first_of_boxes)
 
     def _computed(self, codes: Array, chosen: Callable[[Array], Array]) -> Array:
         value = codes if self.table is None else looked_up(self.table, codes)
