@@ -20,7 +20,7 @@ SIGNED = Integers(4, is_signed=True)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A product, a bias and an activation.
+    """A product, a bias and an activation; of gated ones SwiGLU of the columns' halves.
 
     The vectors are elements of longer ones: some are skipped before them, and some lie behind. Of
     two scales, the second one is the whole matrix'.
@@ -39,6 +39,7 @@ class Case:
     scales: int = 1
     skipped: int = 0
     behind: int = 0
+    gated: bool = False
 
     @property
     def width(self) -> int:
@@ -63,7 +64,7 @@ class Case:
 def choices(case: Case, device: Device = H200) -> tuple[tirx.PrimFunc, tuple[Choice, ...]]:
     """The function, and what the rule offers for it, of both kernels."""
     shape, vectors = (case.rows, case.depth), (case.vectors, case.width)
-    func = with_decoded(case.format, shape, vectors, case.skipped)
+    func = with_decoded(case.format, shape, vectors, case.skipped, gated=case.gated)
     graph = extract(func)
     assert graph is not None
     return func, tuple(schedule_coded(Task(func, graph, device), 1000))

@@ -296,10 +296,11 @@ def _persistent() -> Iterator[Golden]:
 
 
 def _coded() -> Iterator[Golden]:
-    """One vector with a matrix of 4 bits: integers, and entries of a table; many, less zeros."""
+    """One vector with a matrix of 4 bits: integers, entries of a table, and SwiGLU behind it; many
+    with one less zero points."""
 
-    def few(form: TensorFormat) -> Shown:
-        func = with_decoded(form, (64, 512), (1, 512))
+    def few(form: TensorFormat, gated: bool) -> Shown:
+        func = with_decoded(form, (64, 512), (1, 512), gated=gated)
         return _scheduled(tvm.IRModule({"joined": func}), H200, "coded")
 
     def many() -> Shown:
@@ -308,12 +309,13 @@ def _coded() -> Iterator[Golden]:
         return _scheduled(tvm.IRModule({"joined": func}), H200, "coded_warpgroup")
 
     scale = Shared((1, 128), "float16", "float16")
-    for name, code, entry in (
-        ("uint4_float16", Integers(4, False), "int32"),
-        ("table_float16", Entries(4), "float16"),
+    for name, code, entry, gated in (
+        ("uint4_float16", Integers(4, False), "int32", False),
+        ("table_float16", Entries(4), "float16", False),
+        ("gated_uint4_float16", Integers(4, False), "int32", True),
     ):
         form = TensorFormat(code, entry, "float16", None, (scale,))
-        yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(few, form))
+        yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(few, form, gated))
     yield Golden("coded_warpgroup", "coded_warpgroup_40x128x512_int4_float16_h200", many)
 
 

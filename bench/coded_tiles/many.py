@@ -104,7 +104,7 @@ def others(product: CodedProduct, device: Device) -> dict[str, Scheduled]:
     bias = te.placeholder([number(product.rows)], "float16", "bias")
     scale = Shared((1, GROUP), "float16", "float16")
     form = TensorFormat(Integers(product.bits, False), "int32", "float16", None, (scale,))
-    multiply = te.create_prim_func([x, w, bias, multiplied(x, w, bias, 0)])
+    multiply = te.create_prim_func([x, w, bias, multiplied(x, w, bias, 0, gated=False)])
     functions: dict[str, tirx.PrimFunc] = {"decode": decoding_loops(form, shape), "own": multiply}
     found = {}
     for name, func in functions.items():

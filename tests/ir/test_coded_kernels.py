@@ -40,6 +40,9 @@ CASES = [
     Case(2, 32, 256, E2M1, 32, scale="float32", scales=2),
     Case(2, 32, 256, Entries(4), 64, scale="float32", dtype="bfloat16", scales=2),
     Case(3, 48, 1024, E2M1, 1024, dtype="bfloat16"),
+    Case(1, 64, 512, gated=True),
+    Case(9, 32, 256, zero="int8", rows_group=16, gated=True),
+    Case(2, 48, 256, dtype="bfloat16", gated=True),
 ]
 
 

@@ -345,6 +345,12 @@ def test_decoded_weights_are_joined_with_the_product_that_they_only_feed() -> No
     assert connect_calls(shared, NONE, only((0, 1), (0, 2))) == ()
 
 
+def test_what_is_behind_a_product_may_be_one_only_with_its_decoded_weights() -> None:
+    program = calls((DECODING, ""), (PRODUCT, "a"), (SPATIAL, "b"))
+    saves = {(0, 1): 1.0, (0, 1, 2): 2.0}
+    assert connect_calls(program, NONE, saves.get) == ((0, 1, 2),)
+
+
 def test_products_are_joined_with_what_decodes_their_weights_or_each_other_as_saves_more() -> None:
     gate = Call("g", ("c",), PRODUCT)
     program = (

@@ -86,12 +86,34 @@ def kernels(model: nn.Module, rows: int) -> tuple[Counter[str], str]:
     return Counter(rules), compiled.explain()
 
 
+def has_gate_in_product(said: str) -> bool:
+    """Whether a product of codes computes SwiGLU."""
+    return any("sigmoid" in line and ": coded, " in line for line in said.splitlines())
+
+
 def test_gpus_multiply_codes_side_by_side() -> None:
     torch.manual_seed(0)
     model = tvm_tile.quantize(Block(1024, 3072).half().eval(), "int4")
     found, said = kernels(model, 1)
     assert found["coded"] == 4
     assert "matmul_1024 + matmul_256 + matmul_256: side by side" in said
+    assert has_gate_in_product(said)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("rows", [1, 3, 9, 32])
+def test_swiglu_of_codes_is_right_on_the_gpu(rows: int) -> None:
+    torch.manual_seed(rows)
+    model = tvm_tile.quantize(Block(1024, 3072).half().eval(), "int4")
+    x = torch.randn(rows, 1024, dtype=torch.float16)
+    compiled = tvm_tile.compile(model, example_inputs=(x,), options=OPTIONS)
+    with torch.no_grad():
+        wanted = copy.deepcopy(model).double()(x.double()).numpy()
+    for _ in range(3):
+        found = compiled(x.cuda()).double().cpu().numpy()
+        error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+        assert error < 2e-3, error
 
 
 def test_other_codes_are_left_apart_and_multiplied() -> None:
@@ -103,6 +125,16 @@ def test_other_codes_are_left_apart_and_multiplied() -> None:
     found, said = kernels(mixed, 1)
     assert found["coded"] == 4
     assert "matmul_3072 + matmul_3072: their weights are not kept in one format" in said
+
+
+def test_few_open_rows_have_their_gate_in_the_product() -> None:
+    model = tvm_tile.quantize(Block(1024, 3072).half().eval(), "int4")
+    rows = torch.export.Dim("rows", min=1, max=8)
+    example = (torch.zeros(5, 1024, dtype=torch.float16),)
+    program = torch.export.export(model, example, dynamic_shapes=({0: rows},))
+    inputs = {"x": (Open(1, 8), 1024)}
+    compiled = tvm_tile.compile(program, "nvidia/h200", inputs=inputs, options=OPTIONS)
+    assert has_gate_in_product(compiled.explain())
 
 
 def test_rows_are_open() -> None:

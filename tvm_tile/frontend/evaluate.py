@@ -43,8 +43,8 @@ _BINARY: dict[str, Evaluate] = {
     "left_shift": np.left_shift,
     "right_shift": np.right_shift,
 }
-# TVM's modes of "take" -> NumPy's.
-_PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
+PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
+"""TVM's modes of ``take``, and NumPy's."""
 _ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
 
 _TRIANGLES: dict[str, Evaluate] = {"relax.tril": np.tril, "relax.triu": np.triu}
@@ -89,8 +89,8 @@ def evaluate(
     known = [operand for operand in operands if operand is not None]
     if elsewhere is not None or len(known) < len(operands):
         return elsewhere
-    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode in _PICKS:
-        return np.take(first, known[1], int(call.attrs.axis), mode=_PICKS[call.attrs.mode])
+    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode in PICKS:
+        return np.take(first, known[1], int(call.attrs.axis), mode=PICKS[call.attrs.mode])
     if name == "relax.gather_elements":
         return _gathered(first, known[1], int(call.attrs.axis))
     if name == "relax.where":

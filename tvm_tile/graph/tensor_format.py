@@ -167,6 +167,15 @@ class TensorFormat:
         offset = None if self.offset is None else shared.pop()
         return replace(self, zero=zero, scales=tuple(shared), offset=offset)
 
+    def common_box(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The largest box whose elements have all operands in common, wherever it begins."""
+
+        def side(axis: int, extent: int) -> int:
+            sides = [shared.box[axis] for shared in self.shared]
+            return math.gcd(*(own for own in sides if own < extent)) or extent
+
+        return tuple(side(axis, extent) for axis, extent in enumerate(shape))
+
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Bytes of the codes of a tensor; each row (along the last axis) begins with a byte."""
         return (*shape[:-1], -(-shape[-1] * self.code.bits // _BYTE))

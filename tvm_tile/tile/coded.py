@@ -48,6 +48,8 @@ class CodedProduct:
         group: elements of the sum that share all that is shared, from a multiple of it on.
         beside: bytes of what is read besides codes and vectors: scales and zeros.
         instructions: that decode a pair of codes.
+        halves: 2 where each element is made of two sums, one of each half of the rows, as a gate
+            and what it lets through are; else 1.
     """
 
     vectors: int
@@ -57,6 +59,7 @@ class CodedProduct:
     group: int
     beside: int
     instructions: float = 2.25
+    halves: int = 1
 
     @property
     def columns(self) -> int:

@@ -287,26 +287,36 @@ class _Graph:
                 return
 
     def neighbours(self, group: Group) -> Iterator[int]:
-        """What takes a group's output, if nothing else does; then the views and the decoded weights
-        that only feed it, and whatever is computed element by element to feed attention.
+        """The decoded weights that only feed a group; what takes its output, if nothing else does;
+        then the views that only feed it, and whatever is computed element by element to feed
+        attention.
 
+        Weights are first: whether what is behind a product is one with it is asked of the rule that
+        multiplies their codes.
         Rows take no views before them. Of reshapes nothing takes any behind it but outputs of the
         model: these are copied, where others cost nothing.
         """
         followers = self._taking(group[-1])
         is_handed_on = len(followers) == 1 and self._calls[group[-1]].output not in self._outputs
         is_rows = all(self._calls[number].kind is not Kind.PRODUCT for number in group)
+        is_attention = self._is_attention(group)
+        if not is_rows and not is_attention:
+            yield from self._feeding(group, (Kind.DECODING,))
         for number in followers if is_handed_on else ():
             call = self._calls[number]
             is_free = call.is_reshape and call.output not in self._outputs
             if call.kind in _EACH and not is_free:
                 yield number
         # Attention's queries are made once a block, whatever they are made of.
-        feeding = _EACH if self._is_attention(group) else (Kind.VIEW, Kind.DECODING)
-        for number in () if is_rows else group:
+        if not is_rows:
+            yield from self._feeding(group, _EACH if is_attention else (Kind.VIEW,))
+
+    def _feeding(self, group: Group, kinds: Collection[Kind]) -> Iterator[int]:
+        """What only feeds a group, of some kinds."""
+        for number in group:
             for value in self._calls[number].inputs:
                 maker = self._makers[value]
-                is_fed = maker not in group and self._calls[maker].kind in feeding
+                is_fed = maker not in group and self._calls[maker].kind in kinds
                 if is_fed and self._stays(maker, set(group)):
                     yield maker
 

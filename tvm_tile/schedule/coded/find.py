@@ -62,7 +62,8 @@ class CodedMatch:
         shape = product.right.extent, depth
         beside = sum(box.bytes(shape) for box in boxes)
         codes, vectors = self.pairs, product.left.extent
-        return CodedProduct(vectors, *shape, codes.bits, group, beside, codes.instructions)
+        halves = 1 if self.found.epilogue.second is None else 2
+        return CodedProduct(vectors, *shape, codes.bits, group, beside, codes.instructions, halves)
 
 
 def find_coded(task: Task) -> CodedMatch | None:
@@ -82,7 +83,8 @@ def find_coded(task: Task) -> CodedMatch | None:
     graph = extract(func)
     if graph is None:
         return None
-    found = find_in(Task(func, graph, task.device, task.extents), (form.dtype,))
+    own = Task(func, graph, task.device, task.extents)
+    found = find_in(own, (form.dtype,), of_halves=True)
     decoded = block.body.buffer
     if found is None or not _is_matrix(found, str(decoded.name)):
         return None

@@ -34,7 +34,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.coded.find import CodedMatch
-from tvm_tile.schedule.coded.loads import Loads, begin_loads
+from tvm_tile.schedule.coded.loads import Loads, begin_loads, block_row
 from tvm_tile.schedule.tensor_cores.instructions import multiply_add
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
@@ -99,7 +99,8 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
         shape = (tile.parts, sizes.columns * COLUMNS, tile.block_rows)
         memory = ib.alloc_buffer(shape, "float32", scope="shared")
         place = ib.Bind(lane // LANES), ib.Bind(lane % LANES)
-        row = ib.Bind(block * tile.block_rows + strip * tile.stacked * ROWS)
+        first = block * (tile.block_rows // sizes.halves)
+        row = ib.Bind(first + block_row(sizes, tile, strip * tile.stacked * ROWS))
         held = tile.stacked * sizes.columns * _SUMS
         kernel = _Kernel(
             found,
@@ -198,14 +199,15 @@ def _store(kernel: _Kernel, memory: Any, block: Any, thread: Any) -> None:
     match, tile, sizes = kernel.found.found, kernel.tile, kernel.found.sizes
     product = match.product
     rows = Boxed(product.left, tuple(a.extent for a in product.left.free), product.left.extent)
-    columns = Boxed(product.right, (tile.block_rows,), tile.block_rows)
+    own_rows = tile.block_rows // sizes.halves  # of the first half, or of all that there is
+    columns = Boxed(product.right, (own_rows,), own_rows)
     seen = views(match.epilogue.tensors, match.shapes, kernel.buffers)
     store = SumStore(rows, columns, match.epilogue, seen, memory)
     origin: Place = {
         **{axis.name: tirx.const(0) for axis in product.left.free},
-        **{axis.name: block * tile.block_rows for axis in product.right.free},
+        **{axis.name: block * own_rows for axis in product.right.free},
     }
-    quads = tile.block_rows // QUAD
+    quads = own_rows // QUAD
     total = sizes.vectors * quads
     for turn in range(-(-total // tile.block_size)):
         number = ib.Bind(thread + turn * tile.block_size)
@@ -214,10 +216,16 @@ def _store(kernel: _Kernel, memory: Any, block: Any, thread: Any) -> None:
             place, fits = rows.at(vector, origin)
             own = {**origin, **place}
 
-            def added(v: Any, vector: Any = vector, column: Any = column) -> Any:
-                found = memory[0, vector, column + v]
-                for part in range(1, tile.parts):
-                    found = found + memory[part, vector, column + v]
-                return found
+            def added(v: Any, vector: Any = vector, column: Any = column) -> tuple[Any, ...]:
+                places = [half * own_rows + column + v for half in range(sizes.halves)]
+                return tuple(_added(kernel, memory, vector, place) for place in places)
 
             store.quad(added, column, own, Guard(tuple(fits), own))
+
+
+def _added(kernel: _Kernel, memory: Any, vector: Any, place: Any) -> Any:
+    """The sum of all parts for a row of the block."""
+    found = memory[0, vector, place]
+    for part in range(1, kernel.tile.parts):
+        found = found + memory[part, vector, place]
+    return found

@@ -23,7 +23,7 @@ from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.words import WORD, choose_bytes, registers, word
 from tvm_tile.schedule.tensor_cores.place import Place, linear, value_of
-from tvm_tile.tile.coded import COLUMNS, LANES, ROWS, CodedTile
+from tvm_tile.tile.coded import COLUMNS, LANES, ROWS, CodedProduct, CodedTile
 
 _WORD_BYTES = WORD // 8
 _AHEAD = 256  # bytes that the second-level cache fetches at once
@@ -40,7 +40,7 @@ class Loads:
         tile: how to compute it.
         buffers: the function's parameters by name.
         lane: number of the row that a thread has in an instruction, and of its run.
-        row: the first of the warp's rows.
+        row: the first of the warp's rows, or of the block's, where it has no other warp's.
         words: codes of two rows of each strip.
         halves: the vectors' elements, pairs of neighbours.
         held: what the boxes of these rows share, as :func:`boxes` are ordered.
@@ -69,8 +69,10 @@ class Loads:
     def rows(self) -> list[Any]:
         """Of the matrix, those whose codes a thread has: two of each of its strips."""
         first = self.row + self.lane[0]
-        strips, halves = range(self.tile.stacked), range(2)
-        return [first + strip * ROWS + half * (ROWS // 2) for strip in strips for half in halves]
+        own = [place * (ROWS // 2) for place in range(2 * self.tile.stacked)]
+        if self.tile.strips > 1:
+            return [first + place for place in own]
+        return [first + block_row(self.found.sizes, self.tile, place) for place in own]
 
     def ask_for_codes(self, step: Any) -> None:
         """Load the codes of a step, and what they share."""
@@ -153,6 +155,18 @@ class Loads:
 def boxes(found: CodedMatch) -> list[tuple[Shared, str]]:
     """What elements of a matrix share, the scales first, and whose parameters have it."""
     return [*found.scales, *([found.zero] if found.zero else [])]
+
+
+def block_row(sizes: CodedProduct, tile: CodedTile, place: Any) -> Any:
+    """The row of the matrix, less its block's first, that has so many of the block's before it.
+
+    Of two halves of a matrix, the first half of a block's rows are of the one, the others of the
+    other.
+    """
+    if sizes.halves == 1:
+        return place
+    each = tile.block_rows // sizes.halves
+    return place + place // each * (sizes.rows // sizes.halves - each)
 
 
 def begin_loads(
