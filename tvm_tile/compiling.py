@@ -125,10 +125,9 @@ def compile(
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
         if not isinstance(model, Mapping):
             watch = Stopwatch()
-            given = model, inputs, example_inputs, params, weights, options
-            imported, opening = _import(record, *given)
+            one, opening = _import(record, model, inputs, example_inputs, params, weights, options)
             watch.lap("import")
-            return compiler.compiled(model, imported, watch, opening=opening)
+            return compiler.compiled(model, one, watch, opening=opening)
         check_entries(model, inputs, example_inputs, params, weights)
         return compiler.entries(model)
 

@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.frontend.evaluate import evaluate, static_shape
+from tvm_tile.frontend.evaluate import broadcast_shape, evaluate, static_shape
 from tvm_tile.graph.codes import numpy_dtype
 from tvm_tile.graph.eight_bits import FLOATS, INTEGERS, NOTHING, Span, dtype_for, span_of
 
@@ -158,8 +158,7 @@ class Reader:
         def moved(own: Any) -> Any:
             if not own.ty.ndim:
                 return own
-            shape = static_shape(own.ty)
-            wide = self._emitted(relax.op.reshape(own, (1,) * (rank - len(shape)) + shape))
+            wide = self._emitted(relax.op.reshape(own, broadcast_shape(own.ty, rank)))
             return self._emitted(relax.Call(move.op, [wide], move.attrs))
 
         codes = self._emitted(relax.Call(move.op, [inner.codes, *move.args[1:]], move.attrs))
@@ -192,8 +191,8 @@ class Reader:
             return relax.const(array.reshape(()) if array.size == 1 else array)
         if dtype_of(value) != dtype:
             value = self._emitted(relax.op.astype(value, dtype))
-        shape = static_shape(value.ty)
-        is_one = bool(shape) and all(extent == 1 for extent in shape)
+        shape = broadcast_shape(value.ty, 0)
+        is_one = shape and all(extent == 1 for extent in shape)
         return self._emitted(relax.op.reshape(value, ())) if is_one else value
 
     def _emitted(self, call: relax.Call) -> Any:

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.frontend.evaluate import static_shape
+from tvm_tile.frontend.evaluate import broadcast_shape, static_shape
 from tvm_tile.frontend.factors import HALVES, Factor, Reader, dtype_of, name_of
 from tvm_tile.frontend.fold import folded
 from tvm_tile.graph.eight_bits import NOTHING, Span, dtype_for, span_of, sums_fit
@@ -98,23 +98,18 @@ class _Rewriter(relax.PyExprMutator):
 
     def _product(self, call: relax.Call, ty: Any) -> _Product | None:
         """The operands of a call, if both are made of codes that are to be multiplied."""
-        left, right = call.args
-        shapes = [static_shape(operand.ty) for operand in call.args]
-        if any(shape is None or len(shape) < _MATRIX for shape in shapes):
+        x, w = call.args
+        if min(operand.ty.ndim for operand in (x, w)) < _MATRIX:
             return None
-        factors = [self._reader.factor(operand) for operand in (left, right)]
-        if any(factor is None for factor in factors):
+        left, right = (self._reader.factor(operand) for operand in (x, w))
+        if left is None or right is None:
             return None
-        # Codes as they are may be multiplied as they are.
-        if all(factor.codes.same_as(own) for factor, own in zip(factors, call.args, strict=True)):
-            return None
-        first, second = factors
+        if left.codes.same_as(x) and right.codes.same_as(w):
+            return None  # it is one of codes
         dtype = str(ty.dtype)
-        if not self._is_allowed(first, second, dtype):
+        if not self._is_allowed(left, right, dtype):
             return None
-        is_matmul = name_of(call) == "matmul"
-        depth = shapes[0][-1] if is_matmul else _window(call, shapes[1])
-        return _Product(self._left(first), self._right(second), depth, dtype)
+        return _Product(self._left(left), self._right(right), _depth(call), dtype)
 
     def _is_allowed(self, left: Factor, right: Factor, dtype: str) -> bool:
         """Whether a product of this type may be one of codes; see :func:`narrow_products`."""
@@ -277,11 +272,9 @@ class _Rewriter(relax.PyExprMutator):
     def _along_channels(self, vector: Any, call: relax.Call, channel: int) -> Any | None:
         """What weights have for each channel of the result, as that has it; ``None`` where it is
         not the same for all elements of a channel."""
-        shape = static_shape(vector.ty)
-        rank = call.args[1].ty.ndim
-        wide = (1,) * (rank - len(shape)) + tuple(shape)
-        if not shape:
+        if not vector.ty.ndim:
             return vector
+        wide = broadcast_shape(vector.ty, call.args[1].ty.ndim)
         if any(extent != 1 for axis, extent in enumerate(wide) if axis != channel):
             return None
         layout = str(call.attrs.out_layout) or str(call.attrs.data_layout)
@@ -305,8 +298,11 @@ class _Rewriter(relax.PyExprMutator):
         return var if known is None else relax.const(known)
 
 
-def _window(call: relax.Call, shape: Sequence[int]) -> int:
-    """How many products a sum of a convolution has."""
+def _depth(call: relax.Call) -> int:
+    """How many products a sum of a product, or of a convolution, has."""
+    shape = broadcast_shape(call.args[1].ty, 0)
+    if name_of(call) == "matmul":
+        return shape[-2]
     return math.prod(shape) // shape[str(call.attrs.kernel_layout).index("O")]
 
 
