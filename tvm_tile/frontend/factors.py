@@ -6,6 +6,7 @@ It is read from its end to the codes, which may be constants or what a model rou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,8 @@ from tvm_tile.graph.eight_bits import FLOATS, INTEGERS, NOTHING, Span, dtype_for
 
 HALVES = ("float16", "bfloat16")
 # That hold every difference of two 8-bit integers.
-_WIDE = ("int16", "int32", "int64", "float16", "float32")
+_WIDE = ("int16", "int32", "int64", "float16", "float32", "float64")
+_SCALED = ("float32", "float64", *HALVES)
 _MOVES = ("permute_dims", "reshape", "expand_dims", "squeeze", "flatten")
 _LARGEST_ZERO = 1 << 10  # differences from larger ones are not exact in float16
 
@@ -33,7 +35,7 @@ class Factor:
         codes: a tensor of 8-bit integers, or of 8-bit floats; has the operand's shape.
         zero: int32; ``None`` where it is 0.
         zeros: where its elements lie.
-        scales: float32.
+        scales: float32, whatever the model computes with.
         is_rounded: whether the model rounds a scaled number to half precision.
     """
 
@@ -104,7 +106,7 @@ class Reader:
             return None
         operands = [self.value(argument) for argument in made.args]
         found = None
-        if operands and operands[0] is not None:
+        if operands:
             dtype = str(made.ty.dtype)
             found = evaluate(f"relax.{name_of(made)}", made, operands, shape, dtype)
             found = None if found is None else found.astype(numpy_dtype(dtype))
@@ -122,7 +124,7 @@ class Reader:
 
     def _multiplied(self, call: relax.Call, dtype: str) -> Factor | None:
         """A scaled factor, whichever of the two operands it is."""
-        if dtype not in ("float32", *HALVES):
+        if dtype not in _SCALED:
             return None
         for number, scale in (call.args, reversed(call.args)):
             inner = self.factor(number)
@@ -175,13 +177,38 @@ class Reader:
         if static_shape(value.ty) is None:
             return None
         dtype, call = dtype_of(value), self.made(value)
+        if "int" not in dtype:
+            is_cast = isinstance(call, relax.Call) and name_of(call) in ("astype", *_MOVES)
+            return self._integers(call.args[0]) if is_cast else None
+        low, high = self._bounds(value)
+        return Span(math.ceil(low), math.floor(high)) if math.isfinite(high - low) else None
+
+    def _bounds(self, value: Any) -> tuple[float, float]:
+        """Where the elements of a tensor lie, infinite where that is not known."""
+        anywhere = (-math.inf, math.inf)
+        dtype, call = dtype_of(value), self.made(value)
         if dtype in INTEGERS:
-            return span_of(dtype)
+            own = span_of(dtype)
+            return own.low, own.high
         if not isinstance(call, relax.Call):
-            return None
-        if name_of(call) in ("astype", *_MOVES):
-            return self._integers(call.args[0])
-        return None
+            return anywhere
+        name = name_of(call)
+        if name in ("astype", "round", *_MOVES):
+            return self._bounds(call.args[0])
+        if name == "clip" and all(hasattr(bound, "value") for bound in call.args[1:]):
+            return float(call.args[1].value), float(call.args[2].value)
+        if name in ("minimum", "maximum"):
+            known = self.value(call.args[1])
+            low, high = self._bounds(call.args[0])
+            if known is None or not known.size:
+                return anywhere
+            is_lower = name == "minimum"
+            return (
+                (low, min(high, float(known.max())))
+                if is_lower
+                else (max(low, float(known.min())), high)
+            )
+        return anywhere
 
     def _parameter(self, value: Any, dtype: str) -> Any:
         """A zero point or a scale, without dimensions if it is one number."""
@@ -201,7 +228,7 @@ class Reader:
 
 def _cast(inner: Factor, dtype: str) -> Factor | None:
     if inner.scales:
-        if dtype not in ("float32", *HALVES):
+        if dtype not in _SCALED:
             return None
         return replace(inner, is_rounded=inner.is_rounded or dtype in HALVES)
     # bfloat16 has 8 bits: it holds codes, but not their differences.
