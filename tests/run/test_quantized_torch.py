@@ -14,6 +14,7 @@ from tvm import relax
 
 import tvm_tile
 from tvm_tile import Options
+from tvm_tile.errors import BuildError
 from tvm_tile.frontend import import_model
 
 CODES = torch.ops.quantized_decomposed
@@ -65,7 +66,7 @@ class Convolutions(nn.Module):
         x = functional.conv2d(coded(x, 0.02, 120, BYTE), self.stem(), padding=1, stride=2)
         x = coded(x.relu(), 0.03, 0, BYTE)
         y = coded(functional.conv2d(x, self.second(), padding=1), 0.1, 7, SIGNED)
-        y = coded(coded(x + y, 0.1, 5, SIGNED).mean((2, 3)), 0.05, 3, SIGNED)
+        y = coded(coded(x + y, 0.0713, 5, SIGNED).mean((2, 3)), 0.05, 3, SIGNED)
         return functional.linear(y, self.head())
 
 
@@ -167,3 +168,54 @@ def test_half_precision_keeps_products_that_its_units_multiply() -> None:
     for device, rule in (("nvidia/h100", "wgmma"), ("nvidia/a100", "mma")):
         compiled = tvm_tile.compile(Halves(), device, example_inputs=(x,), options=OPTIONS)
         assert rule in {kernel.rule for kernel in compiled.report.kernels}
+
+
+class Scaled(nn.Module):
+    """A linear layer of 8-bit floats, each row of both operands with a scale."""
+
+    def __init__(self, rows: int, depth: int) -> None:
+        super().__init__()
+        self.register_buffer("codes", torch.randn(rows, depth).to(torch.float8_e4m3fn))
+        self.register_buffer("scales", torch.rand(1, rows))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scales = x.abs().amax(-1, keepdim=True).float().clamp(min=1e-6) / 448
+        codes = (x.float() / scales).clamp(-448, 448).to(torch.float8_e4m3fn)
+        return torch._scaled_mm(
+            codes, self.codes.t(), scale_a=scales, scale_b=self.scales, out_dtype=torch.bfloat16
+        )
+
+
+def test_products_of_8_bit_floats_are_those_of_warpgroups() -> None:
+    torch.manual_seed(0)
+    model, x = Scaled(256, 512), torch.randn(128, 512).bfloat16()
+    compiled = tvm_tile.compile(model, "nvidia/h100", example_inputs=(x,), options=OPTIONS)
+    assert "wgmma" in {kernel.rule for kernel in compiled.report.kernels}
+    with pytest.raises(BuildError, match="8-bit floats"):
+        tvm_tile.compile(model, "emulated", example_inputs=(x,), options=OPTIONS)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_products_of_8_bit_floats_are_right() -> None:
+    torch.manual_seed(0)
+    model, x = Scaled(256, 512), torch.randn(128, 512).bfloat16()
+    compiled = tvm_tile.compile(model, "auto", example_inputs=(x,), options=OPTIONS)
+    scales = x.abs().amax(-1, keepdim=True).float().clamp(min=1e-6) / 448
+    codes = (x.float() / scales).to(torch.float8_e4m3fn).double()
+    expected = (codes * scales) @ (model.codes.double() * model.scales.T).T
+    found = torch.as_tensor(compiled(x.cuda())).double().cpu()
+    assert (found - expected).abs().max() < 0.01 * expected.abs().max()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_rounding_to_8_bit_floats_is_pytorchs() -> None:
+    class Rounded(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.to(torch.float8_e4m3fn).float()
+
+    x = torch.cat([torch.linspace(-600, 600, 4001), torch.tensor([464.0, 464.1, torch.inf])])
+    compiled = tvm_tile.compile(Rounded(), "auto", example_inputs=(x,), options=OPTIONS)
+    found = torch.as_tensor(compiled(x.cuda())).cpu()
+    assert torch.equal(found.nan_to_num(9e9), Rounded()(x).nan_to_num(9e9))

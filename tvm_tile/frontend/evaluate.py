@@ -69,7 +69,7 @@ def evaluate(
     """
     if 0 in shape:  # TVM reads no constants without elements back
         return None
-    if name == "relax.full" and operands[1] is not None:
+    if name in ("relax.full", "relax.full_like") and operands[1] is not None:
         return np.full(shape, operands[1])
     if name == "relax.zeros":
         return np.zeros(shape)

@@ -147,6 +147,8 @@ class Reader:
         zeros = self._integers(zero)
         if zeros is None or zeros.largest > _LARGEST_ZERO:
             return None
+        if zeros == NOTHING:
+            return inner
         return replace(inner, zero=self._parameter(zero, "int32"), zeros=zeros)
 
     def _moved(self, inner: Factor, move: relax.Call) -> Factor | None:

@@ -6,6 +6,7 @@ for those that PyTorch writes with numbers read from the device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,40 @@ import torch
 from tvm import relax
 
 from tvm_tile.frontend.torch.convert import Converters
-from tvm_tile.frontend.torch.emit import Emit
+from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
 
 
 def _int_mm(emit: Emit, x: relax.Expr, mat2: relax.Expr) -> relax.Expr:
     return relax.op.matmul(x, mat2, out_dtype="int32")
+
+
+def _scaled_mm(
+    emit: Emit,
+    x: relax.Expr,
+    mat2: relax.Expr,
+    scale_a: relax.Expr,
+    scale_b: relax.Expr,
+    bias: relax.Expr | None,
+    scale_result: relax.Expr | None,
+    out_dtype: torch.dtype | None,
+    use_fast_accum: bool,
+) -> relax.Expr:
+    """A product of 8-bit floats, summed in float32 as far as the matrix units do."""
+    rows, columns = emit.shape
+    if scale_result is not None or emit.dtype.itemsize == 1:
+        raise Refusal("a product that is scaled to 8 bits")
+    total = emit(relax.op.matmul(x, mat2, out_dtype="float32"))
+    for scale, shape in ((scale_a, (rows, 1)), (scale_b, (1, columns))):
+        if dtype_of(scale) != torch.float32:
+            raise Refusal(f"scales of {dtype_of(scale)}")
+        if math.prod(shape_of(scale)) == 1:
+            scale = emit(relax.op.reshape(scale, ()))
+        elif shape_of(scale) != shape:
+            raise Refusal(f"scales of shape {list(shape_of(scale))}")
+        total = emit(relax.op.multiply(total, scale))
+    if bias is not None:
+        total = emit(relax.op.add(total, emit.cast(bias, torch.float32)))
+    return emit.cast(total, emit.dtype)
 
 
 def decompositions_of_codes() -> dict[Any, Callable[..., Any]]:
@@ -106,4 +136,7 @@ def _extremes(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.minimum(input.amin(), zero), torch.maximum(input.amax(), zero)
 
 
-CONVERTERS: Converters = {torch.ops.aten._int_mm.default: _int_mm}
+CONVERTERS: Converters = {
+    torch.ops.aten._int_mm.default: _int_mm,
+    torch.ops.aten._scaled_mm.default: _scaled_mm,
+}
