@@ -151,6 +151,15 @@ class TestNarrowProducts:
         mod = module(build, (2, 7, 16), (2, 16, 5), dtype="uint8")
         assert factors(narrowed(mod)) == factors(mod)
 
+    def test_products_of_products_are_read_once(self) -> None:
+        def build(x: relax.Expr, w: relax.Expr) -> relax.Expr:
+            for _ in range(60):
+                x = op.multiply(x, x)
+            return op.matmul(x, w)
+
+        mod = module(build, (2, 16), (16, 5))
+        assert factors(narrowed(mod)) == {"float32"}
+
 
 def narrowed(mod: IRModule) -> IRModule:
     after = relax.transform.DeadCodeElimination()(NarrowProducts()(mod))

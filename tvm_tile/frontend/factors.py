@@ -64,14 +64,24 @@ class Reader:
         builder: where what is made of their parts goes.
         made: a value -> the expression that it is bound to, or itself.
         known: variable -> its value, as far as it was asked for.
+        others: variables that are made of no codes, as far as they were asked for.
     """
 
     builder: relax.BlockBuilder
     made: Callable[[Any], Any]
     known: dict[Any, Any]
+    others: set[Any]
 
     def factor(self, value: Any) -> Factor | None:
         """The codes behind an operand; ``None`` where it is made otherwise."""
+        if value in self.others:  # a product of products would be read over and over
+            return None
+        found = self._factor(value)
+        if found is None and isinstance(value, relax.Var):
+            self.others.add(value)
+        return found
+
+    def _factor(self, value: Any) -> Factor | None:
         if static_shape(value.ty) is None:
             return None
         dtype, call = dtype_of(value), self.made(value)

@@ -75,7 +75,7 @@ class _Rewriter(relax.PyExprMutator):
         super().__init__(mod)
         self.is_changed = False
         self._matrix_dtypes = matrix_dtypes
-        self._reader = Reader(self.builder_, self._made, {})
+        self._reader = Reader(self.builder_, self._made, {}, set())
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         ty = call.ty
