@@ -202,6 +202,46 @@ def test_convolutions(left: Operand, form: str) -> None:
     check(static(left, right, product, shapes, is_chained=form == "padded"), shapes[0])
 
 
+def random_case(seed: int) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """A static model of random types, zero points, scales, shapes and windows."""
+    rng = np.random.default_rng(seed)
+
+    def operand(axis: int, *, is_weight: bool) -> Operand:
+        dtype = str(rng.choice(["int8", "uint8"]))
+        bounds = np.iinfo(dtype)
+        middle = 0 if dtype == "int8" else 128
+        zero = int(rng.choice([bounds.min, middle, rng.integers(bounds.min, bounds.max + 1)]))
+        return Operand(
+            dtype, middle if is_weight and axis == 0 else zero, axis if is_weight else None
+        )
+
+    if seed % 2:
+        rows, columns, depth = (int(extent) for extent in rng.integers(1, 50, 3))
+        shapes: tuple[tuple[int, ...], ...] = ((rows, depth), (depth, columns), (rows, columns))
+        left, right = operand(1, is_weight=False), operand(1, is_weight=True)
+        return static(left, right, {"op_type": "MatMul"}, shapes, is_chained=seed % 3 == 0), shapes[
+            0
+        ]
+    group, kernel = int(rng.integers(1, 4)), [int(k) for k in rng.integers(1, 4, 2)]
+    channels, filters = group * int(rng.integers(1, 7)), group * int(rng.integers(1, 7))
+    pads, strides = [[int(v) for v in rng.integers(low, 3, n)] for low, n in ((0, 4), (1, 2))]
+    extents = [int(extent) for extent in rng.integers(5, 12, 2)]
+    sizes = [(extents[i] + pads[i] + pads[i + 2] - kernel[i]) // strides[i] + 1 for i in range(2)]
+    shapes = (
+        (2, channels, *extents),
+        (filters, channels // group, *kernel),
+        (2, filters, *sizes),
+    )
+    product = {"op_type": "Conv", "pads": pads, "strides": strides, "group": group}
+    left, right = operand(0, is_weight=False), operand(0, is_weight=True)
+    return static(left, right, product, shapes, is_chained=seed % 3 == 0), shapes[0]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_products(seed: int) -> None:
+    check(*random_case(seed))
+
+
 def test_scales_that_differ_along_the_sum_are_left_alone() -> None:
     shapes = ((9, 40), (40, 24), (9, 24))
     check(static(LEFT[0], Operand("int8", 0, 0), {"op_type": "MatMul"}, shapes), (9, 40), False)

@@ -14,7 +14,9 @@ from tvm_tile.frontend.onnx_rewrite import walk_nodes
 # Of smaller tensors values are as good as codes.
 _LEAST_CODES = 1 << 12
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
-_BYTES = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.UINT8})
+_BYTES = frozenset(
+    getattr(onnx.TensorProto, name) for name in ("INT8", "UINT8", "FLOAT8E4M3FN", "FLOAT8E5M2")
+)
 _BETWEEN = frozenset({"Cast", "Identity", "Mul", "Reshape", "Transpose"})
 # What TVM has no constants of, and the least type of whole bytes that has all these numbers. The
 # older onnx is, the fewer of them it knows.
