@@ -130,7 +130,7 @@ def _require_no_8_bit_floats(mod: tvm.IRModule) -> None:
     floats = sorted(dtype for dtype in found if dtype.startswith("float8"))
     if floats:
         raise UnsupportedOperatorError(
-            "models for builds of TVM's own must have no 8-bit floats: its CPU build has them wrong",
+            "models for TVM's own builds must have no 8-bit floats: on the CPU these are wrong",
             f"numbers of {', '.join(floats)} that are computed with",
             "compile it for a GPU by tvm_tile.compile",
         )
