@@ -173,13 +173,6 @@ static void add_halves(uint32_t &into, uint32_t a, uint32_t b) {
 static void multiply_halves(uint32_t &into, uint32_t a, uint32_t b) {
   each_half(into, a, b, [](half x, half y) { return (half)(x * y); });
 }
-static void fma_halves(uint32_t &into, uint32_t a, uint32_t b, uint32_t c) {
-  half own[2], other[2], added[2];
-  memcpy(own, &a, 4), memcpy(other, &b, 4), memcpy(added, &c, 4);
-  for (int i = 0; i < 2; i++)  // in double precision, which rounds nothing here
-    own[i] = (half)((double)own[i] * (double)other[i] + (double)added[i]);
-  memcpy(&into, own, 4);
-}
 static float number_of(nv_bfloat16, uint32_t word, int which) {
   word = which ? word & 0xffff0000 : word << 16;
   float value;

@@ -69,7 +69,7 @@ def evaluate(
     """
     if 0 in shape:  # TVM reads no constants without elements back
         return None
-    if name == "relax.full" and operands[1] is not None:
+    if name in ("relax.full", "relax.full_like") and operands[1] is not None:
         return np.full(shape, operands[1])
     if name == "relax.zeros":
         return np.zeros(shape)
@@ -199,3 +199,10 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
     if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape):
         return None
     return tuple(int(extent.value) for extent in ty.shape)
+
+
+def broadcast_shape(ty: Any, rank: int) -> tuple[int, ...]:
+    """Extents of a tensor type of known ones, with as many of 1 before them as make it ``rank``."""
+    shape = static_shape(ty)
+    assert shape is not None
+    return (1,) * (rank - len(shape)) + shape

@@ -25,7 +25,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from tvm import relax
 
-from tvm_tile.frontend.torch.emit import CODES, Emit, Refusal, dtype_name, dtype_of, shape_of
+from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name, dtype_of, shape_of
 
 Converter = Callable[..., Any]
 Converters = Mapping[OpOverload, Converter]
@@ -57,7 +57,6 @@ def convert(converter: Converter, node: fx.Node, value: Callable[[Any], Any], em
         Refusal: the converter does not do this form, or its result is not PyTorch's.
     """
     for result in emit.results:
-        require_moved(result, emit.examples)
         dtype_name(result.dtype)
     single = isinstance(node.meta["val"], torch.Tensor)
     try:
@@ -149,13 +148,6 @@ def require_like(value: relax.Expr, expected: torch.Tensor) -> None:
         )
 
 
-def require_moved(result: torch.Tensor, operands: Mapping[str, torch.Tensor]) -> None:
-    """Raise :class:`Refusal` of codes that are no weight's, only elsewhere."""
-    kinds = {operand.dtype for operand in operands.values()}
-    if result.dtype in CODES and kinds != {result.dtype}:
-        raise Refusal(f"element type {result.dtype}")
-
-
 def joined(*tables: Converters) -> dict[OpOverload, Converter]:
     """One table of several, none of which may hold another's operator."""
     table: dict[OpOverload, Converter] = {}
@@ -174,5 +166,5 @@ def overloads(converter: Converter, *operators: OpOverload) -> dict[OpOverload, 
 __all__: Sequence[str] = (
     *("Converter", "Converters", "PLACEMENT", "Values"),
     *("convert", "examples", "given_arguments", "joined", "overloads", "parameters"),
-    *("require_like", "require_moved", "results", "wanted"),
+    *("require_like", "results", "wanted"),
 )

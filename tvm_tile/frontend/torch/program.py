@@ -26,7 +26,6 @@ from tvm_tile.frontend.torch.convert import (
     convert,
     examples,
     require_like,
-    require_moved,
     results,
     wanted,
 )
@@ -313,7 +312,6 @@ def _input(node: fx.Node) -> relax.Var:
     """The parameter of an input."""
     try:
         (example,) = results(node)
-        require_moved(example, {})
         dtype = dtype_name(example.dtype)
     except Refusal as refusal:
         raise unsupported(f"input {node.name!r}: {refusal}") from None
