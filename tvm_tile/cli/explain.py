@@ -1,0 +1,42 @@
+"""``tvm-tile explain``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tvm_tile.cli.model import (
+    SOURCE_OR_SAVED,
+    add_model_command,
+    add_options,
+    add_verify_key,
+    open_model,
+)
+from tvm_tile.cli.output import check_output
+
+
+def add(commands: Any) -> None:
+    """Tell the parser of the command."""
+    text = "Tell how each kernel was made and what it costs."
+    sub = add_model_command(commands, "explain", run, text, SOURCE_OR_SAVED)
+    add_options(sub)
+    add_verify_key(sub)
+    sub.add_argument("--svg", type=Path, help="also draw which functions became one kernel")
+    sub.add_argument("--svg-extents", type=Path, help="also draw times over open extents")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print a model's report, and draw what was asked for."""
+    from tvm_tile.plan.report import Report
+    from tvm_tile.whole_file import replacing
+
+    asked = (arguments.svg, Report.draw), (arguments.svg_extents, Report.draw_extents)
+    drawings = [(path, draw) for path, draw in asked if path is not None]
+    for path, _ in drawings:
+        check_output(path)
+    model = open_model(arguments)
+    for path, draw in drawings:
+        with replacing(path) as file:
+            file.write(draw(model.report).encode())
+    print(model.explain())
