@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Reentrant: a signal's handler may run in the thread that holds it.
-_LOCK = threading.RLock()
+_LOCK = threading.Lock()
 _FOLDERS: set[Path] = set()
+_has_ended = False
 
 
 @contextmanager
@@ -33,7 +33,10 @@ def remove_for_good() -> None:
 
     What a thread starts in a folder that it had, such as a compiler, fails from now on.
     """
-    _LOCK.acquire()  # for good
+    global _has_ended
+    if not _has_ended:
+        _has_ended = True
+        _LOCK.acquire()  # for good
     for folder in tuple(_FOLDERS):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -41,7 +44,7 @@ def remove_for_good() -> None:
 def _start_anew() -> None:
     """In a forked process nobody would let go of a lock that another thread of its parent held."""
     global _LOCK
-    _LOCK = threading.RLock()
+    _LOCK = threading.Lock()
     _FOLDERS.clear()
 
 

@@ -35,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
     if words[:1] == [ASKED]:
-        print("\n".join(candidates(parser, words[1:])))
+        for word in candidates(parser, words[1:]):
+            print(word)
         return ExitStatus.RIGHT
     arguments, unknown = parser.parse_known_args(words)
     if unknown:  # said by the command that they were given to, which has its own options

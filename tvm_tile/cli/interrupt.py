@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,25 +24,40 @@ _ENDS = {
 def end_cleanly_on_signals() -> None:
     """Have Ctrl-C, and ``kill``, end this process with a line and a status of their own.
 
-    Not by an exception, which might be taken for a failure of whatever TVM was just calling. Files
-    are written whole or not at all (``whole_file.py``), so that none is left half written;
-    compilers that were started end, too, and their folders go.
+    Not by an exception, which might be taken for a failure of whatever TVM was just calling; nor by
+    Python's handler in the main thread, which may be waiting for a compiler: TVM's LLVM puts a
+    handler of its own in place of Python's, and puts Python's back so that waiting goes on. A
+    thread is told of the signal by a pipe instead. Files are written whole or not at all
+    (``whole_file.py``), so that none is left half written; compilers that were started end, too,
+    and their folders go.
     """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in _ENDS:
-        signal.signal(number, _end)
+        signal.signal(number, lambda _number, _frame: None)
+    threading.Thread(target=_end_when_told, args=(reading,), daemon=True).start()
 
 
-def _end(number: int, _frame: object) -> NoReturn:
-    text, status = _ENDS[signal.Signals(number)]
-    remove_for_good()
-    for child in descendants(os.getpid()):
-        with contextlib.suppress(OSError):
-            os.kill(child, signal.SIGKILL)
-    remove_for_good()  # what was written until then
-    # \x1b[?25h: the progress bar hides the cursor.
-    show_cursor = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
-    os.write(2, f"{show_cursor}tvm-tile: {text}\n".encode())
-    os._exit(status)
+def _end_when_told(reading: int) -> None:
+    while True:
+        for number in os.read(reading, 1):
+            if number in _ENDS:
+                _end(*_ENDS[signal.Signals(number)])
+
+
+def _end(text: str, status: ExitStatus) -> NoReturn:
+    try:
+        remove_for_good()
+        for child in descendants(os.getpid()):
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+        remove_for_good()  # what was written until then
+    finally:
+        # \x1b[?25h: the progress bar hides the cursor.
+        show_cursor = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
+        os.write(2, f"{show_cursor}tvm-tile: {text}\n".encode())
+        os._exit(status)
 
 
 def descendants(process: int) -> tuple[int, ...]:
