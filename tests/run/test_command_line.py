@@ -105,6 +105,12 @@ def test_explain_draws(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "groups.svg"
     assert main(["explain", str(saved), "--svg", str(path)]) == 0
     assert path.read_text(encoding="utf-8").startswith("<svg ")
+    link = tmp_path / "link.svg"
+    link.symlink_to(path)
+    path.write_text("old")
+    assert main(["explain", str(saved), "--svg", str(link)]) == 0
+    assert link.is_symlink()
+    assert path.read_text(encoding="utf-8").startswith("<svg ")
 
 
 def test_schedule_prints_tensor_ir(onnx_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from tvm_tile.cli.model import (
     add_verify_key,
     open_model,
 )
-from tvm_tile.cli.output import check_output
+from tvm_tile.cli.output import check_output, write_text
 
 
 def add(commands: Any) -> None:
@@ -29,7 +29,6 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print a model's report, and draw what was asked for."""
     from tvm_tile.plan.report import Report
-    from tvm_tile.whole_file import replacing
 
     asked = (arguments.svg, Report.draw), (arguments.svg_extents, Report.draw_extents)
     drawings = [(path, draw) for path, draw in asked if path is not None]
@@ -37,6 +36,5 @@ def run(arguments: argparse.Namespace) -> None:
         check_output(path)
     model = open_model(arguments)
     for path, draw in drawings:
-        with replacing(path) as file:
-            file.write(draw(model.report).encode())
+        write_text(path, draw(model.report))
     print(model.explain())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tvm_tile.errors import SavedModelError
+from tvm_tile.whole_file import replacing
 
 
 def check_output(output: Path) -> None:
@@ -22,6 +23,19 @@ def check_output(output: Path) -> None:
         )
     if output.is_dir():
         raise SavedModelError("the output must be a file", f"{output} is a folder", "name the file")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all; to a device, a pipe or through a link as it comes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout
+        path.write_text(text, encoding="utf-8")
+        return
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 def describe_size(count: float) -> str:
