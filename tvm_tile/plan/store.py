@@ -17,7 +17,7 @@ from tvm_tile.whole_file import read_regular, replacing
 
 _MAGIC = b"tvm_tile store 2\n"
 _SUM_BYTES = 32
-_ENTRY_NAME = re.compile(f"[0-9a-f]{{{2 * _SUM_BYTES - 2}}}")
+_ENTRY_NAME = re.compile("[0-9a-f]{62}")  # what _path leaves of the digits of a sum
 _START = len(_MAGIC) + 2 * _SUM_BYTES
 # Machine code and plans are far smaller; what is larger was not put there by this class.
 _MOST_BYTES_OF_ENTRY = 1 << 28
