@@ -37,6 +37,16 @@ def put(path: Path, records: dict[Any, Any], record: Any) -> None:
     rewrite(path, (known[key] for key in sorted(known)))
 
 
+def append(path: Path, record: DataclassInstance) -> None:
+    """Add a record to a file, so that it is there whatever comes next."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        file.seek(max(0, file.tell() - 1))
+        if file.read() not in ("", "\n"):
+            file.write("\n")  # a killed run left half a line: ours must not be its other half
+        file.write(line_of(record))
+
+
 def rewrite(path: Path, records: Iterable[Any]) -> None:
     """Write a file anew, one line a record: all or nothing."""
     beside = path.with_suffix(".tmp")

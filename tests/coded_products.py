@@ -10,7 +10,7 @@ from tvm import tirx
 from bench.coded_tiles.measure import with_decoded
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.tensor_format import Code, Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import Code, Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.schedule.coded import schedule_coded
 from tvm_tile.schedule.rule import Choice, Task
 
@@ -20,9 +20,10 @@ SIGNED = Integers(4, is_signed=True)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A product, a bias and an activation.
+    """A product, a bias and an activation; of gated ones SwiGLU of the columns' halves.
 
-    The vectors are elements of longer ones: some are skipped before them, and some lie behind.
+    The vectors are elements of longer ones: some are skipped before them, and some lie behind. Of
+    two scales, the second one is the whole matrix'.
     """
 
     vectors: int
@@ -35,8 +36,10 @@ class Case:
     rows_group: int = 1
     dtype: str = "float16"
     scale: str | Floats | None = None
+    scales: int = 1
     skipped: int = 0
     behind: int = 0
+    gated: bool = False
 
     @property
     def width(self) -> int:
@@ -53,13 +56,15 @@ class Case:
         step = "float32" if is_other else self.dtype
         scale = Shared(box, self.scale or self.dtype, step)
         entry = "int32" if isinstance(self.code, Integers) else "float32"
-        return TensorFormat(self.code, entry, self.dtype, zero, (scale,))
+        entry = self.dtype if isinstance(self.code, Entries) else entry
+        whole = Shared((self.rows, self.depth), "float32", "float32")
+        return TensorFormat(self.code, entry, self.dtype, zero, (scale, whole)[: self.scales])
 
 
 def choices(case: Case, device: Device = H200) -> tuple[tirx.PrimFunc, tuple[Choice, ...]]:
-    """The function, and what the rule offers for it."""
+    """The function, and what the rule offers for it, of both kernels."""
     shape, vectors = (case.rows, case.depth), (case.vectors, case.width)
-    func = with_decoded(case.format, shape, vectors, case.skipped)
+    func = with_decoded(case.format, shape, vectors, case.skipped, gated=case.gated)
     graph = extract(func)
     assert graph is not None
     return func, tuple(schedule_coded(Task(func, graph, device), 1000))

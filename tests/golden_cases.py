@@ -12,6 +12,8 @@ import torch
 import tvm
 from attention_cases import FLOATS
 from chain_cases import CHAIN_CASES
+from coded_products import Case as CodedCase
+from coded_products import choices as coded_choices
 from decode_cases import DECODE_CASES
 from few_vectors_cases import FEW_VECTORS
 from gates_cases import GATES_CASES, swiglu
@@ -33,9 +35,10 @@ from wgmma_cases import TF32_CASES, WGMMA_CASES
 from window_cases import VECTORS
 from written_by_hand import running_maximum
 
-from bench.coded_tiles.measure import function_of
+from bench.coded_tiles.measure import with_decoded
 from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device, with_tf32
+from tvm_tile.graph.tensor_format import Entries, Integers, Shared, TensorFormat
 from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
 from tvm_tile.plan.flow_text import listing, outline, summary
 from tvm_tile.schedule import FindChoices
@@ -43,7 +46,6 @@ from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.schedule.matvec import schedule_matvec
-from tvm_tile.tile.coded import CodedProduct
 from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
 
 H200 = find_device("nvidia/h200")
@@ -293,14 +295,28 @@ def _persistent() -> Iterator[Golden]:
     yield looping_kernel()
 
 
-def coded_kernel() -> Golden:
-    """One vector with a matrix of 4 bits."""
+def _coded() -> Iterator[Golden]:
+    """One vector with a matrix of 4 bits: integers, entries of a table, and SwiGLU behind it; many
+    with one less zero points."""
 
-    def kernel() -> Shown:
-        func = function_of(CodedProduct(1, 64, 512, 4, 128, 0))
+    def few(form: TensorFormat, gated: bool) -> Shown:
+        func = with_decoded(form, (64, 512), (1, 512), gated=gated)
         return _scheduled(tvm.IRModule({"joined": func}), H200, "coded")
 
-    return Golden("coded", "coded_1x64x512_uint4_float16_h200", kernel)
+    def many() -> Shown:
+        case = CodedCase(40, 128, 512, group=64, zero="int8")
+        func, _ = coded_choices(case)
+        return _scheduled(tvm.IRModule({"joined": func}), H200, "coded_warpgroup")
+
+    scale = Shared((1, 128), "float16", "float16")
+    for name, code, entry, gated in (
+        ("uint4_float16", Integers(4, False), "int32", False),
+        ("table_float16", Entries(4), "float16", False),
+        ("gated_uint4_float16", Integers(4, False), "int32", True),
+    ):
+        form = TensorFormat(code, entry, "float16", None, (scale,))
+        yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(few, form, gated))
+    yield Golden("coded_warpgroup", "coded_warpgroup_40x128x512_int4_float16_h200", many)
 
 
-GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), coded_kernel())
+GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), *_coded())

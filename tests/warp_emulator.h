@@ -161,17 +161,17 @@ static void load_words_2(uint32_t &a, uint32_t &b, const void *at) {
 static void load_words_4(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d, const void *at) {
   load_words_2(a, b, at), load_words_2(c, d, (const uint32_t *)at + 2);
 }
-static void subtract_halves(uint32_t &into, uint32_t a, uint32_t b) {
+template <class Combine> static void each_half(uint32_t &into, uint32_t a, uint32_t b, Combine f) {
   half own[2], other[2];
   memcpy(own, &a, 4), memcpy(other, &b, 4);
-  own[0] -= other[0], own[1] -= other[1];
+  for (int i = 0; i < 2; i++) own[i] = f(own[i], other[i]);
   memcpy(&into, own, 4);
 }
+static void add_halves(uint32_t &into, uint32_t a, uint32_t b) {
+  each_half(into, a, b, [](half x, half y) { return (half)(x + y); });
+}
 static void multiply_halves(uint32_t &into, uint32_t a, uint32_t b) {
-  half own[2], other[2];
-  memcpy(own, &a, 4), memcpy(other, &b, 4);
-  own[0] *= other[0], own[1] *= other[1];
-  memcpy(&into, own, 4);
+  each_half(into, a, b, [](half x, half y) { return (half)(x * y); });
 }
 static float number_of(nv_bfloat16, uint32_t word, int which) {
   word = which ? word & 0xffff0000 : word << 16;
@@ -185,10 +185,33 @@ static void fma_bfloat16(uint32_t &into, uint32_t a, uint32_t b, uint32_t c) {
     pair[i] = number_of(kind, a, i) * number_of(kind, b, i) + number_of(kind, c, i);
   memcpy(&into, pair, 4);
 }
+static void fma_halves(uint32_t &into, uint32_t a, uint32_t b, uint32_t c) {
+  half own[2], factor[2], more[2];
+  memcpy(own, &a, 4), memcpy(factor, &b, 4), memcpy(more, &c, 4);
+  for (int i = 0; i < 2; i++)  // rounded once
+    own[i] = (half)((double)(float)own[i] * (double)(float)factor[i] + (double)(float)more[i]);
+  memcpy(&into, own, 4);
+}
+static void multiply_bfloat16(uint32_t &into, uint32_t a, uint32_t b) {
+  nv_bfloat16 kind, pair[2];
+  for (int i = 0; i < 2; i++) pair[i] = number_of(kind, a, i) * number_of(kind, b, i);
+  memcpy(&into, pair, 4);
+}
+static void pack_bfloat16(uint32_t &into, float high, float low) {
+  nv_bfloat16 pair[] = {(nv_bfloat16)low, (nv_bfloat16)high};
+  memcpy(&into, pair, 4);
+}
 static void choose_bytes(uint32_t &into, uint32_t a, uint32_t b, uint32_t chosen) {
   uint64_t both = (uint64_t)b << 32 | a;
   into = 0;
   for (int i = 0; i < 4; i++) into |= (uint32_t)(both >> (chosen >> 4 * i & 7) * 8 & 255) << 8 * i;
+}
+template <int TABLE>  // a bit of it for each three bits
+static void combine_bits(uint32_t &into, uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t found = 0;
+  for (int i = 0; i < 8; i++)
+    if (TABLE >> i & 1) found |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+  into = found;
 }
 static void pack_halves(uint32_t &into, float high, float low) {
   half pair[] = {(half)low, (half)high};

@@ -16,6 +16,7 @@ from precompiled import COMPILER, reading
 
 from tvm_tile.build.packed import pack_halves
 from tvm_tile.build.program import Kernel
+from tvm_tile.graph.tensor_format import bytes_of
 
 # What TVM names its helpers -> the emulator's, which take what the names say as arguments.
 _HELPERS = (
@@ -36,19 +37,32 @@ _HELPERS = (
     (r"\bsigned char\b", "char"),
     (r"tvm_builtin_ptx_ld_vec_global_nc\w*_v(\d)_u32\(", r"load_words_\1("),
     (r"tvm_builtin_ptx_ld_global_nc\w*_u32\(", "load_words_1("),
-    (r"tvm_builtin_ptx_sub_half_rn_f16x2\(", "subtract_halves("),
+    (r"tvm_builtin_ptx_add_half_rn_f16x2\(", "add_halves("),
     (r"tvm_builtin_ptx_mul_half_rn_f16x2\(", "multiply_halves("),
+    (r"tvm_builtin_ptx_fma_half_rn_f16x2\(", "fma_halves("),
     (r"tvm_builtin_ptx_fma_half_rn_bf16x2\(", "fma_bfloat16("),
     (r"tvm_builtin_ptx_prmt_b32\(", "choose_bytes("),
+    (r"tvm_builtin_ptx_lop3_b32_(\d+)\(", r"combine_bits<\1>("),
+    (r"tvm_builtin_ptx_mul_half_rn_bf16x2\(", "multiply_bfloat16("),
+    (r"tvm_builtin_ptx_cvt_bf16x2_f32\w*\(", "pack_bfloat16("),
+    (r"tvm_builtin_ptx_ld_shared_u32\(", "load_shared("),
     (r"tvm_builtin_ptx_ex2_approx\w+\(", "exponential("),
     (r"tvm_builtin_cuda_warp_reduce_max_(\d+)\(", r"most_of<\1>("),
     (r"tvm_builtin_cuda_warp_reduce_sum_(\d+)\(", r"sum_of<\1>("),
+    # Each block of a cluster has its own.
+    (
+        r"__shared__ alignas\((\d+)\) uint64_t (\w+)\[(\d+)\];",
+        r"SHARED uint64_t \2_of[CLUSTER][\3]; uint64_t *\2 = \2_of[rank()];",
+    ),
     (r"__shared__ alignas\((\d+)\)", r"alignas(\1) SHARED"),
     (r"extern __shared__ \S+ (\w+) (\w+)\[\];", r"\1* \2 = (\1*)block_memory();"),
 )
 _HOPPER_HELPERS = (
-    (r"tvm_builtin_ptx_wgmma_f16_ss_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<\1, \2>("),
-    (r"tvm_builtin_ptx_wgmma_f16_rs_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<\1, \2>("),
+    (
+        r"tvm_builtin_ptx_wgmma_\w+?m64n(\d+)k16\w*_bf16_\w*(\d)\(",
+        r"multiply<nv_bfloat16, \1, \2>(",
+    ),
+    (r"tvm_builtin_ptx_wgmma_\w+?m64n(\d+)k16\w*_(\d)\(", r"multiply<half, \1, \2>("),
     (r"tvm_builtin_ptx_wgmma_commit_group\w+\(", "commit_products("),
     (r"tvm_builtin_ptx_wgmma_wait_group\w+_(\d+)\(", r"wait_products(\1"),
     (r"tvm_builtin_ptx_mbarrier_init\w+\(", "mbarrier_init("),
@@ -74,7 +88,7 @@ _SIZES = "\n".join(
 )
 _MATRIX = re.compile(r"\b(mfma|wmma)_")
 _TENSOR_MAP = re.compile(
-    r'cuTensorMapEncodeTiled", (\w+), "float16", (\d+), (\w+)\.data, ([\d, ]+)\)'
+    r'cuTensorMapEncodeTiled", (\w+), "(\w+)", (\d+), (\w+)\.data, ([\d, ]+)\)'
 )
 _MOST_DIMENSIONS = 5
 
@@ -92,20 +106,22 @@ class TensorMap(ctypes.Structure):
         ("data", ctypes.c_void_p),
         ("rank", ctypes.c_int64),
         *((name, ctypes.c_int64 * _MOST_DIMENSIONS) for name in ("extents", "strides", "box")),
+        ("swizzled", ctypes.c_int64),
     )
 
 
 def tensor_maps(script: str, arrays: Mapping[str, np.ndarray]) -> dict[str, TensorMap]:
     """The descriptors that a scheduled function encodes, by name, of its parameters' memory."""
     found = {}
-    for name, rank, source, text in _TENSOR_MAP.findall(script):
+    for name, dtype, rank, source, text in _TENSOR_MAP.findall(script):
         dimensions, numbers = int(rank), [int(number) for number in text.split(",")]
         parts = np.split(numbers, np.cumsum([dimensions, dimensions - 1, dimensions, dimensions]))
-        extents, strides, box, steps, _ = (part.tolist() for part in parts)
+        extents, strides, box, steps, modes = (part.tolist() for part in parts)
         assert set(steps) == {1}
         made = TensorMap(arrays[source].ctypes.data, dimensions)
         made.extents[:dimensions], made.box[:dimensions] = extents, box
-        made.strides[:dimensions] = [2, *strides]
+        made.strides[:dimensions] = [bytes_of(dtype), *strides]
+        made.swizzled = modes[1] > 0
         found[name] = made
     return found
 

@@ -6,14 +6,14 @@
 
 #define CUDART_INF_F INFINITY
 #define __grid_constant__
-struct CUtensorMap { uchar *data; int64_t rank, extents[5], strides[5], box[5]; };
+struct CUtensorMap { uchar *data; int64_t rank, extents[5], strides[5], box[5], swizzled; };
 struct Barrier { short count, missing; int bytes : 31; unsigned phase : 1; };
 struct Box { CUtensorMap map; uint32_t into; int at[5]; uint32_t barrier; };
-struct Product { float *sums[128]; const uint32_t *left[4]; uint64_t a, b; int count, adds, turned; };
+struct Product { float *sums[128]; const uint32_t *left[4]; uint64_t a, b; int count, adds, turned, bfloat; };
 
 static std::vector<Box> boxes;
-static std::vector<std::vector<Product>> groups[1024];  // the last one is not committed yet
-static Meeting warpgroups[8];
+static std::vector<std::vector<Product>> groups[MOST_THREADS];  // the last one is not committed yet
+static Meeting warpgroups[MOST_THREADS / 128];
 static int idle;
 static float passed[1024];
 
@@ -52,19 +52,20 @@ static void bring(const Box &b) {
       inside &= place >= 0 && place < map.extents[i];
       offset += place * map.strides[i];
     }
-    ushort value = 0;
-    if (inside) memcpy(&value, map.data + offset, 2);
-    memcpy(shared + swizzled(b.into + n * 2), &value, 2);
+    const int size = map.strides[0];  // of an element
+    const uint32_t into = b.into + n * size;
+    uchar *own = shared + (map.swizzled ? swizzled(into) : into);
+    if (inside) memcpy(own, map.data + offset, size); else memset(own, 0, size);
   }
   Barrier *barrier = (Barrier *)memory(b.barrier);
-  barrier->bytes -= total * 2;
+  barrier->bytes -= total * map.strides[0];
   settle(barrier);
 }
 template <class... Rest> static void copy_box(uint32_t into, void *map, Rest... rest) {
   int64_t numbers[] = {(int64_t)rest...};  // coordinates, then the barrier
   Box box{*(CUtensorMap *)map, into, {}, (uint32_t)numbers[sizeof...(rest) - 1]};
-  if (into % 1024 || sizeof...(rest) - 1 != box.map.rank) __builtin_trap();
-  if (numbers[0] * 2 % 16) __builtin_trap();  // an illegal instruction
+  if (into % (box.map.swizzled ? 1024 : 128) || sizeof...(rest) - 1 != box.map.rank) __builtin_trap();
+  if (numbers[0] * box.map.strides[0] % 16) __builtin_trap();  // an illegal instruction
   for (int i = 0; i < box.map.rank; i++) box.at[i] = numbers[i];
   if (LATE) boxes.push_back(box); else bring(box);
 }
@@ -81,26 +82,27 @@ static void mbarrier_wait(void *at, int parity) {
 }
 
 // Bytes from a descriptor's start: lines hold 64 numbers of depth, or of columns if turned.
-static float element(uint64_t descriptor, int row, int k, int turned) {
-  uint32_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
+template <class Half> static float element(uint64_t descriptor, int row, int k, int turned) {
+  uint32_t own = rank() * MOST_BYTES;  // in a cluster the address' upper bits are left out
+  uint32_t start = own + (((descriptor & 0x3fff) << 4) - own & 0x3ffff), leading = (descriptor >> 16 & 0x3fff) << 4;
   uint32_t stride = (descriptor >> 32 & 0x3fff) << 4, line = turned ? k : row;
   uint32_t at = start + line / 8 * stride + line % 8 * 128;
   at += turned ? row / 64 * leading + row % 64 * 2 : k * 2;
-  half value;
-  memcpy(&value, shared + swizzled(at), 2);
-  return (float)value;
+  uint32_t word = 0;
+  memcpy(&word, shared + swizzled(at), 2);
+  return number_of(Half(), word, 0);
 }
-static void add_up(const Product *const threads_of[128]) {
+template <class Half> static void add_up(const Product *const threads_of[128]) {
   const Product &one = *threads_of[0];
   std::vector<float> right(one.count * 16);
   for (int j = 0; j < one.count; j++)
-    for (int k = 0; k < 16; k++) right[j * 16 + k] = element(one.b, j, k, one.turned);
+    for (int k = 0; k < 16; k++) right[j * 16 + k] = element<Half>(one.b, j, k, one.turned);
   for (int i = 0; i < 64; i++) {
     float left[16];
     for (int k = 0; k < 16; k++) {
       const Product &own = *threads_of[i / 16 * 32 + i % 8 * 4 + k % 8 / 2];
       const uint32_t *word = own.left[i % 16 / 8 + k / 8 * 2];
-      left[k] = word ? number_of(half(), *word, k % 2) : element(one.a, i, k, 0);
+      left[k] = word ? number_of(Half(), *word, k % 2) : element<Half>(one.a, i, k, 0);
     }
     for (int j = 0; j < one.count; j++) {
       const Product &own = *threads_of[i / 16 * 32 + i % 8 * 4 + j % 8 / 2];
@@ -118,7 +120,7 @@ static void wait_products(int running) {
       for (size_t n = 0; n < groups[first][0].size(); n++) {
         const Product *own[128];
         for (int t = 0; t < 128; t++) own[t] = &groups[first + t][0][n];
-        add_up(own);
+        if (own[0]->bfloat) add_up<nv_bfloat16>(own); else add_up<half>(own);
       }
       for (int t = 0; t < 128; t++) groups[first + t].erase(groups[first + t].begin());
     }
@@ -138,15 +140,17 @@ static void take(Taking &t, uint64_t value) {
 }
 static void take(Taking &t, uint32_t &&adds) { t.product.adds = adds; }
 static void take(Taking &t, int &&adds) { t.product.adds = adds; }
-template <int COUNT, int TURNED, class... All> static void multiply(All &&...all) {
+template <class Half, int COUNT, int TURNED, class... All> static void multiply(All &&...all) {
   Taking taking;
   (take(taking, std::forward<All>(all)), ...);
   taking.product.count = COUNT, taking.product.turned = TURNED;
+  taking.product.bfloat = std::is_same<Half, nv_bfloat16>::value;
   if (taking.sums != COUNT / 2 || taking.words + taking.descriptors * 4 - 4 > 4) __builtin_trap();
   if (groups[current].empty()) groups[current].emplace_back();
   groups[current].back().push_back(taking.product);
 }
 
+static void load_shared(uint32_t &into, uint32_t at) { memcpy(&into, memory(at), 4); }
 static void keep_f(float &) {}
 static void keep_r(uint &) {}
 static void nothing(...) {}

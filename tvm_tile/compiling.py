@@ -34,6 +34,7 @@ from tvm_tile.passes import (
     PlanFunction,
     Remembered,
     foreign_calls,
+    matrix_dtypes,
     schedule_module,
 )
 from tvm_tile.passes.count_launches import count_launches
@@ -124,9 +125,9 @@ def compile(
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
         if not isinstance(model, Mapping):
             watch = Stopwatch()
-            imported, opening = _import(model, inputs, example_inputs, params, weights, options)
+            one, opening = _import(record, model, inputs, example_inputs, params, weights, options)
             watch.lap("import")
-            return compiler.compiled(model, imported, watch, opening=opening)
+            return compiler.compiled(model, one, watch, opening=opening)
         check_entries(model, inputs, example_inputs, params, weights)
         return compiler.entries(model)
 
@@ -154,7 +155,7 @@ class _Compiler:
         watches = {name: Stopwatch() for name in models}
         imported = {}
         for name, model in models.items():
-            imported[name] = _import(model, options=self.options)
+            imported[name] = _import(self.record, model, options=self.options)
             watches[name].lap("import")
         require_common_state({name: one.effects for name, (one, _) in imported.items()})
         as_stored = len(models) > 1  # so that what entries have in common is stored once
@@ -222,7 +223,7 @@ def schedule(
     """
     with one_compilation():
         record = resolve_device(device)
-        imported, opening = _import(model, inputs, example_inputs, params)
+        imported, opening = _import(record, model, inputs, example_inputs, params)
         first = FirstChoices(record)
         if opening is None:
             fused = fuse(imported.mod, record, first=first, graphs=captures(record, Options()))
@@ -237,6 +238,7 @@ def schedule(
 
 
 def _import(
+    device: Device,
     model: Any,
     inputs: Mapping[str, Sequence[int | Open]] | None = None,
     example_inputs: Sequence[Any] | None = None,
@@ -255,7 +257,12 @@ def _import(
 
     def import_at(sizes: Mapping[str, tuple[int, ...]], examples: Any) -> Imported:
         found = import_model(
-            source, inputs=sizes or None, example_inputs=examples, params=params, low_bit=low_bit
+            source,
+            inputs=sizes or None,
+            example_inputs=examples,
+            params=params,
+            low_bit=low_bit,
+            matrix_dtypes=matrix_dtypes(device),
         )
         return with_weights(found, weights)
 

@@ -40,10 +40,10 @@ class Options:
         low_bit: keep matrices of weights that arrive as codes of 1 to 8 bits as these codes, with
             their scales, zero points and tables, in memory and in saved models, and decode them on
             the device, to the very bits that folding gives. On NVIDIA GPUs products of up to 32
-            rows multiply integer codes of 2, 4 and 8 bits themselves where that is predicted to be
-            faster; ahead of all others a kernel of its own decodes the matrix in each call, which
-            saves memory and costs time. False folds them to floating-point numbers. ``explain()``
-            tells of each.
+            rows, on Hopper of more, too, multiply integer codes of 2, 4 and 8 bits themselves where
+            that is predicted to be faster; ahead of all others a kernel of its own decodes the
+            matrix in each call, which saves memory and costs time. False folds them to
+            floating-point numbers. ``explain()`` tells of each.
         weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
             them, products with what takes their values. False keeps the groups of one stock
             FuseOps, which shows what joining is worth; all else is the same.

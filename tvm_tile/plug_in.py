@@ -18,7 +18,13 @@ from tvm_tile.frontend.prepare import prepare
 from tvm_tile.guarded import one_compilation
 from tvm_tile.opened_store import open_store
 from tvm_tile.options import Options, checked_options, with_options
-from tvm_tile.passes import ExactLoops, LiftWorkspaces, ScheduleTiles, with_blocks_only
+from tvm_tile.passes import (
+    ExactLoops,
+    LiftWorkspaces,
+    ScheduleTiles,
+    matrix_dtypes,
+    with_blocks_only,
+)
 from tvm_tile.passes.exact_loops import is_for_tvm
 from tvm_tile.passes.sequence import fusion_passes, lowering_passes, run_passes, welding
 from tvm_tile.pipeline import lower
@@ -82,7 +88,8 @@ def full_pipeline(
             host = None if target is None else target.host
             workers = options.parallel_builds
             builder = Builder(record, workers=workers, store=store, host=host)
-            prepared = prepare(mod, low_bit=options.low_bit)
+            units = matrix_dtypes(record)
+            prepared = prepare(mod, low_bit=options.low_bit, matrix_dtypes=units)
             lowered = lower(prepared, record, options, builder, store)
             return _sealed(lowered.mod, builder)
 

@@ -16,20 +16,17 @@ import sys
 import time
 from pathlib import Path
 
-from bench.__main__ import commit
 from bench.coded_tiles import fit, record
 from bench.coded_tiles.report import write
 from bench.lines import put
-from bench.machine import probe
-from bench.open_shapes.record import Provenance
 from tvm_tile.device import Device, find_device
 from tvm_tile.errors import InstallationError
 
 _RESULTS = Path(__file__).parents[1] / "results"
 # (vectors, rows, depth): layers of models with 4096 and 8192 features.
 PRODUCTS = (
-    *((16, 4096, 4096), (16, 8192, 28672), (16, 8192, 8192), (16, 28672, 8192)),
-    *((1, 4096, 4096), (1, 8192, 28672), (1, 8192, 8192), (32, 8192, 28672)),
+    *((1, 8192, 28672), (16, 8192, 28672), (1, 8192, 8192), (16, 8192, 8192)),
+    *((1, 4096, 4096), (16, 4096, 4096), (1, 28672, 8192), (32, 8192, 8192)),
 )
 GROUP = 128
 
@@ -66,7 +63,8 @@ def _measure(parsed: argparse.Namespace, device: Device, path: Path) -> int:
     from bench.coded_tiles.measure import measure, product_of
     from bench.gpu import CudaStage
 
-    origin, stage = _provenance(parsed), CudaStage()
+    limit = "" if parsed.limit_s == float("inf") else f" --limit-s {parsed.limit_s:g}"
+    origin, stage = record.here(parsed.device, parsed.commit, limit), CudaStage()
     print(f"{origin.gpu}, driver {origin.driver}, {origin.versions}", flush=True)
     known = record.read_all(path)
     for sizes in PRODUCTS:
@@ -84,14 +82,6 @@ def _measure(parsed: argparse.Namespace, device: Device, path: Path) -> int:
             put(path, known, one)
             known[one.key] = one
     return 0
-
-
-def _provenance(parsed: argparse.Namespace) -> Provenance:
-    machine = probe(["tvm_tile", "torch"], with_peaks=False)
-    limit = "" if parsed.limit_s == float("inf") else f" --limit-s {parsed.limit_s:g}"
-    command = f"python -m bench.coded_tiles --device {parsed.device}{limit}"
-    at = parsed.commit or commit()
-    return Provenance(machine.gpu, machine.driver, machine.versions, at, command, machine.date)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:

@@ -77,7 +77,12 @@ def function_of(product: CodedProduct) -> tirx.PrimFunc:
 
 
 def with_decoded(
-    form: TensorFormat, shape: tuple[int, int], vectors: tuple[int, int], skipped: int = 0
+    form: TensorFormat,
+    shape: tuple[int, int],
+    vectors: tuple[int, int],
+    skipped: int = 0,
+    *,
+    gated: bool = False,
 ) -> tirx.PrimFunc:
     """A product with a matrix that is kept in a format, a bias and a ReLU, as one function.
 
@@ -86,6 +91,7 @@ def with_decoded(
         shape: of the matrix, (rows, depth).
         vectors: how many, and of how many elements each.
         skipped: elements of a vector ahead of those that the matrix is multiplied with.
+        gated: SwiGLU of the columns' halves instead of the ReLU.
     """
     decode = decoding_loops(form, shape)
     types = [relax.TensorType([int(e) for e in p.ty.shape], str(p.ty.dtype)) for p in decode.params]
@@ -97,7 +103,7 @@ def with_decoded(
     with builder.function("joined", [*given, x, bias]):
         with builder.dataflow():
             w = builder.emit(relax.call_tir(builder.add_func(decode, "decode"), given, matrix))
-            output = builder.emit_output(builder.call_te(_multiplied, x, w, bias, skipped))
+            output = builder.emit_output(builder.call_te(multiplied, x, w, bias, skipped, gated))
         builder.emit_func_output(output)
     return one_function(builder.get(), "joined")
 
@@ -166,22 +172,29 @@ def measure(
             cublas_us=cublas_us,
             int4pack_us=int4pack_us,
             provenance=origin,
+            instructions=product.instructions,
         )
 
 
-def _multiplied(x: Any, w: Any, bias: Any, skipped: int) -> Any:
+def multiplied(x: Any, w: Any, bias: Any, skipped: int, gated: bool) -> Any:
     k, dtype = te.reduce_axis((number(0), w.shape[1]), "k"), str(x.dtype)
     sums = te.compute(
         (x.shape[0], w.shape[0]),
         lambda m, n: te.sum(x[m, k + skipped].astype(_WIDE) * w[n, k].astype(_WIDE), axis=k),
         name="sums",
     )
+
+    def biased(m: Any, n: Any) -> Any:
+        return sums[m, n].astype(dtype) + bias[n]
+
+    def swiglu(m: Any, n: Any) -> Any:
+        gate, up = biased(m, n).astype(_WIDE), biased(m, n + w.shape[0] // 2).astype(_WIDE)
+        return (gate * tirx.sigmoid(gate) * up).astype(dtype)
+
+    if gated:
+        return te.compute((x.shape[0], w.shape[0] // number(2)), swiglu, name="out")
     zero = tirx.const(0, dtype)
-    return te.compute(
-        sums.shape,
-        lambda m, n: tirx.max(sums[m, n].astype(dtype) + bias[n], zero),
-        name="out",
-    )
+    return te.compute(sums.shape, lambda m, n: tirx.max(biased(m, n), zero), name="out")
 
 
 def _scheduled(

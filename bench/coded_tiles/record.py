@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.__main__ import commit
 from bench.lines import read_keyed
+from bench.machine import probe
 from bench.open_shapes.record import Provenance
 from tvm_tile.tile.coded import CodedProduct, CodedTile
 
 TILES = "coded_tiles.jsonl"
 # A tile that is further off is wrong.
 TOLERANCE = 2e-3
+_FIRST_INSTRUCTIONS = 3  # that decoded a pair in the kernels that were measured first
 
 Key = tuple[str | int, ...]
-Shape = tuple[int, int, int, int, int]
-"""Parts, strips, stacked, ahead and run of a tile, which tell it from the product's others."""
+Shape = tuple[int, int, int, int]
+"""Parts, strips, stacked and run of a tile, which tell it from the product's others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,9 @@ class MeasuredTile:
         bits: of a code.
         group: elements of the sum that share a scale.
         beside: bytes of scales.
-        parts: of the tile, as the next four: see :class:`CodedTile`.
+        parts: of the tile, as the next three: see :class:`CodedTile`.
         strips: warps that have rows of their own.
         stacked: strips of rows of a warp.
-        ahead: steps whose loads are on their way.
         run: bytes of a lane's load.
         us: median of so many runs with a cold cache, in microseconds.
         repeats: how many.
@@ -44,6 +46,7 @@ class MeasuredTile:
         cublas_us: ``torch.matmul`` with the decoded matrix in float16, measured likewise.
         int4pack_us: ``torch._weight_int4pack_mm``; ``None`` where it does not run.
         provenance: where and of what.
+        instructions: that the kernel decoded a pair of codes by.
     """
 
     device: str
@@ -56,7 +59,6 @@ class MeasuredTile:
     parts: int
     strips: int
     stacked: int
-    ahead: int
     run: int
     us: float
     repeats: int
@@ -64,6 +66,7 @@ class MeasuredTile:
     cublas_us: float
     int4pack_us: float | None
     provenance: Provenance
+    instructions: float = _FIRST_INSTRUCTIONS
 
     @property
     def key(self) -> Key:
@@ -76,12 +79,12 @@ class MeasuredTile:
     def product(self) -> CodedProduct:
         """What was computed."""
         sizes = self.vectors, self.rows, self.depth
-        return CodedProduct(*sizes, self.bits, self.group, self.beside)
+        return CodedProduct(*sizes, self.bits, self.group, self.beside, self.instructions)
 
     @property
     def shape(self) -> Shape:
         """Of the tile."""
-        return self.parts, self.strips, self.stacked, self.ahead, self.run
+        return self.parts, self.strips, self.stacked, self.run
 
     @property
     def is_right(self) -> bool:
@@ -91,7 +94,17 @@ class MeasuredTile:
 
 def shape_of(tile: CodedTile) -> Shape:
     """A tile's, as the records have it."""
-    return tile.parts, tile.strips, tile.stacked, tile.ahead, tile.run
+    return tile.parts, tile.strips, tile.stacked, tile.run
+
+
+def here(device: str, at: str, more: str) -> Provenance:
+    """Of what is measured now: a device's name, a commit or "" for git's, and a command's rest."""
+    machine = probe(["tvm_tile", "torch"], with_peaks=False)
+    program, _, rest = more.partition(" ")
+    command = f"python -m bench.coded_tiles{program} --device {device} {rest}".rstrip()
+    return Provenance(
+        machine.gpu, machine.driver, machine.versions, at or commit(), command, machine.date
+    )
 
 
 def read_all(path: Path) -> dict[Key, MeasuredTile]:

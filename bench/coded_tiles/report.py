@@ -91,7 +91,7 @@ def _row(product: CodedProduct, records: list[MeasuredTile], device: Device) -> 
 
 def _tile(one: MeasuredTile) -> str:
     warps = f"{one.parts} parts × {one.strips} strips"
-    return f"{warps}, {one.stacked} stacked, {one.ahead} ahead of {one.run} bytes"
+    return f"{warps}, {one.stacked} stacked, loads of {one.run} bytes"
 
 
 def _summary(records: list[MeasuredTile], device: Device) -> str:

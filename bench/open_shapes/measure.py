@@ -15,6 +15,7 @@ import torch
 
 from bench.gpu import CudaStage, HostStage, Stage
 from bench.inputs import draw
+from bench.lines import append
 from bench.open_shapes import record as records
 from bench.open_shapes.compiling import Lowerings, Made, compile_open, reason, warm_up
 from bench.open_shapes.models import find_model, module_of
@@ -283,7 +284,7 @@ class Measurement:
             self.plan.cache is not None,
             self.origin,
         )
-        records.append(self.plan.results / records.COMPILATIONS, record)
+        append(self.plan.results / records.COMPILATIONS, record)
         kernels = "" if made.kernels is None else f", {made.kernels} kernels"
         self.say(
             f"{record.model} {system} {variant} {extent}: compiled in {made.seconds:.1f} s"
@@ -291,7 +292,7 @@ class Measurement:
         )
 
     def _write(self, point: Point) -> None:
-        records.append(self.plan.results / records.POINTS, point)
+        append(self.plan.results / records.POINTS, point)
         self.done[point.key] = point
         times = "" if point.median_ms is None else f"{point.median_ms:.4f} ms, "
         self.say(f"{point.model} {point.extent} {point.system} {point.variant}: "

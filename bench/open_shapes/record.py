@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.lines import line_of, rewrite
+from bench.lines import rewrite
 
 POINTS = "open_shapes.jsonl"
 COMPILATIONS = "open_shapes_compilations.jsonl"
@@ -142,16 +142,6 @@ def read(path: Path, kind: type[Recorded]) -> dict[Key, Recorded]:
         made = kind(**fields, provenance=Provenance(**origin) if origin else None)
         records[made.key] = made
     return records
-
-
-def append(path: Path, record: Point | Compilation) -> None:
-    """Add a record to a file, so that it is there whatever comes next."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        file.seek(max(0, file.tell() - 1))
-        if file.read() not in ("", "\n"):
-            file.write("\n")  # a killed run left half a line: ours must not be its other half
-        file.write(line_of(record))
 
 
 def keep(path: Path, chosen: Iterable[Recorded]) -> None:

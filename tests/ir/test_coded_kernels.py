@@ -10,7 +10,8 @@ from emulated import arguments, emulated_error
 from warp_emulator import COMPILER
 
 from tvm_tile.device import Device
-from tvm_tile.graph.tensor_format import E2M1, Integers
+from tvm_tile.graph.tensor_format import E2M1, Entries, Integers
+from tvm_tile.tile.rules import CODED
 
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1e-2}
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
@@ -33,14 +34,23 @@ CASES = [
     Case(4, 32, 256, zero="int8", dtype="bfloat16"),
     Case(4, 32, 256, scale="int8"),
     Case(9, 16, 256, E2M1, 64),
+    Case(2, 32, 512, Integers(8, is_signed=True), scales=0),
+    Case(2, 32, 512, Integers(8, is_signed=True), dtype="bfloat16", scales=0),
+    Case(2, 32, 512, Integers(4, is_signed=False), zero="uint8", scales=0),
+    Case(2, 32, 256, E2M1, 32, scale="float32", scales=2),
+    Case(2, 32, 256, Entries(4), 64, scale="float32", dtype="bfloat16", scales=2),
     Case(3, 48, 1024, E2M1, 1024, dtype="bfloat16"),
+    Case(1, 64, 512, gated=True),
+    Case(9, 32, 256, zero="int8", rows_group=16, gated=True),
+    Case(2, 48, 256, dtype="bfloat16", gated=True),
 ]
 
 
 @needs_compiler
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_kernels_compute_what_the_function_does(case: Case, tmp_path: Path) -> None:
-    func, found = choices(case)
+    func, offered = choices(case)
+    found = [choice for choice in offered if choice.rule == CODED]
     assert found
     of = arguments(func)
     for place in {0, len(found) // 2, len(found) - 1}:
@@ -66,14 +76,16 @@ def test_kernels_build(dtype: str, device: Device) -> None:
         Case(1, 60, 512),
         Case(1, 64, 512, group=16),
         Case(1, 64, 512, Integers(3, is_signed=False)),
-        Case(1, 64, 512, Integers(8, is_signed=True), dtype="bfloat16"),
+        Case(1, 64, 512, Integers(8, is_signed=False), dtype="bfloat16"),
+        Case(1, 64, 512, Integers(8, is_signed=True), zero="int8", dtype="bfloat16"),
         Case(1, 64, 512, zero="uint8", dtype="bfloat16"),
         Case(1, 64, 512, zero="int32"),
         Case(1, 64, 512, skipped=1),
         Case(2, 64, 512, behind=4),
         Case(1, 64, 512, zero="int16"),
+        Case(1, 64, 512, scales=2),
     ],
     ids=str,
 )
 def test_others_are_left_alone(case: Case) -> None:
-    assert not choices(case)[1]
+    assert CODED not in [choice.rule for choice in choices(case)[1]]

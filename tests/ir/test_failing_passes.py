@@ -38,7 +38,7 @@ def test_an_operator_that_has_no_loops() -> None:
 
 
 @pytest.mark.parametrize("weld", [True, False])
-@pytest.mark.parametrize("name", ["NarrowProducts", "MultiplyPowers"])  # before LegalizeOps, after
+@pytest.mark.parametrize("name", ["WidenLate", "MultiplyPowers"])  # before LegalizeOps, after
 def test_a_pass_of_ours(monkeypatch: pytest.MonkeyPatch, name: str, weld: bool) -> None:
     monkeypatch.setattr(sequence, name, Trips)
     with pytest.raises(BuildError, match=r"Trips fails: KeyError: .*it trips") as caught:

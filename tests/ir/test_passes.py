@@ -116,7 +116,18 @@ class TestNarrowProducts:
             lambda x, _: op.matmul(wide(x), relax.const((W + 128).astype("int32"))),
             lambda x, _: op.matmul(op.subtract(wide(x), wide(column(128))), W32),
             lambda x, _: op.matmul(op.subtract(wide(x), relax.const(np.int32(3))), wide(W8)),
+            # And others, which need corrections.
+            lambda x, _: op.matmul(wide(x), op.subtract(wide(W8), relax.const(np.int32(90)))),
+            lambda x, _: op.matmul(
+                op.subtract(wide(x), relax.const(np.int32(3))),
+                op.subtract(wide(W8), relax.const(np.arange(-100, 140, 10, dtype="int32"))),
+            ),
             lambda x, y: op.matmul(wide(x), wide(y)),
+            lambda x, y: op.matmul(op.subtract(wide(x), wide(column(128))), wide(y)),
+            lambda x, y: op.matmul(
+                op.subtract(wide(x), wide(column(3))), op.subtract(wide(y), wide(column(250)))
+            ),
+            lambda x, y: op.matmul(op.astype(x, "float32"), op.astype(y, "float32")),
         ],
     )
     def test_the_product_is_of_bytes_and_the_same(self, build: Build) -> None:
@@ -132,14 +143,22 @@ class TestNarrowProducts:
         [
             lambda x, _: op.matmul(wide(x), relax.const(np.full((16, 8), 256, "int32"))),
             lambda x, _: op.matmul(op.subtract(wide(x), wide(column(*range(16)))), W32),
-            lambda x, y: op.matmul(op.subtract(wide(x), wide(column(128))), wide(y)),
-            lambda x, y: op.matmul(op.astype(x, "float32"), op.astype(y, "float32")),
+            lambda x, y: op.matmul(op.astype(x, "float16"), op.astype(y, "float16")),
             lambda x, _: op.matmul(wide(x), relax.const(np.arange(16, dtype="int32"))),
         ],
     )
     def test_left_alone(self, build: Build) -> None:
         mod = module(build, (2, 7, 16), (2, 16, 5), dtype="uint8")
         assert factors(narrowed(mod)) == factors(mod)
+
+    def test_products_of_products_are_read_once(self) -> None:
+        def build(x: relax.Expr, w: relax.Expr) -> relax.Expr:
+            for _ in range(60):
+                x = op.multiply(x, x)
+            return op.matmul(x, w)
+
+        mod = module(build, (2, 16), (16, 5))
+        assert factors(narrowed(mod)) == {"float32"}
 
 
 def narrowed(mod: IRModule) -> IRModule:

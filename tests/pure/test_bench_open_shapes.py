@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.lines import append
 from bench.open_shapes import record as records
 from bench.open_shapes.models import MODELS
 from bench.open_shapes.points import points
@@ -119,10 +120,10 @@ def test_what_calls_compiled_is_counted() -> None:
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "points.jsonl"
     first, second = _point(1, "open", 1.0), _point(2, "open", 1.0)
-    records.append(path, second)
+    append(path, second)
     path.write_text(path.read_text() + json.dumps({"model": "m"})[:5])  # a run was killed
-    records.append(path, first)
-    records.append(path, replace(second, median_ms=3.0))
+    append(path, first)
+    append(path, replace(second, median_ms=3.0))
     found = records.read(path, Point)
     assert list(found.values()) == [replace(second, median_ms=3.0), first]
     records.tidy(path, Point)
@@ -141,7 +142,7 @@ def test_the_page_tells_of_what_is_wrong_and_of_what_is_missing() -> None:
 def test_page_and_picture_are_written(tmp_path: Path) -> None:
     for extent in (1, 7, 64):
         for number, system in enumerate(records.SYSTEMS):
-            records.append(tmp_path / records.POINTS, _point(extent, system, 1.0 + number))
+            append(tmp_path / records.POINTS, _point(extent, system, 1.0 + number))
     assert [path.name for path in write(tmp_path)] == ["open_shapes.md", "open_shapes.png"]
     assert "a GPU, driver 1.2" in (tmp_path / "open_shapes.md").read_text()
 
@@ -150,7 +151,7 @@ def test_page_and_picture_are_written(tmp_path: Path) -> None:
 def test_a_picture_needs_no_open_model_and_no_right_one(status: str, tmp_path: Path) -> None:
     for extent in (1, 3):
         point = replace(_point(extent, "static", 1.0), status=status)
-        records.append(tmp_path / records.POINTS, point)
+        append(tmp_path / records.POINTS, point)
     assert len(write(tmp_path)) == (2 if status == "ok" else 1)
 
 

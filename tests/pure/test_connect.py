@@ -343,3 +343,24 @@ def test_decoded_weights_are_joined_with_the_product_that_they_only_feed() -> No
     assert connect_calls(program, frozenset("a"), by_size) == ((1, 2),)
     shared = calls((DECODING, ""), (PRODUCT, "a"), (PRODUCT, "a"))
     assert connect_calls(shared, NONE, only((0, 1), (0, 2))) == ()
+
+
+def test_what_is_behind_a_product_may_be_one_only_with_its_decoded_weights() -> None:
+    program = calls((DECODING, ""), (PRODUCT, "a"), (SPATIAL, "b"))
+    saves = {(0, 1): 1.0, (0, 1, 2): 2.0}
+    assert connect_calls(program, NONE, saves.get) == ((0, 1, 2),)
+
+
+def test_products_are_joined_with_what_decodes_their_weights_or_each_other_as_saves_more() -> None:
+    gate = Call("g", ("c",), PRODUCT)
+    program = (
+        *(Call("c", (), DECODING), Call("d", (), DECODING)),
+        *(gate, Call("u", ("d", "g"), PRODUCT)),
+    )
+
+    def saves(seconds: float) -> Gain:
+        return {(2, 3): seconds, (0, 2): 2.0, (1, 3): 2.0}.get
+
+    assert connect_calls(program, NONE, saves(1.0)) == ((0, 2), (1, 3))
+    assert connect_calls(program, NONE, saves(3.0)) == ((0, 2), (1, 3))
+    assert connect_calls(program, NONE, saves(5.0)) == ((2, 3),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_tile.graph.codes import Coded, numbers_of, numpy_dtype, spread, unpack
-from tvm_tile.graph.recognise import Traced, encoded
+from tvm_tile.graph.recognise import encoded, is_exact
 from tvm_tile.graph.tensor_format import (
     E2M1,
     E4M3,
@@ -23,6 +24,7 @@ from tvm_tile.graph.tensor_format import (
     Integers,
     TensorFormat,
 )
+from tvm_tile.graph.traced import Traced
 
 RNG = np.random.default_rng(0)
 ARRIVING: dict[Floats, type] = {
@@ -38,12 +40,12 @@ def traced(coded: Coded) -> Traced:
     form, shape = coded.format, coded.shape
     patterns = unpack(coded.packed, form.code.bits, shape[-1])
     if isinstance(form.code, Entries):
-        value = Traced(patterns.astype(np.int64), form.entry, coded.table)
+        value = Traced.of(patterns.astype(np.int64), form.entry, coded.table)
     elif isinstance(form.code, Floats):
         codes = numbers_of(form.code)[patterns].astype(ARRIVING[form.code])
-        value = Traced(codes, "float32")
+        value = Traced.of(codes, "float32")
     else:
-        value = Traced(numbers_of(form.code)[patterns], "int32")
+        value = Traced.of(numbers_of(form.code)[patterns], "int32")
     steps = ["less"] * (form.zero is not None) + ["times"] * len(form.scales)
     steps += ["plus"] * (form.offset is not None)
     for step, shared, array in zip(steps, form.shared, coded.shared, strict=True):
@@ -66,9 +68,12 @@ def test_what_was_computed_is_found_again(dtype: str) -> None:
         if form.code == E8M0:
             continue
         coded = random_coded(form, (16, 96), seed=5)
-        found = encoded(traced(coded))
+        value = traced(coded)
+        found = encoded(value)
         assert found is not None
         assert same_bits(found.values(), coded.values()), str(form)
+        assert same_bits(value.values(), coded.values()), str(form)
+        assert is_exact(value, found), str(form)
         assert found.nbytes <= coded.nbytes, f"{form} became {found.format}"
 
 
@@ -86,7 +91,7 @@ def test_boxes_are_found_in_values() -> None:
     codes = RNG.integers(-8, 8, (12, 70)).astype(np.int8)
     scales = RNG.random((6, 3)).astype(np.float32)
     spread_ = np.repeat(np.repeat(scales, 2, 0), 32, 1)[:, :70]
-    value = Traced(codes, "float32").times(spread_)
+    value = Traced.of(codes, "float32").times(spread_)
     assert value is not None
     found = encoded(value)
     assert found is not None
@@ -97,7 +102,7 @@ def test_boxes_are_found_in_values() -> None:
 @pytest.mark.parametrize(("side", "found"), [(24, 24), (20, 4), (32, 32), (7, 1)])
 def test_boxes_that_divide_nothing_are_powers_of_two(side: int, found: int) -> None:
     scales = np.repeat(RNG.random((1, 96)).astype(np.float32), side, 1)[:, :72]
-    value = Traced(RNG.integers(0, 16, (2, 72)), "float32").times(scales)
+    value = Traced.of(RNG.integers(0, 16, (2, 72)), "float32").times(scales)
     assert value is not None
     coded = encoded(value)
     assert coded is not None
@@ -107,7 +112,7 @@ def test_boxes_that_divide_nothing_are_powers_of_two(side: int, found: int) -> N
 
 def test_moved_elements_take_their_operands_along() -> None:
     codes = RNG.integers(0, 16, (4, 8, 16)).astype(np.uint8)
-    value = Traced(codes, "float32").times(RNG.random((4, 8, 1)).astype(np.float32))
+    value = Traced.of(codes, "float32").times(RNG.random((4, 8, 1)).astype(np.float32))
     assert value is not None
     moved = value.moved(lambda array: array.reshape(4, 128))
     assert moved is not None
@@ -138,7 +143,7 @@ def test_moved_elements_take_their_operands_along() -> None:
 def test_operands_are_kept_in_the_narrowest_type(
     operand: np.ndarray, dtype: str, stored: str | Floats
 ) -> None:
-    value = Traced(RNG.integers(0, 16, (2, 64)), "float32").times(operand)
+    value = Traced.of(RNG.integers(0, 16, (2, 64)), "float32").times(operand)
     assert value is not None
     found = encoded(replace(value, dtype=dtype))
     assert found is not None
@@ -147,13 +152,73 @@ def test_operands_are_kept_in_the_narrowest_type(
     np.testing.assert_array_equal(back[:, :1], operand)
 
 
+def grouped() -> tuple[Traced, Coded]:
+    """Codes of 4 bits whose scales and zeros are one for 32 of a row."""
+    codes = RNG.integers(0, 16, (8, 128)).astype(np.uint8)
+    zeros, scales = (RNG.random((8, 4, 1)).astype(np.float16) + own for own in (3, 1))
+    value = Traced.of(codes.reshape(8, 4, 32), "float16").less(zeros)
+    value = value and value.times(scales)
+    value = value and value.moved(lambda own: own.reshape(8, 128))
+    assert value is not None
+    found = encoded(value)
+    assert found is not None
+    return value, found
+
+
+def test_whether_codes_are_exact_is_seen_without_the_whole_tensor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    value, found = grouped()
+    computed: list[int] = []
+    for kind in (Traced, Coded):
+        of_each: Any = kind.of_each
+
+        def counted(own: Any, *of: Any, of_each: Any = of_each) -> np.ndarray:
+            made: np.ndarray = of_each(own, *of)
+            computed.append(made.size)
+            return made
+
+        monkeypatch.setattr(kind, "of_each", counted)
+        monkeypatch.setattr(kind, "values", lambda own: pytest.fail("all of it was computed"))
+    assert is_exact(value, found)
+    assert computed == [16 * 8 * 4] * 2
+
+
+def test_what_is_not_exact_is_seen() -> None:
+    value, found = grouped()
+    other = found.packed.copy()
+    other[-1, -1] ^= 16
+    assert not is_exact(value, replace(found, packed=other))
+    for place in range(2):
+        array = found.shared[place].copy()
+        array[-1, -1] = np.nextafter(array[-1, -1], np.float16(9))
+        shared = (*found.shared[:place], array, *found.shared[place + 1 :])
+        assert not is_exact(value, replace(found, shared=shared))
+        step = value.steps[place + 1]
+        assert step.operand is not None
+        operand = step.operand.copy()
+        operand[3, 40] += 1  # within a box
+        steps = (*value.steps[: place + 1], replace(step, operand=operand))
+        assert not is_exact(replace(value, steps=(*steps, *value.steps[place + 2 :])), found)
+
+
+def test_codes_that_are_nowhere_may_mean_anything() -> None:
+    codes = np.uint8([[0, 1, 2, 255] * 64, [0, 1, 2, 3] * 64])
+    scales = np.float16([[200], [300]])  # 255 * 300 is more than a half can be
+    value = Traced.of(codes, "float32").times(scales.astype(np.float32))
+    assert value is not None
+    found = encoded(value.cast("float16"))
+    assert found is not None
+    assert is_exact(value.cast("float16"), found)
+
+
 @pytest.mark.parametrize(
     ("zero", "code", "is_kept"),
     [(0, "uint4", False), (8, "int4", False), (3, "uint4", True), (0.5, "uint4", True)],
 )
 def test_one_zero_point_goes_into_the_codes(zero: float, code: str, is_kept: bool) -> None:
     codes = np.arange(64).reshape(4, 16) % 16
-    value = Traced(codes, "float32").less(np.float32([[zero]]))
+    value = Traced.of(codes, "float32").less(np.float32([[zero]]))
     assert value is not None
     found = encoded(value)
     assert found is not None
@@ -164,7 +229,7 @@ def test_one_zero_point_goes_into_the_codes(zero: float, code: str, is_kept: boo
 
 def test_zero_points_of_integers_do_not_wrap_around() -> None:
     codes, zeros = np.uint8([[0, 255]]), np.uint8([[200], [9]])
-    value = Traced(np.repeat(codes, 2, 0), "uint8").less(zeros)
+    value = Traced.of(np.repeat(codes, 2, 0), "uint8").less(zeros)
     assert value is not None
     found = encoded(value.cast("float32"))
     assert found is not None
@@ -173,14 +238,14 @@ def test_zero_points_of_integers_do_not_wrap_around() -> None:
 
 @pytest.mark.parametrize("wide", [np.int32([[0, 256]]), np.int64([[-129, 4]])])
 def test_wider_codes_are_none(wide: np.ndarray) -> None:
-    assert encoded(Traced(wide, "float32")) is None
-    assert encoded(Traced(np.int64([[-1, 2]]), "float32", np.float32([1, 2, 3]))) is None
-    assert encoded(Traced(np.int64([[0, 3]]), "float32", np.float32([1, 2, 3]))) is None
+    assert encoded(Traced.of(wide, "float32")) is None
+    assert encoded(Traced.of(np.int64([[-1, 2]]), "float32", np.float32([1, 2, 3]))) is None
+    assert encoded(Traced.of(np.int64([[0, 3]]), "float32", np.float32([1, 2, 3]))) is None
 
 
 def test_steps_that_no_format_has() -> None:
     ones = np.float32([[1.5]])
-    scaled = Traced(np.int8([[1, 2]]), "float32").times(ones)
+    scaled = Traced.of(np.int8([[1, 2]]), "float32").times(ones)
     assert scaled is not None
     # A compiler may fuse the product into the sum.
     assert scaled.plus(ones) is None
@@ -190,20 +255,20 @@ def test_steps_that_no_format_has() -> None:
     assert added is not None
     assert added.plus(ones) is None
     assert added.times(ones) is None
-    assert Traced(np.int8([[1, 2]]), "int8").times(np.int8([[2]])) is None
-    moved = Traced(np.int8([[1, 2]]), "int8").plus(np.int8([[2]]))
+    assert Traced.of(np.int8([[1, 2]]), "int8").times(np.int8([[2]])) is None
+    moved = Traced.of(np.int8([[1, 2]]), "int8").plus(np.int8([[2]]))
     assert moved is not None
     assert moved.plus(np.int8([[2]])) is None
 
 
 def test_truth_values_and_other_floats_are_codes() -> None:
-    truths = Traced(np.array([[True, False, True]]), "float32")
+    truths = Traced.of(np.array([[True, False, True]]), "float32")
     found = encoded(truths)
     assert found is not None
     assert str(found.format) == "uint1"
     np.testing.assert_array_equal(found.values(), [[1, 0, 1]])
     others = np.arange(128, dtype=np.uint8).reshape(2, 64).view(ml_dtypes.float8_e4m3fnuz)
-    found = encoded(Traced(others, "float32"))
+    found = encoded(Traced.of(others, "float32"))
     assert found is not None
     assert found.format.code == Entries(7)
     np.testing.assert_array_equal(found.values(), others.astype(np.float32))
@@ -216,7 +281,7 @@ def test_random_codes_and_scales(bits: int, rows: int, columns: int, seed: int) 
     side = int(rng.integers(1, columns + 1))
     scales = rng.standard_normal((rows, -(-columns // side))).astype(np.float32)
     long = np.repeat(scales, side, 1)[:, :columns]
-    value = Traced(codes, "float32").times(long)
+    value = Traced.of(codes, "float32").times(long)
     assert value is not None
     found = encoded(value)
     assert found is not None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
+from coded import formats, random_coded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.graph.codes import Coded, numbers_of, numpy_dtype, pack, spread, unpack
+from tvm_tile.graph.codes import Coded, numbers_of, numpy_dtype, pack, spread, stacked, unpack
 from tvm_tile.graph.tensor_format import (
     E2M1,
     E4M3,
@@ -155,3 +157,57 @@ def test_formats_say_what_they_are() -> None:
     assert str(form) == "int4, scale float16 for each 1 x 128"
     assert str(TensorFormat(Entries(4), "float32", "float32")) == "table of 16 of float32"
     assert str(TensorFormat(E4M3, "float32", "float32")) == "float8 e4m3"
+
+
+@pytest.mark.parametrize("form", formats("float16"), ids=str)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=4))
+def test_stacked_matrices_decode_to_the_bits_of_each(form: TensorFormat, rows: list[int]) -> None:
+    parts = [random_coded(form, (own, 80), seed) for seed, own in enumerate(rows)]
+    parts = [replace(part, table=parts[0].table) for part in parts]
+    whole = stacked(parts)
+    assert whole is not None
+    assert [array.shape for array in whole.shared] == [
+        own.shape(whole.shape) for own in whole.format.shared
+    ]
+    expected = np.concatenate([part.values() for part in parts])
+    assert whole.values().tobytes() == expected.tobytes()
+
+
+def test_matrices_are_stacked_whatever_rows_their_boxes_have() -> None:
+    def part(rows: int, side: int) -> Coded:
+        form = TensorFormat(Integers(4, True), "int32", "float16")
+        scale = Shared((side, 16), "float16", "float16")
+        return random_coded(replace(form, scales=(scale,)), (rows, 64), rows)
+
+    for parts, side in (
+        ([part(64, 64), part(32, 32), part(16, 16)], 32),
+        ([part(64, 64), part(64, 1)], 1),
+        ([part(64, 32), part(48, 16)], 16),
+        ([part(64, 8), part(20, 8)], 8),
+        ([part(60, 8), part(20, 8)], 4),
+        ([part(60, 60)], 60),
+    ):
+        whole = stacked(parts)
+        assert whole is not None
+        assert whole.format.scales[0].box == (side, 16)
+        expected = np.concatenate([own.values() for own in parts])
+        assert whole.values().tobytes() == expected.tobytes()
+
+
+def test_matrices_of_other_formats_depths_or_tables_are_not_stacked() -> None:
+    scale = Shared((1, 16), "float16", "float16")
+    four = TensorFormat(Integers(4, True), "int32", "float16", None, (scale,))
+    others = (
+        replace(four, code=Integers(4, False)),
+        replace(four, dtype="bfloat16"),
+        replace(four, zero=Shared((1, 16), "uint8", "float16")),
+        replace(four, scales=(replace(scale, stored="float32"),)),
+        replace(four, scales=(replace(scale, box=(1, 32)),)),
+    )
+    first = random_coded(four, (8, 64))
+    assert all(stacked([first, random_coded(other, (8, 64))]) is None for other in others)
+    assert stacked([first, random_coded(four, (8, 32))]) is None
+    table = TensorFormat(Entries(4), "float16", "float16")
+    tables = [random_coded(table, (8, 64), seed) for seed in range(2)]
+    assert stacked(tables) is None
+    assert stacked([tables[0], replace(tables[1], table=tables[0].table)]) is not None

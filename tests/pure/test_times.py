@@ -29,6 +29,7 @@ from tvm_tile.plan.place import flag_seconds
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.tile.chain import Chain, connect, construct_chain, with_axes_of
 from tvm_tile.tile.coded import CodedProduct, construct_coded
+from tvm_tile.tile.coded_warpgroup import construct_coded_warpgroup
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.cost import arithmetic_slots, clock
 from tvm_tile.tile.few_vectors import find_matvec
@@ -51,7 +52,7 @@ from tvm_tile.tile.warpgroup import construct_warpgroup
 EVERY = 10**6
 H200 = find_device("nvidia/h200")
 ESTIMATED = tuple(d for d in devices() if d.is_estimated and not d.is_emulated)
-MATRIX_UNITS = ("wgmma", "mma", "matrix_cores", "chain", "halo", "coded")
+MATRIX_UNITS = ("wgmma", "mma", "matrix_cores", "chain", "halo", "coded", "coded_warpgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,17 @@ def coded(vectors: int, rows: int, depth: int, bits: int) -> Case:
     )
 
 
+def coded_warpgroup(vectors: int, rows: int, depth: int, bits: int) -> Case:
+    product = CodedProduct(vectors, rows, depth, bits, 128, rows * depth // 128 * 2, 4)
+    return Case(
+        f"coded_warpgroup {vectors} x {rows} x {depth} x {bits}",
+        2 * vectors * rows * depth,
+        product.code_bytes + product.beside,
+        lambda device: [tile.seconds for tile in construct_coded_warpgroup(product, 1, device)],
+        "float16",
+    )
+
+
 def matrix_cases() -> Iterator[Case]:
     for m, n, k in ((64, 64, 64), (16384, 16384, 16384), (128, 768, 3072)):
         operator = einsum("mk", "nk", "mn", m=m, n=n, k=k)
@@ -234,6 +246,8 @@ def matrix_cases() -> Iterator[Case]:
         )
 
     yield from (coded(1, 4096, 4096, 4), coded(32, 28672, 8192, 2), coded(16, 4096, 14336, 8))
+    many = ((33, 4096, 4096, 4), (512, 28672, 8192, 2), (4096, 4096, 14336, 8))
+    yield from (coded_warpgroup(*sizes) for sizes in many)
 
 
 def core_cases() -> Iterator[Case]:
@@ -353,7 +367,7 @@ def test_data_sheets_rates_are_not_exceeded_by_measured_ones_shares() -> None:
     assert inherited.matvec == H200.times.matvec
 
 
-@pytest.mark.parametrize("unit", ["wgmma", "mma", "chain", "halo", "coded"])
+@pytest.mark.parametrize("unit", ["wgmma", "mma", "chain", "halo", "coded", "coded_warpgroup"])
 def test_units_without_times_are_refused_by_name(unit: str) -> None:
     without = replace(H200, times=replace(H200.times, **{unit: None}))
     case = next(case for case in CASES if case.name.startswith(unit))

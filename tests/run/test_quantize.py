@@ -197,11 +197,15 @@ def test_which_codes_are_multiplied_on_nvidia(
 ) -> None:
     """What the README says of it; the others are decoded ahead of the product."""
     made = tvm_tile.quantize(nn.Linear(1536, 1024, dtype=dtype), codes, group=group)
-    for rows, is_few in ((1, True), (32, True), (33, False)):
+    # For many rows a step has 32 codes, whatever their bits.
+    is_wide = is_multiplied or (codes, group) == ("int2", 32)
+    is_wide = is_wide and group % 32 == 0
+    for rows, expected in ((1, is_multiplied), (33, is_wide)):
         x = torch.zeros(rows, 1536, dtype=dtype)
         compiled = tvm_tile.compile(made, "nvidia/h100", example_inputs=(x,), options=OPTIONS)
         rules = [kernel.rule for kernel in compiled.report.kernels]
-        assert (rules == ["coded"]) == (is_multiplied and is_few), (rows, rules)
+        kernel = "coded" if rows == 1 else "coded_warpgroup"
+        assert (rules == [kernel]) == expected, (rows, rules)
         assert not compiled.report.fallbacks
 
 

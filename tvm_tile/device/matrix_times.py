@@ -52,6 +52,25 @@ class WarpgroupTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class CodedWarpgroupTimes:
+    """Products by warpgroup instructions whose left operand is decoded (``coded_warpgroup.py``).
+
+    All else is as :class:`WarpgroupTimes` says. A step is 32 elements of the sum deep.
+
+    Attributes:
+        origin: what the numbers are from.
+        rate_share: of the rate that instructions reach with both operands in shared memory.
+        step_slots: of a warp in a step, besides what decodes.
+        step_cycles: that a warpgroup waits in a step for codes and products, whatever others do.
+    """
+
+    origin: str
+    rate_share: float
+    step_slots: float
+    step_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
 class ChainTimes:
     """Two products with rows' softmax in between, such as attention (``tile/chain.py``).
 

@@ -22,11 +22,14 @@ from tvm_tile.errors import DeviceRecordError
 from tvm_tile.whole_file import replacing
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 SUFFIX = ".json"
 # What must have times, by the intrinsic of a matrix instruction; AMD's are of several names.
-_TIMES_OF = {"wgmma": ("wgmma", "chain"), "mma": ("mma", "warp_attention", "halo", "coded")}
+_TIMES_OF = {
+    "wgmma": ("wgmma", "chain", "coded_warpgroup"),
+    "mma": ("mma", "warp_attention", "halo", "coded"),
+}
 _LANGUAGES = ("cuda", "rocm", "opencl")
 _MAY_BE_ZERO = ("reserved_shared_memory",)
 _KINDS: dict[type, str] = {

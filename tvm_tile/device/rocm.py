@@ -75,6 +75,7 @@ def _times(clock: float) -> KernelTimes:
     return replace(
         H200.times.within_peaks(),
         wgmma=None,
+        coded_warpgroup=None,
         chain=None,
         mma=None,
         coded=None,

@@ -28,6 +28,7 @@ from tvm_tile.device.core_times import (
 )
 from tvm_tile.device.matrix_times import (
     ChainTimes,
+    CodedWarpgroupTimes,
     HaloTimes,
     MatrixCoreTimes,
     MmaTimes,
@@ -222,6 +223,7 @@ class KernelTimes:
         sort: sorts.
         store: work on sums before they are stored.
         wgmma: products by warpgroup instructions.
+        coded_warpgroup: products with codes, as the warpgroups' are, and what decoding adds.
         chain: attention by warpgroup instructions.
         mma: products by a warp's instructions.
         warp_attention: attention by a warp's instructions.
@@ -250,6 +252,7 @@ class KernelTimes:
     sort: SortTimes
     store: StoreTimes
     wgmma: WarpgroupTimes | None
+    coded_warpgroup: CodedWarpgroupTimes | None
     chain: ChainTimes | None
     mma: MmaTimes | None
     warp_attention: WarpAttentionTimes | None

@@ -46,6 +46,7 @@ def import_model(
     example_inputs: Sequence[Any] | None = None,
     params: Params | None = None,
     low_bit: bool = False,
+    matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """Import a model of any supported kind.
 
@@ -58,6 +59,8 @@ def import_model(
         params: values of a Relay program's parameters; see :func:`from_relay`.
         low_bit: whether weights that arrive as codes of a few bits stay codes, which the result
             tells of.
+        matrix_dtypes: what the device's matrix units multiply: codes of these types are multiplied
+            as they are, also where the result is of half precision.
 
     Returns:
         The model as Relax operators, with its weights as constants.
@@ -68,8 +71,9 @@ def import_model(
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
         ModelError: ``model`` is of no supported kind, or the other arguments contradict it.
     """
+    how: dict[str, Any] = {"low_bit": low_bit, "matrix_dtypes": matrix_dtypes}
     if is_relay(model):
-        return import_relay(model, params=params, inputs=inputs, low_bit=low_bit)
+        return import_relay(model, params=params, inputs=inputs, **how)
     if params is not None:
         raise ModelError(
             "params= has the parameters of a saved Relay program",
@@ -77,18 +81,18 @@ def import_model(
             "leave params= out: other models hold their weights",
         )
     if isinstance(model, tvm.IRModule):
-        return _import_relax(model, inputs or {}, low_bit)
+        return _import_relax(model, inputs or {}, how)
     model = read_exported_file(model)
     if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
         from tvm_tile.frontend.onnx import import_onnx
 
-        return import_onnx(model, inputs=inputs, low_bit=low_bit)
+        return import_onnx(model, inputs=inputs, **how)
     if _is_instance(model, "torch.export", "ExportedProgram"):
         from tvm_tile.frontend.torch import import_program
 
-        return import_program(model, inputs=inputs, low_bit=low_bit)
+        return import_program(model, inputs=inputs, **how)
     if _is_instance(model, "torch.nn", "Module"):
-        return _import_module(model, example_inputs, inputs, low_bit)
+        return _import_module(model, example_inputs, inputs, how)
     raise ModelError(
         "a model is the path of an ONNX or Relay file, an onnx.ModelProto, a torch "
         "ExportedProgram, a torch.nn.Module, a RelayText or a Relax IRModule",
@@ -145,7 +149,7 @@ def _import_module(
     module: Any,
     example_inputs: Sequence[Any] | None,
     inputs: Mapping[str, Sequence[int]] | None,
-    low_bit: bool,
+    how: Mapping[str, Any],
 ) -> Imported:
     if example_inputs is None:
         raise ModelError(
@@ -155,11 +159,11 @@ def _import_module(
         )
     from tvm_tile.frontend.torch import import_module
 
-    return import_module(module, example_inputs, inputs=inputs, low_bit=low_bit)
+    return import_module(module, example_inputs, inputs=inputs, **how)
 
 
 def _import_relax(
-    mod: tvm.IRModule, inputs: Mapping[str, Sequence[int]], low_bit: bool
+    mod: tvm.IRModule, inputs: Mapping[str, Sequence[int]], how: Mapping[str, Any]
 ) -> Imported:
     names = [var.name_hint for var in mod.get_global_vars()]
     if "main" not in names:
@@ -168,7 +172,7 @@ def _import_relax(
             f"it has {', '.join(sorted(names)) or 'no functions'}",
             "rename the function to compile to main",
         )
-    return prepared(bind_sizes(mod, inputs), "main", low_bit=low_bit)
+    return prepared(bind_sizes(mod, inputs), "main", **how)
 
 
 def _described(model: Any) -> str:

@@ -43,8 +43,8 @@ _BINARY: dict[str, Evaluate] = {
     "left_shift": np.left_shift,
     "right_shift": np.right_shift,
 }
-# TVM's modes of "take" -> NumPy's.
-_PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
+PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
+"""TVM's modes of ``take``, and NumPy's."""
 _ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
 
 _TRIANGLES: dict[str, Evaluate] = {"relax.tril": np.tril, "relax.triu": np.triu}
@@ -69,7 +69,7 @@ def evaluate(
     """
     if 0 in shape:  # TVM reads no constants without elements back
         return None
-    if name == "relax.full" and operands[1] is not None:
+    if name in ("relax.full", "relax.full_like") and operands[1] is not None:
         return np.full(shape, operands[1])
     if name == "relax.zeros":
         return np.zeros(shape)
@@ -89,8 +89,8 @@ def evaluate(
     known = [operand for operand in operands if operand is not None]
     if elsewhere is not None or len(known) < len(operands):
         return elsewhere
-    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode in _PICKS:
-        return np.take(first, known[1], int(call.attrs.axis), mode=_PICKS[call.attrs.mode])
+    if name == "relax.take" and call.attrs.axis is not None and call.attrs.mode in PICKS:
+        return np.take(first, known[1], int(call.attrs.axis), mode=PICKS[call.attrs.mode])
     if name == "relax.gather_elements":
         return _gathered(first, known[1], int(call.attrs.axis))
     if name == "relax.where":
@@ -199,3 +199,10 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
     if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape):
         return None
     return tuple(int(extent.value) for extent in ty.shape)
+
+
+def broadcast_shape(ty: Any, rank: int) -> tuple[int, ...]:
+    """Extents of a tensor type of known ones, with as many of 1 before them as make it ``rank``."""
+    shape = static_shape(ty)
+    assert shape is not None
+    return (1,) * (rank - len(shape)) + shape

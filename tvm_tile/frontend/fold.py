@@ -25,7 +25,7 @@ from tvm_tile.graph.functions import mutated
 _SMALL_BYTES = 1 << 16
 _SPREADING = frozenset(
     f"relax.{name}"
-    for name in ("full", "zeros", "arange", "broadcast_to", "matmul", "repeat", "tile")
+    for name in ("full", "full_like", "zeros", "arange", "broadcast_to", "matmul", "repeat", "tile")
 )
 
 

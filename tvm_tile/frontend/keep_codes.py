@@ -26,8 +26,8 @@ from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
 from tvm_tile.frontend.trace_codes import Tracer
 from tvm_tile.frontend.transposed_weights import is_product, transposition_source
-from tvm_tile.graph.codes import Array, Coded
-from tvm_tile.graph.recognise import encoded
+from tvm_tile.graph.codes import Coded
+from tvm_tile.graph.recognise import encoded, is_exact
 from tvm_tile.graph.tensor_format import bytes_of
 from tvm_tile.loops.decoding import decode, kept_constants
 from tvm_tile.plan.coded_weights import CodedWeight
@@ -109,22 +109,13 @@ def _coded(var: relax.Var, bindings: _Bindings) -> Coded | str | None:
     found = encoded(value.traced)
     if found is None:
         return "its codes have more than 8 bits"
-    if found.nbytes >= value.array.nbytes:
+    if found.nbytes >= found.format.value_bytes(found.shape):
         return f"kept as {found.format}, it would have {found.nbytes} bytes"
     if any(np.isinf(array.astype(np.float32)).any() for array in found.shared):
         return "a scale of it is infinite"  # sums of what is not yet scaled are no NaN
-    if not _are_same(found.values(), value.array):
+    if not is_exact(value.traced, found):
         return f"kept as {found.format}, it would have other values"
     return found
-
-
-def _are_same(a: Array, b: Array) -> bool:
-    """Whether two tensors have the same bits, but for those of what is no number."""
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    bits = f"uint{a.itemsize * 8}"
-    is_same = np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)
-    return bool(np.all(is_same | (np.isnan(a) & np.isnan(b))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +146,7 @@ class _Decoding(relax.PyExprMutator):
         if operand is None:
             return self.visit_expr_post_order(call)
         coded, left = operand.coded, self.visit_expr(call.args[0])
-        right = decode(self.builder_, coded, self._constants[id(coded)])
+        right = self.builder_.emit(decode(self.builder_, coded, self._constants[id(coded)]))
         if operand.is_transposed:
             right = self.builder_.emit(relax.op.permute_dims(right))
         return relax.Call(call.op, [left, right], call.attrs)

@@ -75,6 +75,7 @@ def import_onnx(
     inputs: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     low_bit: bool = False,
+    matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """Import an ONNX model.
 
@@ -85,7 +86,7 @@ def import_onnx(
         model: path of a file, or the model itself, which is not changed.
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         constants: input name -> value, for inputs that never change; they are no inputs then.
-        low_bit: as of :func:`tvm_tile.frontend.import_model`.
+        low_bit, matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
 
     Returns:
         The model with its weights as constants.
@@ -116,6 +117,7 @@ def import_onnx(
         [value.name for value in free_inputs(model.graph)],
         [value.name for value in model.graph.output],
         low_bit=low_bit,
+        matrix_dtypes=matrix_dtypes,
     )
     for value, signature in zip(model.graph.output, imported.outputs, strict=True):
         require_type(value, signature.dtype)

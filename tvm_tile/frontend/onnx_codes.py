@@ -13,7 +13,10 @@ from tvm_tile.frontend.onnx_rewrite import walk_nodes
 
 # Of smaller tensors values are as good as codes.
 _LEAST_CODES = 1 << 12
-_PRODUCTS = frozenset({"MatMul", "Gemm"})
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
+_BYTES = frozenset(
+    getattr(onnx.TensorProto, name) for name in ("INT8", "UINT8", "FLOAT8E4M3FN", "FLOAT8E5M2")
+)
 _BETWEEN = frozenset({"Cast", "Identity", "Mul", "Reshape", "Transpose"})
 # What TVM has no constants of, and the least type of whole bytes that has all these numbers. The
 # older onnx is, the fewer of them it knows.
@@ -29,9 +32,16 @@ _WHOLE = {
 
 
 def decoded_weights(
-    graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto]
+    graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto], low_bit: bool
 ) -> frozenset[str]:
-    """What nodes make of the codes of large constants, for products and nothing else."""
+    """What nodes make of the codes of constants, for products and nothing else.
+
+    Args:
+        graph: of a model.
+        constants: those of the graph, by name.
+        low_bit: whether that is of all codes of large constants, as weights may stay codes; else of
+            bytes whose scales are no blocks', as products may be of these.
+    """
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in walk_nodes(graph):
         for name in node.input:
@@ -50,9 +60,18 @@ def decoded_weights(
         for node in graph.node
         if node.op_type == "DequantizeLinear"
         and node.input[0] in constants
-        and math.prod(constants[node.input[0]].dims) >= _LEAST_CODES
+        and (_is_of_bytes(node, constants) or (low_bit and _is_large(node, constants)))
         and is_multiplied(node.output[0])
     )
+
+
+def _is_of_bytes(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    is_blocked = any(a.name == "block_size" and a.i for a in node.attribute)
+    return constants[node.input[0]].data_type in _BYTES and not is_blocked
+
+
+def _is_large(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    return math.prod(constants[node.input[0]].dims) >= _LEAST_CODES
 
 
 def with_whole_bytes(

@@ -50,7 +50,8 @@ def fold(model: onnx.ModelProto, *, low_bit: bool = False) -> onnx.ModelProto:
 
     Args:
         model: stays as it is.
-        low_bit: whether what makes numbers of the codes of large weights is left alone.
+        low_bit: whether what makes numbers of the codes of large weights is left alone, whatever
+            the codes are.
 
     Returns:
         A new model with the same inputs and outputs.
@@ -77,7 +78,7 @@ def _fold_once(
     opset = opset_version(model)
     held = sequence_tensors(graph, constants)
     makers = {name: node for node in graph.node for name in node.output}
-    decoded = decoded_weights(graph, constants) if low_bit else frozenset()
+    decoded = decoded_weights(graph, constants, low_bit)
     kept = []
     is_changed = False
     for node in graph.node:

@@ -17,6 +17,7 @@ from tvm_tile.frontend.onnx_model import dtype_name
 from tvm_tile.frontend.onnx_node import Node, Value, along, axis_of, constant, dtype_of, shape_of
 
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int32"})
+_FLOATS = {"float8_e4m3fn": 448.0}  # that numbers are rounded to, and the largest one
 
 
 def convert_quantize(node: Node) -> Value:
@@ -32,13 +33,17 @@ def convert_quantize(node: Node) -> Value:
     wide = dtype_name(precision) if precision else "float32"
     wide = "float64" if dtype_of(x) == "float64" else wide
     scale, zero = (_spread(node, value, x) for value in (scale, zero))
-    return _quantized(node.emit(op.astype(x, wide)), op.astype(scale, wide), zero, dtype)
+    x, scale = node.emit(op.astype(x, wide)), op.astype(scale, wide)
+    if dtype in _FLOATS:
+        return _rounded(node, op.divide(x, scale), dtype)
+    return _quantized(x, scale, zero, dtype)
 
 
 def convert_dequantize(node: Node) -> Value:
-    """DequantizeLinear; of floats of 8 bits that of constants."""
+    """DequantizeLinear; of constants, of floats of 8 bits of any kind."""
     x, scale, zero = node.inputs[0], node.inputs[1], node.input(2)
-    if node.constant(0) is None or not dtype_of(x).startswith("float8"):
+    is_constant = node.constant(0) is not None and dtype_of(x).startswith("float8")
+    if not is_constant and dtype_of(x) not in _FLOATS:
         _require_integers(dtype_of(x))
     scale_dtype = dtype_of(scale)
     scale, zero = (_spread(node, value, x) for value in (scale, zero))
@@ -171,6 +176,17 @@ def _quantized(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
         number = op.add(number, op.astype(zero, dtype_of(x)))
     bounds = np.iinfo(dtype)
     return op.astype(op.clip(number, bounds.min, bounds.max), dtype)
+
+
+def _rounded(node: Node, number: Value, dtype: str) -> Value:
+    """A number as a float of 8 bits; of one that is too large, the largest."""
+    zero = node.constant(2)
+    if not int(node.attrs.get("saturate", 1)):
+        raise NotImplementedError(f"quantization to {dtype} that does not saturate")
+    if node.input(2) is not None and (zero is None or zero.astype(np.float32).any()):
+        raise NotImplementedError(f"quantization to {dtype} with a zero point that is not 0")
+    limit = _FLOATS[dtype]
+    return op.astype(node.emit(op.clip(node.emit(number), -limit, limit)), dtype)
 
 
 def _spread(node: Node, value: Value | None, x: Value) -> Value | None:

@@ -13,6 +13,7 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
+from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.imported import with_parameters
 from tvm_tile.graph.functions import mutated
 from tvm_tile.loops import LEGALIZATIONS
@@ -108,8 +109,31 @@ def written_out(mod: tvm.IRModule) -> tvm.IRModule:
 
     TVM's builds begin maxima at the lowest finite number, and its simplifier takes floating-point
     numbers for real ones: these stay as they are.
+
+    Raises:
+        UnsupportedOperatorError: the module computes with 8-bit floats.
     """
+    _require_no_8_bit_floats(mod)
     return mutated(mod, _WrittenOut(mod))
+
+
+def _require_no_8_bit_floats(mod: tvm.IRModule) -> None:
+    found: set[str] = set()
+
+    def visit(value: Any) -> None:
+        if isinstance(value, relax.Call) and getattr(value.op, "name", "") == "relax.astype":
+            found.add(str(value.args[0].ty.dtype))
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    floats = sorted(dtype for dtype in found if dtype.startswith("float8"))
+    if floats:
+        raise UnsupportedOperatorError(
+            "models for TVM's own builds must have no 8-bit floats: on the CPU these are wrong",
+            f"numbers of {', '.join(floats)} that are computed with",
+            "compile it for a GPU by tvm_tile.compile",
+        )
 
 
 @relax.expr_functor.mutator

@@ -12,6 +12,7 @@ from tvm_tile.frontend.fold import fold_constants
 from tvm_tile.frontend.imported import Imported, describe
 from tvm_tile.frontend.keep_codes import keep_codes
 from tvm_tile.frontend.masks import fold_masks
+from tvm_tile.frontend.narrow_products import narrow_products
 from tvm_tile.frontend.precision import accumulate_in_float32
 from tvm_tile.frontend.sink_constants import sink_constants
 from tvm_tile.graph.functions import mutated
@@ -19,22 +20,28 @@ from tvm_tile.graph.signature import NO_EFFECTS, Effects
 from tvm_tile.plan.coded_weights import CodedWeight
 
 
-def prepare(mod: tvm.IRModule, *, low_bit: bool = False) -> tvm.IRModule:
-    """Sink and fold constants, bound indices, and make half precision accumulate in float32.
+def prepare(
+    mod: tvm.IRModule, *, low_bit: bool = False, matrix_dtypes: frozenset[str] = frozenset()
+) -> tvm.IRModule:
+    """Multiply codes of 8 bits as they are, sink and fold constants, bound indices, and make half
+    precision accumulate in float32.
 
     Args:
         mod: Relax operators as an importer made them.
         low_bit: whether weights that arrive as codes of a few bits stay codes.
+        matrix_dtypes: what the device's matrix units multiply, as :func:`narrow_products` asks.
 
     Returns:
         The module with the same ``main`` from outside: inputs, outputs, shapes, element types.
     """
-    return _prepared(mod, low_bit)[0]
+    return _prepared(mod, low_bit, matrix_dtypes)[0]
 
 
-def _prepared(mod: tvm.IRModule, low_bit: bool) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]]:
-    sunk = sink_constants(mod)
-    kept, weights = keep_codes(sunk) if low_bit else (sunk, ())
+def _prepared(
+    mod: tvm.IRModule, low_bit: bool, matrix_dtypes: frozenset[str]
+) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]]:
+    narrow = narrow_products(sink_constants(mod), matrix_dtypes)
+    kept, weights = keep_codes(narrow) if low_bit else (narrow, ())
     # In this order: casts of weights to float32 would keep the folds from seeing constants.
     folded = fold_masks(fold_constants(kept))
     return accumulate_in_float32(bound_indices(folded)), weights
@@ -48,15 +55,16 @@ def prepared(
     effects: Effects = NO_EFFECTS,
     *,
     low_bit: bool = False,
+    matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """A module that an importer made, prepared, with the signatures of its ``main``.
 
     Args:
         mod: Relax operators.
         name, input_names, output_names, effects: as of :func:`describe`, as are the errors.
-        low_bit: whether weights that arrive as codes of a few bits stay codes.
+        low_bit, matrix_dtypes: as of :func:`prepare`.
     """
-    mod, weights = _prepared(mod, low_bit)
+    mod, weights = _prepared(mod, low_bit, matrix_dtypes)
     described = describe(mod, name, input_names, output_names, effects)
     return replace(described, weights=weights)
 

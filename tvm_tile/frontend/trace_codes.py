@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.frontend.evaluate import evaluate, joined_parts, moved, part_of_split, static_shape
-from tvm_tile.graph.codes import Array, numpy_dtype
-from tvm_tile.graph.recognise import Traced
+from tvm_tile.frontend.evaluate import (
+    PICKS,
+    evaluate,
+    joined_parts,
+    moved,
+    part_of_split,
+    static_shape,
+)
+from tvm_tile.graph.codes import Array, have_same_bits, numpy_dtype
+from tvm_tile.graph.traced import Traced
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A constant, and the codes that it was computed of, where these are known."""
+    """A constant: itself, or the codes that it is computed of, where these are known."""
 
-    array: Array
-    traced: Traced | None = None
+    known: Array | Traced
+
+    @property
+    def traced(self) -> Traced | None:
+        """How it is computed of codes; ``None`` where that is not known."""
+        return self.known if isinstance(self.known, Traced) else None
+
+    @property
+    def array(self) -> Array:
+        """Itself; what is followed is computed each time."""
+        return self.known.values() if isinstance(self.known, Traced) else self.known
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return (self.known.codes if isinstance(self.known, Traced) else self.known).shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,49 +92,69 @@ class Tracer:
             parts = [self._value_of(part) for part in call.args[0].fields]
             return _joined(name, call, parts, dtype)
         operands = [self._value_of(argument) for argument in call.args]
+        # What is followed is computed when it is known how few different values it has.
+        traced = _traced(name, call, operands, shape, dtype) if 0 not in shape else None
+        if traced is not None and traced.codes.shape == shape:
+            return Value(traced)
         arrays = [None if operand is None else operand.array for operand in operands]
         array = evaluate(name, call, arrays, shape, dtype)
         if array is None or array.shape != shape:
             return None
-        array = array.astype(numpy_dtype(dtype), copy=False)
-        return Value(array, _traced(name, call, operands, array, dtype))
+        return Value(array.astype(numpy_dtype(dtype), copy=False))
 
 
 def _traced(
-    name: str, call: relax.Call, operands: list[Value | None], array: Array, dtype: str
+    name: str, call: relax.Call, operands: list[Value | None], shape: tuple[int, ...], dtype: str
 ) -> Traced | None:
-    """The codes behind an operator's result, whose value is ``array``."""
+    """The codes behind an operator's result; ``None`` where nothing tells that it is made so."""
     known = [operand for operand in operands if operand is not None]
     if not known:  # made of nothing, as by arange
         return None
     first, *others = known
     if name == "relax.astype":
         return _cast(first, dtype)
-    if name == "relax.take" and first.array.ndim == 1 and "float" in dtype:
-        return Traced(others[0].array, dtype, table=first.array)
+    if name == "relax.take":
+        return _entries(first, others, dtype) if call.attrs.mode in PICKS else None
     if name in ("relax.multiply", "relax.add") and first.traced is None and others:
         first, others = others[0], [first]
-    if name == "relax.subtract" and first.traced is None and "int" in dtype:
-        is_shared = others[0].array.size * 2 <= array.size or _is_shared(others[0].array)
-        return Traced(first.array, dtype).less(others[0].array) if is_shared else None
+    if name == "relax.subtract" and first.traced is None and "int" in dtype and others:
+        zeros = others[0].array
+        is_shared = zeros.size * 2 <= math.prod(shape) or _is_shared(zeros)
+        return Traced.of(first.array, dtype).less(zeros) if is_shared else None
     traced = first.traced
     if traced is None:
         return None
-    if name == "relax.multiply":
-        return traced.times(others[0].array)
-    if name == "relax.add":
-        return traced.plus(others[0].array)
-    if name == "relax.subtract":
-        return traced.less(others[0].array)
-    return traced.moved(lambda own: moved(name, call, own, array.shape))
+    if name in _STEPS:
+        return _STEPS[name](traced, others[0].array) if others else None
+    found = traced.moved(lambda own: moved(name, call, own, shape))
+    if found is None or name != "relax.nn.pad":
+        return found
+    padded = moved(name, call, first.array, shape)  # as codes are not, if 0 is no code for 0
+    return found if padded is not None and have_same_bits(found.values(), padded) else None
+
+
+_STEPS: dict[str, Callable[[Traced, Array], Traced | None]] = {
+    "relax.multiply": Traced.times,
+    "relax.add": Traced.plus,
+    "relax.subtract": Traced.less,
+}
 
 
 def _cast(value: Value, dtype: str) -> Traced | None:
-    if value.traced is not None:
-        return value.traced.cast(dtype)
-    source = value.array.dtype
+    if isinstance(value.known, Traced):
+        return value.known.cast(dtype)
+    source = value.known.dtype
     is_code = source.kind in "iub" or source.itemsize == 1
-    return Traced(value.array, dtype) if is_code and "float" in dtype else None
+    return Traced.of(value.known, dtype) if is_code and "float" in dtype else None
+
+
+def _entries(table: Value, numbers: list[Value], dtype: str) -> Traced | None:
+    """What numbers pick of a table, if they all are within it."""
+    if len(table.shape) != 1 or not numbers or "float" not in dtype:
+        return None
+    codes = numbers[0].array
+    is_within = codes.min() >= 0 and codes.max() < table.shape[0]
+    return Traced.of(codes, dtype, table=table.array) if is_within else None
 
 
 def _is_shared(zeros: Array) -> bool:
@@ -124,8 +166,11 @@ def _is_shared(zeros: Array) -> bool:
 
 
 def _moved(value: Value, move: Callable[[Array], Array]) -> Value:
-    traced = None if value.traced is None else value.traced.moved(move)
-    return Value(move(value.array), traced)
+    if not isinstance(value.known, Traced):
+        return Value(move(value.known))
+    traced = value.known.moved(move)
+    assert traced is not None
+    return Value(traced)
 
 
 def _joined(name: str, call: relax.Call, parts: list[Value | None], dtype: str) -> Value | None:
@@ -133,20 +178,19 @@ def _joined(name: str, call: relax.Call, parts: list[Value | None], dtype: str) 
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
-    array = joined_parts(name, call, [part.array for part in known])
-    if array is None:
-        return None
     traced = [part.traced for part in known if part.traced is not None]
-    if len(traced) < len(known) or not _mean_the_same(traced):
-        return Value(array)
-    codes = joined_parts(name, call, [own.codes for own in traced])
-    assert codes is not None
-    return Value(array, Traced(codes, dtype, traced[0].table))
+    if traced and len(traced) == len(known) and _mean_the_same(traced):
+        codes = joined_parts(name, call, [own.codes for own in traced])
+        return None if codes is None else Value(replace(traced[0], codes=codes))
+    array = joined_parts(name, call, [part.array for part in known])
+    return None if array is None else Value(array)
 
 
 def _mean_the_same(traced: Sequence[Traced]) -> bool:
     """Whether codes of several tensors are the same numbers, or entries of equal tables."""
     if any(own.zero or own.scales or own.offset for own in traced):
+        return False
+    if len({(own.codes.dtype, tuple(step.dtype for step in own.steps)) for own in traced}) > 1:
         return False
     tables = [own.table for own in traced if own.table is not None]
     is_one = all(np.array_equal(tables[0], other) for other in tables[1:])

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tvm_tile.graph.tensor_format import Code, Entries, Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import (
+    Code,
+    Entries,
+    Floats,
+    Integers,
+    Shared,
+    TensorFormat,
+    stacked_format,
+)
 
 _BYTE = 8  # bits
+_AT_ONCE = 1 << 16  # elements
+_COUNTED = np.arange(256, dtype=np.uint8)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -40,6 +51,11 @@ class Coded:
         return (self.packed, *(() if self.table is None else (self.table,)), *self.shared)
 
     @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all that is kept."""
         return sum(array.nbytes for array in self.arrays)
@@ -61,17 +77,73 @@ class Coded:
 
     def values(self) -> Array:
         """The tensor, each step rounded as the format says."""
+        patterns = unpack(self.packed, self.format.code.bits, self.shape[-1])
+        return self._decoded(
+            patterns,
+            [spread(*own, self.shape) for own in zip(self.format.shared, self.shared, strict=True)],
+        )
+
+    def of_each(self, patterns: Array, box: Sequence[int]) -> Array:
+        """What each of some codes would mean in each box of the tensor.
+
+        Args:
+            patterns: their bits, of one dimension.
+            box: extents of boxes, each of which is within one of every operand's.
+
+        Returns:
+            The values, of ``len(patterns)`` and of the numbers of boxes in each dimension.
+        """
+        boxes = [-(-extent // side) for extent, side in zip(self.shape, box, strict=True)]
+        operands = []
+        for shared, array in zip(self.format.shared, self.shared, strict=True):
+            sides = [-(-own // side) for own, side in zip(shared.box, box, strict=True)]
+            within = replace(shared, box=tuple(sides))
+            operands.append(spread(within, array, boxes))
+        return self._decoded(patterns.reshape(-1, *(1 for _ in boxes)), operands)
+
+    def _decoded(self, patterns: Array, operands: Sequence[Array]) -> Array:
+        """The values of codes with the operands of all steps, which broadcast with these."""
         form = self.format
-        patterns = unpack(self.packed, form.code.bits, self.shape[-1])
         numbers = self.table if self.table is not None else numbers_of(form.code)
-        value = numbers.astype(numpy_dtype(form.entry))[patterns]
+        value = looked_up(numbers.astype(numpy_dtype(form.entry)), patterns)
         steps: list[np.ufunc] = [np.subtract] * (form.zero is not None)
         steps += [np.multiply] * len(form.scales) + [np.add] * (form.offset is not None)
         with np.errstate(all="ignore"):  # NaN and infinities are meant
-            for step, shared, array in zip(steps, form.shared, self.shared, strict=True):
+            for step, shared, operand in zip(steps, form.shared, operands, strict=True):
                 dtype = numpy_dtype(shared.dtype)
-                value = step(value.astype(dtype), spread(shared, array, self.shape).astype(dtype))
-            return value.astype(numpy_dtype(form.dtype))
+                value = step(value.astype(dtype, copy=False), operand.astype(dtype, copy=False))
+            return value.astype(numpy_dtype(form.dtype), copy=False)
+
+
+def stacked(parts: Sequence[Coded]) -> Coded | None:
+    """What is kept of the matrix whose first rows are one matrix, the next ones another, and so on.
+
+    Returns:
+        ``None`` where these have other columns, are kept in formats that differ in more than how
+        many rows a box has, or have other tables.
+    """
+    first = parts[0]
+    form = stacked_format([part.format for part in parts], [part.shape[0] for part in parts])
+    if form is None or any(part.shape[1:] != first.shape[1:] for part in parts):
+        return None
+    tables = {None if part.table is None else part.table.tobytes() for part in parts}
+    if len(tables) > 1:
+        return None
+
+    def shared(place: int) -> Array:
+        side = form.shared[place].box[0]
+        return np.concatenate([_with_side(part, place, side) for part in parts])
+
+    rows = sum(part.shape[0] for part in parts)
+    packed = np.concatenate([part.packed for part in parts])
+    own = tuple(map(shared, range(len(form.shared))))
+    return Coded(form, (rows, *first.shape[1:]), packed, first.table, own)
+
+
+def _with_side(part: Coded, place: int, side: int) -> Array:
+    """What boxes share, of boxes of so many rows, which divide those that there are."""
+    own = min(part.format.shared[place].box[0], part.shape[0])
+    return np.repeat(part.shared[place], -(-own // side), axis=0)[: -(-part.shape[0] // side)]
 
 
 def numpy_dtype(name: str) -> Any:
@@ -97,11 +169,11 @@ def pack(patterns: Array, bits: int) -> Array:
         rows = flags.reshape(*patterns.shape[:-1], patterns.shape[-1] * bits)
         return np.packbits(rows, axis=-1, bitorder="little")
     per_byte = _BYTE // bits
-    missing = -patterns.shape[-1] % per_byte
-    padded = np.pad(patterns, [(0, 0)] * (patterns.ndim - 1) + [(0, missing)])
-    packed = padded[..., ::per_byte].copy()
+    if missing := -patterns.shape[-1] % per_byte:
+        patterns = np.pad(patterns, [(0, 0)] * (patterns.ndim - 1) + [(0, missing)])
+    packed = patterns[..., ::per_byte].copy()
     for place in range(1, per_byte):
-        packed |= padded[..., place::per_byte] << np.uint8(place * bits)
+        packed |= patterns[..., place::per_byte] << np.uint8(place * bits)
     return packed
 
 
@@ -111,9 +183,41 @@ def unpack(packed: Array, bits: int, extent: int) -> Array:
         flags = np.unpackbits(packed, axis=-1, count=extent * bits, bitorder="little")
         rows = flags.reshape(*packed.shape[:-1], extent, bits)
         return np.packbits(rows, axis=-1, bitorder="little")[..., 0]
-    shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
-    codes = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    codes = np.empty((*packed.shape, _BYTE // bits), np.uint8)
+    for place in range(_BYTE // bits):
+        codes[..., place] = packed >> np.uint8(place * bits) & np.uint8((1 << bits) - 1)
     return codes.reshape(*packed.shape[:-1], -1)[..., :extent]
+
+
+def looked_up(table: Array, numbers: Array) -> Array:
+    """The entries of a table that numbers, which are all within it, count from 0.
+
+    Entries that count up, modulo a power of 2, are sums: the patterns of integers are. NumPy makes
+    int64 of all numbers that it is given to look up at once, so it is given few.
+    """
+    if table.dtype == numbers.dtype == np.uint8:
+        first, mask = table[0], np.uint8((1 << int(table.max()).bit_length()) - 1)
+        if np.array_equal((_COUNTED[: len(table)] + first) & mask, table):
+            return (numbers + first) & mask if first else numbers
+    found = np.empty(numbers.shape, table.dtype)
+    flat, out = numbers.reshape(-1), found.reshape(-1)
+    for start in range(0, flat.size, _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        np.take(table, flat[part], out=out[part], mode="clip")
+    return found
+
+
+def bits_of(array: Array) -> Array:
+    """The elements as unsigned integers of as many bytes."""
+    return array.view(f"uint{array.itemsize * _BYTE}")
+
+
+def have_same_bits(a: Array, b: Array) -> bool:
+    """Whether two tensors have the same bits, but for those of what is no number."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    is_other = bits_of(a) != bits_of(b)
+    return not is_other.any() or bool(np.all(np.isnan(a[is_other]) & np.isnan(b[is_other])))
 
 
 def numbers_of(code: Code) -> Array:

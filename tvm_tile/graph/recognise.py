@@ -1,19 +1,34 @@
 """Find the codes, boxes and steps behind a tensor by its values, in NumPy.
 
-Whoever computes a constant follows it in a :class:`Traced`, from the integers (or floats of a few
-bits) on that become numbers; :func:`encoded` finds in the values, not in how they were spelled, of
-how few bits the integers are, which boxes of the tensor share an operand, and what holds it.
+Whoever computes a constant follows it in a :class:`~tvm_tile.graph.traced.Traced`, from the
+integers (or floats of a few bits) on that become numbers; :func:`encoded` finds in the values, not
+in how they were spelled, of how few bits the integers are, which boxes of the tensor share an
+operand, and what holds it. :func:`is_exact` tells whether that has the very bits.
+
+A tensor has few different codes, its alphabet, and few boxes: what its elements are is computed of
+each code in each box, which are far fewer than the elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from tvm_tile.graph.codes import Array, Coded, numbers_of, numpy_dtype, pack
+from tvm_tile.graph.codes import (
+    Array,
+    Coded,
+    bits_of,
+    have_same_bits,
+    looked_up,
+    numbers_of,
+    numpy_dtype,
+    pack,
+    unpack,
+)
 from tvm_tile.graph.tensor_format import (
     E2M1,
     E4M3,
@@ -26,9 +41,9 @@ from tvm_tile.graph.tensor_format import (
     Shared,
     TensorFormat,
 )
+from tvm_tile.graph.traced import HALVES, Operand, Traced, holds
 
 _MOST_ENTRIES = 256
-_HALVES = ("float16", "bfloat16")
 _FLOATS: dict[str, tuple[Floats, ...]] = {
     "float4_e2m1fn": (E2M1,),
     "float8_e4m3fn": (E2M1, E4M3),
@@ -37,177 +52,170 @@ _FLOATS: dict[str, tuple[Floats, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operand:
-    """What a step subtracts, multiplies or adds; it broadcasts with the codes."""
-
-    values: Array
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Traced:
-    """A tensor that is computed of codes, so far.
+class _Alphabet:
+    """The different codes of a tensor, at most 256, and which of them each element has.
 
     Attributes:
-        codes: integers, truth values, or floats of 8 or 4 bits.
-        dtype: element type of the values.
-        table: of floats, whose entries the codes number.
-        zero: what was subtracted first.
-        scales: what was multiplied with then.
-        offset: what was added last.
+        codes: of one dimension; some may be no element's.
+        places: in ``codes``, uint8, of the tensor's shape.
     """
 
     codes: Array
-    dtype: str
-    table: Array | None = None
-    zero: Operand | None = None
-    scales: tuple[Operand, ...] = ()
-    offset: Operand | None = None
+    places: Array
 
-    @property
-    def is_float(self) -> bool:
-        """Whether the values are floating-point numbers."""
-        return "float" in self.dtype
+    @classmethod
+    def of(cls, codes: Array) -> _Alphabet | None:
+        """That of a tensor; ``None`` where it has integers of more than 8 bits."""
+        if codes.dtype.kind in "iub":
+            low, high = int(codes.min()), int(codes.max())
+            if low < -_MOST_ENTRIES or high >= _MOST_ENTRIES or high - low >= _MOST_ENTRIES:
+                return None
+            places = codes.astype(np.uint8, copy=False)  # these wrap around as differences do
+            letters = np.arange(low, high + 1).astype(codes.dtype)
+            return cls(letters, places - np.uint8(low % _MOST_ENTRIES) if low else places)
+        patterns = codes.view(np.uint8)
+        is_there = np.zeros(_MOST_ENTRIES, bool)
+        for row in patterns.reshape(-1, patterns.shape[-1]):
+            is_there[row] = True
+        there = np.flatnonzero(is_there).astype(np.uint8)
+        places = looked_up((np.cumsum(is_there) - 1).astype(np.uint8), patterns)
+        return cls(there.view(codes.dtype), places)
 
-    def cast(self, dtype: str) -> Traced:
-        """The same values in another element type.
 
-        A product that is rounded to float32 and then to a half, is the half's own product where
-        the first rounding changed nothing, as it does not for codes of 8 bits.
-        """
-        if dtype in _HALVES and self.scales and self.offset is None:
-            *others, last = self.scales
-            if last.dtype == "float32" and _holds(last.values, dtype):
-                return replace(self, dtype=dtype, scales=(*others, Operand(last.values, dtype)))
-        return replace(self, dtype=dtype)
+class _Code(NamedTuple):
+    """How the codes of an alphabet are kept.
 
-    def less(self, values: Array) -> Traced | None:
-        """These values, less others; ``None`` where no format has such a step."""
-        if self.scales or self.zero is not None:
-            return self.plus(-values) if self.is_float else None
-        return replace(self._like(values), zero=Operand(values, self.dtype))
+    Attributes:
+        code: what the bits of a code mean.
+        entry: element type of what codes mean.
+        patterns: the bits of each code of the alphabet, uint8.
+        table: what they mean, where they are entries.
+    """
 
-    def plus(self, values: Array) -> Traced | None:
-        """The sum with others; ``None`` where no format has such a step.
-
-        Nor has any a sum with a product in float32: compilers may fuse the two, and the last bit is
-        another one then.
-        """
-        if not self.scales and self.zero is None:
-            return self.less(-values if self.is_float else -values.astype(np.int64))
-        is_fused = any(own.dtype not in _HALVES for own in self.scales[-1:])
-        if not self.is_float or self.offset is not None or is_fused:
-            return None
-        return replace(self._like(values), offset=Operand(values, self.dtype))
-
-    def times(self, values: Array) -> Traced | None:
-        """The product with others; ``None`` where no format has such a step."""
-        if not self.is_float or self.offset is not None:
-            return None
-        scale = Operand(values, self.dtype)
-        return replace(self._like(values), scales=(*self.scales, scale))
-
-    def moved(self, move: Callable[[Array], Array | None]) -> Traced | None:
-        """The elements elsewhere, as a function of a tensor of them moves them."""
-        codes = move(self.codes)
-        if codes is None:
-            return None
-
-        def operand(own: Operand) -> Operand:
-            values = move(np.broadcast_to(own.values, self.codes.shape))
-            assert values is not None
-            return Operand(values, own.dtype)
-
-        return replace(
-            self,
-            codes=codes,
-            zero=None if self.zero is None else operand(self.zero),
-            scales=tuple(map(operand, self.scales)),
-            offset=None if self.offset is None else operand(self.offset),
-        )
-
-    def _like(self, values: Array) -> Traced:
-        """The same, of the shape that it has together with an operand."""
-        shape = np.broadcast_shapes(self.codes.shape, values.shape)
-        return replace(self, codes=np.broadcast_to(self.codes, shape))
+    code: Code
+    entry: str
+    patterns: Array
+    table: Array | None
 
 
 def encoded(traced: Traced) -> Coded | None:
     """The fewest bits that keep a tensor by its steps; ``None`` where its codes have more than 8.
 
-    Whether these are its values, decoding tells.
+    Whether these are its values, :func:`is_exact` tells.
     """
-    traced = _without_uniform_zero(traced)
-    found = _coded(traced)
+    alphabet = _Alphabet.of(traced.codes)
+    if alphabet is None:
+        return None
+    traced, found = _without_uniform_zero(traced, alphabet.codes)
     if found is None:
         return None
-    code, entry, patterns, table = found
     shape = traced.codes.shape
-    is_half = traced.dtype in _HALVES
-    halves = (traced.dtype, *(own for own in _HALVES if own != traced.dtype)) if is_half else ()
+    is_half = traced.dtype in HALVES
+    halves = (traced.dtype, *(own for own in HALVES if own != traced.dtype)) if is_half else ()
     zero, offset = (
         None if own is None else _shared(own, shape, halves) for own in (traced.zero, traced.offset)
     )
     scales = [_shared(own, shape, halves) for own in traced.scales]
     form = TensorFormat(
-        code,
-        entry,
+        found.code,
+        found.entry,
         traced.dtype,
         None if zero is None else zero[0],
         tuple(shared for shared, _ in scales),
         None if offset is None else offset[0],
     )
     kept = [own[1] for own in (zero, *scales, offset) if own is not None]
-    return Coded(form, shape, pack(patterns, code.bits), table, tuple(kept))
+    patterns = looked_up(found.patterns, alphabet.places)
+    return Coded(form, shape, pack(patterns, found.code.bits), found.table, tuple(kept))
 
 
-def _without_uniform_zero(traced: Traced) -> Traced:
-    """Codes from which their zero point is subtracted, if it is one for all and adds no bits."""
+def is_exact(traced: Traced, coded: Coded) -> bool:
+    """Whether what is kept decodes to the very bits, but for those of what is no number.
+
+    That is seen of each code in each box, where these are fewer than the elements, and all codes
+    mean the same in all boxes; else of each element.
+    """
+    return _is_same_in_boxes(traced, coded) or have_same_bits(traced.values(), coded.values())
+
+
+def _is_same_in_boxes(traced: Traced, coded: Coded) -> bool:
+    """Whether elements have the right codes, and all codes mean the same in all boxes."""
+    alphabet, box = _Alphabet.of(traced.codes), coded.format.common_box(coded.shape)
+    sides = list(zip(coded.shape, box, strict=True))
+    if alphabet is None or any(extent % side for extent, side in sides):
+        return False
+    if alphabet.codes.size * math.prod(extent // side for extent, side in sides) > coded.size:
+        return False
+    found = _without_uniform_zero(traced, alphabet.codes)[1]
+    operands = (step.operand for step in traced.steps if step.operand is not None)
+    if found is None or not all(_is_constant(own, box) for own in operands):
+        return False
+    wanted = looked_up(found.patterns, alphabet.places)
+    if not np.array_equal(unpack(coded.packed, coded.format.code.bits, coded.shape[-1]), wanted):
+        return False
+    meant, own = traced.of_each(alphabet.codes, box), coded.of_each(found.patterns, box)
+    return have_same_bits(*np.broadcast_arrays(meant, own))
+
+
+def _is_constant(operand: Array, box: Sequence[int]) -> bool:
+    """Whether an operand is one value in each box; boxes divide its extents."""
+    pairs = [
+        (extent // own, own)
+        for extent, side in zip(operand.shape, box[len(box) - operand.ndim :], strict=True)
+        for own in (min(extent, side),)
+    ]
+    boxes = bits_of(operand).reshape([extent for pair in pairs for extent in pair])
+    return bool(np.all(boxes == boxes[(slice(None), slice(0, 1)) * operand.ndim]))
+
+
+def _without_uniform_zero(traced: Traced, codes: Array) -> tuple[Traced, _Code | None]:
+    """The steps without the zero point, if it is one for all and adds no bits, and how the codes of
+    an alphabet are kept then."""
+    before = _coded(codes, traced.table)
     zero = None if traced.zero is None else traced.zero.values
     if zero is None or not np.all(zero == zero.flat[0]):
-        return traced
-    number, before = float(zero.flat[0]), _coded(traced)
+        return traced, before
+    number, without = float(zero.flat[0]), replace(traced, zero=None)
     if number == 0:
-        return replace(traced, zero=None)
-    if before is None or not isinstance(before[0], Integers) or not number.is_integer():
-        return traced
-    shifted = replace(traced, codes=traced.codes.astype(np.int32) - int(number), zero=None)
-    after = _coded(shifted)
-    return shifted if after is not None and after[0].bits <= before[0].bits else traced
+        return without, before
+    if before is None or not isinstance(before.code, Integers) or not number.is_integer():
+        return traced, before
+    after = _coded(codes.astype(np.int32) - int(number), None)
+    is_fit = after is not None and after.code.bits <= before.code.bits
+    return (without, after) if is_fit else (traced, before)
 
 
-def _coded(traced: Traced) -> tuple[Code, str, Array, Array | None] | None:
-    """The code, the type of its numbers, the code of each element, and the table, if any."""
-    codes = traced.codes
-    if traced.table is not None:
-        return _entries(codes, traced.table)
+def _coded(codes: Array, table: Array | None) -> _Code | None:
+    """How the codes of an alphabet are kept; ``None`` where they have more than 8 bits."""
+    if table is not None:
+        return _entries(codes, table)
     if codes.dtype.kind in "iub":
         return _integers(codes)
     name = codes.dtype.name
     patterns = codes.view(np.uint8)
     for code in _FLOATS.get(name, ()):
         if code.bits == 8 or name.startswith("float4"):
-            return code, "float32", patterns & np.uint8((1 << code.bits) - 1), None
+            return _Code(code, "float32", patterns & np.uint8((1 << code.bits) - 1), None)
         numbers = codes.astype(np.float32)
         own = numbers_of(code)
         order = np.argsort(own, kind="stable")
         place = order[np.clip(np.searchsorted(own[order], numbers), 0, len(own) - 1)]
         place = np.where(np.signbit(numbers) & (numbers == 0), np.argmax(np.signbit(own)), place)
         if np.array_equal(own[place].view(np.uint32), numbers.view(np.uint32)):
-            return code, "float32", place.astype(np.uint8), None
+            return _Code(code, "float32", place.astype(np.uint8), None)
     everything = np.arange(_MOST_ENTRIES, dtype=np.uint8).view(codes.dtype)
     return _entries(patterns, everything.astype(np.float32))
 
 
-def _entries(numbers: Array, table: Array) -> tuple[Code, str, Array, Array] | None:
+def _entries(numbers: Array, table: Array) -> _Code | None:
     if numbers.min() < 0 or numbers.max() >= min(len(table), _MOST_ENTRIES):
         return None
     bits = max(int(numbers.max()).bit_length(), 1)
     whole = np.resize(table, 1 << bits)  # entries that no code numbers may be any
-    return Entries(bits), table.dtype.name, numbers.astype(np.uint8), whole
+    return _Code(Entries(bits), table.dtype.name, numbers.astype(np.uint8), whole)
 
 
-def _integers(codes: Array) -> tuple[Code, str, Array, None] | None:
+def _integers(codes: Array) -> _Code | None:
     low, high = int(codes.min()), int(codes.max())
     is_signed = low < 0
     bits = max(high.bit_length(), (-low - 1).bit_length()) + 1 if is_signed else high.bit_length()
@@ -215,7 +223,7 @@ def _integers(codes: Array) -> tuple[Code, str, Array, None] | None:
         return None
     code = Integers(max(bits, 1), is_signed)
     patterns = codes.astype(np.int16) & ((1 << code.bits) - 1)
-    return code, "int32", patterns.astype(np.uint8), None
+    return _Code(code, "int32", patterns.astype(np.uint8), None)
 
 
 def _shared(
@@ -224,9 +232,13 @@ def _shared(
     values = operand.values.reshape(
         (1,) * (len(shape) - operand.values.ndim) + operand.values.shape
     )
-    box = tuple(_side(values, axis, extent) for axis, extent in enumerate(shape))
-    kept = values[tuple(slice(None, None, side) for side in box)]
-    stored, held = _narrowest(kept, operand.dtype, halves)
+    sides = []
+    for axis in reversed(range(len(shape))):  # of one box one value is left for the next axis
+        side = _side(values, axis, shape[axis])
+        values = values[(slice(None),) * axis + (slice(None, None, side),)]
+        sides.append(side)
+    box = tuple(reversed(sides))
+    stored, held = _narrowest(values, operand.dtype, halves)
     # Integers wrap around nowhere in 32 bits.
     dtype = operand.dtype if "float" in operand.dtype else "int32"
     return Shared(box, stored, dtype), np.ascontiguousarray(held)
@@ -240,8 +252,10 @@ def _side(values: Array, axis: int, extent: int) -> int:
     """
     if values.shape[axis] == 1:
         return extent
-    rows = np.moveaxis(values, axis, 0)
-    changes = (rows[1:] != rows[:-1]).reshape(extent - 1, -1).any(1)
+    bits, before = bits_of(values), (slice(None),) * axis
+    later, earlier = (*before, slice(1, None)), (*before, slice(None, -1))
+    is_other = bits[later] != bits[earlier]
+    changes = is_other.any(tuple(other for other in range(values.ndim) if other != axis))
     places = np.flatnonzero(changes) + 1
     side = int(np.gcd.reduce(places)) if len(places) else extent
     return side if extent % side == 0 else side & -side
@@ -254,20 +268,13 @@ def _narrowest(values: Array, dtype: str, halves: tuple[str, ...]) -> tuple[str 
     """
     integers = ("uint8", "int8", "int16") if values.dtype.kind in "iu" else ("uint8", "int8")
     for name in integers:
-        if _holds(values, name):
+        if holds(values, name):
             return name, values.astype(name)
     if values.dtype.kind in "iu":
         return "int32", values.astype(np.int32)
-    if dtype == "float32" and _holds(values, "float8_e8m0fnu"):
+    if dtype == "float32" and holds(values, "float8_e8m0fnu"):
         return E8M0, values.astype(numpy_dtype("float8_e8m0fnu")).view(np.uint8)
     for name in halves:
-        if _holds(values, name):
+        if holds(values, name):
             return name, values.astype(numpy_dtype(name))
     return values.dtype.name, values
-
-
-def _holds(values: Array, dtype: str) -> bool:
-    """Whether an element type has all these numbers, signs of zeros included."""
-    with np.errstate(all="ignore"):
-        there: Any = values.astype(numpy_dtype(dtype)).astype(values.dtype)
-    return np.array_equal(there, values) and np.array_equal(np.signbit(there), np.signbit(values))

@@ -13,9 +13,10 @@ A value is made of its code in this order, and rounded after each step to the st
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 _BYTE = 8  # bits
@@ -153,16 +154,27 @@ class TensorFormat:
 
     def turned(self) -> TensorFormat:
         """Of the transposed tensor."""
+        return self.with_boxes([shared.box[::-1] for shared in self.shared])
 
-        def other(shared: Shared) -> Shared:
-            return replace(shared, box=shared.box[::-1])
+    def by_row(self) -> TensorFormat:
+        """The same with boxes within rows: what a box shares, each of its rows has."""
+        return self.with_boxes([(1, *shared.box[1:]) for shared in self.shared])
 
-        return replace(
-            self,
-            zero=None if self.zero is None else other(self.zero),
-            scales=tuple(map(other, self.scales)),
-            offset=None if self.offset is None else other(self.offset),
-        )
+    def with_boxes(self, boxes: Sequence[tuple[int, ...]]) -> TensorFormat:
+        """The same with other boxes, in the order of :attr:`shared`."""
+        shared = [replace(own, box=box) for own, box in zip(self.shared, boxes, strict=True)]
+        zero = None if self.zero is None else shared.pop(0)
+        offset = None if self.offset is None else shared.pop()
+        return replace(self, zero=zero, scales=tuple(shared), offset=offset)
+
+    def common_box(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The largest box whose elements have all operands in common, wherever it begins."""
+
+        def side(axis: int, extent: int) -> int:
+            sides = [shared.box[axis] for shared in self.shared]
+            return math.gcd(*(own for own in sides if own < extent)) or extent
+
+        return tuple(side(axis, extent) for axis, extent in enumerate(shape))
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Bytes of the codes of a tensor; each row (along the last axis) begins with a byte."""
@@ -189,6 +201,35 @@ class TensorFormat:
             yield f"scale {scale}"
         if self.offset is not None:
             yield f"offset {self.offset}"
+
+
+def stacked_format(formats: Sequence[TensorFormat], rows: Sequence[int]) -> TensorFormat | None:
+    """How a matrix is kept whose first rows are one matrix, the next ones another, and so on.
+
+    A box has as many rows as divide those of all matrices' boxes, wherever these begin: so what is
+    shared by more rows is kept several times.
+
+    Args:
+        formats: of the matrices; these have columns alike.
+        rows: of each.
+
+    Returns:
+        ``None`` where the formats differ in more than how many rows a box has.
+    """
+    first = formats[0]
+    if any(form.by_row() != first.by_row() for form in formats):
+        return None
+    starts = tuple(itertools.accumulate(rows[:-1]))
+
+    def side(sides: Sequence[int]) -> int:
+        cut = [own for own, count in zip(sides, rows, strict=True) if own < count]
+        return math.gcd(*starts, *cut) or sides[0]
+
+    boxes = [
+        (side([own.box[0] for own in owns]), *owns[0].box[1:])
+        for owns in zip(*(form.shared for form in formats), strict=True)
+    ]
+    return first.with_boxes(boxes)
 
 
 def bytes_of(dtype: str) -> int:

@@ -34,8 +34,8 @@ def kept_constants(coded: Coded) -> list[relax.Expr]:
 
 def decode(
     builder: relax.BlockBuilder, coded: Coded, constants: Sequence[relax.Expr]
-) -> relax.Expr:
-    """Emit a call of the function that decodes a tensor; its values.
+) -> relax.Call:
+    """A call of the function that decodes a tensor.
 
     before: ``w``, a constant of float16   after: ``call_tir(decode, (packed codes, scales))``
 
@@ -46,7 +46,7 @@ def decode(
     """
     function = builder.add_func(decoding_loops(coded.format, coded.shape), "decode")
     out = relax.TensorType(coded.shape, coded.format.dtype)
-    return builder.emit(relax.call_tir(function, list(constants), out))
+    return relax.call_tir(function, list(constants), out)
 
 
 def format_of(function: tirx.PrimFunc) -> TensorFormat | None:

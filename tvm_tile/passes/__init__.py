@@ -38,7 +38,7 @@ from tvm_tile.passes.schedule_tiles import (
     schedule_module,
     with_blocks_only,
 )
-from tvm_tile.passes.sequence import fused_cost
+from tvm_tile.passes.sequence import fused_cost, matrix_dtypes
 from tvm_tile.passes.stored_plans import StoredPlans
 from tvm_tile.passes.widen_late import WidenLate
 
@@ -78,6 +78,7 @@ __all__ = [
     "fused_cost",
     "given_name",
     "is_joined",
+    "matrix_dtypes",
     "predicted_cost",
     "schedule_module",
     "take_first",

@@ -161,7 +161,8 @@ def _reckoned(
     reason = refused.get(content_of(joined), "")
     if rule is ROWS and not stay_in_order(joined):
         reason = "elements of rows are stored in another order than they are read"
-    is_moved = kind_of(mod[members[-1].func]) is not Kind.PRODUCT
+    stays = (Kind.PRODUCT, Kind.SPATIAL) if rule.takes_halves else (Kind.PRODUCT,)
+    is_moved = kind_of(mod[members[-1].func]) not in stays
     if rule.hands_over is None or (is_moved and not rule.stores_elsewhere):
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
     return Decision(names, edges, apart, seconds, rule.name, reason)

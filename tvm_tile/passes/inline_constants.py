@@ -14,6 +14,7 @@ from tvm.relax.expr_functor import mutator
 from tvm.s_tir import SBlock
 
 from tvm_tile.build.exact_floats import hide_zeros
+from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.tile.band import Banded, find_banded
@@ -30,7 +31,8 @@ class InlineConstants:
 
     The values decide, whatever the constant is called. Only functions that compute each element
     from others, and not from constants alone, are rewritten: products read their operands from
-    memory. What else reads the constant still does.
+    memory, and what decodes weights has all that is shared as its format says. What else reads the
+    constant still does.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -50,7 +52,7 @@ class _Rewriter(ModuleRewriter):
         if not is_call_tir(call) or len(call.args) != 2:
             return call
         func = self._mod[call.args[0]]
-        if not _is_injective(func):
+        if not _is_injective(func) or format_of(func) is not None:
             return call
         args = list(call.args[1].fields)
         known = {place: self._value(arg) for place, arg in enumerate(args)}

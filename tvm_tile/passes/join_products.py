@@ -15,7 +15,8 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.passes.fuse_tiles import Record
 from tvm_tile.passes.parallel_products import ConstantProduct, is_static, parallel_products
-from tvm_tile.passes.rewriter import size_of, with_dataflow_blocks
+from tvm_tile.passes.product_weights import side_by_side
+from tvm_tile.passes.rewriter import with_dataflow_blocks
 from tvm_tile.tile.connect import Decision, decide
 from tvm_tile.tile.side_by_side import (
     Cost,
@@ -43,7 +44,8 @@ class JoinProducts:
     before: ``q = add(matmul(x, w1), b1); k = matmul(x, w2); v = add(matmul(x, w3), b3)``
     after:  ``y = add(matmul(x, [w1 w2 w3]), [b1 -0 b3])`` and ``q``, ``k``, ``v`` slices of ``y``
 
-    Weights that all are transposed first are so side by side, too.
+    Weights that all are transposed first are so side by side, too. Codes of one format become one
+    matrix of codes, which decodes to the same bits.
 
     Each element is the sum of the same products as before. What is behind products and treats
     columns one by one is joined as far as it is the same operator, a constant for each column
@@ -80,7 +82,7 @@ class _Joining:
         # The layers of a model are alike.
         self._apart: dict[Any, Cost | None] = {}
         self._known: dict[Any, Decision] = {}
-        self._weights: dict[Any, Any] = {}  # parts -> these side by side
+        self._weights: dict[Any, tuple[Any, bool]] = {}  # parts -> these side by side
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
         """``mod`` with products of the function at ``var`` joined."""
@@ -90,7 +92,7 @@ class _Joining:
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         bindings, graph = list(block.bindings), _Graph(block)
         is_joined = False
-        for products in parallel_products(block):
+        for products in parallel_products(block, self._mod):
             part = _Part.of(products, graph)
             asked: dict[Members, Decision] = {}
             chosen = choose(len(products), partial(self._gain, part, asked))
@@ -112,12 +114,14 @@ class _Joining:
         """The decision on products alone and as one, with what reads the values of all."""
         products = [part.products[n] for n in members]
         names = tuple(f"matmul_{product.columns}" for product in products)
+        if len({product.weights.kind for product in products}) > 1:
+            return Decision(names, (), reason="their weights are not kept in one format")
         if not all(is_static(binding.var.ty) for binding in part.bindings):
             return Decision(names, (), reason="a shape that depends on them is not known")
         if part.key not in self._apart:
             self._apart[part.key] = self._predicted(part.bindings, part.outputs)
         joined = self._side_by_side(part.bindings, products)
-        weights = sum(size_of(product.weights.ty) for product in products)
+        weights = sum(product.weights.bytes for product in products)
         together = self._predicted(joined, part.outputs)
         return compare(names, self._apart[part.key], together, weights)
 
@@ -126,6 +130,7 @@ class _Joining:
 
     def _module(self, main: relax.Function) -> tvm.IRModule:
         """A function with those that it calls."""
+        known = self._builder.get()
         functions: dict[Any, Any] = {tvm.ir.GlobalVar("main"): main}
         waiting = [main]
         while waiting:
@@ -133,7 +138,7 @@ class _Joining:
             called = (
                 relax.analysis.all_global_vars(func) if isinstance(func, relax.Function) else ()
             )
-            found = {var: self._mod[var] for var in called if var not in functions}
+            found = {var: known[var] for var in called if var not in functions}
             functions |= found
             waiting += found.values()
         return tvm.IRModule(functions)
@@ -167,9 +172,13 @@ class _Joining:
     def _whole(self, products: Sequence[ConstantProduct], joints: Sequence[Joint]) -> list[Any]:
         """The joined product, and the operators behind it."""
         call = products[0].binding.value
-        made, weights = [], self._joined_weights(products)
-        if all(product.is_turned for product in products):
-            made = [self._bound(None, relax.op.permute_dims(weights))]
+        made = []
+        weights, is_turned = self._joined_weights(products)
+        if isinstance(weights, relax.Call):
+            made.append(self._bound(None, weights))
+            weights = made[-1].var
+        if is_turned:
+            made.append(self._bound(None, relax.op.permute_dims(weights)))
             weights = made[-1].var
         made.append(self._bound(None, relax.Call(call.op, [call.args[0], weights], call.attrs)))
         for joint in joints:
@@ -186,15 +195,13 @@ class _Joining:
             )
         return made
 
-    def _joined_weights(self, products: Sequence[ConstantProduct]) -> Any:
-        """The weights side by side, of depth by all columns, or by depth where all are turned; one
-        constant for the same parts."""
-        key = tuple((product.weights, product.is_turned) for product in products)
-        if key not in self._weights:
-            array = np.concatenate([product.matrix for product in products], axis=1)
-            array = array.T if all(product.is_turned for product in products) else array
-            self._weights[key] = relax.const(array, str(products[0].weights.ty.dtype))
-        return self._weights[key]
+    def _joined_weights(self, products: Sequence[ConstantProduct]) -> tuple[Any, bool]:
+        """The weights side by side, and whether that is all columns by depth; one constant for the
+        same parts."""
+        parts = tuple(product.weights for product in products)
+        if parts not in self._weights:
+            self._weights[parts] = side_by_side(parts, self._builder)
+        return self._weights[parts]
 
     def _bound(self, var: Any, value: Any) -> relax.VarBinding:
         value = self._builder.normalize(value)
@@ -276,7 +283,8 @@ class _Part:
         own = [product.binding for product in products]
         bindings, outputs = graph.part(own)
         places = tuple(n for n, b in enumerate(bindings) if any(b.same_as(o) for o in own))
-        key = StructuralKey(_function(bindings, outputs, with_constants=False)), places
+        kinds = tuple(product.weights.kind for product in products)
+        key = StructuralKey(_function(bindings, outputs, with_constants=False)), places, kinds
         return cls(products, bindings, outputs, key)
 
 

@@ -1,4 +1,4 @@
-"""Products of one left operand with constants, and what behind each treats columns one by one."""
+"""Products of one left operand with weights, and what behind each treats columns one by one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import StructuralKey
 
+from tvm_tile.passes.product_weights import ConstantMatrix, DecodedMatrix, Weights
 from tvm_tile.tile.side_by_side import Pointwise
 
 _MATRIX = 2  # dimensions
@@ -51,48 +52,44 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ConstantProduct:
-    """A product of a value with constant weights.
+    """A product of a value with constant weights, or with what is decoded of constant codes.
 
     Attributes:
         binding: of it.
-        weights: the constant, as it is stored.
-        is_turned: whether that is columns by depth.
+        weights: what it is with.
         operations: behind it, in order, as far as nothing else reads what is in between.
     """
 
     binding: Any
-    weights: Any
-    is_turned: bool
+    weights: Weights
     operations: tuple[Operation, ...]
 
     @property
     def columns(self) -> int:
         """Columns of the product."""
-        return int(self.weights.ty.shape[0 if self.is_turned else 1])
-
-    @property
-    def matrix(self) -> Any:
-        """The weights as an array, depth by columns."""
-        array = self.weights.value.numpy()
-        return array.T if self.is_turned else array
+        return self.weights.columns
 
 
-def parallel_products(block: relax.DataflowBlock) -> list[list[ConstantProduct]]:
+def parallel_products(block: relax.DataflowBlock, mod: tvm.IRModule) -> list[list[ConstantProduct]]:
     """Groups of products of the same value, added up alike, in the order of the program.
 
     Left alone are products whose shape is not known, of vectors, with constants that are no
-    matrices, and with constants of another type than the value's.
+    matrices, with weights of another type than the value's, and with a matrix of codes that is not
+    transposed first.
+
+    Args:
+        block: has the products.
+        mod: has the functions that decode.
     """
     makers = {binding.var: binding.value for binding in block.bindings}
     readers = _readers(block.bindings)
     groups: dict[Any, list[ConstantProduct]] = {}
     for binding in block.bindings:
-        found = _weights(binding.value, makers)
-        if found is None:
+        weights = _weights(binding.value, makers, mod)
+        if weights is None:
             continue
-        weights, is_turned = found
         operations = _operations(binding, int(binding.var.ty.shape[-1]), readers)
-        product = ConstantProduct(binding, weights, is_turned, tuple(operations))
+        product = ConstantProduct(binding, weights, tuple(operations))
         groups.setdefault(_kind(binding.value), []).append(product)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -111,8 +108,8 @@ def _kind(call: relax.Call) -> Any:
     return call.args[0], str(call.ty.dtype), StructuralKey(call.attrs)
 
 
-def _weights(value: Any, makers: Mapping[Any, Any]) -> tuple[Any, bool] | None:
-    """The constant that a product is with, and whether it is transposed first."""
+def _weights(value: Any, makers: Mapping[Any, Any], mod: tvm.IRModule) -> Weights | None:
+    """What a product is with; ``None`` where it is left alone."""
     if not _is_call(value, "relax.matmul") or not is_static(value.ty):
         return None
     left, right = value.args
@@ -120,11 +117,13 @@ def _weights(value: Any, makers: Mapping[Any, Any]) -> tuple[Any, bool] | None:
     is_turned = _is_call(made, "relax.permute_dims")
     weights = made.args[0] if is_turned else right
     is_of_value = isinstance(left, relax.Var) and left.ty.ndim >= _MATRIX
-    if not is_of_value or not isinstance(weights, tvm.ir.Constant) or weights.ty.ndim != _MATRIX:
+    if not is_of_value or weights.ty.ndim != _MATRIX or weights.ty.dtype != left.ty.dtype:
         return None
     if is_turned and made.attrs.axes is not None and int(made.attrs.axes[0]) % _MATRIX == 0:
         return None  # permuted to what it is
-    return (weights, is_turned) if weights.ty.dtype == left.ty.dtype else None
+    if isinstance(weights, tvm.ir.Constant):
+        return ConstantMatrix(weights, is_turned)
+    return DecodedMatrix.of(makers.get(weights), mod) if is_turned else None
 
 
 def _operations(product: Any, columns: int, readers: dict[Any, list[Any]]) -> list[Operation]:

@@ -63,7 +63,7 @@ def fusion_passes(
     What ``grouping`` joins, while they are operators, becomes loops at once. All constants are read
     as they are stored, if ``as_stored``.
     """
-    warps = mma_dtypes(device) | matrix_core_dtypes(device)
+    multiplied = matrix_dtypes(device)
     return [
         OutlineBranches(),
         relax.transform.ConvertToDataflow(),
@@ -72,12 +72,12 @@ def fusion_passes(
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
         SeparateInPlace(),
-        NarrowProducts(),
+        NarrowProducts(multiplied),
         *grouping,
         ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device), as_stored),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
-        ChannelsLast(warpgroup_dtypes(device) | warps),
+        ChannelsLast(multiplied),
         WidenLate(),
         ShareEqualValues(),
         DispatchOpenSorts(),
@@ -90,6 +90,11 @@ def fusion_passes(
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(),
     ]
+
+
+def matrix_dtypes(device: Device) -> frozenset[str]:
+    """Element types of the operands that a device's matrix units multiply."""
+    return warpgroup_dtypes(device) | mma_dtypes(device) | matrix_core_dtypes(device)
 
 
 def operator_loops() -> list[tvm.transform.Pass]:

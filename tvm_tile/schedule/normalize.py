@@ -121,10 +121,11 @@ def store_by_sums(sch: Schedule, form: NormalForm) -> None:
     ranges = sym.Analyzer()
     for v in block.iter_vars:
         ranges.bind(v.var, v.dom)
-    places = [ranges.simplify(index) for index in own[0].indices] if own else []
-    if all(isinstance(index, tirx.Var | tirx.IntImm) for index in places):
+    places = [[ranges.simplify(index) for index in load.indices] for load in own]
+    is_plain = [all(isinstance(i, tirx.Var | tirx.IntImm) for i in indices) for indices in places]
+    if any(is_plain) or not own:
         return
-    order = tirx.IndexMap([v.var for v in block.iter_vars], places, None)
+    order = tirx.IndexMap([v.var for v in block.iter_vars], places[0], None)
     try:
         sch.transform_block_layout(output, order)
     except ScheduleError:

@@ -85,7 +85,7 @@ class Finder:
 # In the order in which rules are asked. The first that can write a tile takes the function, but
 # for later ones that are predicted faster by a margin (tile/rules.py).
 RULES = (
-    Finder(CODED, schedule_coded),
+    Finder(CODED, schedule_coded),  # and CODED_WARPGROUP
     Finder(DECODE, schedule_decode),
     Finder(CHAIN, schedule_chain),
     Finder(ATTENTION, schedule_attention),  # and WARP_ATTENTION

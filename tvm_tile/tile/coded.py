@@ -48,6 +48,8 @@ class CodedProduct:
         group: elements of the sum that share all that is shared, from a multiple of it on.
         beside: bytes of what is read besides codes and vectors: scales and zeros.
         instructions: that decode a pair of codes.
+        halves: 2 where each element is made of two sums, one of each half of the rows, as a gate
+            and what it lets through are; else 1.
     """
 
     vectors: int
@@ -56,7 +58,8 @@ class CodedProduct:
     bits: int
     group: int
     beside: int
-    instructions: int = 3
+    instructions: float = 2.25
+    halves: int = 1
 
     @property
     def columns(self) -> int:
@@ -78,7 +81,6 @@ class CodedTile:
         strips: warps of a block that have rows of their own.
         stacked: strips of 16 rows that a warp has, all for the vectors' elements that it holds.
         run: bytes of codes that a lane takes of a row in a step.
-        ahead: steps whose loads a warp has on their way.
         step: elements of the sum in a step.
         grid: blocks.
         shared_bytes: for the sums of all parts.
@@ -90,7 +92,6 @@ class CodedTile:
     strips: int
     stacked: int
     run: int
-    ahead: int
     step: int
     grid: int
     shared_bytes: int
@@ -110,8 +111,7 @@ class CodedTile:
     def describe(self) -> str:
         """The tile in one line, for people."""
         rows = f"{self.block_rows} rows a block, {self.parts} parts of the sum"
-        loads = f"{self.ahead} loads of {self.run} bytes of each"
-        return f"{rows}, {self.stacked * ROWS} rows a warp, {loads}"
+        return f"{rows}, {self.stacked * ROWS} rows a warp, loads of {self.run} bytes of each"
 
 
 def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, ...]:
@@ -134,15 +134,15 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
         return
     step = int(_step(product, run))
     steps = product.depth // step
-    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4), (1, 2, 4))
-    for parts, strips, stacked, ahead in shapes:
+    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4))
+    for parts, strips, stacked in shapes:
         rows, warps = strips * stacked * ROWS, parts * strips
-        if warps > _MOST_WARPS or steps % (parts * ahead) or product.rows % rows:
+        if warps > _MOST_WARPS or steps < parts or product.rows % rows:
             continue
         shared = parts * rows * product.columns * COLUMNS * _SUM_BYTES
         if shared <= STATIC_SHARED_LIMIT:
             grid = product.rows // rows
-            yield CodedTile(parts, strips, stacked, run, ahead, step, grid, shared)
+            yield CodedTile(parts, strips, stacked, run, step, grid, shared)
 
 
 def _step(product: CodedProduct, run: int) -> float:
@@ -158,7 +158,8 @@ def _fits(product: CodedProduct, run: int) -> bool:
 def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedTile:
     """``tile`` with its registers, and its time where they suffice."""
     use, codes = register_use(device), _lane_codes(tile, product)
-    words = tile.ahead * (tile.stacked * 2 * tile.run // 4 + product.columns * codes // 2)
+    # Of each row that a lane has a part of: its codes, and a scale.
+    words = tile.stacked * 2 * (tile.run // 4 + 1) + product.columns * codes // 2
     registers = use.beside_loads + words + _sums(tile, product) + _DECODED
     given = given_registers(device, registers)
     resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
@@ -171,10 +172,10 @@ def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedT
 def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: int) -> float:
     """Of a kernel: reading, issue and waits overlap in part, in waves of resident blocks."""
     times = needed(device.times.coded, "matrix instructions of a warp")
-    units, steps = device.multi_processor_count, product.depth // tile.step // tile.parts
+    units, steps = device.multi_processor_count, -(-product.depth // tile.step // tile.parts)
     slots = steps * _step_slots(tile, product) * (tile.block_size // _WARP)
     multiplied = tile.step // INNER * tile.stacked * product.columns  # instructions of a step
-    waiting = steps * (times.load_cycles / tile.ahead + times.step_cycles * multiplied)
+    waiting = steps * (times.load_cycles + times.step_cycles * multiplied)
     waiting += times.closing_cycles
     block_bytes = (product.code_bytes + product.beside) / tile.grid
     vectors = product.vectors * product.depth * _ELEMENT  # that a block reads from the cache

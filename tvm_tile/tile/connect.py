@@ -170,7 +170,8 @@ def connect_calls(
 
     From each product a group grows by whatever takes its values next, until a window or another
     product is in it; it counts where everything made within it, but the last value, is used only
-    within it. Of those that share a call the one that saves most is taken. Then groups, and
+    within it. Of those that share a call the one that saves most is taken, less what its products
+    save where each is joined with what decodes its weights instead. Then groups, and
     products without one, grow by the views that feed them, and by what their output goes through
     next. Rows that only such groups take, such as a norm of what queries and keys are made of, are
     computed anew in each of these, where that saves time; other rows grow by what their output goes
@@ -185,12 +186,22 @@ def connect_calls(
     graph = _Graph(calls, outputs)
     starts = [number for number, call in enumerate(calls) if call.kind is Kind.PRODUCT]
     gains = {chain: gain(chain) for start in starts for chain in graph.chains(start)}
-    found = [(saved, chain) for chain, saved in gains.items() if saved is not None and saved > 0]
+    # Products that are joined are not joined with what decodes their weights.
+    decoding = {
+        start: max(0.0, *(gain((maker, start)) or 0.0 for maker in makers))
+        for start in starts
+        if (makers := graph.decoders(start))
+    }
+    found = [
+        (saved - sum(decoding.get(number, 0.0) for number in chain), chain)
+        for chain, saved in gains.items()
+        if saved is not None
+    ]
     groups: list[tuple[Group, float]] = []
     taken: set[int] = set()
-    for saved, chain in sorted(found, key=lambda entry: (-entry[0], entry[1])):
-        if not taken.intersection(chain):
-            groups.append((chain, saved))
+    for more, chain in sorted(found, key=lambda entry: (-entry[0], entry[1])):
+        if more > 0 and not taken.intersection(chain):
+            groups.append((chain, gains[chain] or 0.0))
             taken.update(chain)
     groups += [((start,), 0.0) for start in starts if start not in taken]
     taken.update(starts)
@@ -276,28 +287,47 @@ class _Graph:
                 return
 
     def neighbours(self, group: Group) -> Iterator[int]:
-        """What takes a group's output, if nothing else does; then the views and the decoded weights
-        that only feed it, and whatever is computed element by element to feed attention.
+        """The decoded weights that only feed a group; what takes its output, if nothing else does;
+        then the views that only feed it, and whatever is computed element by element to feed
+        attention.
 
+        Weights are first: whether what is behind a product is one with it is asked of the rule that
+        multiplies their codes.
         Rows take no views before them. Of reshapes nothing takes any behind it but outputs of the
         model: these are copied, where others cost nothing.
         """
         followers = self._taking(group[-1])
         is_handed_on = len(followers) == 1 and self._calls[group[-1]].output not in self._outputs
         is_rows = all(self._calls[number].kind is not Kind.PRODUCT for number in group)
+        is_attention = self._is_attention(group)
+        if not is_rows and not is_attention:
+            yield from self._feeding(group, (Kind.DECODING,))
         for number in followers if is_handed_on else ():
             call = self._calls[number]
             is_free = call.is_reshape and call.output not in self._outputs
             if call.kind in _EACH and not is_free:
                 yield number
         # Attention's queries are made once a block, whatever they are made of.
-        feeding = _EACH if self._is_attention(group) else (Kind.VIEW, Kind.DECODING)
-        for number in () if is_rows else group:
+        if not is_rows:
+            yield from self._feeding(group, _EACH if is_attention else (Kind.VIEW,))
+
+    def _feeding(self, group: Group, kinds: Collection[Kind]) -> Iterator[int]:
+        """What only feeds a group, of some kinds."""
+        for number in group:
             for value in self._calls[number].inputs:
                 maker = self._makers[value]
-                is_fed = maker not in group and self._calls[maker].kind in feeding
+                is_fed = maker not in group and self._calls[maker].kind in kinds
                 if is_fed and self._stays(maker, set(group)):
                     yield maker
+
+    def decoders(self, product: int) -> list[int]:
+        """What decodes weights that only this product takes."""
+        makers = [self._makers[value] for value in self._calls[product].inputs]
+        return [
+            maker
+            for maker in makers
+            if self._calls[maker].kind is Kind.DECODING and self._stays(maker, {product})
+        ]
 
     def takers(self, number: int) -> frozenset[int]:
         """Who takes what a call makes; none where that is used elsewhere, too."""

@@ -42,3 +42,20 @@ def _place_of_mma(lane: Any, register: int) -> tuple[Any, Any]:
 
 MMA_SUMS = SumLayout(32, CORNER_ROWS, 8, 4, 2, CORNER_PITCH, _place_of_mma)
 """Of NVIDIA's instructions: pairs of neighbours, eight columns apart, of two rows of every 16."""
+
+
+def turned_sums(columns: int) -> SumLayout:
+    """The sums of a transposed product: 16 columns of NVIDIA's blocks are rows, rows columns.
+
+    Args:
+        columns: of the instruction, that are stored together as rows; a multiple of eight.
+    """
+    registers = columns // MMA_SUMS.columns * MMA_SUMS.registers
+
+    def place(lane: Any, register: int) -> tuple[Any, Any]:
+        block, within = divmod(register, MMA_SUMS.registers)
+        row, column = _place_of_mma(lane, within)
+        return block * MMA_SUMS.columns + column, row
+
+    pitch = CORNER_ROWS + QUAD
+    return SumLayout(MMA_SUMS.warp, columns, CORNER_ROWS, registers, 1, pitch, place)

@@ -9,6 +9,23 @@ from torch.nn import functional
 from tvm_tile.torch.codebooks import Codebook
 
 _BYTE = 8  # bits
+_AT_ONCE = 1 << 20  # elements of a weight that are rounded at once: few enough for caches
+
+
+def _packed(weight: Tensor, codebook: Codebook, group: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The nearest codes of some rows, in bytes, their scales, and their zeros, if any.
+
+    Returns:
+        Each of (rows, groups, ...), as of :class:`CodedMatrix`; zeros without elements for none.
+    """
+    rounded = codebook.rounded(weight.reshape(-1, group).contiguous())
+    shape = (weight.shape[0], weight.shape[1] // group, -1)
+    parts = rounded.codes.reshape(*shape, codebook.in_a_byte).unbind(-1)
+    packed = torch.zeros_like(parts[0])
+    for place, part in enumerate(parts):
+        packed |= part << place * codebook.bits
+    zeros = packed[..., :0] if rounded.zeros is None else rounded.zeros.reshape(shape)
+    return packed, rounded.scales.reshape(shape), zeros
 
 
 class CodedMatrix(nn.Module):
@@ -50,15 +67,12 @@ class CodedMatrix(nn.Module):
     @classmethod
     def of(cls, weight: Tensor, codebook: Codebook, group: int) -> CodedMatrix:
         """The nearest codes of a weight, (rows, depth), finite; ``group`` divides its depth."""
-        rounded = codebook.rounded(weight.reshape(-1, group).contiguous())
-        bits, shape = codebook.bits, (weight.shape[0], weight.shape[1] // group, -1)
-        parts = rounded.codes.reshape(*shape, codebook.in_a_byte).unbind(-1)
-        packed = torch.zeros_like(parts[0])
-        for place, part in enumerate(parts):
-            packed |= part << place * bits
-        zeros = None if rounded.zeros is None else rounded.zeros.reshape(shape)
+        at_once = max(_AT_ONCE // weight.shape[1], 1)
+        parts = [_packed(rows, codebook, group) for rows in weight.split(at_once)]
+        packed, scales, zeros = (torch.cat(own) for own in zip(*parts, strict=True))
         entries = weight.new_tensor(codebook.entries) if codebook.entries else None
-        return cls(bits, codebook.zero, packed, rounded.scales.reshape(shape), zeros, entries)
+        own_zeros = zeros if zeros.numel() else None
+        return cls(codebook.bits, codebook.zero, packed, scales, own_zeros, entries)
 
     def forward(self) -> Tensor:
         """The values."""

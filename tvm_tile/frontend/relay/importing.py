@@ -30,6 +30,7 @@ def import_relay(
     params: Params | None = None,
     inputs: Mapping[str, Sequence[int]] | None = None,
     low_bit: bool = False,
+    matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """Import a saved Relay program.
 
@@ -39,7 +40,7 @@ def import_relay(
         params: values of parameters of ``@main``, which then are constants. The others are the
             model's inputs; if ``inputs`` is given, too, it must name all of these.
         inputs: input name -> extents, for inputs whose shape the program leaves open.
-        low_bit: as of :func:`tvm_tile.frontend.import_model`.
+        low_bit, matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
 
     Returns:
         The model as Relax operators, with its weights as constants.
@@ -52,7 +53,7 @@ def import_relay(
     """
     mod, names = _converted(model, params, inputs)
     name = "relay" if isinstance(model, RelayText) else Path(model).stem
-    return prepared(mod, name, names, low_bit=low_bit)
+    return prepared(mod, name, names, low_bit=low_bit, matrix_dtypes=matrix_dtypes)
 
 
 def from_relay(

@@ -15,6 +15,7 @@ from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.prepare import prepare, prepared
 from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.frontend.torch.inner_tensors import with_inner_tensors
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
@@ -30,13 +31,14 @@ def import_module(
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     low_bit: bool = False,
+    matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """Export a module in evaluation mode and import it.
 
     Args:
         module: the module; its training mode is the same afterwards.
         example_inputs: positional arguments of its ``forward``; their shapes and types are fixed.
-        inputs, low_bit: as for :func:`import_program`.
+        inputs, low_bit, matrix_dtypes: as for :func:`import_program`.
 
     Raises:
         ModelError: the module cannot be exported.
@@ -58,7 +60,9 @@ def import_module(
         for child, training in was_training.items():
             child.training = training
     name = type(module).__name__
-    return import_program(program, inputs=inputs, name=name, low_bit=low_bit)
+    return import_program(
+        program, inputs=inputs, name=name, low_bit=low_bit, matrix_dtypes=matrix_dtypes
+    )
 
 
 def import_program(
@@ -67,6 +71,7 @@ def import_program(
     inputs: Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
     low_bit: bool = False,
+    matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """Import an exported program, float16 and bfloat16 ones included.
 
@@ -74,7 +79,7 @@ def import_program(
         program: what ``torch.export.export`` returned.
         inputs: input name -> extents, for inputs exported with dynamic shapes.
         name: name of the model; that of the exported module where ``None``.
-        low_bit: as of :func:`tvm_tile.frontend.import_model`.
+        low_bit, matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
 
     Raises:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
@@ -84,7 +89,7 @@ def import_program(
     """
     mod, names, effects = _function(program, inputs, Form())
     name = name or type(program.graph_module).__name__
-    return prepared(mod, name, names, effects=effects, low_bit=low_bit)
+    return prepared(mod, name, names, effects=effects, low_bit=low_bit, matrix_dtypes=matrix_dtypes)
 
 
 def program_as_relax(
@@ -113,7 +118,7 @@ def _function(
     program: ExportedProgram, inputs: Mapping[str, Sequence[int]] | None, form: Form
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
-    program = with_one_of_each(concrete(program, inputs or {}))
+    program = with_one_of_each(with_inner_tensors(concrete(program, inputs or {})))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:

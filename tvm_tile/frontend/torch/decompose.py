@@ -23,6 +23,7 @@ from torch.fx.node import map_aggregate, map_arg
 
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
+from tvm_tile.frontend.torch.quantized import decompositions_of_codes
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
@@ -93,21 +94,7 @@ def _decompositions() -> Table:
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
     table[_ATTENTION] = _attention
     table[_INSTANCE_NORM] = _instance_norm
-    return table | _of_codes()
-
-
-def _of_codes() -> Table:
-    """Operators that make numbers of codes, which PyTorch defines, but not as decompositions."""
-    try:
-        from torch.ao.quantization.fx import _decomposed
-    except ImportError:  # PyTorch means to drop it, and what these operators are for
-        return {}
-    library = torch.ops.quantized_decomposed
-    return {
-        library.dequantize_per_tensor.default: _decomposed.dequantize_per_tensor,
-        library.dequantize_per_channel.default: _decomposed.dequantize_per_channel,
-        library.dequantize_per_channel_group.default: _decomposed.dequantize_per_channel_group,
-    }
+    return table | decompositions_of_codes()
 
 
 def _instance_norm(

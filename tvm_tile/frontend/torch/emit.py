@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +12,18 @@ import tvm
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from tvm import relax, te, tirx
 
-# Element types that TVM computes with. Others (complex, quantized, float8) are refused.
+# Element types that TVM computes with. Others (complex, quantized) are refused.
 DTYPES = frozenset(
     {
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool),
         *(torch.int8, torch.int16, torch.int32, torch.int64),
         *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+        *(torch.float8_e4m3fn, torch.float8_e5m2),
     }
 )
+
+_LARGEST_E4M3 = 448.0
+_LARGEST_ROUNDED = 464.0  # to that number, by ties to even
 
 
 class Refusal(Exception):
@@ -113,7 +118,20 @@ class Emit:
             return value
         if dtype == torch.bool:  # TVM would cut 0.5 off to 0
             return self(relax.op.not_equal(value, constant(0, found)))
+        if dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+            value = self._within_8_bits(value, dtype)
         return self(relax.op.astype(value, dtype_name(dtype)))
+
+    def _within_8_bits(self, value: relax.Expr, dtype: torch.dtype) -> relax.Expr:
+        """Numbers that e4m3 has; of larger ones what this PyTorch makes of them."""
+        if dtype == torch.float8_e5m2 or not dtype_of(value).is_floating_point:
+            raise Refusal(f"rounding {dtype_of(value)} to {dtype}")
+        wide = self.cast(value, torch.float32)
+        if not torch.tensor(math.inf).to(dtype).float().isnan():  # from 2.13 on
+            return self(relax.op.clip(wide, -_LARGEST_E4M3, _LARGEST_E4M3))
+        size = self(relax.op.abs(wide))
+        is_large = self(relax.op.greater(size, constant(_LARGEST_ROUNDED, torch.float32)))
+        return self(relax.op.where(is_large, constant(math.nan, torch.float32), wide))
 
     def wide(self, value: relax.Expr) -> relax.Expr:
         """The value in the element type in which formulas of several steps are computed."""

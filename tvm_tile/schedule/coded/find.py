@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import extract, loads_in
-from tvm_tile.graph.tensor_format import Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.loops.decoding import format_of_block
 from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
@@ -24,6 +24,7 @@ from tvm_tile.tile.product import Operand
 
 _MATRIX = 2  # dimensions
 _LOAD = 16  # bytes
+_BYTE = 8  # bits
 _SCALES = ("float16", "bfloat16", "float32", "int8", "uint8")
 
 
@@ -34,60 +35,69 @@ class CodedMatch:
     Attributes:
         found: the product; its right operand is the decoded matrix.
         params: of the function, as its callers pass them.
+        form: how the matrix is kept.
         pairs: how the codes become halves.
         packed: name of the parameter that has them.
-        scale: of its boxes, and the name of the parameter that has it.
+        table: name of the one that has the entries that they number; ``None`` of other codes.
+        scales: each of its boxes, and the name of the parameter that has it.
         zero: likewise; ``None`` where nothing is subtracted.
     """
 
     found: ProductMatch
     params: Sequence[Any]
+    form: TensorFormat
     pairs: Pairs
     packed: str
-    scale: tuple[Shared, str]
+    table: str | None
+    scales: tuple[tuple[Shared, str], ...]
     zero: tuple[Shared, str] | None
 
     @property
     def sizes(self) -> CodedProduct:
         """What tiles are made for."""
         product = self.found.product
-        boxes = [self.scale[0], *((self.zero[0],) if self.zero else ())]
+        boxes = [box for box, _ in (*self.scales, *((self.zero,) if self.zero else ()))]
         depth = product.depth.extent
-        group = math.gcd(*(min(box.box[1], depth) for box in boxes))
+        group = math.gcd(depth, *(min(box.box[1], depth) for box in boxes))
         shape = product.right.extent, depth
         beside = sum(box.bytes(shape) for box in boxes)
         codes, vectors = self.pairs, product.left.extent
-        return CodedProduct(vectors, *shape, codes.bits, group, beside, codes.instructions)
+        halves = 1 if self.found.epilogue.second is None else 2
+        return CodedProduct(vectors, *shape, codes.bits, group, beside, codes.instructions, halves)
 
 
 def find_coded(task: Task) -> CodedMatch | None:
     """The product of a function, if it decodes its matrix and that is kept as this rule reads it.
 
-    Codes are integers or floats, of one scale, and integers perhaps less a zero point that is an
-    integer, too; shared along the sum.
+    Codes are integers, floats or entries of a table, of any scales, and integers perhaps less a
+    zero point that is an integer, too; shared along the sum.
     """
     decoding = _decoding(task.func)
     if decoding is None:
         return None
     block, form = decoding
-    pairs = pairs_of(form.code, form.dtype)
+    pairs = pairs_of(form)
     if pairs is None or not _is_known(form):
         return None
     func = _without(task.func, block)
     graph = extract(func)
     if graph is None:
         return None
-    found = find_in(Task(func, graph, task.device, task.extents), (form.dtype,))
+    own = Task(func, graph, task.device, task.extents)
+    found = find_in(own, (form.dtype,), of_halves=True)
     decoded = block.body.buffer
     if found is None or not _is_matrix(found, str(decoded.name)):
         return None
-    sources = list(dict.fromkeys(load.source for load in loads_in(block.body.value)))
-    if len(sources) != 1 + len(form.shared):
+    sources = dict.fromkeys(load.source for load in loads_in(block.body.value))
+    names = [str(source.name) for source in sources]
+    table = names.pop(0) if isinstance(form.code, Entries) else None  # read at what a code says
+    if len(names) != 1 + len(form.shared):
         return None
-    packed, *names = (str(source.name) for source in sources)
-    shared = list(zip(form.shared, names, strict=True))
-    zero = shared[0] if form.zero is not None else None
-    return CodedMatch(found, task.func.params, pairs, packed, shared[-1], zero)
+    packed, *others = names
+    shared = list(zip(form.shared, others, strict=True))
+    zero = shared.pop(0) if form.zero is not None else None
+    scales, params = tuple(shared), task.func.params
+    return CodedMatch(found, params, form, pairs, packed, table, scales, zero)
 
 
 def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
@@ -99,20 +109,24 @@ def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
 
 
 def _is_known(form: TensorFormat) -> bool:
-    """Whether the steps behind the codes are a zero point of integers, if any, and one scale."""
-    if form.offset is not None or len(form.scales) != 1:
-        return False
-    if any(len(shared.box) != _MATRIX for shared in form.shared):
+    """Whether the steps behind the codes are a zero point of integers, if any, and scales.
+
+    Products with all scales but the last are not to overflow: they are float32's.
+    """
+    if form.offset is not None or any(len(shared.box) != _MATRIX for shared in form.shared):
         return False
     if form.zero is not None and form.zero.stored not in _zeros(form):
         return False
-    (scale,) = form.scales
-    return isinstance(scale.stored, Floats) or scale.stored in _SCALES
+    is_wide = all(scale.dtype == "float32" for scale in form.scales[:-1])
+    stored = [scale.stored for scale in form.scales]
+    return is_wide and all(isinstance(kind, Floats) or kind in _SCALES for kind in stored)
 
 
 def _zeros(form: TensorFormat) -> tuple[str, ...]:
     """Element types of zero points whose differences from all codes the values' type has."""
     if not isinstance(form.code, Integers):
+        return ()
+    if form.dtype == "bfloat16" and form.code.bits == _BYTE:
         return ()
     # Of bfloat16 integers up to 256: not -8 - 255.
     is_far = form.dtype == "bfloat16" and form.code.is_signed

@@ -1,24 +1,61 @@
-"""Offers tiles for products of few vectors with matrices of codes."""
+"""Offers tiles for products with matrices of codes, of few vectors and of many."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from tvm_tile.schedule.coded.find import find_coded
+from tvm_tile.graph.tensor_format import Floats, Shared, TensorFormat
+from tvm_tile.schedule.coded.find import CodedMatch, find_coded
+from tvm_tile.schedule.coded.fragments import fragments_of
 from tvm_tile.schedule.coded.kernel import write_coded
+from tvm_tile.schedule.coded.warpgroup_kernel import write_coded_warpgroup
 from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.tile.coded import construct_coded
+from tvm_tile.tile.coded_warpgroup import construct_coded_warpgroup
 from tvm_tile.tile.mma import mma_dtypes
-from tvm_tile.tile.rules import CODED
+from tvm_tile.tile.rules import CODED, CODED_WARPGROUP
+
+_SMALL_INTEGERS = ("int8", "uint8")
 
 
 def schedule_coded(task: Task, count: int) -> Sequence[Choice]:
-    """Tiles for a product whose matrix the function decodes; none for any other."""
+    """Tiles for a product whose matrix the function decodes; none for any other.
+
+    They are of two kernels, which one model of time compares.
+    """
     if not mma_dtypes(task.device):
         return ()
     found = find_coded(task)
     if found is None:
         return ()
     tiles = construct_coded(found.sizes, task.device)
-    return choices_of(CODED, tiles[:count], partial(write_coded, found))
+    few = choices_of(CODED, tiles[:count], partial(write_coded, found))
+    both = (*few, *_of_warpgroups(found, task, count))
+    return sorted(both, key=lambda choice: choice.seconds)[:count]
+
+
+def _of_warpgroups(found: CodedMatch, task: Task, count: int) -> Sequence[Choice]:
+    """Those of the kernel for many vectors, whose weights are the format's to the last bit."""
+    product, form = found.found.product, found.form
+    fragments = fragments_of(form.code, form.dtype)
+    is_scaled_once = len(found.scales) == 1
+    if fragments is None or not is_scaled_once or not _is_scaled_exactly(found.scales[0][0], form):
+        return ()
+    sizes = replace(found.sizes, instructions=fragments.instructions + 1)
+    work = store_work(found.found.epilogue, product)
+    words = 1 if found.zero is None else 2
+    tiles = construct_coded_warpgroup(sizes, words, task.device, work)
+    write = partial(write_coded_warpgroup, found, fragments)
+    return choices_of(CODED_WARPGROUP, tiles[:count], write)
+
+
+def _is_scaled_exactly(scale: Shared, form: TensorFormat) -> bool:
+    """Whether the step has its operands as they are stored, and is the values' or float32."""
+    dtype = form.dtype
+    if scale.dtype == "float32":
+        return True
+    is_exact = scale.stored == dtype or scale.stored in _SMALL_INTEGERS
+    return scale.dtype == dtype and is_exact and not isinstance(scale.stored, Floats)

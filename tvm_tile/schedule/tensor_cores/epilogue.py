@@ -28,6 +28,8 @@ class Epilogue:
         sums: the reduction's output.
         axes: iteration variable -> what it is of the reduction's axes; others are 0.
         together: neighbours along the sums' contiguous axis that lie side by side, four or two.
+        second: where each element is made of two sums, one of each half of the columns: a load of
+            it is the sum of the second half, ``sums`` then is that of the first.
     """
 
     buffer: Any
@@ -36,6 +38,7 @@ class Epilogue:
     sums: Any
     axes: Mapping[Any, AffineIndex]
     together: int = 4
+    second: Any = None
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -70,7 +73,11 @@ class Epilogue:
     def _loads(self) -> list[Any]:
         """The loads of parameters, in the value and in where it goes."""
         found = (load for expr in (self.value, *self.indices) for load in loads_in(expr))
-        return [load for load in found if not load.source.same_as(self.sums)]
+        return [load for load in found if not self._is_sum(load)]
+
+    def _is_sum(self, load: Any) -> bool:
+        is_second = self.second is not None and load.source.same_as(self.second)
+        return is_second or bool(load.source.same_as(self.sums))
 
     def keeps_together(self, column: str, count: int) -> bool:
         """Whether the first so many sums along an axis are stored side by side."""
@@ -97,9 +104,11 @@ class Epilogue:
 
         Args:
             place: value of every axis.
-            total: the sum there.
+            total: the sum there; a tuple of both where elements are made of two.
             buffers: name of a parameter -> the buffer that stands for it.
         """
+
+        totals = total if isinstance(total, tuple) else (total,)
 
         def variable(var: Any) -> Any:
             if not isinstance(var.ty, ir.PrimType):
@@ -109,8 +118,8 @@ class Epilogue:
             return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
         def load(node: ir.TensorLoad) -> Any:
-            if node.source.same_as(self.sums):
-                return total
+            if self._is_sum(node):
+                return totals[0 if node.source.same_as(self.sums) else 1]
             return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
 
         def rewritten(expr: Any) -> Any:
@@ -130,8 +139,16 @@ def plain_epilogue(reduction: SBlock, operator: Operator) -> Epilogue:
     return Epilogue(store.buffer, tuple(store.indices), value, store.buffer, axes)
 
 
-def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epilogue | None:
+def fused_epilogue(
+    reduction: SBlock, operator: Operator, output: SBlock, *, of_halves: bool = False
+) -> Epilogue | None:
     """What block ``output`` does with each sum, which it reads once, in place.
+
+    Args:
+        reduction: makes the sums.
+        operator: the same, as data.
+        output: the block.
+        of_halves: whether it may make an element of two sums, one of each half of a dimension.
 
     Returns:
         ``None`` for anything else, and where neighbours do not stay neighbours.
@@ -139,32 +156,67 @@ def fused_epilogue(reduction: SBlock, operator: Operator, output: SBlock) -> Epi
     store = output.body
     if not isinstance(store, tirx.BufferStore):
         return None
-    sums = reduction.body.buffer
-    own = [load for load in loads_in(store.value) if load.source.same_as(sums)]
-    if not own or any(not are_same(own[0].indices, load.indices) for load in own):
-        return None
     ranges = sym.Analyzer()
     for v in output.iter_vars:
         ranges.bind(v.var, v.dom)
+    sums = reduction.body.buffer
+    halves = _in_halves(store.value, sums, ranges) if of_halves else None
+    value, second, halved = halves or (store.value, None, None)
+    own = [load for load in loads_in(value) if load.source.same_as(sums)]
+    if not own or any(not are_same(own[0].indices, load.indices) for load in own):
+        return None
     places = [ranges.simplify(index) for index in own[0].indices]
     extents = {v.var: int(v.dom.extent) for v in output.iter_vars}
     sizes = {axis.name: axis.extent for axis in operator.axes}
     axes: dict[Any, AffineIndex] = {}
-    for index, dimension in zip(places, operator.write.indices, strict=True):
+    for number, (index, dimension) in enumerate(zip(places, operator.write.indices, strict=True)):
         terms = tuple((name, c) for name, c in dimension.terms if sizes[name] > 1)
         if not terms:
             continue
-        # The whole dimension, at its own place: each sum is then met exactly once.
-        if dimension.offset or extents.get(index) != _whole(terms, sizes):
+        # The whole dimension, or half of it, at its own place: each sum is then met exactly once.
+        met = extents.get(index, 0) * (2 if number == halved else 1)
+        if dimension.offset or met != _whole(terms, sizes):
             return None
         axes[index] = AffineIndex(terms)
     if not all(var in axes or extent == 1 for var, extent in extents.items()):
         return None
-    epilogue = Epilogue(store.buffer, tuple(store.indices), store.value, sums, axes)
+    epilogue = Epilogue(store.buffer, tuple(store.indices), value, sums, axes, second=second)
     column = operator.write.contiguous_axis
     if column is None or epilogue.keeps_together(column, epilogue.together):
         return epilogue
     return dataclasses.replace(epilogue, together=2) if epilogue.keeps_together(column, 2) else None
+
+
+def _in_halves(value: Any, sums: Any, ranges: sym.Analyzer) -> tuple[Any, Any, int] | None:
+    """An expression of two sums, one of each half of a dimension, as one of loads at one place.
+
+    before: ``f(sums[m, n], sums[m, n + 64])``   after: ``f(sums[m, n], second[m, n])``
+
+    Returns:
+        The expression, the buffer that stands for the sums of the second half, and the number of
+        the dimension; ``None`` of any other expression.
+    """
+    loads = [load for load in loads_in(value) if load.source.same_as(sums)]
+    other = next((own for own in loads if not are_same(own.indices, loads[0].indices)), None)
+    if other is None:
+        return None
+    first, last = loads[0].indices, other.indices
+    apart = [ranges.simplify(b - a) for a, b in zip(first, last, strict=True)]
+    steps = [int(step.value) if isinstance(step, tirx.IntImm) else None for step in apart]
+    moved = [number for number, step in enumerate(steps) if step != 0]
+    half = int(sums.ty.shape[moved[0]]) // 2
+    if len(moved) != 1 or steps[moved[0]] not in (half, -half):
+        return None
+    if steps[moved[0]] == -half:
+        first, last = last, first
+    second = tirx.decl_buffer(list(sums.ty.shape), str(sums.ty.dtype), "second")
+
+    def load(node: ir.TensorLoad) -> Any:
+        is_last = node.source.same_as(sums) and are_same(node.indices, last)
+        return tirx.BufferLoad(second, list(first)) if is_last else node
+
+    written = tvm_ffi.structural_map(value, [(ir.TensorLoad, load)], order="post")
+    return written, second, moved[0]
 
 
 def _whole(terms: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> int | None:

@@ -44,14 +44,20 @@ class ProductMatch:
     limits: Limits = field(default_factory=dict)
 
 
-def find_in(task: Task, dtypes: Container[str]) -> ProductMatch | None:
-    """The product of a function, if that is all it reduces and an operand is of ``dtypes``."""
+def find_in(task: Task, dtypes: Container[str], *, of_halves: bool = False) -> ProductMatch | None:
+    """The product of a function, if that is all it reduces and an operand is of ``dtypes``.
+
+    Args:
+        task: has the function.
+        dtypes: element types.
+        of_halves: whether elements may be made of two sums, one of each half of the columns.
+    """
     if len(task.graph.reductions) != 1:
         return None
     (reduction,) = task.graph.reductions
     if not any(read.tensor.dtype in dtypes for read in reduction.reads):
         return None
-    found = _find(task.func)
+    found = _find(task.func, of_halves)
     if found is None or len(task.extents) != 1:
         return found
     limits = limits_at_call(task, found.epilogue, found.product)
@@ -69,7 +75,7 @@ def limits_at_call(task: Task, epilogue: Epilogue, product: Product) -> Limits:
 
 # The rules of all matrix units ask for the same function, one behind the other.
 @functools.lru_cache(maxsize=1)
-def _find(func: tirx.PrimFunc) -> ProductMatch | None:
+def _find(func: tirx.PrimFunc, of_halves: bool) -> ProductMatch | None:
     sch = start_schedule(func)
     form = inline_spatial(sch, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
@@ -78,7 +84,7 @@ def _find(func: tirx.PrimFunc) -> ProductMatch | None:
     store_by_sums(sch, form)
     split_groups(sch, sch.get_sblock(form.reductions[0]))
     merged = merge_axes(sch, form, keep_outputs=True)
-    found = _read(sch, form)
+    found = _read(sch, form, of_halves)
     if found is None:
         return None
     shapes = {
@@ -89,7 +95,7 @@ def _find(func: tirx.PrimFunc) -> ProductMatch | None:
     return ProductMatch(*found, merged.params, shapes)
 
 
-def _read(sch: Schedule, form: NormalForm) -> tuple[Product, Epilogue] | None:
+def _read(sch: Schedule, form: NormalForm, of_halves: bool) -> tuple[Product, Epilogue] | None:
     """The product and what follows it."""
     block = sch.get(sch.get_sblock(form.reductions[0]))
     operator = extract_operator(block)
@@ -101,17 +107,18 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Product, Epilogue] | None:
     if len(known) < len(reads):
         return None
     product = find_product(dataclasses.replace(operator, reads=known))
-    epilogue = epilogue_of(sch, form, block, operator)
+    epilogue = epilogue_of(sch, form, block, operator, of_halves=of_halves)
     return None if product is None or epilogue is None else (product, epilogue)
 
 
 def epilogue_of(
-    sch: Schedule, form: NormalForm, block: SBlock, operator: Operator
+    sch: Schedule, form: NormalForm, block: SBlock, operator: Operator, *, of_halves: bool = False
 ) -> Epilogue | None:
     """What becomes of the sums of ``block``; ``None`` where the output does not take each once."""
     if not form.outputs:
         return plain_epilogue(block, operator)
-    return fused_epilogue(block, operator, sch.get(sch.get_sblock(form.outputs[0])))
+    output = sch.get(sch.get_sblock(form.outputs[0]))
+    return fused_epilogue(block, operator, output, of_halves=of_halves)
 
 
 def _without_producer(read: Access, producers: Sequence[SBlock]) -> Access | None:

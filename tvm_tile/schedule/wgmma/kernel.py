@@ -53,7 +53,7 @@ from tvm_tile.schedule.wgmma.ring import (
     make_alternation_barriers,
     make_ring,
 )
-from tvm_tile.schedule.wgmma.split import keep_sums, store_totals, wait_for_cluster
+from tvm_tile.schedule.wgmma.split import Parts, keep_sums, store_totals, wait_for_cluster
 from tvm_tile.schedule.wgmma.sums import store_sums
 from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, needed_tiles, own_chunks
 from tvm_tile.tile.product import Product
@@ -105,7 +105,8 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
             number = block // tile.splits if tile.splits > 1 else block
             ib.evaluate(leaving(number < needed))
         seen = views(epilogue.tensors, found.shapes, buffers)
-        data = ib.alloc_buffer((_dynamic_bytes(tile),), "uint8", scope="shared.dyn", align=1024)
+        size = dynamic_bytes(tile.stages * tile.stage_bytes, math.prod(tile.store_shape) * 4)
+        data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
         turns = make_alternation_barriers(thread) if tile.alternates else None
         ring = make_ring(tile.stages, tile.sharers, thread)
         ib.evaluate(T.cuda.cta_sync())
@@ -130,15 +131,22 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
     return builder.get()
 
 
-def _dynamic_bytes(tile: WarpgroupTile) -> int:
-    """The stages, and behind them what sums go out through.
+def dynamic_bytes(stages: int, sums: int) -> int:
+    """Of so many bytes of stages, and behind them so many of what sums go out through.
 
     Launches ask for more than the static limit only where this exceeds it alone, whatever the
     barriers take besides.
     """
-    size = tile.stages * tile.stage_bytes + math.prod(tile.store_shape) * 4
+    size = stages + sums
     is_near = STATIC_SHARED_LIMIT - BARRIER_BYTES < size <= STATIC_SHARED_LIMIT
     return STATIC_SHARED_LIMIT + 1 if is_near else size
+
+
+def _parts(tile: WarpgroupTile) -> Parts:
+    """The parts of a tile's sums, where blocks share it."""
+    shape = (tile.block_rows, tile.width)
+    threads = tile.consumers * WARPGROUP
+    return Parts(shape, tile.store_shape, tile.sum_dtype, tile.splits, threads)
 
 
 def _produce(kernel: _WarpgroupKernel, maps: Sequence[Any]) -> None:
@@ -216,7 +224,7 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
             return
         keep_sums(store, tile, sums, thread)
         wait_for_cluster()
-        store_totals(store, tile, kernel.rank, thread, origin)
+        store_totals(store, _parts(tile), kernel.rank, thread, origin)
         wait_for_cluster()
 
     walk = partial(for_tiles, product, tile, kernel.block, compute, limits=kernel.limits)

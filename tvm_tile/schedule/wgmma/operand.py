@@ -17,7 +17,7 @@ from tvm_tile.schedule.tensor_cores.place import Place, value_of
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.warpgroup_tile import LINE
 
-_SWIZZLE_128 = 3  # CU_TENSOR_MAP_SWIZZLE_128B
+_AS_THEY_LIE, _SWIZZLE_128 = 0, 3  # CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_128B
 _PROMOTE_256 = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _SHARED_WINDOW = 1 << 18  # bytes that a descriptor's address reaches
 _UNIT = 16  # bytes, in which descriptors count
@@ -37,6 +37,8 @@ class TmaChunks:
         offset: bytes into a stage.
         depth: the summed axis that is cut into chunks.
         chunk: elements of it.
+        is_swizzled: whether instructions read the lines; those that threads read lie as they are,
+            one behind the other, and may be of any multiple of 16 bytes.
     """
 
     operand: Operand
@@ -44,6 +46,7 @@ class TmaChunks:
     offset: int
     depth: Axis
     chunk: int
+    is_swizzled: bool = True
 
     @property
     def is_transposed(self) -> bool:
@@ -103,6 +106,7 @@ class TmaChunks:
         # The driver counts dimensions from the innermost one.
         numbers = [number for values in lists for number in reversed(values)]
         no_interleave, zeros_outside = 0, 0
+        swizzle = _SWIZZLE_128 if self.is_swizzled else _AS_THEY_LIE
         ib.evaluate(
             ib.call_packed(
                 "runtime.cuTensorMapEncodeTiled",
@@ -111,7 +115,7 @@ class TmaChunks:
                 len(operand.indices),
                 buffers[operand.tensor.name].data,
                 *numbers,
-                *(no_interleave, _SWIZZLE_128, _PROMOTE_256, zeros_outside),
+                *(no_interleave, swizzle, _PROMOTE_256, zeros_outside),
             )
         )
         return pointer

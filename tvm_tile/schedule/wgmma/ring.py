@@ -22,18 +22,19 @@ class Ring:
     empty: Any
 
 
-def make_ring(stages: int, consumers: int, thread: Any) -> Ring:
+def make_ring(stages: int, consumers: int, thread: Any, fillers: int = 1) -> Ring:
     """Barriers, initialized and visible to the copy engine behind the block's next barrier.
 
     Args:
         stages: of the ring.
         consumers: how many say that a stage is empty.
         thread: its number in the block.
+        fillers: how many say that what they bring is on its way, or there.
     """
     full, empty = (ib.alloc_buffer((stages,), "uint64", scope="shared", align=8) for _ in range(2))
     with ib.If(thread == 0), ib.Then(), ib.unroll(stages) as stage:
         init = T.ptx.mbarrier.init.shared.b64
-        ib.evaluate(init(full.ptr_to([stage]), T.uint32(1)))
+        ib.evaluate(init(full.ptr_to([stage]), T.uint32(fillers)))
         ib.evaluate(init(empty.ptr_to([stage]), T.uint32(consumers)))
     ib.evaluate(T.ptx.fence.proxy.async_.shared__cta())
     return Ring(full, empty)

@@ -20,6 +20,7 @@ until the others have read it. Every thread of every block takes part in both.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -30,7 +31,26 @@ from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.wgmma.sums import first_row
 from tvm_tile.tile.sum_layout import QUAD
-from tvm_tile.tile.warpgroup_tile import WARPGROUP, WarpgroupTile
+from tvm_tile.tile.warpgroup_tile import WarpgroupTile
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a tile's sums that the blocks of a cluster have.
+
+    Attributes:
+        shape: rows and columns of the tile.
+        memory_shape: of each part in shared memory: rows, and columns with their padding.
+        dtype: of the sums.
+        splits: how many parts there are; a divisor of the rows.
+        threads: of a block, that add and store.
+    """
+
+    shape: tuple[int, int]
+    memory_shape: tuple[int, ...]
+    dtype: str
+    splits: int
+    threads: int
 
 
 def wait_for_cluster() -> None:
@@ -51,29 +71,26 @@ def keep_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any) -> N
         store.lay_down(sums, instruction * tile.width // 2, tile.width, lane, at)
 
 
-def store_totals(
-    store: SumStore, tile: WarpgroupTile, rank: Any, thread: Any, origin: Place
-) -> None:
+def store_totals(store: SumStore, own: Parts, rank: Any, thread: Any, origin: Place) -> None:
     """Add the parts of this block's rows, those of its number in the cluster, and store them.
 
     Args:
         store: the epilogue, where it goes, and this block's part.
-        tile: how the sums lie.
+        own: how the sums lie.
         rank: this block's number in its cluster.
         thread: its number among all consumers' threads.
         origin: first values of the tile's axes.
     """
-    parts = [_part_of(store, tile, number) for number in range(tile.splits)]
-    rows = tile.block_rows // tile.splits
-    quads = rows * tile.width // QUAD
-    threads = tile.consumers * WARPGROUP
-    totals = ib.alloc_buffer((QUAD,), tile.sum_dtype, scope="local")
-    with ib.serial(-(-quads // threads)) as turn:
-        quad = ib.Bind(turn * threads + thread)
-        row = ib.Bind(rank * rows + quad // (tile.width // QUAD))
-        column = ib.Bind(quad % (tile.width // QUAD) * QUAD)
+    parts = [_part_of(store, own, number) for number in range(own.splits)]
+    rows, across = own.shape[0] // own.splits, own.shape[1] // QUAD
+    quads = rows * across
+    totals = ib.alloc_buffer((QUAD,), own.dtype, scope="local")
+    with ib.serial(-(-quads // own.threads)) as turn:
+        quad = ib.Bind(turn * own.threads + thread)
+        row = ib.Bind(rank * rows + quad // across)
+        column = ib.Bind(quad % across * QUAD)
         place, fits = store.rows.at(row, origin)
-        if quads % threads:
+        if quads % own.threads:
             fits.append(quad < quads)
         with when(fits):
             for number, part in enumerate(parts):
@@ -83,11 +100,11 @@ def store_totals(
             store.quad(lambda v: totals[v], column, {**origin, **place})
 
 
-def _part_of(store: SumStore, tile: WarpgroupTile, block: int) -> Any:
+def _part_of(store: SumStore, own: Parts, block: int) -> Any:
     """The part of another block of the cluster, as this one can read it."""
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
     ib.evaluate(T.ptx.mapa.u64(mapped[0], store.memory.ptr_to([0, 0]), T.uint32(block)))
-    kind = ir.PointerType(ir.PrimType(tile.sum_dtype), "shared")
+    kind = ir.PointerType(ir.PrimType(own.dtype), "shared")
     pointer = tirx.Var("part", kind)
     ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
-    return ib.decl_buffer(tile.store_shape, tile.sum_dtype, data=pointer, scope="shared")
+    return ib.decl_buffer(own.memory_shape, own.dtype, data=pointer, scope="shared")

@@ -1,0 +1,201 @@
+"""What a thread of a coded product loads, to registers, ahead of the steps that need it.
+
+Codes of the next step, and what they share, come from global memory, the vectors' elements from the
+caches, which have them. Other warps decode meanwhile: codes of more steps on their way took
+registers from these, and were slower on an H100.
+
+(Through stages in shared memory, by cp.async or by bulk copies, the same took 1.1 to 2 times as
+long on an H100: a bare read of codes in these runs is as fast from registers, and elements would be
+copied by each warp for itself.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tensor_format import Floats, Shared
+from tvm_tile.loops.decoding import meaning
+from tvm_tile.schedule.coded.find import CodedMatch
+from tvm_tile.schedule.coded.words import WORD, choose_bytes, registers, word
+from tvm_tile.schedule.tensor_cores.place import Place, linear, value_of
+from tvm_tile.tile.coded import COLUMNS, LANES, ROWS, CodedProduct, CodedTile
+
+_WORD_BYTES = WORD // 8
+_AHEAD = 256  # bytes that the second-level cache fetches at once
+_WIDEST = 4  # words of a load
+_LOWER, _UPPER = 0x5410, 0x7632  # bytes of two words: both lower halves, both upper ones
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What a thread has of the step that is on its way, while its code is written.
+
+    Attributes:
+        found: the product.
+        tile: how to compute it.
+        buffers: the function's parameters by name.
+        lane: number of the row that a thread has in an instruction, and of its run.
+        row: the first of the warp's rows, or of the block's, where it has no other warp's.
+        words: codes of two rows of each strip.
+        halves: the vectors' elements, pairs of neighbours.
+        held: what the boxes of these rows share, as :func:`boxes` are ordered.
+    """
+
+    found: CodedMatch
+    tile: CodedTile
+    buffers: dict[str, Any]
+    lane: tuple[Any, Any]
+    row: Any
+    words: Any
+    halves: Any
+    held: tuple[Any, ...]
+
+    @property
+    def word_pairs(self) -> int:
+        """Pairs of codes of a word."""
+        return WORD // self.found.pairs.bits // 2
+
+    @property
+    def run_words(self) -> int:
+        """Words of a row that a lane has in a step."""
+        return self.tile.run // _WORD_BYTES
+
+    @property
+    def rows(self) -> list[Any]:
+        """Of the matrix, those whose codes a thread has: two of each of its strips."""
+        first = self.row + self.lane[0]
+        own = [place * (ROWS // 2) for place in range(2 * self.tile.stacked)]
+        if self.tile.strips > 1:
+            return [first + place for place in own]
+        return [first + block_row(self.found.sizes, self.tile, place) for place in own]
+
+    def ask_for_codes(self, step: Any) -> None:
+        """Load the codes of a step, and what they share."""
+        count, sizes = self.run_words, self.found.sizes
+        row_words = sizes.depth * sizes.bits // WORD
+        buffer = self.buffers[self.found.packed]
+        source = ib.decl_buffer((sizes.rows * row_words,), "uint32", data=buffer.data)
+        for place, row in enumerate(self.rows):
+            at = ib.Bind(row * row_words + (step * LANES + self.lane[1]) * count)
+            _stream(source, at, self.words, place * count, count)
+        for (box, name), held in zip(boxes(self.found), self.held, strict=True):
+            for place, row in enumerate(self.rows):
+                indices = self._indices(box, row, step)
+                ib.buffer_store(held, self.buffers[name][indices], [place])
+
+    def ask_for_vectors(self, step: Any) -> None:
+        """Load the elements of the vectors that a thread's codes of a step are multiplied with."""
+        product, sizes = self.found.found.product, self.found.sizes
+        operand, count = product.left, self.run_words * self.word_pairs
+        buffer = self.buffers[operand.tensor.name]
+        elements = operand.size // operand.tensor.element_size
+        source = ib.decl_buffer((elements // 2,), "uint32", data=buffer.data)
+        group, run = self.lane
+        depth = (step * LANES + run) * (2 * count)
+        for column in range(sizes.columns):
+            # Sums of a vector that there is not are stored nowhere.
+            vector = ib.min(group + column * COLUMNS, sizes.vectors - 1)
+            place: Place = {product.depth.name: depth, **{a.name: vector for a in operand.free}}
+            indices = [value_of(index, place) for index in operand.indices]
+            at = ib.Bind(linear(operand, indices) // 2)
+            _copy(source, at, self.halves, column * count, count)
+
+    def word(self, row: int, place: int) -> Any:
+        """A word of a row's codes."""
+        return self.words[row * self.run_words + place]
+
+    def scales(self, row: int) -> list[Any]:
+        """The scales of a row, float32."""
+        count = len(self.found.scales)
+        return [ib.Bind(self._shared(which, row, "float32")) for which in range(count)]
+
+    def zero(self, row: int) -> Any | None:
+        """The zero point of a row, int32, if there is one."""
+        if self.found.zero is None:
+            return None
+        return self._shared(len(self.found.scales), row, "int32")
+
+    def vector_pairs(self, place: int, column: int) -> list[Any]:
+        """Elements of a vector, paired as a word's codes are."""
+        count, apart = self.word_pairs, self.found.pairs.apart
+        start = (column * self.run_words + place) * count
+        halves = [self.halves[start + pair] for pair in range(count)]
+        if apart == 1:
+            return halves
+        paired = registers(count)
+        for pair, own in enumerate(paired):
+            first = pair // apart * 2 * apart + pair % apart
+            low, high = halves[first // 2], halves[(first + apart) // 2]
+            choose_bytes(own, low, high, word(_UPPER if pair % 2 else _LOWER))
+        return paired
+
+    def _indices(self, box: Shared, row: Any, step: Any) -> tuple[Any, ...]:
+        """Of the box in which a row is in a step."""
+        sizes = self.found.sizes
+        place = zip((row, step * self.tile.step), box.box, (sizes.rows, sizes.depth), strict=True)
+        return tuple(
+            tirx.const(0) if side >= extent else value if side == 1 else value // side
+            for value, side, extent in place
+        )
+
+    def _shared(self, which: int, row: int, dtype: str) -> Any:
+        """What the box of a row has in the step."""
+        box, _ = boxes(self.found)[which]
+        value = self.held[which][row]
+        if isinstance(box.stored, Floats):
+            return ib.Bind(meaning(box.stored, ib.Bind(tirx.Cast("int32", value))))
+        return tirx.Cast(dtype, value)
+
+
+def boxes(found: CodedMatch) -> list[tuple[Shared, str]]:
+    """What elements of a matrix share, the scales first, and whose parameters have it."""
+    return [*found.scales, *([found.zero] if found.zero else [])]
+
+
+def block_row(sizes: CodedProduct, tile: CodedTile, place: Any) -> Any:
+    """The row of the matrix, less its block's first, that has so many of the block's before it.
+
+    Of two halves of a matrix, the first half of a block's rows are of the one, the others of the
+    other.
+    """
+    if sizes.halves == 1:
+        return place
+    each = tile.block_rows // sizes.halves
+    return place + place // each * (sizes.rows // sizes.halves - each)
+
+
+def begin_loads(
+    found: CodedMatch, tile: CodedTile, buffers: dict[str, Any], lane: tuple[Any, Any], row: Any
+) -> Loads:
+    """A thread's loads, with room for them in registers."""
+    sizes = found.sizes
+
+    def local(count: int, dtype: str = "uint32") -> Any:
+        return ib.alloc_buffer((count,), dtype, scope="local")
+
+    rows = tile.stacked * 2
+    words = local(rows * tile.run // _WORD_BYTES)
+    halves = local(sizes.columns * (tile.run * 8 // sizes.bits) // 2)
+    held = tuple(local(rows, str(buffers[name].dtype)) for _, name in boxes(found))
+    return Loads(found, tile, buffers, lane, row, words, halves, held)
+
+
+def _stream(source: Any, at: Any, into: Any, first: int, count: int) -> None:
+    """Load so many words that nobody loads again: they take no place in the first-level cache."""
+    own = [into[first + place] for place in range(count)]
+    vector = f".v{count}" if count > 1 else ""
+    name = f"ld.global.nc.L1::no_allocate.L2::{_AHEAD}B{vector}.u32"
+    ib.evaluate(T.ptx[name](*own, source.ptr_to([at])))
+
+
+def _copy(source: Any, at: Any, into: Any, first: int, count: int) -> None:
+    """Load so many words, four at once."""
+    each = min(_WIDEST, count)
+    for begin in range(0, count, each):
+        with ib.vectorized(each) as v:
+            ib.buffer_store(into, source[at + begin + v], [first + begin + v])

@@ -1,0 +1,193 @@
+"""A consumer of a kernel for many vectors and codes: it decodes, multiplies and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.schedule.chain.kernel import fence
+from tvm_tile.schedule.coded.fragments import PAIRS, Held, scale_pair
+from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups, arrive
+from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
+from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.wgmma.ring import Turn
+from tvm_tile.schedule.wgmma.split import Parts, store_totals, wait_for_cluster
+from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, STEP
+from tvm_tile.tile.sum_layout import CORNER_ROWS
+from tvm_tile.tile.warpgroup_tile import LINE, ROWS, WARPGROUP
+
+_WARP = 32  # threads
+_DEPTH = 16  # of an instruction
+_INSTRUCTIONS = STEP // _DEPTH
+_FRAGMENT = 4  # registers of an instruction's left operand
+_LANES = 4  # of a warp, that share a row
+
+
+class Consumer:
+    """One thread of a consumer warpgroup, while its code is written."""
+
+    def __init__(self, kernel: CodedWarpgroups, store: SumStore) -> None:
+        tile = kernel.tile
+        if tile.division is not None:
+            ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
+        self._kernel, self._tile, self._store = kernel, tile, store
+        self._turn = Turn(tile.stages)
+        self._thread = ib.Bind(kernel.thread - WARPGROUP)
+        lane = ib.Bind(self._thread % _WARP)
+        self._warp_row = ib.Bind(self._thread // _WARP * CORNER_ROWS)  # in the block
+        self._row = ib.Bind(self._warp_row + lane // _LANES)  # the first of the thread's two
+        constants = _loaded(kernel.constants, len(kernel.fragments.constants))
+        self._held = Held(constants, kernel.fragments.chosen(ib.Bind(lane % _LANES)))
+        start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
+        self._right = kernel.vectors.descriptor(start, tirx.const(0))
+        self._sums = ib.alloc_buffer((tile.width // 2,), "float32", scope="local")
+        bits = kernel.fragments.bits
+        count = _INSTRUCTIONS * _FRAGMENT
+        self._lefts = [ib.alloc_buffer((count,), "uint32", scope="local") for _ in range(2)]
+        self._words = ib.alloc_buffer((2 * bits,), "uint32", scope="local")
+        self._shared = ib.alloc_buffer((2 * tile.shared_words,), "uint32", scope="local")
+        self._codes = kernel.words(tile.codes_start)
+        self._boxes = kernel.words(tile.shared_start)
+
+    def run(self) -> None:
+        """Compute and store the block's tiles."""
+        self._kernel.for_tiles(self._compute)
+
+    def _compute(self, origin: Place) -> None:
+        steps, turn = self._tile.depth // STEP, self._turn
+        _, count = self._kernel.chunks
+        self._wait()
+        self._load(0)
+        self._decode(0)
+        with ib.serial(count) as chunk:
+            is_last = chunk + 1 == count
+            for step in range(steps):
+                self._multiply(step, chunk)
+                if step < steps - 1:
+                    self._load(step + 1)
+                    _wait_for_products(1)
+                    if step == 0:
+                        with ib.If(chunk > 0), ib.Then():
+                            self._release(turn.previous)
+                    self._decode(step + 1)
+            turn.advance()
+            with ib.If(tirx.Not(is_last)), ib.Then():
+                self._wait()
+                self._load(0)
+                _wait_for_products(1)
+                self._decode(0)
+        _wait_for_products(0)
+        fence(self._sums, self._tile.width // 2)
+        self._release(turn.previous)
+        self._put(origin)
+
+    def _wait(self) -> None:
+        """Wait until the stage whose turn it is is full."""
+        full = self._kernel.ring.full.ptr_to([self._turn.stage])
+        ib.evaluate(T.cuda.mbarrier_wait(full, self._turn.parity))
+
+    def _release(self, stage: Any) -> None:
+        """Say that this warp reads a stage no more."""
+        arrive(self._kernel, self._kernel.ring.empty.ptr_to([stage]))
+
+    def _load(self, step: int) -> None:
+        """Load a step's codes of both rows, and what they share, where that is another's."""
+        tile, bits = self._tile, self._kernel.fragments.bits
+        stage = self._turn.stage * (tile.stage_bytes // 4)
+        each = min(4, bits)  # words of a load
+        stage_loads, row_loads = (size // 4 // each for size in (tile.stage_bytes, tile.row_bytes))
+        for half in range(2):
+            row = self._row + half * (CORNER_ROWS // 2)
+            # In loads, so that TVM sees that they begin where they may.
+            begin = ib.Bind(self._turn.stage * stage_loads + row * row_loads)
+            for word in range(0, bits, each):
+                with ib.vectorized(each) as v:
+                    found = self._codes[(begin + (step * bits + word) // each) * each + v]
+                    ib.buffer_store(self._words, found, [half * bits + word + v])
+            if step * STEP % tile.unit:
+                continue
+            for which in range(tile.shared_words):
+                place = (which * tile.units + step * STEP // tile.unit) * tile.block_rows + row
+                found = self._boxes[stage + place]
+                ib.buffer_store(self._shared, found, [which * 2 + half])
+
+    def _decode(self, step: int) -> None:
+        """Make the step's left operand of the codes that were loaded."""
+        kernel, bits = self._kernel, self._kernel.fragments.bits
+        left, each = self._lefts[step % 2], self._kernel.fragments.bits // _INSTRUCTIONS
+        for half in range(2):
+            zero = self._shared[2 + half] if self._tile.shared_words > 1 else None
+            for number in range(_INSTRUCTIONS):
+                first = half * bits + number * each
+                words = [self._words[first + word] for word in range(each)]
+                # Of a fragment: both rows' first pairs, and both rows' second ones.
+                places = [number * _FRAGMENT + half + 2 * pair for pair in range(PAIRS)]
+                results = [left[place] for place in places]
+                kernel.fragments.decode(words, self._held, results, zero)
+                for result in results:
+                    scale_pair(kernel.dtype, kernel.step_dtype, result, self._shared[half])
+
+    def _multiply(self, step: int, chunk: Any) -> None:
+        """Begin the products of a step, as a group."""
+        kernel, tile, left = self._kernel, self._tile, self._lefts[step % 2]
+        dtype = PTX_NAMES[kernel.dtype]
+        name = f"wgmma.mma_async.sync.aligned.m{ROWS}n{tile.width}k{_DEPTH}.f32.{dtype}.{dtype}"
+        moved = tirx.Cast("uint64", self._turn.stage * (tile.stage_bytes // 16))
+        right = ib.Bind(self._right + moved)
+        sums = [self._sums[i] for i in range(tile.width // 2)]
+        fence(self._sums, tile.width // 2)
+        fence(left, _INSTRUCTIONS * _FRAGMENT)
+        ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
+        for number in range(_INSTRUCTIONS):
+            line, within = divmod(step * _INSTRUCTIONS + number, LINE_DEPTH // _DEPTH)
+            begin = line * tile.width * LINE // 16 + within * kernel.vectors.instruction_depth
+            own = [left[number * _FRAGMENT + i] for i in range(_FRAGMENT)]
+            # The first product of a tile does not add to what the registers hold.
+            is_first = step == 0 and number == 0
+            adds = T.ptx.pred(tirx.Cast("int32", chunk > 0) if is_first else 1)
+            ib.evaluate(T.ptx[name](*sums, *own, right + T.uint64(begin), adds, 1, 1, 0))
+        ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+
+    def _put(self, origin: Place) -> None:
+        """Store the sums, by vectors: rows of the matrix are neighbours in the output."""
+        tile, store = self._tile, self._store
+        together = tile.together
+        registers = together // 2
+        if tile.splits == 1:
+            for first in range(0, tile.width, together):
+                columns = (self._warp_row, CORNER_ROWS)
+                held = first // together * registers
+                store.write(self._sums, held, first, columns, self._thread, origin)
+            return
+        lane = ib.Bind(self._thread % _WARP)
+        for first in range(0, tile.width, together):
+
+            def at(row: Any, column: Any, first: int = first) -> list[Any]:
+                return [first + row, self._warp_row + column]
+
+            held = first // together * registers
+            store.lay_down(self._sums, held, CORNER_ROWS, lane, at)
+        wait_for_cluster()
+        threads = tile.consumers * WARPGROUP
+        shape = (tile.width, tile.block_rows)
+        parts = Parts(shape, tile.store_shape, "float32", tile.splits, threads)
+        store_totals(store, parts, self._kernel.rank, self._thread, origin)
+        wait_for_cluster()
+
+
+def _loaded(constants: Any, count: int) -> Sequence[Any]:
+    """Registers with words of shared memory, whatever the compiler knows of what was stored."""
+    registers = ib.alloc_buffer((count,), "uint32", scope="local")
+    for i in range(count):
+        ib.evaluate(T.ptx["ld.shared.u32"](registers[i], constants.ptr_to([i])))
+    return [registers[i] for i in range(count)]
+
+
+def _wait_for_products(running: int) -> None:
+    """Wait until at most so many groups of products run."""
+    ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(running))

@@ -1,0 +1,127 @@
+"""Write a product of many vectors with a matrix of codes for Hopper's tensor cores.
+
+The matrix' rows are the instructions' rows, and their left operand is decoded in registers; the
+vectors are the right operand. What :func:`write_coded_warpgroup` writes, ``tile`` running over a
+block's share of the output::
+
+    producer (a warpgroup)                      consumers (each a warpgroup, 64 rows of the matrix)
+    for tile, chunk:                            for tile:
+        load scales and zeros of the rows           for chunk, step of 32 elements:
+        wait until stage is empty                       sums += left @ vectors[stage]   (async)
+        copy boxes of codes, vectors to stage           load the next step's codes, scales
+        lay scales and zeros down in it                 wait for the products of the step before
+        stage is full when all is there                 other left = decoded codes of the next step
+                                                    store epilogue(transposed sums)
+
+So a step's codes are decoded while tensor cores multiply those of the step before. There are two
+left operands, which take turns: a step's registers are written behind the wait for the products of
+two steps ago, which read them.
+
+Why this is free of races: the ring is that of ``wgmma/kernel.py``, with the same argument, but that
+threads write into stages, too, and read codes from them. All four of the producer's warps say that
+what they wrote is there, besides the copy engine, before a stage is full; and a stage is empty when
+each warp of the consumers has said so, behind its last load from it and behind the wait for its
+last product.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.build.leaving import leaving
+from tvm_tile.graph.tile_graph import AffineIndex, Axis, Tensor
+from tvm_tile.schedule.coded.find import CodedMatch
+from tvm_tile.schedule.coded.fragments import Fragments
+from tvm_tile.schedule.coded.warpgroup_consumer import Consumer
+from tvm_tile.schedule.coded.warpgroup_producer import produce
+from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
+from tvm_tile.schedule.tensor_cores.limits import bound_limits
+from tvm_tile.schedule.tensor_cores.parameters import declare, views
+from tvm_tile.schedule.tensor_cores.place import Boxed
+from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.wgmma.kernel import dynamic_bytes
+from tvm_tile.schedule.wgmma.operand import TmaChunks
+from tvm_tile.schedule.wgmma.ring import make_ring
+from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, CodedWarpgroupTile
+from tvm_tile.tile.product import Operand
+from tvm_tile.tile.sum_layout import turned_sums
+from tvm_tile.tile.warpgroup_tile import WARPGROUP
+
+_WARPS = 4  # of a warpgroup
+_LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
+_BYTE = 8  # bits
+
+
+def write_coded_warpgroup(
+    found: CodedMatch, fragments: Fragments, tile: CodedWarpgroupTile
+) -> tirx.PrimFunc:
+    """The function of a product with a matrix of codes, and of what follows it."""
+    match, product = found.found, found.found.product
+    codes = _codes(found, tile)
+    vectors = TmaChunks(product.left, (tile.width,), 0, product.depth, LINE_DEPTH)
+    with IRBuilder() as builder, ib.prim_func():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        buffers = declare(found.params)
+        maps = [side.tensor_map(buffers) for side in (codes, vectors)]
+        ib.device_entry()
+        # Its use makes clusters of neighbouring blocks.
+        rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
+        block, thread = ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
+        limits = bound_limits(match.limits)
+        stages, sums = tile.stages * tile.stage_bytes, math.prod(tile.store_shape) * 4
+        size = dynamic_bytes(stages, sums)
+        data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
+        ring = make_ring(tile.stages, tile.consumers * _WARPS, thread, fillers=1 + _WARPS)
+        constants = _constants(fragments, thread)
+        ib.evaluate(T.cuda.cta_sync())
+        kernel = CodedWarpgroups(
+            *(found, fragments, tile, buffers, limits, codes, vectors),
+            *(data, ring, constants, block, rank, thread),
+        )
+        if limits:
+            number = block // tile.splits if tile.splits > 1 else block
+            ib.evaluate(leaving(number < tile.counts[0] * kernel.column_tiles))
+        memory = ib.decl_buffer(
+            tile.store_shape, "float32", data=data.data, elem_offset=stages // 4, scope="shared.dyn"
+        )
+        rows = Boxed(product.left, (tile.width,), tile.width)
+        columns = Boxed(product.right, (tile.block_rows,), tile.block_rows)
+        seen = views(match.epilogue.tensors, match.shapes, buffers)
+        layout = turned_sums(tile.together)
+        store = SumStore(rows, columns, match.epilogue, seen, memory, layout)
+        with ib.attr({_LEAST_BLOCKS: tile.blocks}), ib.If(thread < WARPGROUP):
+            with ib.Then():
+                produce(kernel, maps)
+            with ib.Else():
+                Consumer(kernel, store).run()
+    return builder.get()
+
+
+def _constants(fragments: Fragments, thread: Any) -> Any:
+    """Shared memory with what fragments take, behind the block's next barrier."""
+    words = fragments.constants
+    memory = ib.alloc_buffer((len(words),), "uint32", scope="shared")
+    with ib.If(thread == 0), ib.Then():
+        for place, word in enumerate(words):
+            ib.buffer_store(memory, tirx.const(word, "uint32"), [place])
+    return memory
+
+
+def _codes(found: CodedMatch, tile: CodedWarpgroupTile) -> TmaChunks:
+    """Boxes of the matrix' codes: rows of bytes, as they lie."""
+    sizes, row = found.sizes, found.found.product.right.free[0]
+    width = sizes.depth * sizes.bits // _BYTE
+    bytes_ = Axis("bytes", width, is_reduce=True)
+    tensor = Tensor(found.packed, (sizes.rows, width), "uint8")
+    indices = AffineIndex(((row.name, 1),)), AffineIndex(((bytes_.name, 1),))
+    size = sizes.rows * width
+    operand = Operand(tensor, indices, (row,), True, (width, 1), size, size)
+    box = (tile.block_rows,)
+    return TmaChunks(operand, box, tile.codes_start, bytes_, tile.row_bytes, is_swizzled=False)

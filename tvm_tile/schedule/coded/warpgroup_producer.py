@@ -1,0 +1,118 @@
+"""The producer of a kernel for many vectors and codes: what it brings into each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tensor_format import Floats, Shared
+from tvm_tile.loops.decoding import meaning
+from tvm_tile.schedule.coded.fragments import scale_word
+from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups, arrive
+from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.wgmma.ring import Turn
+from tvm_tile.schedule.wgmma.split import wait_for_cluster
+from tvm_tile.tile.coded_warpgroup import LINE_DEPTH
+from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
+
+
+def produce(kernel: CodedWarpgroups, maps: Sequence[Any]) -> None:
+    """Fill stage after stage; all threads of the producer's warpgroup run this."""
+    tile, ring = kernel.tile, kernel.ring
+    if tile.division is not None:
+        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](tile.division[0]))
+    turn = Turn(tile.stages)
+    brought = tile.units * tile.block_rows * tile.shared_words
+    held = ib.alloc_buffer((-(-brought // WARPGROUP),), "uint32", scope="local")
+    memory = kernel.words(tile.shared_start)
+
+    def fill(origin: Place) -> None:
+        first, count = kernel.chunks
+        with ib.serial(count) as number:
+            chunk = ib.Bind(first + number)
+
+            def load(turn: int, item: Any, chunk: Any = chunk) -> None:
+                ib.buffer_store(held, _shared_word(kernel, item, origin, chunk), [turn])
+
+            # They are on their way while the stage is waited for.
+            _for_shared(kernel, load)
+            full = ring.full.ptr_to([turn.stage])
+            empty = ring.empty.ptr_to([turn.stage])
+            ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
+            with ib.If(kernel.thread == 0), ib.Then():
+                _copy(kernel, maps, full, turn.stage, origin, chunk)
+            start = turn.stage * (tile.stage_bytes // 4)
+            _for_shared(
+                kernel, lambda turn, item: ib.buffer_store(memory, held[turn], [start + item])
+            )
+            arrive(kernel, full)
+            turn.advance()
+
+    kernel.for_tiles(fill)
+    if tile.splits > 1:
+        wait_for_cluster()
+        wait_for_cluster()
+
+
+def _copy(
+    kernel: CodedWarpgroups, maps: Sequence[Any], full: Any, stage: Any, origin: Place, chunk: Any
+) -> None:
+    """Ask for a chunk of codes, and of the vectors line by line."""
+    tile, depth = kernel.tile, kernel.found.found.product.depth
+    size = kernel.codes.size + tile.lines * kernel.vectors.size
+    ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(full, T.uint32(size)))
+
+    def into(start: int) -> Callable[[int], Any]:
+        return lambda offset: kernel.data.ptr_to([stage * tile.stage_bytes + start + offset])
+
+    at = {**origin, kernel.codes.depth.name: chunk * tile.row_bytes}
+    kernel.codes.copy(maps[0], into(0), full, at)
+    for line in range(tile.lines):
+        at = {**origin, depth.name: chunk * tile.depth + line * LINE_DEPTH}
+        kernel.vectors.copy(maps[1], into(line * tile.width * LINE), full, at)
+
+
+def _for_shared(kernel: CodedWarpgroups, body: Callable[[int, Any], None]) -> None:
+    """Run ``body`` for a producer thread's shared words of a chunk: their turns and numbers."""
+    tile = kernel.tile
+    count = tile.units * tile.block_rows * tile.shared_words
+    for turn in range(-(-count // WARPGROUP)):
+        item = ib.Bind(kernel.thread + turn * WARPGROUP)
+        with when([item < count] if (turn + 1) * WARPGROUP > count else []):
+            body(turn, item)
+
+
+def _shared_word(kernel: CodedWarpgroups, item: Any, origin: Place, chunk: Any) -> Any:
+    """A word of a chunk: of a unit of a row its scale, or what is subtracted."""
+    tile, form = kernel.tile, kernel.found.form
+    row = ib.Bind(origin[kernel.row.name] + item % tile.block_rows)
+    which = ib.Bind(item // tile.block_rows)
+    element = ib.Bind(chunk * tile.depth + which % tile.units * tile.unit)
+    scale = _value(kernel, kernel.found.scales[0], row, element, "float32")
+    word = scale_word(form.dtype, kernel.step_dtype, scale)
+    if kernel.found.zero is None:
+        return word
+    zero = kernel.fragments.kept(_value(kernel, kernel.found.zero, row, element, "int32"))
+    return tirx.if_then_else(which < tile.units, word, zero)
+
+
+def _value(
+    kernel: CodedWarpgroups, shared: tuple[Shared, str], row: Any, element: Any, dtype: str
+) -> Any:
+    """What the box of a row has for an element of the sum; of rows behind the last, the last's."""
+    (own, name), sizes = shared, kernel.found.sizes
+    pairs = zip((ib.min(row, sizes.rows - 1), element), own.box, strict=True)
+    extents = (sizes.rows, sizes.depth)
+    place = [
+        tirx.const(0) if side >= extent else value if side == 1 else value // side
+        for (value, side), extent in zip(pairs, extents, strict=True)
+    ]
+    value = kernel.buffers[name][tuple(place)]
+    if isinstance(own.stored, Floats):
+        return meaning(own.stored, tirx.Cast("int32", value))
+    return tirx.Cast(dtype, value)
