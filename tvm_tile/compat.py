@@ -10,15 +10,14 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import struct
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.errors import InstallationError
+from tvm_tile.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tvm_tile.device.device import Device
@@ -307,8 +306,8 @@ def generate_vm(mod: Any, write: Callable[[Any], None]) -> tuple[bytes, Any]:
 
 def _written_bytes(module: Any, name: str, file_format: str) -> bytes:
     # TVM writes these modules to files only.
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
+    with scratch_folder() as folder:
+        path = folder / name
         module.write_to_file(str(path), file_format)
         return path.read_bytes()
 
@@ -324,9 +323,9 @@ def load_host(data: bytes) -> Any:
     """A runtime module, compiled in memory by LLVM, from bitcode."""
     import tvm
 
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         # The loader goes by the suffix; it reads bitcode as well as text.
-        path = Path(folder) / "host.ll"
+        path = folder / "host.ll"
         path.write_bytes(data)
         return tvm.runtime.load_module(str(path))
 

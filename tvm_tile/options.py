@@ -15,6 +15,7 @@ from tvm_tile.arguments import (
     check_folder,
     check_share,
 )
+from tvm_tile.closest import did_you_mean
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.errors import DeviceAbsentError, OptionError
 from tvm_tile.plan.rprogram import Bounds, Control
@@ -108,7 +109,8 @@ class Options:
             check_flag(name, getattr(self, name))
         if self.control not in get_args(Control):
             wanted = ", ".join(map(repr, get_args(Control)))
-            raise OptionError(f"control must be one of {wanted}", repr(self.control), '"host"')
+            remedy = did_you_mean(str(self.control), get_args(Control), '"host"')
+            raise OptionError(f"control must be one of {wanted}", repr(self.control), remedy)
         if self.control != "host" and not self.coschedule:
             raise OptionError(
                 "loops inside kernels are kernels that are co-scheduled",

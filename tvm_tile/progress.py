@@ -15,12 +15,15 @@ class ConsoleProgress:
 
     >>> with ConsoleProgress() as progress:  # doctest: +SKIP
     ...     model = tvm_tile.compile("detector.onnx", progress=progress)
+
+    Args:
+        lines: one a kernel on a terminal, too, instead of the bar.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lines: bool = False) -> None:
         console = Console(stderr=True)
         self._bar: Progress | None = None
-        if console.is_terminal:
+        if console.is_terminal and not lines:
             self._bar = Progress(
                 BarColumn(bar_width=20),
                 MofNCompleteColumn(),

@@ -242,7 +242,7 @@ def test_without_a_gpu_the_command_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mine.json"
-    assert main(["calibrate", "-o", str(path)]) == 2
+    assert main(["calibrate", "-o", str(path)]) == 4
     message = capsys.readouterr().err
     assert message.startswith("tvm-tile: error: calibration needs an NVIDIA GPU")
     assert 'found:  "cuda" is an NVIDIA driver library\n' in message
@@ -316,7 +316,7 @@ def test_a_failure_on_the_way_writes_nothing(
     monkeypatch.setattr(calibration, "_measure", failing)
     path = tmp_path / "mine.json"
     path.write_text("old")
-    assert main(["calibrate", "-o", str(path)]) == 2
+    assert main(["calibrate", "-o", str(path)]) == 4
     assert "a fault" in capsys.readouterr().err
     assert path.read_text() == "old"
 

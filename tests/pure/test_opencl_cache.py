@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_tile.build.opencl_cache import bounded_caches, forget_oldest
+from tvm_tile.plan.opencl_cache import bounded_caches, forget_programs
 
 
 def program(folder: Path, name: str, hours: float, size: int = 1000) -> Path:
@@ -23,12 +23,12 @@ def program(folder: Path, name: str, hours: float, size: int = 1000) -> Path:
 
 def test_the_oldest_go_and_those_in_use_stay(tmp_path: Path) -> None:
     old, older, used = (program(tmp_path, f"{h}", h) for h in (3, 9, 0.1))
-    forget_oldest(tmp_path, 2500)
+    forget_programs(tmp_path, 2500)
     assert (old.exists(), older.exists(), used.exists()) == (True, False, True)
-    forget_oldest(tmp_path, 0)  # looked already, within the hour
+    forget_programs(tmp_path, 0)  # looked already, within the hour
     assert old.exists()
     os.utime(tmp_path / "looked", (0, 0))
-    forget_oldest(tmp_path, 0)
+    forget_programs(tmp_path, 0)
     assert (old.exists(), used.exists()) == (False, True)
 
 

@@ -18,7 +18,7 @@ from scheduled import relax_module
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.cli import _parser
+from tvm_tile.cli.parser import build_parser
 from tvm_tile.device.detect import read_gpu
 from tvm_tile.errors import DeviceAbsentError
 
@@ -105,6 +105,7 @@ def test_every_command_is_one() -> None:
     words = [shlex.split(command, comments=True)[1:] for command in commands]
     assert {line[0] for line in words} == {
         "compile", "run", "explain", "verify", "schedule", "sign", "devices", "calibrate",
+        "doctor", "cache", "completion",
     }  # fmt: skip
     for line in words:
-        _parser().parse_args(line)
+        build_parser().parse_args(line)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from tvm_tile.build.packed import pack_halves
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.errors import BuildError, CompilerNotFoundError
+from tvm_tile.scratch import scratch_folder
 
 # The one place where the options of every kernel are chosen. Square root, exp and denormals stay
 # accurate (no --use_fast_math, which TVM itself turns on), and so does division unless the caller
@@ -247,11 +248,13 @@ def _nvrtc(answer: tuple[Any, ...]) -> Any:
 
 
 def _compile_with_nvcc(nvcc: str, source: str, arch: str, options: tuple[str, ...]) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        text, cubin = Path(folder) / "kernel.cu", Path(folder) / "kernel.cubin"
+    with scratch_folder() as folder:
+        text, cubin = folder / "kernel.cu", folder / "kernel.cubin"
         text.write_text(source)
         command = [nvcc, "-cubin", f"-arch={arch}", *options, "-o", str(cubin), str(text)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # Its own files are to go with the folder, too.
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
             log = done.stderr + done.stdout
             if "nsupported gpu architecture" in log:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from pathlib import Path
 
 from tvm_tile.build.cuda import END_OF_PRELUDE
@@ -21,6 +20,7 @@ from tvm_tile.build.hip_math import calls_mathematics, math_library, math_versio
 from tvm_tile.build.unrolling import limit_unrolling
 from tvm_tile.build.zig import run_zig, zig_version
 from tvm_tile.plan.store import Store
+from tvm_tile.scratch import scratch_folder
 
 _PRELUDES = tuple(Path(__file__).with_name(f"hip_{name}.h") for name in ("prelude", "matrix"))
 # Vectors of 16-bit and 8-bit numbers lie in those of 32 bits, and TVM points into these.
@@ -62,8 +62,7 @@ def compile_hip(
         CompilerNotFoundError: the package ziglang is not installed.
         BuildError: the compiler rejected the text, or crashed.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         _assemble(folder, source, arch, contract, exact_quotients, store)
         relocatable = ("-c", "kernel.s", "-o", "kernel.o")
         run_zig("clang", *_ASSEMBLER, f"-mcpu={arch}", *relocatable, folder=folder)
@@ -76,8 +75,8 @@ def assembly_of(
     source: str, arch: str, *, contract: bool = True, exact_quotients: bool = True
 ) -> str:
     """The assembly, with metadata, that :func:`compile_hip` makes machine code of."""
-    with tempfile.TemporaryDirectory() as name:
-        return _assemble(Path(name), source, arch, contract, exact_quotients, None).read_text()
+    with scratch_folder() as folder:
+        return _assemble(folder, source, arch, contract, exact_quotients, None).read_text()
 
 
 def _assemble(

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-import tempfile
 import threading
 from pathlib import Path
 
 from tvm_tile.build.zig import run_zig, zig_folder, zig_version
 from tvm_tile.plan.store import Store
+from tvm_tile.scratch import scratch_folder
 
 _SOURCE = Path(__file__).with_name("hip_math.zig")
 _LOCK = threading.Lock()
@@ -86,8 +86,7 @@ def math_version() -> str:
 
 @functools.cache
 def _made() -> bytes:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         options = ("-target", "amdgcn-amdhsa", "-OReleaseFast", "-fstrip", "-fomit-frame-pointer")
         output = ("-fno-emit-bin", "-femit-llvm-ir=zig.ll")
         run_zig("build-obj", lay_out(folder), *options, *output, folder=folder)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
+from tvm_tile.closest import closest
 from tvm_tile.device.cuda import CUDA_DEVICES
 from tvm_tile.device.device import (
     Device,
@@ -70,8 +70,8 @@ def find_device(name: str) -> Device:
     known = [device.name for device in _DEVICES]
     # People type "h200": compare with the part after the vendor as well.
     by_short_name = {full.rpartition("/")[2]: full for full in known}
-    candidates = difflib.get_close_matches(wanted.rpartition("/")[2], by_short_name, n=1)
+    candidate = closest(wanted.rpartition("/")[2], by_short_name)
     remedy = f"use one of {', '.join(known)}, or auto"
-    if candidates:
-        remedy = f"did you mean {by_short_name[candidates[0]]}? Otherwise {remedy}"
+    if candidate is not None:
+        remedy = f"did you mean {by_short_name[candidate]}? Otherwise {remedy}"
     raise UnknownDeviceError("the device must be one that tvm_tile has a record of", name, remedy)

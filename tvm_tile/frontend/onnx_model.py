@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
 from tvm_tile.frontend.declared import Declared, Shapes
+from tvm_tile.frontend.foreign_files import foreign_format
 from tvm_tile.frontend.onnx_check import problems, texts
 
 _log = logging.getLogger(__name__)
@@ -27,6 +29,8 @@ def read_model(path: Path) -> onnx.ModelProto:
         ModelFileError: the file is missing, cannot be read, or is not a valid ONNX model.
     """
     if not path.is_file():
+        if path.is_dir():
+            _refuse_foreign(path)
         raise ModelFileError(
             "the model must be an existing file",
             f"{path} is {'a folder' if path.is_dir() else 'missing'}",
@@ -34,10 +38,23 @@ def read_model(path: Path) -> onnx.ModelProto:
         )
     try:
         model = onnx.load(path)
+        validate_model(model, str(path))
     except Exception as error:  # protobuf, the operating system and onnx raise their own kinds
+        _refuse_foreign(path)
+        if isinstance(error, ModelFileError):
+            raise
         raise _corrupt(str(path), error) from error
-    validate_model(model, str(path))
     return model
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse what is no ONNX model, but one of another format."""
+    if (found := foreign_format(path)) is not None:
+        raise ModelFileError(
+            "a model is a file of ONNX, of torch.export.save (.pt2) or of Relay",
+            f"{path} is {found.name}",
+            found.remedy,
+        )
 
 
 def validate_model(model: onnx.ModelProto, source: str) -> None:
@@ -228,7 +245,7 @@ def fix_sizes(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> Non
         raise ModelError(
             f"inputs= may name the model's inputs: {', '.join(inputs)}",
             f"it names {', '.join(unknown)}",
-            "correct the name",
+            did_you_mean(unknown[0], inputs, "correct the name"),
         )
     named: dict[str, int] = {}
     for name, size in sizes.items():
@@ -363,7 +380,7 @@ def bind_constants(model: onnx.ModelProto, constants: Mapping[str, np.ndarray]) 
             raise ModelError(
                 f"constants= may name the model's inputs: {', '.join(inputs)}",
                 f"it names {name!r}",
-                "correct the name",
+                did_you_mean(name, inputs, "correct the name"),
             )
         model.graph.input.remove(inputs[name])
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.frontend.fold import RecordedSpreads, ReplayedSpreads, spreading_by
 from tvm_tile.frontend.imported import Imported
@@ -158,10 +159,11 @@ def signatures(
     whole = at(top(inputs.symbols))
     unknown = set(inputs.sizes) - {one.name for one in whole.inputs}
     if unknown:
+        names = [one.name for one in whole.inputs]
         raise ModelError(
-            f"inputs= may name the model's inputs: {', '.join(one.name for one in whole.inputs)}",
+            f"inputs= may name the model's inputs: {', '.join(names)}",
             f"it names {min(unknown)!r}",
-            "correct the name",
+            did_you_mean(min(unknown), names, "correct the name"),
         )
     outputs = []
     for number, one in enumerate(whole.outputs):
@@ -204,7 +206,9 @@ def resized(
             raise ModelError(
                 f"inputs= names tensors among the arguments of forward: {', '.join(names)}",
                 f"{name!r} of size {size}",
-                "correct the name, or the number of its extents",
+                "correct the number of its extents"
+                if name in names
+                else did_you_mean(name, names, "correct the name"),
             )
         given[name] = value.new_zeros(size)
     return (*given.values(), *example_inputs[len(names) :])

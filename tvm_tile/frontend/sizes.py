@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import ModelError
 from tvm_tile.frontend.declared import Declared, Shapes
 
@@ -62,7 +63,7 @@ def bind_sizes(mod: tvm.IRModule, sizes: Mapping[str, Sequence[int]]) -> tvm.IRM
             raise ModelError(
                 f"inputs= may name the model's inputs: {', '.join(inputs)}",
                 f"it names {name!r}",
-                "correct the name",
+                did_you_mean(name, inputs, "correct the name"),
             )
         declared = inputs[name].ty.shape
         if declared is None or len(declared) != len(size):

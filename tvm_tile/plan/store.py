@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
+import re
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tvm_tile.errors import OptionError
+from tvm_tile.plan.stored_entries import Entry, forget_oldest, remove
 from tvm_tile.whole_file import read_regular, replacing
 
 _MAGIC = b"tvm_tile store 2\n"
 _SUM_BYTES = 32
+_ENTRY_NAME = re.compile("[0-9a-f]{62}")  # what _path leaves of the digits of a sum
 _START = len(_MAGIC) + 2 * _SUM_BYTES
 # Machine code and plans are far smaller; what is larger was not put there by this class.
 _MOST_BYTES_OF_ENTRY = 1 << 28
@@ -58,13 +60,13 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError:
-            _remove(path)
+            remove(path)
             return None
         if status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
             return None
         data = _checked(content, digest)
         if data is None:
-            _remove(path)
+            remove(path)
         else:
             with contextlib.suppress(OSError):
                 os.utime(path)  # the last use, by which entries are forgotten
@@ -83,7 +85,9 @@ class Store:
         self._until_look -= len(checked)
         if self._until_look < 0:
             self._until_look = self._most_bytes * _LOOK_EVERY
-            self._forget_oldest()
+            entries = entries_of(self._folder)
+            if sum(entry.size for entry in entries) > self._most_bytes:
+                forget_oldest(entries, int(self._most_bytes * _LEAVE))
 
     def _digest(self, key: bytes) -> bytes:
         return hashlib.sha256(self._version + b"\0" + key).digest()
@@ -105,36 +109,19 @@ class Store:
             elif not os.access(path.parent, os.R_OK | os.W_OK | os.X_OK):
                 path.parent.chmod(0o700)
         if path.is_dir():
-            _remove(path)
-
-    def _forget_oldest(self) -> None:
-        entries = sorted(self._entries())
-        total = sum(size for _, size, _ in entries)
-        if total <= self._most_bytes:
-            return
-        for _, size, path in entries:
-            if total <= self._most_bytes * _LEAVE:
-                return
-            _remove(path)
-            total -= size
-
-    def _entries(self) -> Iterator[tuple[float, int, str]]:
-        """Last use, bytes on disk and path of each; other processes may remove them meanwhile."""
-        # Only what is named as entries are: the folder may be somebody's, with other things in it.
-        for folder in self._folder.glob("[0-9a-f][0-9a-f]"):
-            with contextlib.suppress(OSError), os.scandir(folder) as found:
-                for entry in found:
-                    if len(entry.name) == 2 * _SUM_BYTES - 2:
-                        status = entry.stat(follow_symlinks=False)
-                        yield status.st_mtime, status.st_size, entry.path
+            remove(path)
 
 
-def _remove(path: Path | str) -> None:
-    with contextlib.suppress(OSError):
-        try:
-            os.unlink(path)
-        except IsADirectoryError:
-            shutil.rmtree(path)
+def entries_of(folder: Path) -> list[Entry]:
+    """All entries in a store's folder, of any version. Others may remove them meanwhile."""
+    found = []
+    # Only what is named as entries are: the folder may be somebody's, with other things in it.
+    for path in folder.glob("[0-9a-f][0-9a-f]/*"):
+        if _ENTRY_NAME.fullmatch(path.name):
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                found.append(Entry(status.st_mtime, status.st_size, path))
+    return found
 
 
 def _checked(content: bytes, digest: bytes) -> bytes | None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import InputError, SavedModelError
 from tvm_tile.graph.signature import State
 from tvm_tile.plan.detail import Detail, Sort
@@ -46,7 +47,9 @@ class CompiledEntries(Mapping[str, CompiledModel]):
     def __getitem__(self, name: str) -> CompiledModel:
         if name not in self._models:
             raise InputError(
-                f"the model's entries: {', '.join(self._models)}", repr(name), "name one of these"
+                f"the model's entries: {', '.join(self._models)}",
+                repr(name),
+                did_you_mean(name, self._models, "name one of these"),
             )
         return self._models[name]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.graph.signature import Signature
@@ -111,7 +112,7 @@ def settled(signatures: Sequence[Signature], extents: Mapping[str, int]) -> list
             raise InputError(
                 f"extents= may name the model's open extents: {known}",
                 f"it names {name!r}",
-                "correct the name, or leave it out",
+                did_you_mean(name, names, "correct the name, or leave it out"),
             )
     values = {symbol: extents.get(symbol.name, symbol.high) for symbol in symbols}
     for symbol, value in values.items():

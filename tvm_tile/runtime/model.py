@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.build.program import Program
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import BoundError, DeviceError, InputError, RunError, TileError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
 from tvm_tile.plan.detail import Detail, Sort
@@ -366,10 +367,13 @@ class CompiledModel:
         if len(args) > len(self.inputs) or names != by_name.keys():
             expected = ", ".join(map(str, self.inputs)) or "none"
             given = ", ".join([f"{len(args)} by position", *by_name])
+            remedy = "pass every input once, by position or by name"
+            if unknown := [name for name in by_name if name not in names]:
+                remedy = did_you_mean(unknown[0], names, remedy)
             raise InputError(
                 f"the model takes {len(self.inputs)} inputs: {expected}",
                 given,
-                "pass every input once, by position or by name",
+                remedy,
             )
         return (*args, *(by_name[signature.name] for signature in remaining))
 

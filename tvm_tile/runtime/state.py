@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import InputError
 from tvm_tile.graph.signature import Signature, State, dense_bytes
 from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input
@@ -118,7 +119,7 @@ class ModelState(MutableMapping[str, Any]):
             raise InputError(
                 f"the model's state: {', '.join(self._places) or 'none'}",
                 repr(name),
-                "name one of these",
+                did_you_mean(name, self._places, "name one of these"),
             )
         return self._places[name]
 

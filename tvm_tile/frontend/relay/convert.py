@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError, UnsupportedOperatorError
 from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.relay import program as relay
@@ -124,7 +125,7 @@ def _require_agreement(
         raise ModelError(
             f"inputs= may name the parameters of @main: {', '.join(names)}",
             f"it names {', '.join(unknown)}",
-            "correct the names",
+            did_you_mean(unknown[0], names, "correct the names"),
         )
     if not params:
         return

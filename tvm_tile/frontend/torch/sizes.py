@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
+from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.torch.program import shortened
@@ -129,7 +130,7 @@ def _settled(
             raise ModelError(
                 f"inputs= may name the model's inputs: {', '.join(tensors)}",
                 f"it names {name!r}",
-                "correct the name",
+                did_you_mean(name, tensors, "correct the name"),
             )
         declared = tensors[name].shape
         if len(declared) != len(size):

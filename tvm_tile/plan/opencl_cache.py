@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from tvm_tile.plan.store import cache_folder
+from tvm_tile.plan.stored_entries import Entry, forget_oldest
 
 _MOST_BYTES = 256 << 20
 _LOOK_EVERY_S = 3600.0
 # Other processes may be reading what was used since.
 _IN_USE_S = 3600.0
+POCL_FOLDER = "pocl"
+"""PoCL's folder in that of the cache."""
 
 
 @contextmanager
@@ -35,10 +37,10 @@ def bounded_caches(environment: MutableMapping[str, str]) -> Iterator[None]:
         with contextlib.suppress(OSError):
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
-            own = folder / "pocl"
+            own = folder / POCL_FOLDER
             own.mkdir(mode=0o700, exist_ok=True)
             environment["POCL_CACHE_DIR"] = str(own)
-            forget_oldest(own, _MOST_BYTES)
+            forget_programs(own, _MOST_BYTES)
     try:
         yield
     finally:
@@ -49,33 +51,41 @@ def bounded_caches(environment: MutableMapping[str, str]) -> Iterator[None]:
                 environment.pop(name, None)
 
 
-def forget_oldest(folder: Path, most_bytes: int) -> None:
+def forget_programs(folder: Path, most_bytes: int) -> None:
     """Remove programs of PoCL's that were not used for longest, down to a limit.
 
     Args:
-        folder: PoCL's; a program is a folder ``kcache/AB/CDEF...``, a file in which PoCL touches.
-        most_bytes: of all of them.
+        folder: PoCL's.
+        most_bytes: of all programs.
     """
     looked = folder / "looked"
     with contextlib.suppress(OSError):
         if looked.exists() and time.time() - looked.stat().st_mtime < _LOOK_EVERY_S:
             return
         looked.touch()
-        programs = sorted(_program(path) for path in (folder / "kcache").glob("*/*"))
-        total = sum(size for _, size, _ in programs)
-        for used, size, path in programs:
-            if total <= most_bytes or time.time() - used < _IN_USE_S:
-                return
-            shutil.rmtree(path, ignore_errors=True)
-            total -= size
+        forget_oldest(programs_of(folder), most_bytes, in_use_since())
 
 
-def _program(path: Path) -> tuple[float, int, Path]:
-    """Last use, bytes and folder."""
+def in_use_since() -> float:
+    """Other processes may be reading the programs that were used later than this."""
+    return time.time() - _IN_USE_S
+
+
+def programs_of(folder: Path) -> list[Entry]:
+    """All programs in PoCL's folder: each a folder ``kcache/AB/CDEF...``, with a file that is
+    touched when it is used."""
+    found = []
+    for path in (folder / "kcache").glob("*/*"):
+        # Other processes may remove it meanwhile.
+        with contextlib.suppress(OSError):
+            found.append(_program(path))
+    return found
+
+
+def _program(path: Path) -> Entry:
     used, size = path.stat().st_mtime, 0
     for inner in path.rglob("*"):
-        # Other processes may remove it meanwhile.
         with contextlib.suppress(OSError):
             status = inner.lstat()
             used, size = max(used, status.st_mtime), size + status.st_size
-    return used, size, path
+    return Entry(used, size, path)

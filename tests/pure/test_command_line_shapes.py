@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from tvm_tile.cli_shapes import named_extent, named_shape
+from tvm_tile.cli.shapes import named_extent, named_shape
 from tvm_tile.graph.open_extents import Open
 
 

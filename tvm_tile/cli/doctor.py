@@ -1,0 +1,69 @@
+"""``tvm-tile doctor``: what works on this machine, and what is missing for what."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tvm_tile._version import __version__
+from tvm_tile.cli.capabilities import Capability, capabilities
+from tvm_tile.cli.status import ExitStatus
+from tvm_tile.compat import installed_versions
+
+
+def add(commands: Any) -> None:
+    """Tell the parser of the command."""
+    text = "Tell what works on this machine, and what is missing for what."
+    sub = commands.add_parser("doctor", help=text, description=text)
+    sub.set_defaults(run=run)
+    sub.add_argument("--json", action="store_true", help="for other programs")
+
+
+def run(arguments: argparse.Namespace) -> ExitStatus:
+    """Look for all capabilities, and print them."""
+    tvm, ffi = installed_versions()
+    versions = {
+        "tvm-tile": __version__,
+        "apache-tvm": tvm,
+        "apache-tvm-ffi": ffi,
+        "python": platform.python_version(),
+    }
+    found = tuple(capabilities())
+    if arguments.json:
+        content = {
+            "versions": versions,
+            "auto": _device_of_auto(),
+            "capabilities": [asdict(one) for one in found],
+        }
+        print(json.dumps(content, indent=1))
+    else:
+        print(", ".join(f"{name} {version}" for name, version in versions.items()))
+        print("\n".join(lines_of(found)))
+        print(f"auto is {_device_of_auto()} on this machine")
+    is_able = any(one.compiles and one.is_ready for one in found)
+    return ExitStatus.RIGHT if is_able else ExitStatus.ENVIRONMENT
+
+
+def lines_of(found: Sequence[Capability]) -> list[str]:
+    """A table for people, each remedy on a line below what it is for."""
+    width = max(len(one.name) for one in found)
+    lines = []
+    for one in found:
+        lines.append(f"{'ok' if one.is_ready else '--'}  {one.name.ljust(width)}  {one.found}")
+        if one.remedy:
+            lines.append(f"    {' ' * width}  remedy: {one.remedy}")
+    return lines
+
+
+def _device_of_auto() -> str:
+    from tvm_tile.device.detect import detect_device
+    from tvm_tile.errors import DeviceError
+
+    try:
+        return detect_device().name
+    except DeviceError:
+        return "no device"

@@ -1,0 +1,50 @@
+"""``tvm-tile explain``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tvm_tile.cli.model import (
+    SOURCE_OR_SAVED,
+    add_model_command,
+    add_options,
+    add_verify_key,
+    open_model,
+)
+from tvm_tile.cli.output import check_output, write_text
+from tvm_tile.plan.detail import DETAILS, SORTS, check_word
+
+
+def add(commands: Any) -> None:
+    """Tell the parser of the command."""
+    text = "Tell what a run takes, which parts of the model take most, and why."
+    sub = add_model_command(commands, "explain", run, text, SOURCE_OR_SAVED)
+    add_options(sub)
+    add_verify_key(sub)
+    sub.add_argument("--detail", default="summary", metavar="WHAT", help=", ".join(DETAILS))
+    sub.add_argument("--sort", default="time", metavar="HOW", help=", ".join(SORTS))
+    sub.add_argument("--json", action="store_true", help="for other programs")
+    sub.add_argument("--svg", type=Path, help="also draw which functions became one kernel")
+    sub.add_argument("--svg-extents", type=Path, help="also draw times over open extents")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print a model's report, and draw what was asked for."""
+    from tvm_tile.plan.report import Report
+    from tvm_tile.plan.report_json import json_of
+
+    check_word("--detail", arguments.detail, DETAILS)
+    check_word("--sort", arguments.sort, SORTS)
+    asked = (arguments.svg, Report.draw), (arguments.svg_extents, Report.draw_extents)
+    drawings = [(path, draw) for path, draw in asked if path is not None]
+    for path, _ in drawings:
+        check_output(path)
+    model = open_model(arguments)
+    for path, draw in drawings:
+        write_text(path, draw(model.report))
+    if arguments.json:
+        print(json_of(model.report, arguments.sort))
+    else:
+        print(model.explain(arguments.detail, sort=arguments.sort))
