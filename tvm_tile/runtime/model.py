@@ -225,8 +225,7 @@ class CompiledModel:
         return self.program.language == "opencl"
 
     def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
-        """What a run takes, which parts of the user's model take most and why, and what fell back;
-        with a time, once :meth:`time` has measured one. Args and errors: :meth:`Report.render`."""
+        """What a run takes, and why, as :meth:`Report.render`; with a time that was measured."""
         return self.report.render(detail, sort=sort, timing=self._timing)
 
     def verify(self, inputs: Sequence[Any] | None = None) -> Verification:
