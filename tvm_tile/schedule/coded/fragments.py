@@ -19,9 +19,9 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tensor_format import Code, Integers
+from tvm_tile.schedule.coded.words import add, choose_bytes, multiply_add, word
 
 PAIRS = 2  # of 16 codes, that a thread has
-_BOTH = 0x00010001
 _BYTE = 8  # bits
 _SIGN = 0x8000
 _HALF_BITS = 16
@@ -29,7 +29,6 @@ _HALF_BITS = 16
 _ONE = {"float16": (1024, 0x6400, 0x3C00), "bfloat16": (128, 0x4300, 0x3F80)}
 _EXPONENT = {"float16": 10, "bfloat16": 7}  # its place
 _BITS = {"float16": (2, 4, 8), "bfloat16": (2, 4)}
-_FMA = {"float16": "fma.rn.f16x2", "bfloat16": "fma.rn.bf16x2"}
 _MULTIPLY = {"float16": "mul.rn.f16x2", "bfloat16": "mul.rn.bf16x2"}
 _PACK = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 
@@ -145,7 +144,7 @@ class IntegerFragments:
         self, words: Sequence[Any], held: Held, results: Sequence[Any], zero: Any | None
     ) -> None:
         """``(code | 1024.0) * 1 - (1024 + zero)``; signed codes with their sign bit turned."""
-        _, bits, plus_one = _ONE[self.dtype]
+        _, bits, _ = _ONE[self.dtype]
         half = 1 << (self.bits - 1) if self.code.is_signed else 0
         mask, factor = held.constants
         ones = (bits | half) | (bits | half << self._above) << _HALF_BITS
@@ -154,11 +153,11 @@ class IntegerFragments:
         is_apart = self.dtype == "bfloat16"
         for pair, own in enumerate(results):
             self._choose(own, words, held.chosen, pair)
-            value = (own & mask) ^ _word(ones)
+            value = (own & mask) ^ word(ones)
             added = more if zero is None or is_apart else zero
-            ib.evaluate(T.ptx[_FMA[self.dtype]](own, value, factor, added))
+            multiply_add(self.dtype, own, value, factor, added)
             if zero is not None and is_apart:
-                ib.evaluate(T.ptx[_FMA[self.dtype]](own, own, _word(plus_one * _BOTH), zero))
+                add(self.dtype, own, own, zero)
 
     @property
     def _is_moved(self) -> bool:
@@ -181,13 +180,14 @@ class IntegerFragments:
         if self.bits == _BYTE:
             both = words[2 * pair : 2 * pair + 2]
         elif self._is_moved:
-            both = [words[pair], words[pair] >> _word(self.bits)]
+            both = [words[pair], words[pair] >> word(self.bits)]
         elif self.bits == _BYTE // 2:
             both = [words[pair]] * 2
         else:
             both = [words[0] >> chosen[-1]] * 2
         which = chosen[pair] if self.bits < _BYTE // 2 else chosen[0]
-        ib.evaluate(T.ptx["prmt.b32"](own, *both, which))
+        low, high = both
+        choose_bytes(own, low, high, which)
 
 
 def scale_pair(dtype: str, step: str, own: Any, scale: Any) -> None:
@@ -215,16 +215,16 @@ def scale_word(dtype: str, step: str, value: Any) -> Any:
 def _floats(pair: Any, dtype: str) -> tuple[Any, Any]:
     """Both halves, the lower one first, as float32."""
     if dtype == "bfloat16":
-        low, high = pair << _word(_HALF_BITS), pair & _word(0xFFFF0000)
+        low, high = pair << word(_HALF_BITS), pair & word(0xFFFF0000)
         return tirx.reinterpret("float32", low), tirx.reinterpret("float32", high)
-    halves = (tirx.Cast("uint16", pair & _word(0xFFFF)), tirx.Cast("uint16", pair >> _word(16)))
+    halves = (tirx.Cast("uint16", pair & word(0xFFFF)), tirx.Cast("uint16", pair >> word(16)))
     low, high = (tirx.Cast("float32", tirx.reinterpret("float16", half)) for half in halves)
     return low, high
 
 
 def _two_halves(low: Any, high: Any, dtype: str) -> Any:
     """Two numbers, which the element type has exactly, as a word."""
-    return _half(low, dtype) | (_half(high, dtype) << _word(_HALF_BITS))
+    return _half(low, dtype) | (_half(high, dtype) << word(_HALF_BITS))
 
 
 def _half(value: Any, dtype: str) -> Any:
@@ -232,10 +232,10 @@ def _half(value: Any, dtype: str) -> Any:
     if isinstance(value, int):
         single = np.float32(value)
         bits = single.view(np.uint32) >> _HALF_BITS
-        return _word(int(bits if dtype == "bfloat16" else np.float16(single).view(np.uint16)))
+        return word(int(bits if dtype == "bfloat16" else np.float16(single).view(np.uint16)))
     wide = _wide(value)
     if dtype == "bfloat16":
-        return tirx.reinterpret("uint32", wide) >> _word(_HALF_BITS)
+        return tirx.reinterpret("uint32", wide) >> word(_HALF_BITS)
     return tirx.Cast("uint32", tirx.reinterpret("uint16", tirx.Cast("float16", wide)))
 
 
@@ -246,7 +246,3 @@ def _wide(value: Any) -> Any:
 def _bytes(low: Any, high: Any) -> Any:
     """The choice of two bytes as the lower ones of two halves; what the upper ones are is open."""
     return tirx.Cast("uint32", low | (high << 8))
-
-
-def _word(value: int) -> Any:
-    return tirx.const(value, "uint32")

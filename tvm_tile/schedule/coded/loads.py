@@ -85,7 +85,7 @@ class Loads:
             _stream(source, at, self.words, place * count, count)
         for (box, name), held in zip(boxes(self.found), self.held, strict=True):
             for place, row in enumerate(self.rows):
-                indices = self._indices(box, row, step)
+                indices = box_of(box, self.found.sizes, row, step * self.tile.step)
                 ib.buffer_store(held, self.buffers[name][indices], [place])
 
     def ask_for_vectors(self, step: Any) -> None:
@@ -134,15 +134,6 @@ class Loads:
             choose_bytes(own, low, high, word(_UPPER if pair % 2 else _LOWER))
         return paired
 
-    def _indices(self, box: Shared, row: Any, step: Any) -> tuple[Any, ...]:
-        """Of the box in which a row is in a step."""
-        sizes = self.found.sizes
-        place = zip((row, step * self.tile.step), box.box, (sizes.rows, sizes.depth), strict=True)
-        return tuple(
-            tirx.const(0) if side >= extent else value if side == 1 else value // side
-            for value, side, extent in place
-        )
-
     def _shared(self, which: int, row: int, dtype: str) -> Any:
         """What the box of a row has in the step."""
         box, _ = boxes(self.found)[which]
@@ -155,6 +146,15 @@ class Loads:
 def boxes(found: CodedMatch) -> list[tuple[Shared, str]]:
     """What elements of a matrix share, the scales first, and whose parameters have it."""
     return [*found.scales, *([found.zero] if found.zero else [])]
+
+
+def box_of(shared: Shared, sizes: CodedProduct, row: Any, element: Any) -> tuple[Any, ...]:
+    """The box, as indices of what is shared, in which an element of a row of the matrix is."""
+    place = zip((row, element), shared.box, (sizes.rows, sizes.depth), strict=True)
+    return tuple(
+        tirx.const(0) if side >= extent else value if side == 1 else value // side
+        for value, side, extent in place
+    )
 
 
 def block_row(sizes: CodedProduct, tile: CodedTile, place: Any) -> Any:

@@ -12,6 +12,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tensor_format import Floats, Shared
 from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.fragments import scale_word
+from tvm_tile.schedule.coded.loads import box_of
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups, arrive
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import when
@@ -106,13 +107,8 @@ def _value(
 ) -> Any:
     """What the box of a row has for an element of the sum; of rows behind the last, the last's."""
     (own, name), sizes = shared, kernel.found.sizes
-    pairs = zip((ib.min(row, sizes.rows - 1), element), own.box, strict=True)
-    extents = (sizes.rows, sizes.depth)
-    place = [
-        tirx.const(0) if side >= extent else value if side == 1 else value // side
-        for (value, side), extent in zip(pairs, extents, strict=True)
-    ]
-    value = kernel.buffers[name][tuple(place)]
+    place = box_of(own, sizes, ib.min(row, sizes.rows - 1), element)
+    value = kernel.buffers[name][place]
     if isinstance(own.stored, Floats):
         return meaning(own.stored, tirx.Cast("int32", value))
     return tirx.Cast(dtype, value)
