@@ -40,6 +40,8 @@ from tvm_tile.passes import (
 )
 from tvm_tile.passes.count_launches import count_launches
 from tvm_tile.passes.pass_weights import PassWeights
+from tvm_tile.passes.planned_memory import planned_bytes
+from tvm_tile.passes.read_kernel_graph import read_kernel_graphs
 from tvm_tile.pipeline import Lowered, captures, fuse, lower
 from tvm_tile.plan.machine_code import with_launches, with_resources
 from tvm_tile.plan.stopwatch import Stopwatch
@@ -300,4 +302,6 @@ def _known(lowered: Lowered, device: Device, builder: Builder, options: Options)
     known = tuple(replace(kernel, names=names.get(kernel.name, ())) for kernel in known)
     counts, early = builder.kernel_counts(done.mod), builder.dependent_counts(done.mod)
     launches = count_launches(lowered.mod, counts, early) if captures(device, options) else None
-    return replace(done, kernels=with_launches(known, counts), launches=launches)
+    graphs, planned = read_kernel_graphs(done.mod), planned_bytes(lowered.mod)
+    known = with_launches(known, counts)
+    return replace(done, kernels=known, launches=launches, graphs=graphs, planned=planned)

@@ -21,6 +21,7 @@ from tvm_tile.passes.loops_in_kernels import LoopsInKernels, copies_for_loops
 from tvm_tile.passes.reorder_calls import is_zeroing
 from tvm_tile.passes.schedule_tiles import count_calls, schedule_module
 from tvm_tile.plan.coded_weights import CodedWeight
+from tvm_tile.plan.kernel_graph import KernelGraph
 from tvm_tile.plan.limits import limits_of
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
@@ -42,6 +43,8 @@ class Coscheduling:
         plans: of its persistent kernels.
         left_apart: what is launched by itself, and why.
         launches: of one run; None where no graphs are captured.
+        graphs: which kernel hands what to which.
+        planned: bytes of memory for that.
     """
 
     mod: tvm.IRModule
@@ -49,6 +52,8 @@ class Coscheduling:
     plans: tuple[PersistentReport, ...] = ()
     left_apart: tuple[LeftApart, ...] = ()
     launches: Launches | None = None
+    graphs: tuple[KernelGraph, ...] = ()
+    planned: int = 0
 
     def report(
         self,
@@ -66,7 +71,8 @@ class Coscheduling:
         traffic = sum(kernel.calls * kernel.traffic for kernel in self.kernels)
         own = device.name, self.kernels, notes, stages, decisions
         told = turned, coded, symbols
-        return Report(*own, *known, *told, weights, limits_of(device, traffic))
+        limits = limits_of(device, traffic)
+        return Report(*own, *known, *told, weights, limits, self.graphs, self.planned)
 
 
 def coschedule_what_builds(

@@ -23,8 +23,9 @@ def resources_of(cubin: bytes) -> Resources:
 
 
 def instructions(cubin: bytes) -> int:
-    """Of a kernel whose name is ``kernel``; with those behind its end, up to seven."""
-    return by_name(cubin)[".text.kernel"].length // _INSTRUCTION
+    """Of a kernel and what it calls; with those behind its end, up to seven."""
+    code = (own.length for name, own in by_name(cubin).items() if name.startswith(".text."))
+    return sum(code) // _INSTRUCTION
 
 
 def _largest_behind(notes: bytes, mark: bytes) -> int:

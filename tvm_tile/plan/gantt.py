@@ -14,13 +14,16 @@ _MARGIN, _TITLE, _AXIS = 16, 24, 20
 _WIDTH, _HEIGHT = 1200, 660  # of the time and of all vEUs
 _TICKS = 10
 _GOLDEN_ANGLE = 137.508  # degrees from the hue of one body to the next: all differ
+# A page that shows the drawing may have colours of its own for what is no task.
 _HEAD = """<style>
   text { font: 12px sans-serif; dominant-baseline: middle }
-  .frame { fill: #f4f4f4; stroke: #444 }
+  text { fill: black; fill: var(--gantt-ink, black) }
+  .paper { fill: white; fill: var(--gantt-paper, white) }
+  .frame { fill: #f4f4f4; fill: var(--gantt-frame, #f4f4f4); stroke: #444 }
   .tick { stroke: #444; stroke-width: 0.5; stroke-dasharray: 2 4 }
   .task { stroke: white; stroke-width: 0.2 }
 </style>
-<rect width="100%" height="100%" fill="white"/>"""
+<rect class="paper" width="100%" height="100%"/>"""
 
 
 def gantt(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> str:
@@ -46,8 +49,14 @@ def gantt(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device)
         *_axis(seconds),
     ]
     width, height = _WIDTH + 2 * _MARGIN, _HEIGHT + _TITLE + _AXIS + 2 * _MARGIN
-    size = f'width="{width}" height="{height}"'
+    # As wide as its place on a page allows, but never too small to be read.
+    size = f'viewBox="0 0 {width} {height}" style="max-width: {width}px; min-width: 700px"'
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n"])
+
+
+def colour(operator: ROperator) -> str:
+    """What the boxes of an operator are filled with; equal for equal code."""
+    return f"hsl({operator.body * _GOLDEN_ANGLE % 360:.0f} 60% 55%)"
 
 
 def _box(span: Span, operators: tuple[ROperator, ...], plan: ExecutionPlan, seconds: float) -> str:
@@ -55,10 +64,9 @@ def _box(span: Span, operators: tuple[ROperator, ...], plan: ExecutionPlan, seco
     x, y = _MARGIN + span.begin * across, _MARGIN + _TITLE + span.first_veu * down
     width, height = (span.end - span.begin) * across, span.num_veus * down
     operator = operators[span.operator]
-    hue = operator.body * _GOLDEN_ANGLE % 360
     shape = f'x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"'
-    colour = f'fill="hsl({hue:.0f} 60% 55%)"'
-    return f'<rect class="task" {shape} {colour}><title>{escape(operator.name)}</title></rect>'
+    told = f"<title>{escape(operator.name)}</title>"
+    return f'<rect class="task" {shape} fill="{colour(operator)}">{told}</rect>'
 
 
 def _axis(seconds: float) -> Iterator[str]:

@@ -22,6 +22,21 @@ class Bound(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Roofs:
+    """What a roofline of a device shows.
+
+    Attributes:
+        memory: bytes per second to and from its global memory.
+        cache: bytes per second to and from its second-level cache.
+        peaks: operations per second of its units, by their names, the least first.
+    """
+
+    memory: float
+    cache: float
+    peaks: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a device does at most for a model.
 
@@ -29,20 +44,27 @@ class Limits:
         bandwidth: bytes per second that its kernels read and write.
         is_cached: whether that is the second-level cache's, which holds all that they touch.
         launch_seconds: of a kernel that does nothing, amid a model.
+        roofs: all that bounds a kernel of any kind; none of models that were saved before this was
+            kept.
     """
 
     bandwidth: float
     is_cached: bool
     launch_seconds: float
+    roofs: Roofs | None = None
 
 
 def limits_of(device: Device, traffic: float) -> Limits:
     """The limits of a device for a model of which a run moves so many bytes."""
     launch = device.times.warm.least_seconds
+    memory = max(device.memory(MemoryLevel.GLOBAL).bandwidth, device.read_bandwidth)
+    units = {"float32 cores": device.flops("float32")}
+    units |= {f"{dtype} matrix units": rate for dtype, rate in device.matrix_flops}
+    peaks = tuple(sorted(units.items(), key=lambda unit: unit[1]))
+    roofs = Roofs(memory, device.l2_bandwidth, peaks)
     if traffic <= device.l2_capacity:
-        return Limits(device.l2_bandwidth, True, launch)
-    copied = device.memory(MemoryLevel.GLOBAL).bandwidth
-    return Limits(max(copied, device.read_bandwidth), False, launch)
+        return Limits(device.l2_bandwidth, True, launch, roofs)
+    return Limits(memory, False, launch, roofs)
 
 
 def bound_of(seconds: float, memory: float, arithmetic: float, launch: float) -> Bound:

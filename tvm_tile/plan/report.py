@@ -14,6 +14,7 @@ from tvm_tile.plan.decision_text import render_apart, render_joined
 from tvm_tile.plan.detail import DETAILS, SORTS, Detail, Sort, check_word
 from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived, text_of
+from tvm_tile.plan.kernel_graph import KernelGraph
 from tvm_tile.plan.kernel_table import render_kernels, sorted_by
 from tvm_tile.plan.limits import Bound, Limits, bound_of
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
@@ -166,6 +167,10 @@ class Report:
         symbols: its open extents.
         weights: bytes of all constants.
         limits: what the device does at most; None where that was not told.
+        graphs: which kernel hands what to which, of each function of the model, ``main`` first;
+            none of models that were saved before this was kept.
+        planned: bytes of memory for what kernels hand to each other and return, as it was planned
+            for all of them; of tensors whose sizes are known.
     """
 
     device: str
@@ -182,6 +187,8 @@ class Report:
     symbols: tuple[Symbol, ...] = ()
     weights: int = 0
     limits: Limits | None = None
+    graphs: tuple[KernelGraph, ...] = ()
+    planned: int = 0
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:

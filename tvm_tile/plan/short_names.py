@@ -6,7 +6,9 @@ import itertools
 import re
 from collections.abc import Sequence
 
-_SIGN = " + "
+SIGN = " + "
+"""Between two names of several that are told as one."""
+
 _DOTS = "..."
 _KEPT = 4  # parts of a long path
 _PART = re.compile(r"[^/.]+[/.]*|[/.]+")
@@ -22,16 +24,28 @@ def short(names: Sequence[str], width: int) -> str:
     """
     shared = _shared(names)
     own = [names[0], *(name[shared:] for name in names[1:])] if names else []
-    if len(_SIGN.join(own)) > width:
+    if len(SIGN.join(own)) > width:
         parts = _PART.findall(own[0])
         if len(parts) > _KEPT:
             own[0] = _DOTS + "".join(parts[-_KEPT:])
     for kept in range(len(own), 0, -1):
         more = [f"{len(own) - kept} more"] if kept < len(own) else []
-        text = _SIGN.join([*own[:kept], *more])
+        text = SIGN.join([*own[:kept], *more])
         if len(text) <= width:
             return text
     return f"{own[0][: width - len(_DOTS)]}{_DOTS}" if own else ""
+
+
+def tail(name: str, width: int) -> str:
+    """A name on at most so many characters: of a longer path, the last parts that have room."""
+    if len(name) <= width:
+        return name
+    kept = ""
+    for part in reversed(_PART.findall(name)):
+        if len(_DOTS) + len(part) + len(kept) > width:
+            break
+        kept = part + kept
+    return _DOTS + (kept or name[len(_DOTS) - width :])
 
 
 def _shared(names: Sequence[str]) -> int:

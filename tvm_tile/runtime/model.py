@@ -14,7 +14,6 @@ from tvm_tile.build.program import Program
 from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import BoundError, DeviceError, InputError, RunError, TileError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
-from tvm_tile.plan.detail import Detail, Sort
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.arrays import (
@@ -25,6 +24,7 @@ from tvm_tile.runtime.arrays import (
     ready_torch,
 )
 from tvm_tile.runtime.copies import clone, copy_into
+from tvm_tile.runtime.explained import Explained
 from tvm_tile.runtime.extents import Graphed, KnownCalls
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tvm_tile.verify import Verification, Verifier
 
 
-class CompiledModel:
+class CompiledModel(Explained):
     """A model compiled for one device.
 
     Nothing is loaded before the first call, so a model for a GPU may be compiled, explained
@@ -66,20 +66,16 @@ class CompiledModel:
         effects: Effects = NO_EFFECTS,
         held: Held | None = None,
     ) -> None:
-        self.program = program
-        self.device_name = device_name
+        super().__init__(program, device_name, report, verifier)
         self.inputs = inputs
         self.outputs = outputs
-        self.report = report
         self.effects = effects
-        self._verifier = verifier
         self._copied = frozenset(program.copied_outputs)
         self._is_open = any(signature.open_axes for signature in inputs)
         self._graphed, self._calls = Graphed(), KnownCalls(inputs)
         self._loaded: Loaded | None = None
         self._kept: Kept | None = None
         self._held = held or Held()
-        self._timing = 0.0, 0.0  # of the last measurement: median and spread
         self._process = os.getpid()
 
     def __call__(self, *args: Any, **by_name: Any) -> Any:
@@ -224,10 +220,6 @@ class CompiledModel:
         """Whether the CPU runs its kernels: right numbers, and times that mean nothing."""
         return self.program.language == "opencl"
 
-    def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
-        """What a run takes, and why, as :meth:`Report.render`; with a time that was measured."""
-        return self.report.render(detail, sort=sort, timing=self._timing)
-
     def verify(self, inputs: Sequence[Any] | None = None) -> Verification:
         """Compare each kernel, and the whole model, with what they should compute.
 
@@ -252,7 +244,8 @@ class CompiledModel:
                 "this one was loaded from a file, which has the machine code alone",
                 "compile its source again and verify that",
             )
-        return self._verifier(self, inputs)
+        self._verified = self._verifier(self, inputs)
+        return self._verified
 
     def save(self, path: str | Path, *, key: str | Path | None = None, state: bool = False) -> None:
         """Write a self-contained ``.tvmtile`` file, all or nothing.

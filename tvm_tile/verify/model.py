@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tvm_tile.build.dispatch import script_of
 from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import far, top
 from tvm_tile.graph.signature import Signature
@@ -45,6 +46,10 @@ class Verifier:
             return cls(weakref.ref(model), kernels)
         except TypeError:
             return cls(lambda: model, kernels)
+
+    def scripts(self) -> Mapping[str, str]:
+        """The TensorIR of the kernels, by their names."""
+        return {name: script_of(func) for name, func in self.kernels.scheduled.items()}
 
     def __call__(
         self, compiled: CompiledModel, inputs: Sequence[Any] | None = None

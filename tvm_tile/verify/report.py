@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tvm_tile.page.content import Verified
 from tvm_tile.verify.compare import Comparison
 
 
@@ -61,6 +62,16 @@ class Verification:
         """Whether nothing differs."""
         checks: tuple[KernelCheck | OutputCheck, ...] = (*self.kernels, *self.outputs)
         return all(check.comparison.is_right for check in checks)
+
+    def for_page(self) -> Verified:
+        """What a page tells of it."""
+        found = {
+            kernel.name: kernel.missing
+            or f"{_mark(kernel.comparison)}, error "
+            f"{kernel.comparison.error:.1e} of {kernel.allowed:.1e} allowed"
+            for kernel in self.kernels
+        }
+        return Verified(self.is_right, self.render(), found)
 
     def render(self) -> str:
         """A table of kernels, one of outputs, and what differs in words."""

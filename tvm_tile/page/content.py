@@ -1,0 +1,63 @@
+"""What a page shows, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tvm_tile.device.device import Device
+from tvm_tile.plan.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A text that a kernel was made of.
+
+    Attributes:
+        language: such as ``"CUDA"`` or ``"TensorIR"``.
+        name: what the text calls the kernel.
+        text: all of it.
+        instructions: of the machine code that was made of it; 0 where that is not known.
+    """
+
+    language: str
+    name: str
+    text: str
+    instructions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found when the model was compared with its source.
+
+    Attributes:
+        is_right: whether nothing differs.
+        text: all that was compared, for people.
+        kernels: name -> what was found of that kernel, in a few words.
+    """
+
+    is_right: bool
+    text: str
+    kernels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """All that a page shows of a compiled model.
+
+    Attributes:
+        title: what people call the model.
+        report: what was compiled, and how.
+        measured: seconds of a run, and their spread; zeros where none was measured.
+        sources: name of a kernel -> its texts.
+        verified: what verification found; ``None`` where it was not asked for.
+        device: the record of the report's device, which time lines of persistent kernels need;
+            ``None`` where it is not known here.
+    """
+
+    title: str
+    report: Report
+    measured: tuple[float, float] = (0.0, 0.0)
+    sources: Mapping[str, tuple[SourceText, ...]] = field(default_factory=dict)
+    verified: Verified | None = None
+    device: Device | None = None

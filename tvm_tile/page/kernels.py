@@ -1,0 +1,183 @@
+"""A kernel of a page: what its report says, and what follows from that, ready to be shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tvm_tile.page.content import Content, SourceText
+from tvm_tile.page.numbers import bytes_text, count_text, rate_text, share_text, time_text
+from tvm_tile.plan.kernel_table import sorted_by
+from tvm_tile.plan.limits import Bound
+from tvm_tile.plan.report import KernelReport, Report
+from tvm_tile.plan.short_names import short
+
+FELL_BACK = "fell back"
+_ROOM = 72  # characters of a title
+_MOST_OPERATORS = 6  # of a kernel, named in a line
+
+BOUNDS: dict[str, str] = {
+    Bound.MEMORY.value: "most of its time goes to bytes from and to memory",
+    Bound.ARITHMETIC.value: "most of its time goes to operations",
+    Bound.LAUNCH.value: "most of its time is that of any launch",
+    Bound.LATENCY.value: "it mostly waits: for data on their way, for other threads, or for a few "
+    "blocks while others have ended",
+    FELL_BACK: "no rule of ours took it, so that nothing predicts its time",
+}
+"""What keeps kernels from being faster, and what each of these means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a part of a kernel's work takes at least, beside the time of a call.
+
+    Attributes:
+        name: of the part.
+        seconds: that it takes.
+        share: of the call's time, at most 1.
+    """
+
+    name: str
+    seconds: float
+    share: float
+
+    @property
+    def text(self) -> str:
+        """The time for people."""
+        return time_text(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """A kernel as it is shown.
+
+    Attributes:
+        number: its place, those that take most time first.
+        report: what is known of it.
+        bound: one of :data:`BOUNDS`.
+        share: of the time of all kernels.
+        call_seconds: of one of its calls.
+        parts: of its time.
+        facts: names and texts.
+        sources: its texts.
+        within: what runs in a persistent kernel: operator, and how often.
+    """
+
+    number: int
+    report: KernelReport
+    bound: str
+    share: float
+    call_seconds: float
+    parts: tuple[Part, ...]
+    facts: tuple[tuple[str, str], ...]
+    sources: tuple[SourceText, ...]
+    within: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What the user calls that which its first call computes."""
+        names = self.report.names
+        return short(names[0], _ROOM) if names else self.operators
+
+    @property
+    def operators(self) -> str:
+        """Its operators in a line."""
+        own = tuple(Counter(self.report.operators.split()))
+        more = f" and {len(own) - _MOST_OPERATORS} more" if len(own) > _MOST_OPERATORS else ""
+        return (" ".join(own[:_MOST_OPERATORS]) or self.report.name) + more
+
+    @property
+    def time(self) -> str:
+        """Of all its calls."""
+        return time_text(self.report.run_seconds) if self.bound != FELL_BACK else "unknown"
+
+
+def kernel_views(content: Content) -> tuple[KernelView, ...]:
+    """All kernels of a page, those that take most time first."""
+    report = content.report
+    total = sum(kernel.run_seconds for kernel in report.kernels) or 1.0
+    within = {plan.name: Counter(o.name for o in plan.operators) for plan in report.plans}
+    return tuple(
+        KernelView(
+            number,
+            kernel,
+            FELL_BACK if kernel.fallback else report.bound(kernel).value,
+            kernel.run_seconds / total,
+            kernel.run_seconds / kernel.calls if kernel.calls else 0.0,
+            _parts(report, kernel),
+            tuple(_facts(content, kernel)),
+            content.sources.get(kernel.name, ()),
+            tuple(within.get(kernel.name, Counter()).items()),
+        )
+        for number, kernel in enumerate(sorted_by(report.kernels, "time"))
+    )
+
+
+def _parts(report: Report, kernel: KernelReport) -> tuple[Part, ...]:
+    """What bytes, operations and launches of a call take at least."""
+    if kernel.fallback or report.limits is None or not kernel.run_seconds:
+        return ()
+    each = kernel.run_seconds / kernel.calls
+    known = {
+        Bound.MEMORY: report.memory_seconds(kernel),
+        Bound.ARITHMETIC: kernel.arithmetic_seconds,
+        Bound.LAUNCH: report.limits.launch_seconds * kernel.launches,
+    }
+    return tuple(Part(b.value, own, min(1.0, own / each)) for b, own in known.items())
+
+
+def _facts(content: Content, kernel: KernelReport) -> list[tuple[str, str]]:
+    """Names and texts, in the order in which people ask."""
+    report = content.report
+    facts = [("Kernel", kernel.name)]
+    if kernel.fallback:
+        facts.append(("Fell back", kernel.fallback))
+    else:
+        facts += _times(report, kernel)
+    read = kernel.traffic - kernel.written
+    moved = f"{bytes_text(read)} read, {bytes_text(kernel.written)} written"
+    facts += [("Traffic of a call", moved)]
+    facts += [("Computes", count_text(kernel.flops, "FLOP"))] if kernel.flops else []
+    facts += [("Scheduled by", kernel.rule), ("Tile", kernel.tile or "none")]
+    if kernel.block:
+        facts.append(("Launch", f"{kernel.grid} blocks of {kernel.block} threads"))
+    facts += _taken(kernel, content.sources.get(kernel.name, ()))
+    if kernel.measured:
+        rank, time = kernel.rank + 1, time_text(kernel.measured_seconds)
+        facts.append(("Measured", f"{time}, choice {rank} of the {kernel.measured} that ran"))
+    if (other := kernel.runner_up) is not None:
+        facts.append(("Runner-up", f"{other.rule}, {time_text(other.seconds)}: {other.tile}"))
+    if content.verified is not None and kernel.name in content.verified.kernels:
+        facts.append(("Verified", content.verified.kernels[kernel.name]))
+    facts.append(("Operators", kernel.operators or "not told"))
+    return facts
+
+
+def _times(report: Report, kernel: KernelReport) -> list[tuple[str, str]]:
+    each = kernel.run_seconds / kernel.calls if kernel.calls else 0.0
+    total = sum(one.run_seconds for one in report.kernels) or 1.0
+    cold = f", {time_text(kernel.seconds)} with a cold cache" if kernel.seconds != each else ""
+    calls = f"{kernel.calls} call{'s' * (kernel.calls != 1)}"
+    run = f"{time_text(kernel.run_seconds)} in {calls}, {share_text(kernel.run_seconds / total)}"
+    facts = [("Time of a run", run), (f"Time of a call, {report.how}", time_text(each) + cold)]
+    if each:
+        reached = [rate_text(kernel.traffic / each, "B")]
+        reached += [rate_text(kernel.flops / each, "FLOP")] if kernel.flops else []
+        facts.append(("Reaches", " and ".join(reached)))
+    return facts
+
+
+def _taken(kernel: KernelReport, sources: tuple[SourceText, ...]) -> list[tuple[str, str]]:
+    """What its machine code takes."""
+    facts = []
+    for own in kernel.resources:
+        parts = [f"{own.registers} registers a thread", f"{bytes_text(own.shared)} shared"]
+        parts += [f"{bytes_text(own.stack)} of stack"] if own.stack else []
+        parts += [f"{own.spilled} registers spilled"] if own.spilled else []
+        facts.append(("Machine code", ", ".join(parts)))
+    if kernel.shared_bytes:
+        facts.append(("Shared memory of a block", bytes_text(kernel.shared_bytes)))
+    if kernel.resident:
+        facts.append(("Resident", f"{kernel.resident} blocks on a multiprocessor"))
+    instructions = [str(source.instructions) for source in sources if source.instructions]
+    return facts + ([("Instructions", " + ".join(instructions))] if instructions else [])

@@ -1,0 +1,69 @@
+"""What a compiled model tells of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tvm_tile.build.program import Program
+from tvm_tile.page.content import Content
+from tvm_tile.page.html import render
+from tvm_tile.plan.detail import Detail, Sort
+from tvm_tile.plan.report import Report
+from tvm_tile.runtime.sources import record_of, sources_of
+from tvm_tile.whole_file import replacing
+
+if TYPE_CHECKING:
+    from tvm_tile.verify import Verification, Verifier
+
+
+class Explained:
+    """A compiled model as far as people read about it.
+
+    Args:
+        program: what was built.
+        device_name: the device's name, for people.
+        report: what was compiled and how.
+        verifier: as of :class:`~tvm_tile.runtime.CompiledModel`.
+    """
+
+    def __init__(
+        self, program: Program, device_name: str, report: Report, verifier: Verifier | None
+    ) -> None:
+        self.program = program
+        self.device_name = device_name
+        self.report = report
+        self._verifier = verifier
+        self._verified: Verification | None = None
+        self._timing = 0.0, 0.0  # of the last measurement: median and spread
+
+    def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
+        """What a run takes, and why, as :meth:`Report.render`; with a time that was measured."""
+        return self.report.render(detail, sort=sort, timing=self._timing)
+
+    def save_report(self, path: str | Path, *, title: str = "") -> None:
+        """Write one HTML file that shows the model.
+
+        It has the graph, with each kernel's time, tile, traffic and source; the roofline; memory
+        over time; decisions; and what was measured and verified before. A browser needs no network
+        for it. Saved models have no TensorIR, so that theirs shows none.
+
+        Args:
+            path: where; an existing file is replaced only once the new one is complete.
+            title: what the model is called there; by default as the file.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        scripts = None if self._verifier is None else self._verifier.scripts()
+        verified = None if self._verified is None else self._verified.for_page()
+        content = Content(
+            title or Path(path).stem,
+            self.report,
+            self._timing,
+            sources_of(self.program, self.report, scripts),
+            verified,
+            record_of(self.device_name),
+        )
+        with replacing(Path(path)) as file:
+            file.write(render(content).encode())

@@ -1,0 +1,60 @@
+"""What a page shows of a compiled model beside its report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from tvm_tile.build.cubin import instructions
+from tvm_tile.build.program import Kernel, Program
+from tvm_tile.device import Device, find_device
+from tvm_tile.errors import UnknownDeviceError
+from tvm_tile.page.content import SourceText
+from tvm_tile.plan.report import Report
+
+_LANGUAGES = {"cuda": "CUDA", "rocm": "HIP", "opencl": "OpenCL"}
+# TVM names the kernels of a function by the function: name_kernel, name_kernel_1 and so on. Those
+# of a function with several schedules have the sum of one between.
+_KERNEL = re.compile(r"(?P<function>.+?)(?P<schedule>_[0-9a-f]{8})?_kernel(_\d+)?")
+
+
+def sources_of(
+    program: Program, report: Report, scripts: Mapping[str, str] | None
+) -> Mapping[str, tuple[SourceText, ...]]:
+    """The texts of each kernel of a report, by its name.
+
+    Args:
+        program: what was built.
+        report: about it.
+        scripts: TensorIR by the name of the kernel; ``None`` where it is not known.
+    """
+    built: dict[str, list[SourceText]] = {kernel.name: [] for kernel in report.kernels}
+    for kernel in program.kernels:
+        if found := _KERNEL.fullmatch(kernel.name):
+            own = found["function"] + (found["schedule"] or "")
+            name = own if own in built else found["function"]
+            built.setdefault(name, []).append(_source(program.language, kernel))
+    return {
+        kernel.name: (*built[kernel.name], *_script(kernel.name, scripts or {}))
+        for kernel in report.kernels
+    }
+
+
+def _source(language: str, kernel: Kernel) -> SourceText:
+    known = language == "cuda" and kernel.binary
+    number = instructions(kernel.binary) if known else 0
+    return SourceText(_LANGUAGES[language], kernel.name, kernel.source, number)
+
+
+def _script(name: str, scripts: Mapping[str, str]) -> Iterator[SourceText]:
+    if name in scripts:
+        yield SourceText("TensorIR", name, scripts[name])
+
+
+def record_of(device_name: str) -> Device | None:
+    """The record of a device that a model was compiled for; ``None`` where it is none of those
+    that the package has."""
+    try:
+        return find_device(device_name)
+    except UnknownDeviceError:
+        return None
