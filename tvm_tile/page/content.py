@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +26,11 @@ class SourceText:
     name: str
     text: str
     instructions: int = 0
+
+    @property
+    def packed(self) -> str:
+        """The text as a browser unpacks it when it is to be shown: deflated, in base 64."""
+        return base64.b64encode(zlib.compress(self.text.encode(), 9)).decode()
 
 
 @dataclass(frozen=True, slots=True)

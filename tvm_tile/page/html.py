@@ -28,6 +28,7 @@ from tvm_tile.plan.gantt import colour, gantt
 from tvm_tile.plan.persistent_report import PersistentReport
 
 _FOLDER = Path(__file__).parent
+_MOST_ROWS = 150  # of the table of kernels, before more are asked for
 
 
 def render(content: Content) -> str:
@@ -78,6 +79,7 @@ def _views(
         "kernels": kernels,
         "graph": graph,
         "box": BOX,
+        "most_rows": _MOST_ROWS,
         "bounds": BOUNDS,
         "present": Counter(kernel.bound for kernel in kernels),
         "facts": _totals(content),

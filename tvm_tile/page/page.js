@@ -5,7 +5,7 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const svg = byId("world"), stage = byId("stage");
+  const svg = byId("world"), canvas = byId("canvas"), stage = byId("stage");
   const boxes = svg ? all(".box", svg) : [];
   const lines = svg ? all(".lines path", svg) : [];
   const rows = all("#kernels tbody tr");
@@ -67,7 +67,7 @@
     picture.width = 76; picture.height = height;
     const pen = picture.getContext("2d");
     const across = 76 / (world.width + 20), down = height / (world.height + 20);
-    const isTime = svg.dataset.colour === "time", known = new Map();
+    const isTime = canvas.dataset.colour === "time", known = new Map();
     boxes.forEach((box, n) => {
       const key = isTime ? box.getAttribute("style") : box.classList[1];
       if (!known.has(key)) known.set(key, isTime ? getComputedStyle(box.firstElementChild).fill : getComputedStyle(box).getPropertyValue("--own"));
@@ -97,6 +97,15 @@
 
   // ---- Details of what is chosen.
   const first = byId("first"), chosen = byId("chosen"), details = byId("details");
+
+  // Texts are long, and few of them are read: each is unpacked when it is opened.
+  document.addEventListener("toggle", async (event) => {
+    const text = event.target.querySelector("[data-packed]");
+    if (!text || text.textContent) return;
+    const bytes = Uint8Array.from(atob(text.dataset.packed), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    text.textContent = await new Response(stream).text();
+  }, true);
 
   function copyOf(id) { return byId(id).content.cloneNode(true); }
 
@@ -156,9 +165,11 @@
     boxes[number].focus({ preventScroll: true });
   }
 
+  // The one in the next rank, and of these that nearest to the same place.
   function nearest(numbers) {
-    const from = corners[current].x;
-    return [...numbers].sort((a, b) => Math.abs(corners[a].x - from) - Math.abs(corners[b].x - from))[0];
+    const from = corners[current];
+    const far = (n) => Math.abs(corners[n].y - from.y) * 1e4 + Math.abs(corners[n].x - from.x);
+    return [...numbers].sort((a, b) => far(a) - far(b))[0];
   }
 
   function beside(step) {
@@ -198,6 +209,19 @@
   const texts = boxes.map((box) => box.dataset.find), rowTexts = rows.map((row) => row.dataset.find);
   let matches = [], at = -1;
 
+  // Long tables take long to lay out: beyond some rows the others wait until they are asked for.
+  const more = byId("more"), body = document.querySelector("#kernels tbody");
+  let most = +more.dataset.most, wantedRows = new Set(rows);
+
+  function showRows() {
+    let shown = 0;
+    for (const row of body.rows) { row.hidden = !wantedRows.has(row) || shown >= most; shown += !row.hidden; }
+    more.hidden = shown === wantedRows.size;
+    more.textContent = `Show ${wantedRows.size - shown} more`;
+  }
+
+  more.addEventListener("click", () => { most = Infinity; showRows(); });
+
   function search() {
     const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
     const isIn = (text) => words.every((word) => text.includes(word));
@@ -206,9 +230,9 @@
     const wanted = new Set(matches);
     boxes.forEach((box, n) => box.classList.toggle("match", wanted.has(n)));
     if (svg) svg.classList.toggle("searching", words.length > 0);
-    let kept = 0;
-    rows.forEach((row, n) => { row.hidden = !isIn(rowTexts[n]); kept += !row.hidden; });
-    found.textContent = words.length ? (svg ? `${matches.length} boxes` : `${kept} kernels`) : "";
+    wantedRows = new Set(rows.filter((_, n) => isIn(rowTexts[n])));
+    showRows();
+    found.textContent = words.length ? (svg ? `${matches.length} boxes` : `${wantedRows.size} kernels`) : "";
     byId("previous").disabled = byId("next").disabled = !matches.length;
     if (matches.length) bringIntoView(matches[0]);
   }
@@ -239,7 +263,8 @@
     heading.setAttribute("aria-sort", isUp ? "ascending" : "descending");
     const value = (row) => (isNumber ? +row.children[column].dataset.value : row.children[column].textContent);
     const order = (a, b) => (isNumber ? value(a) - value(b) : value(a).localeCompare(value(b)));
-    rows.slice().sort((a, b) => (isUp ? order(a, b) : order(b, a))).forEach((row) => row.parentElement.append(row));
+    rows.slice().sort((a, b) => (isUp ? order(a, b) : order(b, a))).forEach((row) => body.append(row));
+    showRows();
   });
 
   all(".plot svg[role=group]").forEach((plot) => {
@@ -287,7 +312,7 @@
     byId("in").addEventListener("click", () => zoom(1.4));
     byId("out").addEventListener("click", () => zoom(1 / 1.4));
     byId("fit").addEventListener("click", () => look(0, 0, whole()));
-    byId("colour").addEventListener("change", (event) => { svg.dataset.colour = event.target.value; paintOverview(); });
+    byId("colour").addEventListener("change", (event) => { canvas.dataset.colour = event.target.value; paintOverview(); });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintOverview);
     new ResizeObserver(([entry]) => {
       const isFirst = room.width === 1;
@@ -297,5 +322,6 @@
     }).observe(svg);
   }
 
+  showRows();
   if (svg) listen();
 })();

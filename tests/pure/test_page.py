@@ -1,0 +1,226 @@
+"""A page is one valid file that runs nothing of a model's names, and says what the report says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from page_reports import BLOCK, LIMITS, content, kernel, report
+
+import tvm_tile
+from tvm_tile.page.content import Content, Verified
+from tvm_tile.page.html import render
+from tvm_tile.page.kernels import kernel_views
+from tvm_tile.page.numbers import bytes_text, time_text
+from tvm_tile.page.plots import memory_plot, roofline
+from tvm_tile.plan.coded_weights import CodedWeight
+from tvm_tile.plan.report import Report
+from tvm_tile.tile.connect import Decision
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'</title></template>{{ 7 * 7 }}&amp;"
+
+
+class Read(HTMLParser):
+    """The elements of a page, and its texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def fallen_back() -> Content:
+    own = report(8)
+    lost = replace(kernel(3), fallback="no rule takes it", rule="dlight", tile="")
+    kernels = (*own.kernels[:3], lost, *own.kernels[4:])
+    return Content("m", replace(own, kernels=kernels))
+
+
+@pytest.mark.parametrize("own", [content(), content(30, HOSTILE), fallen_back()])
+def test_a_page_is_valid_html(own: Content) -> None:
+    html5lib = pytest.importorskip("html5lib", reason="pip install html5lib, to check the HTML")
+    parser = html5lib.HTMLParser(strict=True)
+    parser.parse(render(own))
+    assert not parser.errors
+
+
+def test_names_of_a_model_stay_text_wherever_they_are() -> None:
+    own = content(12, HOSTILE)
+    own = replace(
+        own,
+        report=replace(own.report, notes=(HOSTILE,), device=HOSTILE),
+        verified=Verified(False, HOSTILE, {}),
+    )
+    page = Read(render(own))
+    tags = Counter(tag for tag, _ in page.elements)
+    assert tags == Counter(tag for tag, _ in Read(render(replace(own, **tame(own)))).elements)
+    assert tags["script"] == 1
+    assert "img" not in tags
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert any(HOSTILE in text for text in page.texts)
+    labels = [attributes.get("aria-label") or "" for _, attributes in page.elements]
+    assert any(HOSTILE[:20] in label for label in labels)
+
+
+def tame(own: Content) -> dict[str, object]:
+    """The same page of harmless names."""
+    told = content(12, "a name")
+    return {
+        "title": "a name",
+        "report": replace(told.report, notes=("a note",), device="a device"),
+        "sources": told.sources,
+        "verified": Verified(False, "text", {}),
+    }
+
+
+def test_a_page_loads_nothing_and_lets_no_other_script_run() -> None:
+    text = render(content())
+    page = Read(text)
+    for _, attributes in page.elements:
+        assert not {"src", "srcset", "action", "data", "poster"} & attributes.keys()
+        assert (attributes.get("href") or "#").startswith("#")
+    assert not re.search(r"url\((?!#)|@import|fetch\(|XMLHttpRequest|import\(", text)
+    (policy,) = [a["content"] for tag, a in page.elements if "http-equiv" in a and tag == "meta"]
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy is not None
+    assert policy.startswith(f"default-src 'none'; script-src 'sha256-{digest}'")
+
+
+def test_each_call_is_a_box_and_each_tensor_between_two_a_line() -> None:
+    page = Read(render(content(12)))
+    boxes = [a for tag, a in page.elements if "box" in (a.get("class") or "").split()]
+    lines = [a for _, a in page.elements if "data-maker" in a]
+    reads = sum(len(call.reads) for call in report(12).graphs[0].calls)
+    assert len(boxes) == 1 + 12 + 1
+    assert len(lines) == reads + 1
+    # All that they are called by is found, and there is but one to reach by Tab.
+    assert "encoder.layer.1.part2.dense" in (boxes[1 + BLOCK + 2]["data-find"] or "")
+    assert [box["tabindex"] for box in boxes] == ["0"] + ["-1"] * 13
+    rows = [a for tag, a in page.elements if tag == "tr" and "data-find" in a]
+    assert len(rows) == 12
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_page_tells_of_each_kernel_what_the_report_has() -> None:
+    own = content(12)
+    views = kernel_views(own)
+    assert [view.report for view in views] == sorted(
+        own.report.kernels, key=lambda k: -k.run_seconds
+    )
+    assert sum(view.share for view in views) == pytest.approx(1)
+    assert {view.bound for view in views} == {"bytes", "arithmetic", "latency", "launch"}
+    text = "".join(Read(render(own)).texts)
+    for view in views:
+        facts = dict(view.facts)
+        assert facts["Kernel"] in text
+        assert time_text(view.call_seconds) in facts["Time of a call, predicted"]
+        assert facts["Instructions"] == "400"
+    assert "1.1 MB" not in text
+    assert bytes_text(own.report.planned) in text
+
+
+def test_what_fell_back_is_said_and_takes_no_part_in_totals() -> None:
+    own = fallen_back()
+    text = "".join(Read(render(own)).texts)
+    assert "1 of 8 kernels fell back" in text
+    assert "no rule takes it" in text
+    lost = next(view for view in kernel_views(own) if view.report.fallback)
+    assert (lost.time, lost.bound, lost.share) == ("unknown", "fell back", 0)
+
+
+def test_a_kernel_at_the_memorys_bandwidth_is_on_its_roof() -> None:
+    seconds, traffic = 10e-6, 4e12 * 10e-6
+    full = replace(kernel(0), seconds=seconds, traffic=traffic, flops=traffic * 2)
+    own = Report("d", (full, replace(full, name="half", traffic=traffic / 2)), (), limits=LIMITS)
+    found = roofline(own, kernel_views(Content("m", own)))
+    assert found is not None
+    roof = next(roof for roof in found.roofs if roof.text.startswith("memory"))
+    left, bottom, right, top = map(float, re.findall(r"-?\d+\.\d+", roof.path))
+    on_roof = [
+        bottom + (point.x - left) / (right - left) * (top - bottom) - point.y
+        for point in found.points
+    ]
+    # The other one moves half of it, and is twice as far to the right at the same height.
+    assert on_roof[0] == pytest.approx(0, abs=0.2)
+    assert on_roof[1] < -5
+
+
+def test_memory_over_time_tells_the_most_and_when() -> None:
+    own = report(12)
+    found = memory_plot(own, kernel_views(Content("m", own)))
+    assert found is not None
+    live = own.graphs[0].live_bytes
+    assert found.most[0] == bytes_text(max(live))
+    assert found.most[1].startswith(own.graphs[0].calls[live.index(max(live))].names[0])
+    assert len(found.moments) == 12
+    assert memory_plot(replace(own, graphs=()), ()) is None
+
+
+def test_a_model_without_a_graph_says_so_and_keeps_its_table() -> None:
+    own = replace(report(5), graphs=(), limits=None)
+    page = Read(render(Content("m", own)))
+    assert "saved before graphs were kept" in "".join(page.texts)
+    assert len([a for tag, a in page.elements if tag == "tr" and "data-find" in a]) == 5
+
+
+def test_decisions_and_low_bit_formats_are_tables() -> None:
+    joined = Decision(("up", "down"), (), 9e-6, 5e-6, "chain")
+    apart = Decision(("left", "right"), (), 9e-6, 10e-6, reason="slower as one kernel")
+    coded = CodedWeight((4096, 1024), "float16", None, "of no known form")
+    own = replace(report(5), decisions=(joined, joined, apart), coded=(coded,))
+    text = " ".join(Read(render(Content("m", own))).texts)
+    for told in ("up + down", "left + right", "slower as one kernel", "4096×1024 float16"):
+        assert told in text
+
+
+def test_a_persistent_kernel_has_its_time_line_where_the_device_is_known() -> None:
+    from roperators import lstm
+
+    from tvm_tile.plan.coschedule import coschedule
+    from tvm_tile.plan.persistent_report import report_persistent
+    from tvm_tile.plan.proof import residency
+
+    device, operators = tvm_tile.find_device("nvidia/h200"), lstm(2, 3)
+    plan = coschedule(operators, device)
+    assert plan is not None
+    proof = residency(plan, 64, plan.shared_bytes, device)
+    own = replace(report(5), plans=(report_persistent("all", operators, plan, 1e-3, proof),))
+    drawn = Read(render(Content("m", own, device=device)))
+    assert [a for _, a in drawn.elements if a.get("class") == "task"]
+    assert "there is no record of nvidia/h200 here" in "".join(
+        Read(render(Content("m", own))).texts
+    )
+
+
+def test_a_thousand_kernels_make_a_page_of_a_few_megabytes() -> None:
+    text = render(content(1000))
+    assert len(text) < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        (time_text(0), "0"),
+        (time_text(1.234e-9), "1.23\u202fns"),
+        (time_text(999.4e-6), "999\u202fµs"),
+        (time_text(999.6e-6), "1\u202fms"),
+        (bytes_text(12), "12\u202fbytes"),
+        (bytes_text(4.54e9), "4.54\u202fGB"),
+    ],
+)
+def test_numbers_have_three_digits_and_a_unit(told: str, wanted: str) -> None:
+    assert told == wanted
