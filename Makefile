@@ -20,7 +20,7 @@ demo: .venv/.demo
 
 test: .venv/.dev
 	$(BIN)/python -m pytest tests/pure
-	$(BIN)/python -m pytest tests/ir tests/run tests/golden
+	$(BIN)/python -m pytest tests/ir tests/run tests/golden tests/browser
 
 test-pure: .venv/.dev
 	$(BIN)/python -m pytest tests/pure

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Locator, Page, sync_playwright
 
 import tvm_tile
 
@@ -69,29 +69,34 @@ def lstm() -> tvm_tile.CompiledModel:
     return tvm_tile.compile(module, DEVICE, example_inputs=(torch.randn(20, 1, 256),))
 
 
-def details(page: Page) -> None:
+def details(page: Page) -> Page:
     """The graph with what takes most chosen."""
     page.locator(".top button").first.click()
+    return page
 
 
-def by_time(page: Page) -> None:
+def by_time(page: Page) -> Page:
     """The graph coloured by time."""
     page.select_option("#colour", "time")
+    return page
 
 
-def found(page: Page) -> None:
+def found(page: Page) -> Page:
     """A search."""
     page.fill("#find", "attention")
     page.locator("#next").click()
+    return page
 
 
-def time_line(page: Page) -> None:
+def time_line(page: Page) -> Locator:
     """The persistent kernel."""
-    page.locator("#persistent").scroll_into_view_if_needed()
-    page.evaluate("document.getElementById('persistent').scrollIntoView()")
+    return page.locator("#persistent")
 
 
-MODELS: dict[str, tuple[Callable[[], tvm_tile.CompiledModel], str, Callable[[Page], None]]] = {
+Show = Callable[[Page], Page | Locator]
+"""Brings a page to where its picture is taken, and says of what."""
+
+MODELS: dict[str, tuple[Callable[[], tvm_tile.CompiledModel], str, Show]] = {
     "detector": (detector, "320n.onnx", details),
     "bert": (bert, "BERT-base", found),
     "resnet": (resnet, "ResNet-50", by_time),
@@ -99,13 +104,13 @@ MODELS: dict[str, tuple[Callable[[], tvm_tile.CompiledModel], str, Callable[[Pag
 }
 
 
-def picture(browser: Any, page_file: Path, show: Callable[[Page], None], path: Path) -> None:
+def picture(browser: Any, page_file: Path, show: Show, path: Path) -> None:
     """Write a picture of a page."""
     page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
     page.goto(page_file.as_uri())
-    show(page)
+    shown = show(page)
     page.wait_for_timeout(200)
-    page.screenshot(path=path)
+    shown.screenshot(path=path)
     page.close()
     if (size := path.stat().st_size) > MOST_BYTES:
         sys.exit(f"{path} has {size} bytes, more than {MOST_BYTES}")

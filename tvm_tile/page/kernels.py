@@ -13,7 +13,7 @@ from tvm_tile.plan.report import KernelReport, Report
 from tvm_tile.plan.short_names import short
 
 FELL_BACK = "fell back"
-_ROOM = 72  # characters of a title
+_ROOM = 100  # characters of a title
 _MOST_OPERATORS = 6  # of a kernel, named in a line
 
 BOUNDS: dict[str, str] = {

@@ -132,7 +132,7 @@ class _Drawer:
         """Down to the middle of the gap, along the side, and back between two ranks."""
         maker, _, value = self._edges[number]
         lane = self._lanes[maker, value]
-        upper, lower, r = start[1] + _BETWEEN / 3, end[1] - _BETWEEN / 3, _CORNER
+        upper, lower, r = start[1] + _BETWEEN / 2, end[1] - _BETWEEN / 3, _CORNER
         return (
             f"M{start[0]:.1f} {start[1]:.1f}V{upper - r:.1f}"
             f"q0 {r} {r} {r}H{lane - r:.1f}q{r} 0 {r} {r}V{lower - r:.1f}"
@@ -161,14 +161,15 @@ class _Drawer:
             by_box.setdefault(edge[end], []).append(number)
         found = {}
         for box, numbers in by_box.items():
-            keys = {n: self._edges[n][2] if end == 0 else n for n in numbers}
-            aims: dict[int, list[float]] = {}
+            values = {n: self._edges[n][2] for n in numbers}
+            ports = {n: (values[n], n if end else 0) for n in numbers}
+            aims: dict[tuple[int, int], list[float]] = {}
             for n in numbers:
-                aims.setdefault(keys[n], []).append(self._aim(n, end))
-            order = sorted(aims, key=lambda key: (sum(aims[key]) / len(aims[key]), key))
+                aims.setdefault(ports[n], []).append(self._aim(n, end))
+            order = sorted(aims, key=lambda port: (sum(aims[port]) / len(aims[port]), port))
             step = min(_PORT, 0.8 * self._size[0] / len(order))
             for n in numbers:
-                shift = order.index(keys[n]) - (len(order) - 1) / 2
+                shift = order.index(ports[n]) - (len(order) - 1) / 2
                 found[n] = self._middle[box] + shift * step
         return found
 

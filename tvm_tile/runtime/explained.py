@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tvm_tile.build.program import Program
 from tvm_tile.page.content import Content
-from tvm_tile.page.html import render
 from tvm_tile.plan.detail import Detail, Sort
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime.sources import record_of, sources_of
@@ -55,6 +54,8 @@ class Explained:
         Raises:
             OSError: the folder cannot be written.
         """
+        from tvm_tile.page.html import render  # models run without a library for templates
+
         scripts = None if self._verifier is None else self._verifier.scripts()
         verified = None if self._verified is None else self._verified.for_page()
         content = Content(
