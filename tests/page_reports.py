@@ -10,7 +10,7 @@ from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
 ROOFS = Roofs(4e12, 12e12, (("float32 cores", 60e12), ("float16 matrix units", 800e12)))
 LIMITS = Limits(4e12, False, 1e-6, ROOFS)
 BLOCK = 6  # calls of a block of transformer()
-SOURCE = "// a line of a kernel's text, as long as they usually are\n" * 100
+SOURCE = "// a line of a kernel's text, as long as they usually are, with <b>\n" * 100
 
 
 def kernel(number: int, name: str = "") -> KernelReport:
@@ -32,7 +32,7 @@ def transformer(count: int) -> KernelGraph:
     reads: list[tuple[int, ...]] = []
     for number in range(count):
         block = number - number % BLOCK
-        before = {0: (-1,), 4: (-4, -3, -2), 5: (-1, -5)}.get(number % BLOCK, (block - number - 1,))
+        before = {0: (-1,), 4: (-3, -2, -1), 5: (-1, -5)}.get(number % BLOCK, (block - number - 1,))
         mask = (0,) if number % BLOCK == 4 and number > BLOCK else ()
         if number % BLOCK in (1, 2, 3):
             before = (block - number,)
