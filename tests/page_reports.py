@@ -43,7 +43,7 @@ def transformer(count: int) -> KernelGraph:
         for n, own in enumerate(reads)
     )
     tensors = tuple(Tensor(("1", "128", "768"), "float16", 196608) for _ in range(count + 1))
-    return KernelGraph("main", calls, tensors, (("tokens", 0),), (count,))
+    return KernelGraph("main", calls, tensors, (("tokens", 0),), ((count,),))
 
 
 def report(count: int = 12, name: str = "") -> Report:

@@ -18,7 +18,7 @@ def graph(
 ) -> KernelGraph:
     tensors = [Tensor(("1",), "int8", s, (homes or {}).get(n)) for n, s in enumerate(sizes)]
     made = [KernelCall(f"k{n}", (), *own) for n, own in enumerate(calls)]
-    return KernelGraph("main", tuple(made), tuple(tensors), (("x", 0),), outputs)
+    return KernelGraph("main", tuple(made), tuple(tensors), (("x", 0),), (outputs,))
 
 
 def test_a_value_is_needed_from_the_call_that_makes_it_to_the_last_that_reads_it() -> None:

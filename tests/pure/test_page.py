@@ -15,7 +15,7 @@ from page_reports import BLOCK, LIMITS, content, kernel, report
 import tvm_tile
 from tvm_tile.page.content import Content, Verified
 from tvm_tile.page.html import render
-from tvm_tile.page.kernels import kernel_views
+from tvm_tile.page.kernels import MEANINGS, Kind, kernel_views
 from tvm_tile.page.numbers import bytes_text, time_text
 from tvm_tile.page.plots import memory_plot, roofline
 from tvm_tile.plan.coded_weights import CodedWeight
@@ -122,7 +122,7 @@ def test_a_page_tells_of_each_kernel_what_the_report_has() -> None:
         own.report.kernels, key=lambda k: -k.run_seconds
     )
     assert sum(view.share for view in views) == pytest.approx(1)
-    assert {view.bound for view in views} == {"bytes", "arithmetic", "latency", "launch"}
+    assert {view.kind for view in views} == set(MEANINGS) - {Kind.FELL_BACK}
     text = "".join(Read(render(own)).texts)
     for view in views:
         facts = dict(view.facts)
@@ -139,7 +139,7 @@ def test_what_fell_back_is_said_and_takes_no_part_in_totals() -> None:
     assert "1 of 8 kernels fell back" in text
     assert "no rule takes it" in text
     lost = next(view for view in kernel_views(own) if view.report.fallback)
-    assert (lost.time, lost.bound, lost.share) == ("unknown", "fell back", 0)
+    assert (lost.time, lost.kind, lost.share) == ("unknown", Kind.FELL_BACK, 0)
 
 
 def test_a_kernel_at_the_memorys_bandwidth_is_on_its_roof() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_tile.graph.open_extents import variable
-from tvm_tile.page.kernels import FELL_BACK, KernelView
+from tvm_tile.page.kernels import KernelView, Kind
 from tvm_tile.page.layout import Layout, lay_out
 from tvm_tile.page.numbers import bytes_text, share_text, time_text
 from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph
@@ -20,7 +20,6 @@ BOX = (252.0, 62.0)
 _TITLE, _LINE = 33, 40  # characters that a box has room for
 _LABEL = 160  # those of what is heard, and of details
 _APART = 70.0  # pixels between the graphs of two functions, with a heading
-_INPUT, _OUTPUT, _ELSEWHERE = "input", "output", "elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,7 @@ class Box:
         title: what the user calls it.
         names: all of that.
         lines: what else it says.
-        kind: what bounds it, one of ``kernels.BOUNDS``; or ``"input"``, ``"output"``, or
-            ``"elsewhere"`` of what no kernel of the report computes.
+        kind: what it is.
         kernel: number of the kernel that it calls; ``None`` where it calls none.
         heat: its time, as a part of the longest call's.
         place: its left upper corner.
@@ -62,7 +60,7 @@ class Box:
     title: str
     names: tuple[str, ...]
     lines: tuple[str, ...]
-    kind: str
+    kind: Kind
     kernel: int | None
     heat: float
     place: tuple[float, float]
@@ -133,6 +131,7 @@ def graph_view(report: Report, kernels: Sequence[KernelView]) -> GraphView:
     """The boxes and lines of a model; none where its graph is not known."""
     known = {kernel.report.name: kernel for kernel in kernels}
     extents = {variable(n, symbol.name): symbol.name for n, symbol in enumerate(report.symbols)}
+    functions = frozenset(graph.function for graph in report.graphs)
     boxes: list[Box] = []
     lines: list[Line] = []
     shapes: list[Shape] = []
@@ -141,7 +140,7 @@ def graph_view(report: Report, kernels: Sequence[KernelView]) -> GraphView:
         if len(report.graphs) > 1:
             headings.append((graph.function, top + _APART / 2))
             top += _APART
-        part = _Part(graph, known, extents, len(boxes), top)
+        part = _Part(graph, known, functions, extents, len(boxes), top)
         boxes += part.boxes()
         lines += part.lines()
         shapes += part.shapes()
@@ -156,18 +155,20 @@ class _Part:
         self,
         graph: KernelGraph,
         known: Mapping[str, KernelView],
+        functions: frozenset[str],
         extents: Mapping[str, str],
         first: int,
         top: float,
     ) -> None:
         self._graph = graph
         self._known = known
+        self._functions = functions
         self._extents = extents
         self._first = first
         self._top = top
         self._calls = len(graph.inputs)
         self._outputs = self._calls + len(graph.calls)
-        self._edges = sorted(self._all_edges(), key=lambda edge: (edge[1], edge[0]))
+        self._edges = sorted(self._all_edges(), key=lambda edge: (edge[1], edge[0], edge[2]))
         count = self._outputs + len(graph.outputs)
         self.layout: Layout = lay_out(count, BOX, self._edges)
         self._longest = max((k.call_seconds for k in known.values()), default=0.0) or 1.0
@@ -179,40 +180,69 @@ class _Part:
             for tensor in filter(makers.__contains__, call.reads):
                 yield makers[tensor], self._calls + number, tensor
             makers |= dict.fromkeys(call.writes, self._calls + number)
-        for number, tensor in enumerate(graph.outputs):
-            yield makers[tensor], self._outputs + number, tensor
+        for number, tensors in enumerate(graph.outputs):
+            for tensor in filter(makers.__contains__, tensors):
+                yield makers[tensor], self._outputs + number, tensor
 
-    def boxes(self) -> list[Box]:
-        graph, inputs = self._graph, [name for name, _ in self._graph.inputs]
+    def boxes(self) -> Iterator[Box]:
+        """One for each input, then for each call, then for each output."""
+        graph, texts = self._graph, self._text
+        ends = [(name, texts(tensor), Kind.INPUT) for name, tensor in graph.inputs]
+        several = len(graph.outputs) > 1
+        for number, tensors in enumerate(graph.outputs):
+            name = f"output {number}" if several else "output"
+            told = " or ".join(dict.fromkeys(map(texts, tensors))) or "a constant"
+            ends.append((name, told, Kind.OUTPUT))
+        inputs, outputs = ends[: self._calls], ends[self._calls :]
         titles = [
-            *inputs,
-            *(self._title(call) for call in graph.calls),
-            *(
-                f"output {n}" if len(graph.outputs) > 1 else "output"
-                for n in range(len(graph.outputs))
-            ),
+            *(name for name, _, _ in inputs),
+            *map(self._title, graph.calls),
+            *(name for name, _, _ in outputs),
         ]
+        ways = self._links(titles)
+        for number, end in enumerate(inputs):
+            yield self._end(number, *end, ways[number])
+        for number, call in enumerate(graph.calls, self._calls):
+            yield self._call(number, titles[number], call, ways[number])
+        for number, end in enumerate(outputs, self._outputs):
+            yield self._end(number, *end, ways[number])
+
+    def _links(self, titles: Sequence[str]) -> list[tuple[tuple[Link, ...], tuple[Link, ...]]]:
+        """Of each box, what it takes and what it gives."""
         takes: list[list[Link]] = [[] for _ in titles]
         gives: list[list[Link]] = [[] for _ in titles]
         for maker, taker, tensor in self._edges:
             text = self._text(tensor)
             takes[taker].append(Link(self._first + maker, titles[maker], text))
             gives[maker].append(Link(self._first + taker, titles[taker], text))
-        ends = [*graph.inputs, *((_OUTPUT, tensor) for tensor in graph.outputs)]
-        made = []
-        for n, title in enumerate(titles):
-            place = self.layout.corners[n]
-            links = tuple(takes[n]), tuple(gives[n])
-            at = self._first + n, (place[0], place[1] + self._top)
-            if self._calls <= n < self._outputs:
-                made.append(self._call(graph.calls[n - self._calls], title, *at, *links))
-            else:
-                end = n if n < self._calls else n - len(graph.calls)
-                kind = _INPUT if n < self._calls else _OUTPUT
-                lines = (self._text(ends[end][1]), kind)
-                find = f"{title} {kind}".lower()
-                made.append(Box(at[0], title, (), lines, kind, None, 0.0, at[1], (), *links, find))
-        return made
+        return [(tuple(own), tuple(other)) for own, other in zip(takes, gives, strict=True)]
+
+    def _place(self, number: int) -> tuple[float, float]:
+        x, y = self.layout.corners[number]
+        return x, y + self._top
+
+    def _end(
+        self,
+        number: int,
+        title: str,
+        told: str,
+        kind: Kind,
+        ways: tuple[tuple[Link, ...], tuple[Link, ...]],
+    ) -> Box:
+        return Box(
+            number=self._first + number,
+            title=title,
+            names=(),
+            lines=(told, kind.value),
+            kind=kind,
+            kernel=None,
+            heat=0.0,
+            place=self._place(number),
+            sizes=(),
+            takes=ways[0],
+            gives=ways[1],
+            find=f"{title} {kind.value}".lower(),
+        )
 
     def _title(self, call: KernelCall) -> str:
         kernel = self._known.get(call.kernel)
@@ -221,28 +251,35 @@ class _Part:
 
     def _call(
         self,
-        call: KernelCall,
-        title: str,
         number: int,
-        place: tuple[float, float],
-        takes: tuple[Link, ...],
-        gives: tuple[Link, ...],
+        title: str,
+        call: KernelCall,
+        ways: tuple[tuple[Link, ...], tuple[Link, ...]],
     ) -> Box:
         kernel = self._known.get(call.kernel)
-        sizes = (("Constants", bytes_text(call.constant_bytes)),) if call.constant_bytes else ()
+        made = self._end(number, title, short((call.kernel,), _LINE), self._kind(call), ways)
         find = " ".join((*call.names, call.kernel)).lower()
+        constants = (("Constants", bytes_text(call.constant_bytes)),)
+        made = replace(
+            made, names=call.names, find=find, sizes=constants if call.constant_bytes else ()
+        )
         if kernel is None:
-            lines, own = (short((call.kernel,), _LINE), "no kernel of ours"), call.names
-            return Box(
-                number, title, own, lines, _ELSEWHERE, None, 0.0, place, sizes, takes, gives, find
-            )
-        find = f"{find} {kernel.report.operators} {kernel.report.rule}".lower()
+            return made
         told = [time_text(kernel.call_seconds), share_text(kernel.share / kernel.report.calls)]
-        timing = " · ".join([*(told if kernel.bound != FELL_BACK else []), kernel.bound])
-        lines = (_rest(call.names) or short((kernel.operators,), _LINE), timing)
-        heat = kernel.call_seconds / self._longest
-        made = number, title, call.names, lines, kernel.bound, kernel.number, heat
-        return Box(*made, place, sizes, takes, gives, find)
+        timing = [*(told if kernel.kind is not Kind.FELL_BACK else []), kernel.kind.value]
+        return replace(
+            made,
+            lines=(_rest(call.names) or short((kernel.operators,), _LINE), " · ".join(timing)),
+            kernel=kernel.number,
+            heat=kernel.call_seconds / self._longest,
+            find=f"{find} {kernel.report.operators} {kernel.report.rule}".lower(),
+        )
+
+    def _kind(self, call: KernelCall) -> Kind:
+        kernel = self._known.get(call.kernel)
+        if kernel is not None:
+            return kernel.kind
+        return Kind.FUNCTION if call.kernel in self._functions else Kind.HOST
 
     def _shape(self, tensor: int) -> str:
         """Extents as the user calls them, and the type of an element."""
@@ -271,10 +308,6 @@ class _Part:
             (text, *more) = sorted(texts)
             place = x + BOX[0] / 2 + 8, y + BOX[1] + self._top + 13
             yield Shape(f"{text} and {len(more)} more" if more else text, place)
-
-
-def _output_names(count: int) -> list[str]:
-    return [_OUTPUT] if count == 1 else [f"{_OUTPUT} {number}" for number in range(count)]
 
 
 def _rest(names: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.page import numbers, plots
 from tvm_tile.page.content import Content
 from tvm_tile.page.graph import BOX, GraphView, graph_view
-from tvm_tile.page.kernels import BOUNDS, KernelView, kernel_views
+from tvm_tile.page.kernels import MEANINGS, KernelView, kernel_views
 from tvm_tile.page.tables import apart_rows, coded_rows, cover_rows, joined_rows
 from tvm_tile.plan.gantt import colour, gantt
 from tvm_tile.plan.persistent_report import PersistentReport
@@ -80,8 +79,8 @@ def _views(
         "graph": graph,
         "box": BOX,
         "most_rows": _MOST_ROWS,
-        "bounds": BOUNDS,
-        "present": Counter(kernel.bound for kernel in kernels),
+        "meanings": MEANINGS,
+        "present": {kernel.kind for kernel in kernels},
         "facts": _totals(content),
         "roofline": plots.roofline(report, kernels),
         "memory": plots.memory_plot(report, kernels),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import Enum
 
 from tvm_tile.page.content import Content, SourceText
 from tvm_tile.page.numbers import bytes_text, count_text, rate_text, share_text, time_text
@@ -12,19 +13,39 @@ from tvm_tile.plan.limits import Bound
 from tvm_tile.plan.report import KernelReport, Report
 from tvm_tile.plan.short_names import short
 
-FELL_BACK = "fell back"
 _ROOM = 100  # characters of a title
 _MOST_OPERATORS = 6  # of a kernel, named in a line
 
-BOUNDS: dict[str, str] = {
-    Bound.MEMORY.value: "most of its time goes to bytes from and to memory",
-    Bound.ARITHMETIC.value: "most of its time goes to operations",
-    Bound.LAUNCH.value: "most of its time is that of any launch",
-    Bound.LATENCY.value: "it mostly waits: for data on their way, for other threads, or for a few "
-    "blocks while others have ended",
-    FELL_BACK: "no rule of ours took it, so that nothing predicts its time",
+
+class Kind(Enum):
+    """What a box of the graph is, which its colour says: a kernel, by what bounds it, or an end of
+    the graph. Its value is what it is called."""
+
+    MEMORY = Bound.MEMORY.value
+    ARITHMETIC = Bound.ARITHMETIC.value
+    LAUNCH = Bound.LAUNCH.value
+    LATENCY = Bound.LATENCY.value
+    FELL_BACK = "fell back"
+    INPUT = "input"
+    OUTPUT = "output"
+    FUNCTION = "function of the model"
+    HOST = "on the host"
+
+    @property
+    def style(self) -> str:
+        """The class of its looks."""
+        return self.name.lower().replace("_", "-")
+
+
+MEANINGS = {
+    Kind.MEMORY: "most of its time goes to bytes from and to memory",
+    Kind.ARITHMETIC: "most of its time goes to operations",
+    Kind.LAUNCH: "most of its time is that of any launch",
+    Kind.LATENCY: "it mostly waits: for data on their way, for other threads, or for a few blocks "
+    "while others have ended",
+    Kind.FELL_BACK: "no rule of ours took it, so that nothing predicts its time",
 }
-"""What keeps kernels from being faster, and what each of these means."""
+"""What the kinds of kernels mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +53,12 @@ class Part:
     """What a part of a kernel's work takes at least, beside the time of a call.
 
     Attributes:
-        name: of the part.
+        kind: of the part.
         seconds: that it takes.
         share: of the call's time, at most 1.
     """
 
-    name: str
+    kind: Kind
     seconds: float
     share: float
 
@@ -54,7 +75,7 @@ class KernelView:
     Attributes:
         number: its place, those that take most time first.
         report: what is known of it.
-        bound: one of :data:`BOUNDS`.
+        kind: what bounds it.
         share: of the time of all kernels.
         call_seconds: of one of its calls.
         parts: of its time.
@@ -65,7 +86,7 @@ class KernelView:
 
     number: int
     report: KernelReport
-    bound: str
+    kind: Kind
     share: float
     call_seconds: float
     parts: tuple[Part, ...]
@@ -89,7 +110,7 @@ class KernelView:
     @property
     def time(self) -> str:
         """Of all its calls."""
-        return time_text(self.report.run_seconds) if self.bound != FELL_BACK else "unknown"
+        return time_text(self.report.run_seconds) if self.kind is not Kind.FELL_BACK else "unknown"
 
 
 def kernel_views(content: Content) -> tuple[KernelView, ...]:
@@ -101,7 +122,7 @@ def kernel_views(content: Content) -> tuple[KernelView, ...]:
         KernelView(
             number,
             kernel,
-            FELL_BACK if kernel.fallback else report.bound(kernel).value,
+            Kind.FELL_BACK if kernel.fallback else Kind(report.bound(kernel).value),
             kernel.run_seconds / total,
             kernel.run_seconds / kernel.calls if kernel.calls else 0.0,
             _parts(report, kernel),
@@ -119,11 +140,11 @@ def _parts(report: Report, kernel: KernelReport) -> tuple[Part, ...]:
         return ()
     each = kernel.run_seconds / kernel.calls
     known = {
-        Bound.MEMORY: report.memory_seconds(kernel),
-        Bound.ARITHMETIC: kernel.arithmetic_seconds,
-        Bound.LAUNCH: report.limits.launch_seconds * kernel.launches,
+        Kind.MEMORY: report.memory_seconds(kernel),
+        Kind.ARITHMETIC: kernel.arithmetic_seconds,
+        Kind.LAUNCH: report.limits.launch_seconds * kernel.launches,
     }
-    return tuple(Part(b.value, own, min(1.0, own / each)) for b, own in known.items())
+    return tuple(Part(kind, own, min(1.0, own / each)) for kind, own in known.items())
 
 
 def _facts(content: Content, kernel: KernelReport) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tvm_tile.page.kernels import FELL_BACK, KernelView
+from tvm_tile.page.kernels import KernelView, Kind
 from tvm_tile.page.numbers import bytes_text, rate_text, time_text
 from tvm_tile.plan.kernel_graph import KernelGraph
 from tvm_tile.plan.limits import Roofs
@@ -105,7 +105,7 @@ def roofline(report: Report, kernels: Sequence[KernelView]) -> Roofline | None:
     operations."""
     roofs = report.limits.roofs if report.limits is not None else None
     shown = [
-        k for k in kernels if k.bound != FELL_BACK and k.report.flops and k.report.traffic
+        k for k in kernels if k.kind is not Kind.FELL_BACK and k.report.flops and k.report.traffic
         and k.call_seconds
     ]  # fmt: skip
     if roofs is None or not shown:
@@ -121,7 +121,8 @@ def roofline(report: Report, kernels: Sequence[KernelView]) -> Roofline | None:
             across.at(intensity),
             up.at(rate),
             _SMALLEST + (_LARGEST - _SMALLEST) * math.sqrt(kernel.share),
-            f"{kernel.title}: {intensity:.3g} FLOP/byte, {rate_text(rate, 'FLOP')}, {kernel.bound}",
+            f"{kernel.title}: {intensity:.3g} FLOP/byte, {rate_text(rate, 'FLOP')}, "
+            f"{kernel.kind.value}",
         )
         for kernel, rate, intensity in zip(shown, rates, intensities, strict=True)
     ]
@@ -137,7 +138,15 @@ def _peaks(roofs: Roofs, kernels: Sequence[KernelView]) -> list[tuple[str, float
     own = {
         peak for peak in roofs.peaks for rate in usable if _NEAR <= rate / peak[1] <= 2 - _NEAR
     }  # fmt: skip
-    return sorted(own or set(roofs.peaks[-1:]), key=lambda peak: peak[1])
+    by_rate: dict[float, list[str]] = {}
+    for name, rate in roofs.peaks:
+        if (name, rate) in (own or set(roofs.peaks[-1:])):
+            by_rate.setdefault(rate, []).append(name)
+    return [(_one_of(names), rate) for rate, names in by_rate.items()]
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def _slopes(roofs: Roofs, most: float, across: _Log, up: _Log) -> Iterator[Roof]:

@@ -53,7 +53,7 @@ class _Reader:
                 inputs.append((str(param.name), number))
         for var, value in bindings_of(func.body):
             self._bind(var, value)
-        outputs = sorted(set().union(*self._of(func.body.body)))
+        outputs = [tuple(sorted(place)) for place in self._of(func.body.body)]
         return KernelGraph(
             name, tuple(self._calls), tuple(self._tensors), tuple(inputs), tuple(outputs)
         )

@@ -57,14 +57,15 @@ class KernelGraph:
         calls: in the order of the program, those of both sides of a branch among them.
         tensors: by number.
         inputs: numbers of the tensors that it is given, with their names.
-        outputs: numbers of those that it returns.
+        outputs: of each tensor that it returns, numbers of those that it may be: more than one
+            behind a branch.
     """
 
     function: str
     calls: tuple[KernelCall, ...]
     tensors: tuple[Tensor, ...]
     inputs: tuple[tuple[str, int], ...]
-    outputs: tuple[int, ...]
+    outputs: tuple[tuple[int, ...], ...]
 
     @property
     def live_bytes(self) -> tuple[int, ...]:
@@ -73,7 +74,8 @@ class KernelGraph:
         as are tensors of sizes that are not known.
         """
         last = {tensor: n for n, call in enumerate(self.calls) for tensor in call.reads}
-        last |= dict.fromkeys(self.outputs, len(self.calls) - 1)
+        returned = itertools.chain.from_iterable(self.outputs)
+        last |= dict.fromkeys(returned, len(self.calls) - 1)
         changes = [0] * (len(self.calls) + 1)
         for number, call in enumerate(self.calls):
             for tensor in call.writes:
