@@ -14,11 +14,13 @@ from page_reports import BLOCK, LIMITS, content, kernel, report
 
 import tvm_tile
 from tvm_tile.page.content import Content, Verified
+from tvm_tile.page.graph import graph_view
 from tvm_tile.page.html import render
 from tvm_tile.page.kernels import MEANINGS, Kind, kernel_views
 from tvm_tile.page.numbers import bytes_text, time_text
 from tvm_tile.page.plots import memory_plot, roofline
 from tvm_tile.plan.coded_weights import CodedWeight
+from tvm_tile.plan.kernel_graph import KernelCall
 from tvm_tile.plan.report import Report
 from tvm_tile.tile.connect import Decision
 
@@ -175,6 +177,27 @@ def test_a_model_without_a_graph_says_so_and_keeps_its_table() -> None:
     page = Read(render(Content("m", own)))
     assert "saved before graphs were kept" in "".join(page.texts)
     assert len([a for tag, a in page.elements if tag == "tr" and "data-find" in a]) == 5
+
+
+def test_a_kernel_tells_all_its_calls_and_a_function_where_its_graph_is() -> None:
+    own = report(6)
+    (main,) = own.graphs
+    first = main.calls[0].kernel
+    loop = KernelCall("loop", (), (1,), (2,))
+    calls = (main.calls[0], loop, replace(main.calls[2], kernel=first), *main.calls[3:])
+    inner = replace(main, function="loop")
+    graph = graph_view(
+        replace(own, graphs=(replace(main, calls=calls), inner)), kernel_views(Content("m", own))
+    )
+    number = graph.boxes[1].kernel
+    assert number is not None
+    # Box 0 is the input; those of the loop are behind the eight of main.
+    assert [link.box for link in graph.calls[number]] == [1, 3, 9]
+    assert [link.box for link in graph.boxes[2].inside] == [8]
+    assert graph.boxes[2].kind is Kind.FUNCTION
+    assert graph.boxes[8].kind is Kind.INPUT
+    top, bottom = (max(box.place[1] for box in own) for own in (graph.boxes[:8], graph.boxes[8:]))
+    assert top < graph.headings[1][1] < min(box.place[1] for box in graph.boxes[8:]) < bottom
 
 
 def test_decisions_and_low_bit_formats_are_tables() -> None:

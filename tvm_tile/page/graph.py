@@ -54,6 +54,7 @@ class Box:
         takes: what it is given.
         gives: what it makes.
         find: all that a search looks into, in lower case.
+        inside: of a function of the model, where its own graph begins.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Box:
     takes: tuple[Link, ...]
     gives: tuple[Link, ...]
     find: str
+    inside: tuple[Link, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -126,12 +128,21 @@ class GraphView:
     width: float
     height: float
 
+    @property
+    def calls(self) -> Mapping[int, tuple[Link, ...]]:
+        """Number of a kernel -> all boxes that call it."""
+        found: dict[int, list[Link]] = {}
+        for box in self.boxes:
+            if box.kernel is not None:
+                found.setdefault(box.kernel, []).append(Link(box.number, box.heading, ""))
+        return {kernel: tuple(links) for kernel, links in found.items()}
+
 
 def graph_view(report: Report, kernels: Sequence[KernelView]) -> GraphView:
     """The boxes and lines of a model; none where its graph is not known."""
     known = {kernel.report.name: kernel for kernel in kernels}
     extents = {variable(n, symbol.name): symbol.name for n, symbol in enumerate(report.symbols)}
-    functions = frozenset(graph.function for graph in report.graphs)
+    functions = _beginnings(report.graphs)
     boxes: list[Box] = []
     lines: list[Line] = []
     shapes: list[Shape] = []
@@ -148,6 +159,15 @@ def graph_view(report: Report, kernels: Sequence[KernelView]) -> GraphView:
     return GraphView(tuple(boxes), tuple(lines), tuple(shapes), tuple(headings), width, top)
 
 
+def _beginnings(graphs: Sequence[KernelGraph]) -> Mapping[str, Link]:
+    """Name of a function of the model -> its first box."""
+    found, number = {}, 0
+    for graph in graphs:
+        found[graph.function] = Link(number, f"the graph of {graph.function}", "")
+        number += len(graph.inputs) + len(graph.calls) + len(graph.outputs)
+    return found
+
+
 class _Part:
     """The graph of one function: its inputs, then its calls, then its outputs are boxes."""
 
@@ -155,7 +175,7 @@ class _Part:
         self,
         graph: KernelGraph,
         known: Mapping[str, KernelView],
-        functions: frozenset[str],
+        functions: Mapping[str, Link],
         extents: Mapping[str, str],
         first: int,
         top: float,
@@ -264,7 +284,8 @@ class _Part:
             made, names=call.names, find=find, sizes=constants if call.constant_bytes else ()
         )
         if kernel is None:
-            return made
+            own = self._functions.get(call.kernel)
+            return made if own is None else replace(made, inside=(own,))
         told = [time_text(kernel.call_seconds), share_text(kernel.share / kernel.report.calls)]
         timing = [*(told if kernel.kind is not Kind.FELL_BACK else []), kernel.kind.value]
         return replace(

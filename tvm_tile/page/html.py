@@ -77,6 +77,7 @@ def _views(
         "report": report,
         "kernels": kernels,
         "graph": graph,
+        "calls": graph.calls,
         "box": BOX,
         "most_rows": _MOST_ROWS,
         "meanings": MEANINGS,

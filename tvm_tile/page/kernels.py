@@ -197,7 +197,7 @@ def _taken(kernel: KernelReport, sources: tuple[SourceText, ...]) -> list[tuple[
         parts += [f"{own.spilled} registers spilled"] if own.spilled else []
         facts.append(("Machine code", ", ".join(parts)))
     if kernel.shared_bytes:
-        facts.append(("Shared memory of a block", bytes_text(kernel.shared_bytes)))
+        facts.append(("Shared, predicted", f"{bytes_text(kernel.shared_bytes)} of a block"))
     if kernel.resident:
         facts.append(("Resident", f"{kernel.resident} blocks on a multiprocessor"))
     instructions = [str(source.instructions) for source in sources if source.instructions]
