@@ -20,6 +20,7 @@ PUBLIC = {
     "Device",
     "Open",
     "Options",
+    "Profile",
     "RelayText",
     "__version__",
     "compile",

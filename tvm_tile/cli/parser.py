@@ -16,6 +16,7 @@ from tvm_tile.cli import (
     devices,
     doctor,
     explain,
+    profile,
     run,
     schedule,
     sign,
@@ -25,7 +26,7 @@ from tvm_tile.cli.verbosity import add_verbosity
 from tvm_tile.closest import closest
 
 _COMMANDS = (
-    *(compile, run, explain, verify, schedule, sign),
+    *(compile, run, explain, profile, verify, schedule, sign),
     *(devices, calibrate, doctor, cache, completion),
 )
 

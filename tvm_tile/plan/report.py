@@ -204,9 +204,13 @@ class Report:
         """What the bytes of a call take at least."""
         return kernel.traffic / self.limits.bandwidth if self.limits else 0.0
 
-    def bound(self, kernel: KernelReport) -> Bound:
-        """What most of a kernel's time goes to."""
-        each = kernel.run_seconds / kernel.calls
+    def least_seconds(self, kernel: KernelReport) -> float:
+        """What a call takes at the memory's bandwidth or the units' peak."""
+        return max(self.memory_seconds(kernel), kernel.arithmetic_seconds)
+
+    def bound(self, kernel: KernelReport, seconds: float | None = None) -> Bound:
+        """What most of a kernel's time goes to: that of a call, by default as predicted."""
+        each = kernel.run_seconds / kernel.calls if seconds is None else seconds
         launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0
         return bound_of(each, self.memory_seconds(kernel), kernel.arithmetic_seconds, launches)
 
@@ -214,7 +218,7 @@ class Report:
     def limit_seconds(self) -> float:
         """Seconds of a run whose kernels all were at the memory's bandwidth or the units' peak."""
         own = (kernel for kernel in self.kernels if not kernel.fallback)
-        return sum(k.calls * max(self.memory_seconds(k), k.arithmetic_seconds) for k in own)
+        return sum(kernel.calls * self.least_seconds(kernel) for kernel in own)
 
     @property
     def cover(self) -> ModelCover:

@@ -1,0 +1,86 @@
+"""A stand-in for the module ``cupti.cupti``: it hands over records when it is asked to flush."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+
+class ActivityKind(enum.IntEnum):
+    """The numbers are those of ``cupti_activity.h``."""
+
+    MEMCPY = 1
+    MEMSET = 2
+    RUNTIME = 5
+    CONCURRENT_KERNEL = 10
+
+
+class cuptiError(Exception):  # as the package calls it
+    __module__ = "cupti.cupti"
+
+
+def kernel(name: str, start: int, end: int, stream: int = 7) -> Any:
+    """A record of a kernel; times are nanoseconds."""
+    kind = ActivityKind.CONCURRENT_KERNEL
+    return SimpleNamespace(kind=kind, name=name, start=start, end=end, stream_id=stream)
+
+
+def copy(count: int, start: int, end: int, kind: ActivityKind = ActivityKind.MEMCPY) -> Any:
+    """A record of a copy, or of a fill, which has no name."""
+    return SimpleNamespace(kind=kind, bytes=count, start=start, end=end, stream_id=7)
+
+
+class FakeCupti:
+    """Records of what ran while their kind was enabled.
+
+    Attributes:
+        enabled: kinds that are, in the order in which they became so.
+        now: what the clock shows, nanoseconds.
+        failing: the function that fails, by name.
+    """
+
+    ActivityKind = ActivityKind
+
+    def __init__(self, failing: str = "") -> None:
+        self.enabled: list[int] = []
+        self.now = 0
+        self.failing = failing
+        self._pending: list[Any] = []
+        self._receive: Callable[[list[Any]], None] = lambda records: None
+
+    def ran(self, records: Iterable[Any]) -> None:
+        """The device did something."""
+        self._pending += [record for record in records if record.kind in self.enabled]
+
+    def activity_register_callbacks(self, requested: Any, completed: Any) -> None:
+        self._fail("activity_register_callbacks")
+        size, most = requested()
+        assert size > 1 << 20
+        assert most == 0
+        self._receive = completed
+
+    def activity_enable(self, kind: int) -> None:
+        self._fail("activity_enable")
+        self.enabled.append(kind)
+
+    def activity_disable(self, kind: int) -> None:
+        self.enabled.remove(kind)
+
+    def activity_flush_all(self, flag: int) -> None:
+        records = [SimpleNamespace(**vars(record)) for record in self._pending]
+        self._pending.clear()
+        # In two buffers, as they come; what they hold is gone when the call returns.
+        for part in (records[:1], records[1:]):
+            if part:
+                self._receive(part)
+        for record in records:
+            vars(record).clear()
+
+    def get_timestamp(self) -> int:
+        return self.now
+
+    def _fail(self, name: str) -> None:
+        if name == self.failing:
+            raise cuptiError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
