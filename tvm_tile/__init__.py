@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tvm_tile.options import Options
     from tvm_tile.plan.profile import Profile
     from tvm_tile.runtime import CompiledEntries, CompiledModel, load
+    from tvm_tile.runtime.comparing import compare
     from tvm_tile.schedule.ranking import schedule
     from tvm_tile.torch.quantize import quantize
 
@@ -88,6 +89,7 @@ __all__ = [
     "UnsupportedOperatorError",
     "VerificationError",
     "__version__",
+    "compare",
     "compile",
     "devices",
     "find_device",
@@ -105,6 +107,7 @@ _HOMES = {
     "Options": "tvm_tile.options",
     "Profile": "tvm_tile.plan.profile",
     "RelayText": "tvm_tile.frontend",
+    "compare": "tvm_tile.runtime.comparing",
     "compile": "tvm_tile.compiling",
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",

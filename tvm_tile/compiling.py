@@ -26,7 +26,7 @@ from tvm_tile.graph.open_extents import Open, Symbol, top
 from tvm_tile.graph.signature import require_common_state
 from tvm_tile.graph.sources import names_by_function
 from tvm_tile.guarded import Progress, one_compilation, told_apart
-from tvm_tile.opened_store import open_store
+from tvm_tile.opened_store import open_store, origin_of
 from tvm_tile.opening import Opening, near
 from tvm_tile.options import Options, checked_options, with_options
 from tvm_tile.passes import (
@@ -205,6 +205,7 @@ class _Compiler:
         weights = sum(len(constant.data) for constant in set(program.constants))
         told = lowered.decisions, lowered.turned, imported.weights, symbols, weights
         report = done.report(record, notes, watch.stages, *told)
+        report = replace(report, origin=origin_of(options))
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
         effects = imported.effects

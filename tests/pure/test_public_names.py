@@ -23,6 +23,7 @@ PUBLIC = {
     "Profile",
     "RelayText",
     "__version__",
+    "compare",
     "compile",
     "devices",
     "find_device",

@@ -58,3 +58,32 @@ def test_what_does_not_serve_is_told(
 ) -> None:
     assert main(["profile", str(saved), *words]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_compare_tells_how_saved_models_differ(
+    onnx_file: Path,  # noqa: F811
+    saved: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    larger = tmp_path / "larger.tvmtile"
+    words = ["compile", str(onnx_file), "--device", "emulated", "--input", "x=300x4", "--low-bit"]
+    assert main([*words, "-o", str(larger)]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(saved), str(larger)]) == 0
+    told = capsys.readouterr().out
+    assert "default options" in told
+    assert "low_bit=True" in told
+    assert "b takes " in told
+    assert "estimated" in told
+    assert main(["compare", str(saved), str(saved), "--runs", "1"]) == 0
+    assert "measured" in capsys.readouterr().out
+
+
+def test_only_saved_models_are_compared(
+    onnx_file: Path,  # noqa: F811
+    saved: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["compare", str(saved), str(onnx_file)]) == 2
+    assert "tvm-tile compile saves one" in capsys.readouterr().err

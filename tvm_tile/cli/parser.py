@@ -11,6 +11,7 @@ from tvm_tile._version import __version__
 from tvm_tile.cli import (
     cache,
     calibrate,
+    compare,
     compile,
     completion,
     devices,
@@ -26,7 +27,7 @@ from tvm_tile.cli.verbosity import add_verbosity
 from tvm_tile.closest import closest
 
 _COMMANDS = (
-    *(compile, run, explain, profile, verify, schedule, sign),
+    *(compile, run, explain, profile, compare, verify, schedule, sign),
     *(devices, calibrate, doctor, cache, completion),
 )
 

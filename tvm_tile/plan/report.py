@@ -16,6 +16,7 @@ from tvm_tile.plan.drawing import draw
 from tvm_tile.plan.json_data import revived, text_of
 from tvm_tile.plan.kernel_table import render_kernels, sorted_by
 from tvm_tile.plan.limits import Bound, Limits, bound_of
+from tvm_tile.plan.origin import Origin
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.screen import screen
@@ -166,6 +167,7 @@ class Report:
         symbols: its open extents.
         weights: bytes of all constants.
         limits: what the device does at most; None where that was not told.
+        origin: by which code, and how, it was compiled; None where that was not told.
     """
 
     device: str
@@ -182,6 +184,7 @@ class Report:
     symbols: tuple[Symbol, ...] = ()
     weights: int = 0
     limits: Limits | None = None
+    origin: Origin | None = None
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
