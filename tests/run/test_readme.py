@@ -104,8 +104,8 @@ def test_every_command_is_one() -> None:
     commands = re.findall(r"^(?:    )?tvm-tile .*$", README, re.MULTILINE)
     words = [shlex.split(command, comments=True)[1:] for command in commands]
     assert {line[0] for line in words} == {
-        "compile", "run", "explain", "verify", "schedule", "sign", "devices", "calibrate",
-        "doctor", "cache", "completion",
+        "compile", "run", "explain", "profile", "compare", "verify", "schedule", "sign",
+        "devices", "calibrate", "doctor", "cache", "completion",
     }  # fmt: skip
     for line in words:
         build_parser().parse_args(line)
