@@ -164,6 +164,7 @@ def test_the_screen_tells_times_beside_predictions() -> None:
         "somebody_elses",
         "",
         "did not run: not_taken: branch_00000000",
+        "predictions leave out what fell back: 1 kernel",
         "GB/s are of the predicted traffic; more: save_trace(path), to_json(), explain()",
     ]
 

@@ -105,4 +105,6 @@ def _remarks(profile: Profile) -> Iterator[str]:
         yield f"did not run: {computes(kernel, WIDTH // 2)}: {kernel.name}"
     if len(unseen) > _UNSEEN:
         yield f"did not run, either: {counted(len(unseen) - _UNSEEN, 'other kernel')}"
+    if fallbacks := profile.report.fallbacks:
+        yield f"predictions leave out what fell back: {counted(len(fallbacks), 'kernel')}"
     yield "GB/s are of the predicted traffic; more: save_trace(path), to_json(), explain()"
