@@ -1,4 +1,4 @@
-"""A stand-in for the module ``cupti.cupti``: it hands over records when it is asked to flush."""
+"""A stand-in for the modules of CUPTI and of the driver: records come when it is told to flush."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class FakeCupti:
         enabled: kinds that are, in the order in which they became so.
         now: what the clock shows, nanoseconds.
         failing: the function that fails, by name.
+        status: what the driver answers to whoever waits.
     """
 
     ActivityKind = ActivityKind
@@ -47,12 +48,19 @@ class FakeCupti:
         self.enabled: list[int] = []
         self.now = 0
         self.failing = failing
+        self.status = 0
         self._pending: list[Any] = []
+        self._ended = False
         self._receive: Callable[[list[Any]], None] = lambda records: None
 
     def ran(self, records: Iterable[Any]) -> None:
         """The device did something."""
         self._pending += [record for record in records if record.kind in self.enabled]
+        self._ended = False
+
+    def cuCtxSynchronize(self) -> tuple[int]:  # the driver's name
+        self._ended = True
+        return (self.status,)
 
     def activity_register_callbacks(self, requested: Any, completed: Any) -> None:
         self._fail("activity_register_callbacks")
@@ -69,6 +77,7 @@ class FakeCupti:
         self.enabled.remove(kind)
 
     def activity_flush_all(self, flag: int) -> None:
+        assert self._ended or not self.enabled, "what still runs has no record yet"
         records = [SimpleNamespace(**vars(record)) for record in self._pending]
         self._pending.clear()
         # In two buffers, as they come; what they hold is gone when the call returns.

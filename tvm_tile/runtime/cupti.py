@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tvm_tile.errors import ProfileError
+from tvm_tile.errors import DriverError, ProfileError
 from tvm_tile.plan.activities import Activity, ActivityKind
 from tvm_tile.runtime.timing import WARM_UP_CALLS
 
@@ -22,6 +22,7 @@ _FORCED = 1
 _NS = 1e9
 """Nanoseconds of a second."""
 
+_PACKAGES = ("cupti", "cuda.pathfinder")  # the latter finds CUPTI's library
 _REQUIREMENT = "a profile on NVIDIA GPUs needs CUPTI, by the Python package cupti-python"
 
 
@@ -34,12 +35,13 @@ def load_cupti() -> Cupti:
     """
     # One for the process, which has one receiver of records.
     try:
+        from cuda.bindings import driver
         from cupti import cupti
     except ImportError as error:
         raise ProfileError(
             _REQUIREMENT, f"import cupti: {error}", 'pip install "tvm-tile[profile]"'
         ) from error
-    return Cupti(cupti)
+    return Cupti(cupti, driver)
 
 
 class Cupti:
@@ -49,6 +51,7 @@ class Cupti:
 
     Args:
         library: the module ``cupti.cupti``.
+        driver: the module ``cuda.bindings.driver``.
 
     Raises:
         ProfileError: CUPTI does not start.
@@ -56,9 +59,9 @@ class Cupti:
 
     source = "CUPTI"
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, driver: Any) -> None:
         kinds = library.ActivityKind
-        self._library = library
+        self._library, self._driver = library, driver
         self._kinds = {
             int(kinds.CONCURRENT_KERNEL): ActivityKind.KERNEL,
             int(kinds.MEMCPY): ActivityKind.COPY,
@@ -96,10 +99,19 @@ class Cupti:
         finally:
             for kind in enabled:
                 self._library.activity_disable(kind)
-            self._taken()
+            self._library.activity_flush_all(_FORCED)
+            self._records = []
 
     def _taken(self) -> list[tuple[str, int, int, int, ActivityKind]]:
         """The records of all that has ended since the last time."""
+        # Kernels may be on a stream of PyTorch's, which nobody has waited for yet.
+        (status,) = self._driver.cuCtxSynchronize()
+        if int(status):
+            raise DriverError(
+                "cuCtxSynchronize must succeed",
+                str(status),
+                "look for the driver's messages in the kernel's log (dmesg)",
+            )
         self._library.activity_flush_all(_FORCED)
         taken, self._records = self._records, []
         return taken
@@ -139,10 +151,8 @@ def _explained() -> Iterator[None]:
     """Errors of the package, which raises classes of its own, as ours."""
     try:
         yield
-    except ProfileError:
-        raise
     except Exception as error:
-        if not type(error).__module__.startswith("cupti"):
+        if not type(error).__module__.startswith(_PACKAGES):
             raise
         raise ProfileError(
             f"{_REQUIREMENT}, and that it may be used",
