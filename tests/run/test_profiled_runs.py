@@ -18,10 +18,12 @@ from fake_hip import COMPILER, DEVICE, FakeHip, fake_hip
 from torch import nn
 
 import tvm_tile
+from bench.suites.networks.lstm import LastState, StackedLSTM
 from tvm_tile import CompiledModel, InputError, Open, Options, Profile, ProfileError
 from tvm_tile.plan.activities import shares_of
 from tvm_tile.plan.profile import kernels_of
 from tvm_tile.plan.screen_text import duration
+from tvm_tile.plan.symbols import function_of
 from tvm_tile.runtime.cupti import load_cupti
 
 GPU = tvm.cuda(0).exist
@@ -216,15 +218,21 @@ def test_compilations_are_compared_as_predicted_and_as_measured(
         tvm_tile.compare(profile, model)
 
 
-class Recurrent(nn.Module):
-    """An LSTM, whose steps become a persistent kernel."""
+class Recurrent(LastState):
+    """Layers of LSTM, whose steps become a persistent kernel."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(256, 256, num_layers=2)
+    def __init__(self, layers: int = 4, width: int = 256) -> None:
+        super().__init__(StackedLSTM(layers, width, width))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lstm(x)[0]
+
+def test_each_symbol_of_a_persistent_kernel_and_those_beside_it_is_a_functions() -> None:
+    small = Recurrent(2, 64).eval()
+    example = (torch.zeros(6, 1, 64),)
+    compiled = tvm_tile.compile(small, "nvidia/h200", example_inputs=example, options=NO_CACHE)
+    known = {kernel.name for kernel in compiled.report.kernels}
+    assert compiled.report.plans
+    assert {plan.name for plan in compiled.report.plans} <= known
+    assert {function_of(kernel.name, known) for kernel in compiled.program.kernels} == known
 
 
 class Encoder(nn.Module):
@@ -259,7 +267,7 @@ class Convolutions(nn.Module):
 
 
 CASES = {
-    Recurrent: (64, 1, 256),
+    Recurrent: (48, 1, 256),
     Encoder: (8, 128, 768),
     Convolutions: (16, 256, 56, 56),
 }
