@@ -40,6 +40,7 @@ class FakeCupti:
         now: what the clock shows, nanoseconds.
         failing: the function that fails, by name.
         status: what the driver answers to whoever waits.
+        is_prompt: whether it hands over records before it must.
     """
 
     ActivityKind = ActivityKind
@@ -49,6 +50,7 @@ class FakeCupti:
         self.now = 0
         self.failing = failing
         self.status = 0
+        self.is_prompt = True
         self._pending: list[Any] = []
         self._ended = False
         self._receive: Callable[[list[Any]], None] = lambda records: None
@@ -78,8 +80,11 @@ class FakeCupti:
 
     def activity_flush_all(self, flag: int) -> None:
         assert self._ended or not self.enabled, "what still runs has no record yet"
-        records = [SimpleNamespace(**vars(record)) for record in self._pending]
-        self._pending.clear()
+        self.now += 1000
+        # It may keep what it has until all must go.
+        taken = self._pending if flag or self.is_prompt else []
+        records = [SimpleNamespace(**vars(record)) for record in taken]
+        taken.clear()
         # In two buffers, as they come; what they hold is gone when the call returns.
         for part in (records[:1], records[1:]):
             if part:
@@ -88,6 +93,8 @@ class FakeCupti:
             vars(record).clear()
 
     def get_timestamp(self) -> int:
+        """Each look at the clock takes a nanosecond."""
+        self.now += 1
         return self.now
 
     def _fail(self, name: str) -> None:

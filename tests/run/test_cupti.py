@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 from fake_cupti import ActivityKind, FakeCupti, copy, kernel
@@ -11,7 +10,7 @@ from fake_cupti import ActivityKind, FakeCupti, copy, kernel
 from tvm_tile.errors import DriverError, ProfileError
 from tvm_tile.plan.activities import Activity
 from tvm_tile.plan.activities import ActivityKind as Kind
-from tvm_tile.runtime.cupti import Cupti, load_cupti
+from tvm_tile.runtime.cupti import Cupti, Record, activities_of, load_cupti
 from tvm_tile.runtime.timing import WARM_UP_CALLS
 
 
@@ -20,59 +19,55 @@ def watcher(failing: str = "") -> Cupti:
     return Cupti(fake, fake)
 
 
-def running(cupti: FakeCupti, start: int = 1000) -> Iterator[None]:
-    """Each step is a run of two kernels, the first of which is recorded last, and a copy."""
-    while True:
-        cupti.now = start
-        cupti.ran([kernel("b_kernel", start + 300, start + 500)])
-        cupti.ran([copy(12, start + 600, start + 650), copy(0, start, start, ActivityKind.RUNTIME)])
-        cupti.ran([kernel("a_kernel", start + 200, start + 400, stream=8)])
-        yield
-        start += 10_000
+class Model:
+    """A run is two kernels, of which the first is recorded last, and a copy."""
+
+    def __init__(self, fake: FakeCupti) -> None:
+        self.fake = fake
+        self.runs = 0
+
+    def __call__(self) -> None:
+        now, self.fake.now = self.fake.now, self.fake.now + 700
+        self.runs += 1
+        self.fake.ran([kernel(f"b{self.runs}_kernel", now + 300, now + 500)])
+        self.fake.ran([copy(12, now + 600, now + 650), copy(0, now, now, ActivityKind.RUNTIME)])
+        self.fake.ran([kernel("a_kernel", now + 200, now + 400, stream=8)])
 
 
-def test_each_run_has_its_own_activities_from_when_the_host_began() -> None:
+@pytest.mark.parametrize("is_prompt", [True, False])
+def test_each_run_has_its_own_activities_from_when_the_host_began(is_prompt: bool) -> None:
     fake = FakeCupti()
-    runs, steps = running(fake), 0
-
-    def run() -> None:
-        nonlocal steps
-        steps += 1
-        next(runs)
-
-    fake.now = 1000
-    first, second = Cupti(fake, fake).watch(run, 2)
-    assert steps == WARM_UP_CALLS + 2
-    assert [one.name for one in first] == ["a_kernel", "b_kernel", "copy of 12 bytes"]
-    assert [one.stream for one in first] == [8, 7, 7]
-    assert [one.kind for one in first] == [Kind.KERNEL, Kind.KERNEL, Kind.COPY]
-    assert [one.seconds for one in first] == pytest.approx([200e-9, 200e-9, 50e-9])
-    assert [one.begin - second[0].begin for one in second] == pytest.approx([0, 100e-9, 400e-9])
+    fake.is_prompt = is_prompt
+    model = Model(fake)
+    runs = Cupti(fake, fake).watch(model, 2)
+    assert model.runs == WARM_UP_CALLS + 2
+    for number, run in enumerate(runs, WARM_UP_CALLS + 1):
+        assert run == (
+            Activity("a_kernel", 200e-9, 400e-9, 8),
+            Activity(f"b{number}_kernel", 300e-9, 500e-9, 7),
+            Activity("copy of 12 bytes", 600e-9, 650e-9, 7, Kind.COPY),
+        )
+    assert not fake.enabled
 
 
-def test_times_count_from_the_host_and_never_from_before_it() -> None:
-    fake = FakeCupti()
-    fake.now = 500
-
-    def run() -> None:
-        fake.ran([kernel("a_kernel", 700, 900)])
-
-    assert Cupti(fake, fake).watch(run, 1) == ((Activity("a_kernel", 200e-9, 400e-9, 7),),)
-    fake.now = 750  # the clocks differ a little
-    ((only,),) = Cupti(fake, fake).watch(run, 1)
-    assert only.begin == 0
+def test_clocks_that_differ_a_little_do_not_mix_runs() -> None:
+    times = [(1000, 2000), (2100, 3000)]
+    records = [Record("k", begin, begin + 9, 0, Kind.KERNEL) for begin in (990, 1500, 2040, 2070)]
+    first, second = activities_of(times, records)
+    assert [one.begin for one in first] == pytest.approx([0, 510e-9, 1050e-9])
+    assert [one.begin for one in second] == [0]  # not before the host began
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 5), (9, 5)])
 def test_a_record_without_times_is_refused(start: int, end: int) -> None:
     fake = FakeCupti()
-    with pytest.raises(ProfileError, match="no times for 1 of 2 records"):
+    with pytest.raises(ProfileError, match="no times for 4 of 8 records"):
         Cupti(fake, fake).watch(lambda: fake.ran([kernel("a", start, end), kernel("b", 1, 2)]), 1)
     assert not fake.enabled
 
 
 def test_a_run_without_records_is_refused() -> None:
-    with pytest.raises(ProfileError, match="0 of 0 records"):
+    with pytest.raises(ProfileError, match="nothing of 4 of 4 runs"):
         watcher().watch(lambda: None, 1)
 
 

@@ -8,8 +8,11 @@ version to version.
 from __future__ import annotations
 
 import functools
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tvm_tile.errors import DriverError, ProfileError
@@ -18,7 +21,7 @@ from tvm_tile.runtime.timing import WARM_UP_CALLS
 
 _BUFFER = 8 << 20  # bytes that CUPTI fills with records before it hands them over
 _AS_MANY_AS_FIT = 0
-_FORCED = 1
+_COMPLETED, _FORCED = 0, 1  # which records a flush hands over: those with times, or all
 _NS = 1e9
 """Nanoseconds of a second."""
 
@@ -44,6 +47,22 @@ def load_cupti() -> Cupti:
     return Cupti(cupti, driver)
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is read of a record of CUPTI's; times are nanoseconds of its clock."""
+
+    name: str
+    begin: int
+    end: int
+    stream: int
+    kind: ActivityKind
+
+    def since(self, began: int) -> Activity:
+        """It as an activity of a run that the host began then."""
+        begin, end = ((time - began) / _NS for time in (self.begin, self.end))
+        return Activity(self.name, begin, end, self.stream, self.kind)
+
+
 class Cupti:
     """Watches runs by CUPTI's activity records; see :class:`~tvm_tile.runtime.tracing.Tracer`.
 
@@ -67,7 +86,7 @@ class Cupti:
             int(kinds.MEMCPY): ActivityKind.COPY,
             int(kinds.MEMSET): ActivityKind.FILL,
         }
-        self._records: list[tuple[str, int, int, int, ActivityKind]] = []
+        self._records: list[Record] = []
         with _explained():
             library.activity_register_callbacks(lambda: (_BUFFER, _AS_MANY_AS_FIT), self._keep)
 
@@ -77,20 +96,22 @@ class Cupti:
         Raises:
             ProfileError: CUPTI fails, or has no times for what ran.
         """
+        times = []
         with _explained(), self._enabled():
-            for _ in range(WARM_UP_CALLS):
-                run()
-            self._taken()
-            runs = []
-            for _ in range(count):
+            for _ in range(WARM_UP_CALLS + count):
                 began = self._library.get_timestamp()
                 run()
-                runs.append(_activities(began, self._taken()))
-        return tuple(runs)
+                self._wait()
+                times.append((began, self._library.get_timestamp()))
+                # It takes a while, so that runs are apart.
+                self._library.activity_flush_all(_COMPLETED)
+        records, self._records = self._records, []
+        return activities_of(times, records)[WARM_UP_CALLS:]
 
     @contextmanager
     def _enabled(self) -> Iterator[None]:
         enabled = []
+        self._records = []
         try:
             for kind in self._kinds:
                 self._library.activity_enable(kind)
@@ -100,11 +121,9 @@ class Cupti:
             for kind in enabled:
                 self._library.activity_disable(kind)
             self._library.activity_flush_all(_FORCED)
-            self._records = []
 
-    def _taken(self) -> list[tuple[str, int, int, int, ActivityKind]]:
-        """The records of all that has ended since the last time."""
-        # Kernels may be on a stream of PyTorch's, which nobody has waited for yet.
+    def _wait(self) -> None:
+        """Wait for all kernels, those on streams of PyTorch's, too."""
         (status,) = self._driver.cuCtxSynchronize()
         if int(status):
             raise DriverError(
@@ -112,9 +131,6 @@ class Cupti:
                 str(status),
                 "look for the driver's messages in the kernel's log (dmesg)",
             )
-        self._library.activity_flush_all(_FORCED)
-        taken, self._records = self._records, []
-        return taken
 
     def _keep(self, records: Sequence[Any]) -> None:
         """CUPTI hands over records, which are gone when this returns."""
@@ -123,26 +139,39 @@ class Cupti:
             if kind is not None:
                 is_kernel = kind is ActivityKind.KERNEL
                 name = record.name if is_kernel else f"{kind.value} of {record.bytes} bytes"
-                self._records.append((name, record.start, record.end, record.stream_id, kind))
+                place = record.start, record.end, record.stream_id
+                self._records.append(Record(name, *place, kind))
 
 
-def _activities(
-    began: int, records: Sequence[tuple[str, int, int, int, ActivityKind]]
-) -> tuple[Activity, ...]:
-    """Records of a run that the host began at a time, in the order of their begin."""
-    untimed = sum(not 0 < begin <= end for _, begin, end, _, _ in records)
-    if untimed or not records:
+def activities_of(
+    times: Sequence[tuple[int, int]], records: Sequence[Record]
+) -> tuple[tuple[Activity, ...], ...]:
+    """What the device did in each of some runs, in the order of its begin.
+
+    Args:
+        times: when the host began each run, and when it saw it end, nanoseconds.
+        records: of all runs.
+
+    Raises:
+        ProfileError: a record has no times, or a run no records.
+    """
+    untimed = sum(not 0 < record.begin <= record.end for record in records)
+    # The GPU's clock is read as the host's to within microseconds only: half-way between two runs.
+    borders = [(ended + began) / 2 for (_, ended), (began, _) in pairwise(times)]
+    runs: list[list[Record]] = [[] for _ in times]
+    for record in sorted(records, key=lambda record: record.begin):
+        runs[bisect(borders, record.begin)].append(record)
+    empty = sum(not run for run in runs)
+    if untimed or empty:
         raise ProfileError(
             "CUPTI must tell when each kernel of a run began and ended",
-            f"it has no times for {untimed} of {len(records)} records of a run",
+            f"it has no times for {untimed} of {len(records)} records, and nothing of {empty} of "
+            f"{len(times)} runs",
             "close other profilers; update the driver and cupti-python",
         )
-    ordered = sorted(records, key=lambda record: record[1])
-    # The GPU's clock is read as the host's to within microseconds only.
-    began = min(began, ordered[0][1])
     return tuple(
-        Activity(name, (begin - began) / _NS, (end - began) / _NS, stream, kind)
-        for name, begin, end, stream, kind in ordered
+        tuple(record.since(min(began, run[0].begin)) for record in run)
+        for (began, _), run in zip(times, runs, strict=True)
     )
 
 
