@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -70,8 +69,6 @@ def evaluate(
     """
     if 0 in shape:  # TVM reads no constants without elements back
         return None
-    if name == "relax.full_like" and operands[0] is None and math.prod(shape) > 1:
-        return None  # what is like a value of the model joins what it is computed with
     if name in ("relax.full", "relax.full_like") and operands[1] is not None:
         return np.full(shape, operands[1])
     if name == "relax.zeros":
