@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from tvm_tile.arguments import check_entries, check_examples, checked_sizes
 from tvm_tile.build import Builder, rename_by_content
-from tvm_tile.build.constants import ConstantPool, TakenConstants
+from tvm_tile.build.constants import ConstantPool, TakenConstants, inline_bytes
 from tvm_tile.build.dispatch import script_of
 from tvm_tile.coscheduling import Coscheduling
 from tvm_tile.device import Device
@@ -202,7 +202,8 @@ class _Compiler:
         notes = *notes, *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
         notes = *notes, *_notes(symbols, options)
-        weights = sum(len(constant.data) for constant in set(program.constants))
+        taken_bytes = sum(len(constant.data) for constant in set(program.constants))
+        weights = taken_bytes + inline_bytes(lowered.mod)
         told = lowered.decisions, lowered.turned, imported.weights, symbols, weights
         report = done.report(record, notes, watch.stages, *told)
         signature = imported.inputs, imported.outputs
