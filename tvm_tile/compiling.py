@@ -34,6 +34,7 @@ from tvm_tile.passes import (
     MeasureCandidates,
     PlanFunction,
     Remembered,
+    conditional_calls,
     foreign_calls,
     matrix_dtypes,
     schedule_module,
@@ -199,7 +200,7 @@ class _Compiler:
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)
         notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
-        notes = *notes, *imported.effects.describe()
+        notes = *notes, *conditional_calls(lowered.done.mod), *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
         notes = *notes, *_notes(symbols, options)
         taken_bytes = sum(len(constant.data) for constant in set(program.constants))
