@@ -181,7 +181,7 @@ def foreign_calls(mod: tvm.IRModule) -> tuple[str, ...]:
 def conditional_calls(mod: tvm.IRModule) -> tuple[str, ...]:
     """A note on kernels that the host launches within branches and loops, if there are any."""
     calls = calls_of(mod)
-    named: set[Any] = set()
+    named: set[ir.GlobalVar] = set()
 
     def look(expr: relax.Expr) -> None:
         if isinstance(expr, relax.If):

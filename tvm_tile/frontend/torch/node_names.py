@@ -82,7 +82,7 @@ def _names_in(module: fx.GraphModule, region: str, owners: Mapping[fx.Node, str]
     known, regions = {}, {}
     for node in nodes:
         path, kind = modules[node]
-        operator = "" if path in single else _operator(node)
+        operator = "" if path and path in single else _operator(node)
         name = _named(path or region, kind, operator)
         known[node.name, len(_sources(node))] = name
         for attribute, inner in _regions(module, node):
