@@ -31,19 +31,19 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print what differs between two models."""
     import tvm_tile
+    from tvm_tile.cli.terminal import show
 
     files = read_inputs(arguments)
     first, second = (
         _opened(path, arguments.verify_key) for path in (arguments.first, arguments.second)
     )
-    if not arguments.runs:
-        print(tvm_tile.compare(first, second))
-        return
-    profiles = (
-        model.profile(*(files or random_inputs_of(model, arguments)), runs=arguments.runs)
-        for model in (first, second)
-    )
-    print(tvm_tile.compare(*profiles))
+    compared: tuple[Any, ...] = first, second
+    if arguments.runs:
+        compared = tuple(
+            model.profile(*(files or random_inputs_of(model, arguments)), runs=arguments.runs)
+            for model in (first, second)
+        )
+    show(str(tvm_tile.compare(*compared)).splitlines())
 
 
 def _opened(path: Path, key: Path | None) -> CompiledModel:

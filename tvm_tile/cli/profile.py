@@ -33,6 +33,8 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print what kernels of a model took, and write a trace if that was asked for."""
+    from tvm_tile.cli.terminal import show
+
     if arguments.trace is not None:
         check_output(arguments.trace)
     files = read_inputs(arguments)
@@ -43,4 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
         tell("emulated: these times say nothing about any GPU", arguments.verbosity)
     if arguments.trace is not None:
         write_text(arguments.trace, profile.trace())
-    print(profile.to_json() if arguments.json else profile)
+    if arguments.json:
+        print(profile.to_json())
+    else:
+        show(str(profile).splitlines())

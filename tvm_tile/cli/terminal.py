@@ -25,7 +25,7 @@ _STYLES = {
 class _Reports(RegexHighlighter):
     base_style = "report."
     highlights = (
-        r"^(?P<heading>share  .*)$",
+        r"^(?P<heading>(share|measured|difference)  .*)$",
         r"^(?P<heading>\S.*:)$",
         r"(?P<number>(?<![\w.#])\d[\d.]*( (us|ms|s|TB/s|[KMGT]?B|GFLOP|%))?(?![\w.]))",
         r"^(?P<warning>(note|fell back[^:]*):)",

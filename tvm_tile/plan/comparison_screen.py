@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm_tile.plan.report import Report
-from tvm_tile.plan.screen_text import WIDTH, counted, cut, duration, size, wrapped
+from tvm_tile.plan.screen_text import Row, counted, cut, duration, size, with_room, wrapped
 from tvm_tile.plan.short_names import short
-from tvm_tile.plan.table import aligned
 
 if TYPE_CHECKING:
     from tvm_tile.plan.comparison import Change, Comparison
@@ -58,26 +58,22 @@ def _changes(comparison: Comparison) -> Iterator[str]:
     even = _EVEN * max(comparison.seconds)
     told = [change for change in comparison.changes if abs(change.difference) > even][:_ROWS]
     rest = comparison.changes[len(told) :]
-    rows = [_HEADING, *((*_row(change), "") for change in told)]
-    lines = list(aligned(rows))
-    start = lines[0].index(_HEADING[-1])
     if told:
-        yield lines[0]
-    for line, change in zip(lines[1:], told, strict=True):
-        yield line.ljust(start) + short(change.names, WIDTH - start)
+        yield from with_room(_HEADING, [_row(change) for change in told])
     if rest:
         difference = sum(change.difference for change in rest)
         yield f"{_signed(difference)} in {counted(len(rest), 'other part')} of the model"
 
 
-def _row(change: Change) -> tuple[str, ...]:
-    return (
+def _row(change: Change) -> Row:
+    cells = (
         _signed(change.difference),
         duration(change.first) if change.first_kernels else "-",
         duration(change.second) if change.second_kernels else "-",
         _kernels(change),
         str(change.places),
     )
+    return cells, partial(short, change.names)
 
 
 def _kernels(change: Change) -> str:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tvm_tile.plan.screen_text import WIDTH, computes, counted, cut, duration, wrapped
-from tvm_tile.plan.table import aligned
+from tvm_tile.plan.screen_text import (
+    WIDTH,
+    Row,
+    computes,
+    counted,
+    cut,
+    duration,
+    with_room,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from tvm_tile.plan.profile import KernelProfile, Profile
@@ -15,7 +24,7 @@ _ROWS = 15  # kernels
 _UNSEEN = 3
 _UNKNOWN = "-"
 _HEADING = (
-    *("share", "measured", "predicted", "at best", "calls", "GB/s", "GFLOP/s", "bound by"),
+    *("measured", "predicted", "at best", "calls", "GB/s", "GFLOP/s", "bound by"),
     "computes (first call)",
 )
 
@@ -62,22 +71,15 @@ def _share(seconds: float, profile: Profile) -> str:
 
 
 def _kernels(kernels: tuple[KernelProfile, ...]) -> Iterator[str]:
-    total = sum(kernel.seconds for kernel in kernels) or 1.0
-    first = kernels[:_ROWS]
-    rows = [_HEADING, *((*_row(kernel, total), "") for kernel in first)]
-    lines = list(aligned(rows))
-    start = lines[0].index(_HEADING[-1])
-    yield lines[0]
-    for line, kernel in zip(lines[1:], first, strict=True):
-        yield line.ljust(start) + _computes(kernel, WIDTH - start)
-    if rest := kernels[_ROWS:]:
-        share = 100 * sum(kernel.seconds for kernel in rest) / total
-        yield f"{share:.1f} % in {counted(len(rest), 'other kernel')}"
+    first, rest = kernels[:_ROWS], kernels[_ROWS:]
+    yield from with_room(_HEADING, [_row(kernel) for kernel in first])
+    if rest:
+        seconds = sum(kernel.seconds for kernel in rest)
+        yield f"{duration(seconds)} in {counted(len(rest), 'other kernel')}"
 
 
-def _row(kernel: KernelProfile, total: float) -> tuple[str, ...]:
-    return (
-        f"{100 * kernel.seconds / total:.1f} %",
+def _row(kernel: KernelProfile) -> Row:
+    cells = (
         duration(kernel.seconds),
         _UNKNOWN if kernel.predicted is None else duration(kernel.predicted),
         _UNKNOWN if kernel.limit is None else duration(kernel.limit),
@@ -86,6 +88,7 @@ def _row(kernel: KernelProfile, total: float) -> tuple[str, ...]:
         _rate(kernel.flops_per_second),
         _UNKNOWN if kernel.bound is None else kernel.bound.value,
     )
+    return cells, partial(_computes, kernel)
 
 
 def _rate(per_second: float | None) -> str:

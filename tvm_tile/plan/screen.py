@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm_tile.plan.detail import Sort
 from tvm_tile.plan.kernel_table import sorted_by
-from tvm_tile.plan.screen_text import WIDTH, computes, counted, cut, duration, size, wrapped
-from tvm_tile.plan.table import aligned
+from tvm_tile.plan.screen_text import (
+    WIDTH,
+    Row,
+    computes,
+    counted,
+    cut,
+    duration,
+    size,
+    with_room,
+    wrapped,
+)
 
 if TYPE_CHECKING:
-    from tvm_tile.plan.report import Report
+    from tvm_tile.plan.report import KernelReport, Report
 
 _ROWS = 10  # kernels
 _FALLBACKS = 3
 _NOTES = 4
+_HEADING = ("share", "time", "calls", "bound by", "computes (first call)")
 
 
 def screen(report: Report, sort: Sort, measured: float, spread: float) -> Iterator[str]:
@@ -70,26 +81,20 @@ def _kernels(report: Report, sort: Sort) -> Iterator[str]:
     ordered = [kernel for kernel in sorted_by(report.kernels, sort) if not kernel.fallback]
     total = sum(kernel.run_seconds for kernel in ordered) or 1.0
     first = ordered[:_ROWS]
-    rows = [("share", "time", "calls", "bound by", "computes (first call)")]
-    rows += [
-        (
-            f"{100 * kernel.run_seconds / total:.1f} %",
-            duration(kernel.run_seconds),
-            str(kernel.calls),
-            report.bound(kernel).value,
-            "",
-        )
-        for kernel in first
-    ]
-    lines = list(aligned(rows))
-    start = max(len(line) for line in lines[1:]) + 2 if first else 0
-    start = max(start, lines[0].index("computes"))
-    yield lines[0]
-    for line, kernel in zip(lines[1:], first, strict=True):
-        yield line.ljust(start) + computes(kernel, WIDTH - start)
+    yield from with_room(_HEADING, [_row(report, kernel, total) for kernel in first])
     if rest := ordered[_ROWS:]:
         share = 100 * sum(kernel.run_seconds for kernel in rest) / total
         yield f"{share:.1f} % in {len(rest)} other kernels"
+
+
+def _row(report: Report, kernel: KernelReport, total: float) -> Row:
+    cells = (
+        f"{100 * kernel.run_seconds / total:.1f} %",
+        duration(kernel.run_seconds),
+        str(kernel.calls),
+        report.bound(kernel).value,
+    )
+    return cells, partial(computes, kernel)
 
 
 def _remarks(report: Report) -> Iterator[str]:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tvm_tile.plan.short_names import short
+from tvm_tile.plan.table import aligned
 
 if TYPE_CHECKING:
     from tvm_tile.plan.report import KernelReport
 
 WIDTH = 100
 """Characters of a line."""
+
+
+Row = tuple[Sequence[str], Callable[[int], str]]
+"""Cells of a table, and what tells the last one in at most so many characters."""
+
+
+def with_room(heading: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+    """The lines of a table whose last column has the room that is left of a screen's width."""
+    lines = list(aligned([heading, *((*cells, "") for cells, _ in rows)]))
+    start = lines[0].index(heading[-1])
+    yield lines[0]
+    for line, (_, tell) in zip(lines[1:], rows, strict=True):
+        yield line.ljust(start) + tell(WIDTH - start)
 
 
 def computes(kernel: KernelReport, width: int) -> str:
