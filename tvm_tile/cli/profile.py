@@ -28,6 +28,9 @@ def add(commands: Any) -> None:
     add_inputs(sub)
     sub.add_argument("--runs", type=count(1), default=10, help="that are measured (10)")
     sub.add_argument("--json", action="store_true", help="for other programs")
+    sub.add_argument(
+        "--veus", action="store_true", help="also when each rTask of persistent kernels runs"
+    )
     sub.add_argument("--trace", type=Path, help="also write a trace for ui.perfetto.dev (.json)")
 
 
@@ -40,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
     files = read_inputs(arguments)
     model = open_model(arguments)
     values = files or random_inputs_of(model, arguments)
-    profile = model.profile(*values, runs=arguments.runs)
+    profile = model.profile(*values, runs=arguments.runs, veus=arguments.veus)
     if model.is_emulated:
         tell("emulated: these times say nothing about any GPU", arguments.verbosity)
     if arguments.trace is not None:

@@ -16,6 +16,7 @@ from tvm_tile.plan.report import KernelReport, Report
 from tvm_tile.plan.samples import interquartile_range
 from tvm_tile.plan.symbols import function_of, schedule_of
 from tvm_tile.plan.trace_file import trace_text
+from tvm_tile.plan.veu_times import VeuTimes
 from tvm_tile.whole_file import replacing
 
 
@@ -70,6 +71,7 @@ class Profile:
         seconds: of a run that nothing watched, the median.
         spread: its interquartile range, seconds.
         runs: what the device did in each run that was watched, one at least.
+        veus: when the rTasks of persistent kernels ran, if that was asked for.
     """
 
     report: Report
@@ -77,6 +79,7 @@ class Profile:
     seconds: float
     spread: float
     runs: tuple[tuple[Activity, ...], ...]
+    veus: tuple[VeuTimes, ...] = ()
 
     @property
     def kernels(self) -> tuple[KernelProfile, ...]:

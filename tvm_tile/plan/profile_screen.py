@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ROWS = 15  # kernels
 _UNSEEN = 3
+_VEUS = 2  # persistent kernels
 _UNKNOWN = "-"
 _HEADING = (
     *("measured", "predicted", "at best", "calls", "GB/s", "GFLOP/s", "bound by"),
@@ -108,6 +109,10 @@ def _remarks(profile: Profile) -> Iterator[str]:
         yield f"did not run: {computes(kernel, WIDTH // 2)}: {kernel.name}"
     if len(unseen) > _UNSEEN:
         yield f"did not run, either: {counted(len(unseen) - _UNSEEN, 'other kernel')}"
+    for times in profile.veus[:_VEUS]:
+        tasks = counted(len(times.tasks), "rTask")
+        veus = f"{times.num_veus} vEUs run {tasks} in {duration(times.seconds)}"
+        yield f"{times.kernel}: {veus}, {100 * times.busy:.0f} % of them at a time"
     if fallbacks := profile.report.fallbacks:
         yield f"predictions leave out what fell back: {counted(len(fallbacks), 'kernel')}"
     yield "GB/s are of the predicted traffic; more: save_trace(path), to_json(), explain()"

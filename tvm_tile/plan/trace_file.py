@@ -2,7 +2,9 @@
 
 Two processes are below each other: what the device did, a track for each of its queues, and the
 same launches with the times that were predicted, one after another. Times are in microseconds from
-when the host began the run. https://ui.perfetto.dev and chrome://tracing open such files.
+when the host began the run. Below are the vEUs of persistent kernels, if these were watched, each
+on its track, from when the kernel began. https://ui.perfetto.dev and chrome://tracing open such
+files.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from tvm_tile.plan.symbols import function_of
 
 if TYPE_CHECKING:
     from tvm_tile.plan.profile import Profile
+    from tvm_tile.plan.veu_times import VeuTimes
 
-_MEASURED, _PREDICTED = 1, 2  # processes
+_MEASURED, _PREDICTED, _VEUS = 1, 2, 3  # processes; those of persistent kernels come last
 _LABEL = 80  # characters
 _US = 1e6
 """Microseconds of a second."""
@@ -33,6 +36,7 @@ def trace_text(profile: Profile) -> str:
         *_heading(profile, run),
         *_measured(run, known),
         *_predicted(run, known),
+        *(event for own in enumerate(profile.veus, _VEUS) for event in _veus(*own)),
     ]
     return json.dumps({"displayTimeUnit": "ns", "traceEvents": events})
 
@@ -63,6 +67,24 @@ def _predicted(
             seconds = kernel.run_seconds / (kernel.calls * kernel.launches)
             yield _event(one, kernel, _PREDICTED, 0, begin, seconds)
             begin += seconds
+
+
+def _veus(process: int, times: VeuTimes) -> Iterator[dict[str, Any]]:
+    """A track for each vEU of a persistent kernel, from the begin of its first record."""
+    yield _named("process_name", process, 0, f"vEUs of {times.kernel}")
+    for veu in range(times.num_veus):
+        yield _named("thread_name", process, veu, f"vEU {veu}")
+    for task in times.tasks:
+        yield {
+            "ph": "X",
+            "name": times.operators[task.operator],
+            "cat": "rTask",
+            "pid": process,
+            "tid": task.veu,
+            "ts": task.begin * _US,
+            "dur": (task.end - task.begin) * _US,
+            "args": {"task": task.task},
+        }
 
 
 def _event(

@@ -18,12 +18,7 @@ from tvm_tile.plan.detail import Detail, Sort
 from tvm_tile.plan.profile import Profile
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
-from tvm_tile.runtime.arrays import (
-    ArrayKind,
-    check_input,
-    own_torch,
-    ready_torch,
-)
+from tvm_tile.runtime.arrays import ArrayKind, check_input, own_torch, ready_torch
 from tvm_tile.runtime.copies import clone, copy_into
 from tvm_tile.runtime.extents import Graphed, KnownCalls
 from tvm_tile.runtime.given import check_repeats, in_order
@@ -32,6 +27,7 @@ from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
 from tvm_tile.runtime.random_inputs import Extents, random_inputs_at
+from tvm_tile.runtime.stamps import watch_veus
 from tvm_tile.runtime.state import Kept, ModelState, check_written
 from tvm_tile.runtime.timing import Timing
 
@@ -155,8 +151,7 @@ class CompiledModel:
                 results = loaded.main(*given)
             fields = (results,) if hasattr(results, "shape") else results
             like, copied = given[0], self._copied
-            pairs = enumerate(fields)
-            return tuple([own_torch(field, like, copy=i in copied) for i, field in pairs])
+            return tuple([own_torch(f, like, copy=i in copied) for i, f in enumerate(fields)])
         except BoundError:
             raise
         except Exception as error:
@@ -189,7 +184,12 @@ class CompiledModel:
             return timing
 
     def profile(
-        self, *args: Any, runs: int = 10, extents: Extents | None = None, **by_name: Any
+        self,
+        *args: Any,
+        runs: int = 10,
+        veus: bool = False,
+        extents: Extents | None = None,
+        **by_name: Any,
     ) -> Profile:
         """Measure each kernel of a call, beside what it was predicted to take.
 
@@ -199,16 +199,19 @@ class CompiledModel:
         Args:
             args: as of :meth:`time`; so are ``extents`` and ``by_name``.
             runs: calls that are timed, and that are watched; at least 1.
+            veus: also run copies of persistent kernels that tell when each rTask ran, which takes
+                a compiler, on NVIDIA's GPUs.
 
         Raises:
-            ProfileError: CUPTI is missing or fails. Other errors are those of :meth:`time`.
+            ProfileError: CUPTI is missing or fails, or there are no vEUs; others as of `time`.
         """
         check_repeats("runs", runs)
         with self._placed(args, by_name, extents) as (loaded, tensors):
             source = loaded.tracer.source
             timing = loaded.time(tensors, runs)
             self._timing = timing.median_s, timing.iqr_s
-            return Profile(self.report, source, *self._timing, loaded.watch(tensors, runs))
+            told = watch_veus(self.program, self.report.plans, self._load, tensors) if veus else ()
+            return Profile(self.report, source, *self._timing, loaded.watch(tensors, runs), told)
 
     @property
     def state(self) -> ModelState:
@@ -325,13 +328,13 @@ class CompiledModel:
         self._held.lock, self._process = threading.Lock(), os.getpid()
 
     def loaded(self) -> Loaded:
-        """The program in memory, which it is loaded into when first needed: within
-        :meth:`running`."""
+        """The program in memory, loaded when first needed: within :meth:`running`."""
         if self._loaded is None:
-            self._loaded = load_program(
-                self.program, self.device_name, self.inputs, self._held, self.effects.state
-            )
+            self._loaded = self._load(self.program)
         return self._loaded
+
+    def _load(self, program: Program) -> Loaded:
+        return load_program(program, self.device_name, self.inputs, self._held, self.effects.state)
 
     def _loaded_for(self, values: tuple[Any, ...]) -> Loaded:
         """The program in memory for a call; anew where it has graphs for too many extents."""
@@ -345,8 +348,7 @@ class CompiledModel:
     def _placed(
         self, args: tuple[Any, ...], by_name: dict[str, Any], extents: Extents | None
     ) -> Iterator[tuple[Loaded, list[Any]]]:
-        """The program in memory, and inputs on its device; what runs then leaves inputs and state
-        as they are."""
+        """The program, and inputs on its device; what runs then leaves inputs and state alone."""
         if extents is not None:
             args = (*random_inputs_at(self.inputs, extents, (*args, *by_name)),)
         values = in_order(self.inputs, args, by_name)
