@@ -16,7 +16,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 project = "tvm_tile"
 html_title = project
 root_doc = "docs/index"
-include_patterns = ["CONTRIBUTING.md", "docs/*.md", "tutorials/[0-9]*.py", "bench/results/*.md"]
+include_patterns = ["*.md", "docs/*.md", "tutorials/[0-9]*.py", "bench/results/*.md"]
 source_suffix = {".md": "markdown", ".py": "lesson"}
 extensions = ["myst_parser", "lessons", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from relay_corpus import CASES
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LESSONS = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
 
 _BLOCK = re.compile(
