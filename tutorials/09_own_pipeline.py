@@ -64,8 +64,8 @@ print("TVM's own:       ", *kernels(fused([], [])))
 
 # 3. The first pass works on operators. ReadTransposed has the product read the keys as they lie:
 #
-#    before: keys = permute_dims(k); scores = matmul(q, keys)
-#    after:  scores[b, i, j] = sum(q[b, i, c] * k[b, j, c])
+#      before: keys = permute_dims(k); scores = matmul(q, keys)
+#      after:  scores[b, i, j] = sum(q[b, i, c] * k[b, j, c])
 
 read = fused([ReadTransposed()], [])
 print("ReadTransposed:  ", *kernels(read))
@@ -74,8 +74,8 @@ assert "transpose" not in kernels(read)
 # 4. The second works on loops. FuseTiles joins what TVM's fusion leaves apart, here a product, the
 #    rows' softmax and the next product, where the model of the device predicts less time:
 #
-#    before: scores = call_tir(f, (q, k)); half = call_tir(g, (scores,)); ... call_tir(h, (half, v))
-#    after:  call_tir(joined, (q, k, v))
+#      before: scores = call_tir(f, (q, k)); w = call_tir(g, (scores,)); ... call_tir(h, (w, v))
+#      after:  call_tir(joined, (q, k, v))
 
 joined = fused([ReadTransposed()], [FuseTiles(DEVICE)])
 print("FuseTiles:       ", *kernels(joined))

@@ -188,7 +188,7 @@ assert plan.ahead == (0, 6 << 20, 4 << 20)
 drawing = gantt(operators, plan, DEVICE)
 assert drawing.startswith("<svg")
 if len(sys.argv) > 1:
-    Path(sys.argv[1], f"{kernel.name}.svg").write_text(drawing, encoding="utf-8")
+    Path(sys.argv[1], "step.svg").write_text(drawing, encoding="utf-8")
 
 # 8. The queue of a vEU is data, too: what it asks for, then waits for, then runs. Here are those of
 #    one that is busy from the first step on, and of one that has nothing to run in it.

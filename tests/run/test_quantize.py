@@ -195,7 +195,7 @@ def test_compiled_modules_are_the_ones_in_pytorch(codes: str, is_symmetric: bool
 def test_which_codes_are_multiplied_on_nvidia(
     codes: str, group: int, dtype: torch.dtype, *, is_multiplied: bool
 ) -> None:
-    """What the README says of it; the others are decoded ahead of the product."""
+    """What docs/few_bits.md says of it; the others are decoded ahead of the product."""
     made = tvm_tile.quantize(nn.Linear(1536, 1024, dtype=dtype), codes, group=group)
     # For many rows a step has 32 codes, whatever their bits.
     is_wide = is_multiplied or (codes, group) == ("int2", 32)

@@ -1,0 +1,105 @@
+"""The code of the documentation's pages runs as it is printed, on small models.
+
+A page's blocks run one after the other, and share their names. Of commands each word is known to
+the parser; what installs packages or makes keys is not run. `tests/pages.py` says how a page tells
+what is done with a block instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from pages import LESSONS, PAGES, ROOT, Block, blocks, printed_by, save_models, without_numbers
+from scheduled import relax_module
+from tvm import relax
+from tvm.relax import op
+
+import tvm_tile
+from tvm_tile.cli.parser import build_parser
+from tvm_tile.device.detect import read_gpu
+from tvm_tile.errors import DeviceAbsentError
+
+
+@functools.cache
+def legalized() -> tvm.IRModule:
+    mod = relax_module(lambda x, y: op.nn.relu(op.matmul(x, y)), ((64, 64), (64, 64)))
+    stages = [
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+    ]
+    with tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}):
+        return tvm.transform.Sequential(stages)(mod)
+
+
+def run(block: Block, names: dict[str, Any]) -> None:
+    has_gpu = read_gpu() is not None
+    if block.mark.startswith("not run: "):
+        return
+    if block.mark == "without a GPU: emulated" and not has_gpu:
+        exec(re.sub(r"nvidia/\w+", "emulated", block.code), names)
+    elif block.mark == "without a GPU: DeviceAbsentError" and not has_gpu:
+        with pytest.raises(DeviceAbsentError):
+            exec(block.code, names)
+    else:
+        exec(block.code, names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_models(tmp_path)
+    mod = legalized()
+    functions = (f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    image = np.ones((1, 3, 320, 320), "float32")
+    np.save("photo.npy", image)
+    names: dict[str, Any] = {"image": image, "mod": mod, "prim_func": next(functions)}
+    for block in blocks(page):
+        if block.language == "python":
+            run(block, names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    known = {"python", "sh", "text", "{toctree}", "{include}", "{eval-rst}"}
+    assert {block.language.split(" ")[0] for block in blocks(page)} <= known
+    for block in blocks(page):
+        lesson = re.fullmatch(r"printed by lesson (\d+)", block.mark)
+        kinds = ("", "not run: ", "without a GPU: emulated", "without a GPU: DeviceAbsentError")
+        assert lesson or block.mark in kinds or block.mark.startswith("not run: ")
+        if lesson:
+            (path,) = (path for path in LESSONS if path.stem.startswith(lesson[1]))
+            printed = printed_by(path).read_text(encoding="utf-8")
+            assert without_numbers(block.code) in without_numbers(printed)
+
+
+def test_every_command_is_one() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for page in PAGES:
+        for block in blocks(page):
+            for line in block.code.splitlines() if block.language == "sh" else ():
+                program, *words = shlex.split(line, comments=True) or ["#"]
+                if program == "tvm-tile":
+                    build_parser().parse_args(words)
+                elif program == "make":
+                    assert f"\n{words[0]}:" in makefile
+                else:
+                    assert program in {"#", "python", "pip", "openssl", "sudo"}, line
+        for module in re.findall(r"python -m ([\w.]+)", page.read_text(encoding="utf-8")):
+            assert importlib.util.find_spec(module), module
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    (reference,) = (page for page in PAGES if page.stem == "api")
+    text = reference.read_text(encoding="utf-8")
+    told = re.findall(r"^\.\. auto(?!module)\w+:: tvm_tile\.(?:[\w.]+\.)?(\w+)$", text, re.MULTILINE)
+    assert sorted(told) == sorted(set(tvm_tile.__all__) - {"__version__"})
