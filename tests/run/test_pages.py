@@ -101,5 +101,6 @@ def test_every_command_is_one() -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     (reference,) = (page for page in PAGES if page.stem == "api")
     text = reference.read_text(encoding="utf-8")
-    told = re.findall(r"^\.\. auto(?!module)\w+:: tvm_tile\.(?:[\w.]+\.)?(\w+)$", text, re.MULTILINE)
+    name = r"^\.\. auto(?!module)\w+:: tvm_tile\.(?:[\w.]+\.)?(\w+)$"
+    told = re.findall(name, text, re.MULTILINE)
     assert sorted(told) == sorted(set(tvm_tile.__all__) - {"__version__"})
