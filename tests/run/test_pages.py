@@ -7,6 +7,7 @@ what is done with a block instead.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import re
@@ -23,9 +24,14 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile.cli.parser import build_parser
+from tvm_tile.cli.parser import _COMMANDS, build_parser
+from tvm_tile.cli.status import ExitStatus
 from tvm_tile.device.detect import read_gpu
 from tvm_tile.errors import DeviceAbsentError
+from tvm_tile.passes.plan_function import DLIGHT, LAST
+from tvm_tile.tile.rules import ORDER
+
+COMMANDS = {module.__name__.rpartition(".")[2] for module in _COMMANDS}
 
 
 @functools.cache
@@ -96,6 +102,32 @@ def test_every_command_is_one() -> None:
                     assert program in {"#", "python", "pip", "openssl", "sudo"}, line
         for module in re.findall(r"python -m ([\w.]+)", page.read_text(encoding="utf-8")):
             assert importlib.util.find_spec(module), module
+
+
+def test_what_pages_name_is_there() -> None:
+    options = {field.name for field in dataclasses.fields(tvm_tile.Options)}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for error in re.findall(r"`(?:tvm_tile\.)?(\w+Error)[`:]", text):
+            assert hasattr(tvm_tile, error), (page, error)
+        assert set(re.findall(r"\bOptions\((\w+)=", text)) <= options, page
+        assert set(re.findall(r"`tvm-tile (\w+)", text)) <= COMMANDS, page
+
+
+def test_every_command_rule_and_exit_status_is_told() -> None:
+    told = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^tvm-tile (\w+)", told, re.MULTILINE)) == COMMANDS
+    statuses = told[told.index("| Exit status |") :]
+    assert {int(number) for number in re.findall(r"\d+", first_column(statuses))} == set(ExitStatus)
+    report = (ROOT / "docs" / "read_report.md").read_text(encoding="utf-8")
+    rules = report[report.index("### The rules") : report.index("## As data")]
+    names = {rule.name for rule in ORDER} | {DLIGHT, *LAST}
+    assert set(re.findall(r"`(\w+)`", first_column(rules))) == names
+
+
+def first_column(text: str) -> str:
+    """Of the lines of tables."""
+    return "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
 
 
 def test_every_public_name_is_in_the_reference() -> None:
