@@ -34,6 +34,8 @@ myst_heading_anchors = 4
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 # What is returned is prose here, which napoleon would take for a type as far as its first colon.
+napoleon_use_ivar = True
+napoleon_attr_annotations = False
 napoleon_custom_sections = ["Returns"]
 
 

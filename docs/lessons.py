@@ -92,7 +92,7 @@ def _headed(number: int, text: str) -> str:
     """The first sentence, or what is ahead of its colon, becomes a heading, if it is short."""
     found = _HEADING.match(text + " ")
     if not found:
-        return f"## {number}\n\n{text}"
+        raise ValueError(f"section {number} must begin with a sentence of at most 70 characters")
     end = "?" if found["end"] == "?" else ""
     rest = found["rest"].strip()
     heading = found["heading"].replace("\n", " ") + end

@@ -35,7 +35,7 @@ with builder.function("main", [q, k, v]):
     builder.emit_func_output(result)
 attention = builder.get()
 
-# 2. TVM's own way from operators to fused loops, and how many kernels it makes.
+# 2. TVM's own way from operators to fused loops. So many kernels come of it:
 
 
 def fused(first: list[Any], last: list[Any]) -> IRModule:
@@ -123,8 +123,8 @@ def texts(module: Any) -> list[str]:
 print(f"one kernel of {len(text.splitlines())} lines, with {text.count('wgmma')} x wgmma in them")
 assert "wgmma" in text
 
-# 7. All passes of ours at once are pipelines that TVM knows by name, without an import of ours.
-#    They build the kernels of `tvm_tile.compile`, byte by byte.
+# 7. All passes of ours at once. They are pipelines that TVM knows by name, without an import of
+#    ours, and build the kernels of `tvm_tile.compile`, byte by byte.
 
 executable = tvm.compile(attention, TARGET, relax_pipeline="tvm_tile_full", tir_pipeline="tvm_tile")
 model = tvm_tile.compile(attention, DEVICE)

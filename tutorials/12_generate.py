@@ -75,8 +75,8 @@ class Decoder(nn.Module):
         return functional.linear(self.norm(hidden), self.tokens.weight)
 
 
-# 2. So that there is something to say, it learns three sentences by heart, each with a token behind
-#    it at which to stop.
+# 2. Something to say. It learns three sentences by heart, each with a token behind it at which to
+#    stop.
 
 STOP, PROMPT = 0, 6  # a character that ends a text; characters of a prompt
 TEXTS = ("Roller ranks the tiles.", "Welder joins kernels.", "Rammer fills the whole GPU.")

@@ -32,8 +32,9 @@ from tvm_tile.plan.rprogram import Control, RProgram
 
 HIDDEN = 64
 
-# 1. The cell that architecture search found (Zoph and Le, 2017), in a loop of Python's. What traces
-#    it sees the iterations, not the loop: each step has its kernels, and is compiled.
+# 1. A loop of Python's, around the cell that architecture search found. (It is of Zoph and Le,
+#    2017.) What traces it sees the iterations, not the loop: each step has its kernels, and is
+#    compiled.
 
 
 class NASRNN(nn.Module):

@@ -42,8 +42,8 @@ class Block(nn.Module):
         return hidden + self.down(functional.gelu(self.up(self.behind(hidden))))
 
 
-# 2. Compiled once for all lengths from 2 on; of one token a model often has other operators. Each
-#    call has the length of its input, and compiles nothing. A length out of range is refused.
+# 2. Compiled once for all lengths. They begin at 2: of one token a model often has other operators.
+#    Each call has the length of its input, and compiles nothing. A length out of range is refused.
 
 
 def compiled(
