@@ -63,9 +63,10 @@ def printed_by(lesson: Path) -> Path:
 
 
 def save_models(folder: Path) -> None:
-    """The files that the pages are about, small: detector.onnx, int4.onnx, model.relay."""
+    """The files that the pages are about, small: detector.onnx, int4.onnx, int8.onnx, model.relay."""
     _save_detector(folder / "detector.onnx")
     _save_int4(folder / "int4.onnx")
+    _save_int8(folder / "int8.onnx")
     program = CASES["zoo/mlp"].folder
     shutil.copy(program / "model.relay", folder / "model.relay")
     shutil.copy(program / "params.bin", folder / "model.params")
@@ -101,6 +102,31 @@ def _save_int4(path: Path) -> None:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [1, 512])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [1, 256])],
         [codes, scales],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    model.ir_version = 10
+    onnx.save(model, path)
+
+
+def _save_int8(path: Path) -> None:
+    """A product whose rows are rounded to codes of 8 bits, as its matrix was."""
+    shape = [512, 256]
+    codes = np.arange(512 * 256).reshape(shape).astype("int8")
+    graph = helper.make_graph(
+        [
+            helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["rounded"]),
+            helper.make_node("DequantizeLinear", ["codes", "s", "z"], ["w"]),
+            helper.make_node("MatMul", ["rounded", "w"], ["y"]),
+        ],
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [128, 512])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [128, 256])],
+        [
+            numpy_helper.from_array(codes, "codes"),
+            numpy_helper.from_array(np.float32(0.05), "s"),
+            numpy_helper.from_array(np.int8(0), "z"),
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
     model.ir_version = 10
