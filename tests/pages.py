@@ -5,6 +5,7 @@ A comment ahead of a block says what else than running it is to be done:
 * ``<!-- not run: WHY -->``
 * ``<!-- without a GPU: emulated -->``: in place of the NVIDIA GPU that the block names
 * ``<!-- without a GPU: DeviceAbsentError -->``: what it raises
+* ``<!-- printed -->``: it is what the block of Python before it prints
 * ``<!-- printed by lesson 05 -->``
 """
 
@@ -63,7 +64,7 @@ def printed_by(lesson: Path) -> Path:
 
 
 def save_models(folder: Path) -> None:
-    """The files that the pages are about, small: detector.onnx, int4.onnx, int8.onnx, model.relay."""
+    """The files that the pages are about, small: three ONNX files, and a Relay program."""
     _save_detector(folder / "detector.onnx")
     _save_int4(folder / "int4.onnx")
     _save_int8(folder / "int8.onnx")
@@ -91,8 +92,10 @@ def _save_detector(path: Path) -> None:
 def _save_int4(path: Path) -> None:
     """A product with a matrix of codes of 4 bits, in groups of 128."""
     shape = [512, 256]
-    codes = helper.make_tensor("q", TensorProto.INT4, shape, bytes(512 * 256 // 2), raw=True)
-    scales = numpy_helper.from_array(np.ones((4, 256), "float16"), "s")
+    codes = helper.make_tensor("q", TensorProto.INT4, shape, bytes(range(256)) * 256, raw=True)
+    scales = numpy_helper.from_array(
+        np.linspace(0.01, 0.02, 1024, dtype="float16").reshape(4, 256), "s"
+    )
     graph = helper.make_graph(
         [
             helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=128),
