@@ -123,6 +123,10 @@ def test_every_command_is_one() -> None:
             assert importlib.util.find_spec(module), module
 
 
+def test_a_visitor_has_two_minutes() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
 def test_what_pages_name_is_there() -> None:
     options = {field.name for field in dataclasses.fields(tvm_tile.Options)}
     for page in PAGES:
@@ -142,6 +146,24 @@ def test_every_command_rule_and_exit_status_is_told() -> None:
     rules = report[report.index("### The rules") : report.index("## As data")]
     names = {rule.name for rule in ORDER} | {DLIGHT, *LAST}
     assert set(re.findall(r"`(\w+)`", first_column(rules))) == names
+
+
+@pytest.mark.parametrize(
+    ("result", "row", "told"),
+    [
+        ("onnx_nodes", "tvm_tile, emulated", "| {0} | {1} | {2} | {3} in half precision"),
+        ("torch_operators", "tvm_tile, emulated", "| {1}, and {2} in part | {3} | {4} |"),
+        ("architectures", "emulated", "[{0} architectures](../bench/results/architectures.md)"),
+        ("architectures", "emulated", "| {1} | {3} | {4} |"),
+        ("backend_models", "144", "| all {0} that have run |"),
+    ],
+)
+def test_what_is_proven_is_what_was_found(result: str, row: str, told: str) -> None:
+    found = (ROOT / "bench" / "results" / f"{result}.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^\| {re.escape(row)} \| (\d.*) \|$", found, re.MULTILINE)
+    numbers = [f"{int(cell):,}" if cell.isdigit() else cell for cell in line.split(" | ")]
+    page = (ROOT / "docs" / "what_works.md").read_text(encoding="utf-8")
+    assert told.format(*numbers) in page
 
 
 def first_column(text: str) -> str:
