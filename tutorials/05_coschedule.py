@@ -157,7 +157,7 @@ MODELS = {
 # 4. What became of them. Where the model of the device predicts less time for a persistent kernel,
 #    there is a plan, and with it the proof that all vEUs are resident at once: they wait for one
 #    another, so that they must be. `gantt` draws a plan, vEUs down and time across. All else stays
-#    launches of their own, and `explain()` says why.
+#    launches of their own, and `explain("apart")` says why.
 
 for name, (launched, together) in MODELS.items():
     assert not launched.report.plans
