@@ -84,12 +84,13 @@ except tvm_tile.InputError as error:
 # 3. No tile is the best at all lengths: a product of few rows is best shared out along its depth,
 #    one of many in large blocks. So each kernel is asked for its best tile at a few lengths, and
 #    keeps the fewest that are nearly the best at all of these; the host takes one by the length of
-#    the call. `explain("kernels")` says which, up to which length, and what is lost beside the best.
+#    the call. `explain("kernels")` says which, up to which length, and what is lost beside the
+#    best.
 
 
 def table(model: tvm_tile.CompiledModel) -> str:
     """What `explain("kernels")` says of tiles by lengths."""
-    told = model.explain("all")
+    told = model.explain("kernels")
     return told[told.index("tiles by open extents") : told.index("all other kernels")].rstrip()
 
 

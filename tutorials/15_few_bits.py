@@ -86,7 +86,7 @@ def check(model: CompiledModel, weight: torch.Tensor) -> None:
 
 
 def told(model: CompiledModel, *topics: str) -> str:
-    """Lines of `explain("all")` that begin with one of these words, and those that belong to them."""
+    """Lines of `explain("all")` that begin with one of these words, and those below them."""
     lines, is_told = [], False
     for line in model.explain("all").splitlines():
         is_told = line.startswith(topics) or (is_told and line.startswith(" "))
