@@ -19,6 +19,7 @@ from tvm_tile.plan.limits import Bound, Limits, bound_of
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.screen import screen
+from tvm_tile.plan.table import Part, plain
 from tvm_tile.plan.turned_weights import TurnedWeights, render_turned
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import RunnerUp
@@ -226,7 +227,13 @@ class Report:
     def render(
         self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
     ) -> str:
-        """Lines for people.
+        """Lines for people; arguments and errors are those of :meth:`parts`."""
+        return plain(self.parts(detail, sort=sort, timing=timing))
+
+    def parts(
+        self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
+    ) -> list[Part]:
+        """Lines and tables for people.
 
         Args:
             detail: ``"summary"`` is a screen. The rest is ``"kernels"``, ``"joined"`` and
@@ -242,7 +249,7 @@ class Report:
         check_word("detail", detail, DETAILS)
         check_word("sort", sort, SORTS)
         if detail == "summary":
-            return "\n".join(screen(self, sort, *timing))
+            return [*screen(self, sort, *timing)]
         how = self.how
         joined, apart = tuple(render_joined(self.decisions)), tuple(render_apart(self.decisions))
         kernels = [
@@ -251,16 +258,16 @@ class Report:
         ]
         memory = [*render_turned(self.turned), *render_coded(self.coded)]
         cover = tuple(render_cover(self.cover, how))
-        sections = {
+        sections: dict[str, list[Part]] = {
             "kernels": [*kernels, *cover],
             "joined": [*joined, *render_plans(self.plans, ())],
             "apart": [*apart, *render_plans((), self.left_apart)],
             "memory": [*memory, f"constants: {self.weights / 1e6:.2f} MB"],
         }
         if detail != "all":
-            return "\n".join(sections[detail])
+            return sections[detail]
         groups = [*joined, *apart, *render_plans(self.plans, self.left_apart)]
-        return "\n".join([*kernels, *groups, *memory, *cover, *self._totals(), *self.notes])
+        return [*kernels, *groups, *memory, *cover, *self._totals(), *self.notes]
 
     def _totals(self) -> Iterator[str]:
         """Lines about all kernels, and about how long they took to compile."""
