@@ -18,7 +18,13 @@ html_title = project
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/*.md", "tutorials/[0-9]*.py", "bench/results/*.md"]
 source_suffix = {".md": "markdown", ".py": "lesson"}
-extensions = ["myst_parser", "lessons", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxarg.ext"]
+extensions = [
+    "myst_parser",
+    "lessons",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinxarg.ext",
+]
 
 html_theme = "furo"
 html_show_copyright = False
