@@ -109,6 +109,19 @@ static void tile_wait_until(int *counter, int count, uint executions) {
 }
 static int tile_holds(const void *condition) { return *(const uchar *)condition != 0; }
 static void tile_count_up(int *counter) { ++*counter; }
+// Marks of a record's begin and end: each end is of the record that the block has begun.
+static std::vector<int> begun;
+static void tile_begin(int record) {
+  if (thread_number) return;
+  begun.resize(grid.size(), -1);
+  if (begun[block_number] != -1) abort();
+  begun[block_number] = record;
+}
+static void tile_end(int record) {
+  if (thread_number) return;
+  if (begun[block_number] != record) abort();
+  begun[block_number] = -1;
+}
 
 template <class T> static T exchange(T value, int from) {
   memcpy(&here().lanes[thread_number], &value, sizeof value);

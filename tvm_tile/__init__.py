@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ModelFileError,
         OptionError,
         PlanError,
+        ProfileError,
         RunError,
         SavedModelError,
         TileError,
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
     from tvm_tile.frontend import RelayText
     from tvm_tile.graph.open_extents import Open
     from tvm_tile.options import Options
+    from tvm_tile.plan.profile import Profile
     from tvm_tile.runtime import CompiledEntries, CompiledModel, load
+    from tvm_tile.runtime.comparing import compare
     from tvm_tile.schedule.ranking import schedule
     from tvm_tile.torch.quantize import quantize
 
@@ -76,6 +79,8 @@ __all__ = [
     "OptionError",
     "Options",
     "PlanError",
+    "Profile",
+    "ProfileError",
     "RelayText",
     "RunError",
     "SavedModelError",
@@ -84,6 +89,7 @@ __all__ = [
     "UnsupportedOperatorError",
     "VerificationError",
     "__version__",
+    "compare",
     "compile",
     "devices",
     "find_device",
@@ -99,7 +105,9 @@ _HOMES = {
     "Device": "tvm_tile.device",
     "Open": "tvm_tile.graph.open_extents",
     "Options": "tvm_tile.options",
+    "Profile": "tvm_tile.plan.profile",
     "RelayText": "tvm_tile.frontend",
+    "compare": "tvm_tile.runtime.comparing",
     "compile": "tvm_tile.compiling",
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from tvm_tile.arguments import check_entries, check_examples, checked_sizes
 from tvm_tile.build import Builder, rename_by_content
-from tvm_tile.build.constants import ConstantPool, TakenConstants
+from tvm_tile.build.constants import ConstantPool, TakenConstants, inline_bytes
 from tvm_tile.build.dispatch import script_of
 from tvm_tile.coscheduling import Coscheduling
 from tvm_tile.device import Device
@@ -26,7 +26,7 @@ from tvm_tile.graph.open_extents import Open, Symbol, top
 from tvm_tile.graph.signature import require_common_state
 from tvm_tile.graph.sources import names_by_function
 from tvm_tile.guarded import Progress, one_compilation, told_apart
-from tvm_tile.opened_store import open_store
+from tvm_tile.opened_store import open_store, origin_of
 from tvm_tile.opening import Opening, near
 from tvm_tile.options import Options, checked_options, with_options
 from tvm_tile.passes import (
@@ -34,6 +34,7 @@ from tvm_tile.passes import (
     MeasureCandidates,
     PlanFunction,
     Remembered,
+    conditional_calls,
     foreign_calls,
     matrix_dtypes,
     schedule_module,
@@ -201,12 +202,14 @@ class _Compiler:
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)
         notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
-        notes = *notes, *imported.effects.describe()
+        notes = *notes, *conditional_calls(lowered.done.mod), *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
         notes = *notes, *_notes(symbols, options)
-        weights = sum(len(constant.data) for constant in set(program.constants))
+        taken_bytes = sum(len(constant.data) for constant in set(program.constants))
+        weights = taken_bytes + inline_bytes(lowered.mod)
         told = lowered.decisions, lowered.turned, imported.weights, symbols, weights
         report = done.report(record, notes, watch.stages, *told)
+        report = replace(report, origin=origin_of(options))
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
         effects = imported.effects

@@ -71,8 +71,8 @@ class Coscheduling:
         traffic = sum(kernel.calls * kernel.traffic for kernel in self.kernels)
         own = device.name, self.kernels, notes, stages, decisions
         told = turned, coded, symbols
-        limits = limits_of(device, traffic)
-        return Report(*own, *known, *told, weights, limits, self.graphs, self.planned)
+        report = Report(*own, *known, *told, weights, limits_of(device, traffic))
+        return replace(report, graphs=self.graphs, planned=self.planned)
 
 
 def coschedule_what_builds(

@@ -20,6 +20,7 @@ TileError
 │   └── CompilerNotFoundError   neither NVRTC nor nvcc (nor PoCL, when emulated)
 ├── RunError                    a compiled model that failed while it was loaded or ran
 │   └── BoundError              a loop or a recursion inside a kernel went beyond its bound
+├── ProfileError                nothing tells when the kernels of a run begin and end
 ├── PlanError                   an execution plan that would not run rightly
 ├── SavedModelError             a saved file: tampered, truncated or incompatible
 └── InstallationError           installed packages that are known to crash together
@@ -149,6 +150,10 @@ class RunError(TileError):
 
 class BoundError(RunError):
     """A loop or a recursion inside a kernel went beyond its bound, and the kernel was ended."""
+
+
+class ProfileError(TileError):
+    """What tells when the kernels of a run begin and end is missing, or fails."""
 
 
 class PlanError(TileError):

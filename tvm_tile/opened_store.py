@@ -1,4 +1,4 @@
-"""Where plans and machine code of earlier compilations are kept, of this very code."""
+"""Which code this is, and where plans and machine code that it made earlier are kept."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.options import Options
+from tvm_tile.plan.origin import Origin
 from tvm_tile.plan.store import Store, cache_folder, fingerprint
 
 _IMPORTED = time.time()
+_DIGITS = 8  # of the code's sum, for people
 
 
 def open_store(options: Options) -> Store | None:
@@ -23,6 +25,12 @@ def open_store(options: Options) -> Store | None:
         return None
     version = " ".join((__version__, *compat.installed_versions(), code))
     return Store(folder, version, options.cache_bytes)
+
+
+def origin_of(options: Options) -> Origin:
+    """What is told of a model that this code compiles."""
+    code, (tvm, _) = _own_fingerprint() or "", compat.installed_versions()
+    return Origin(__version__, code[:_DIGITS], tvm, options.told())
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from tvm_tile.arguments import (
@@ -20,6 +20,9 @@ from tvm_tile.device import Device, with_tf32
 from tvm_tile.errors import DeviceAbsentError, OptionError
 from tvm_tile.plan.rprogram import Bounds, Control
 from tvm_tile.tile.cover import MAX_LOSS
+
+# What says how the compilation goes about it, and nothing about the result.
+_ON_THE_WAY = frozenset({"parallel_builds", "exclusive", "cache", "cache_bytes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,13 @@ class Options:
     def bounds(self) -> Bounds:
         """Where kernels with loops and recursion give up."""
         return Bounds(self.most_iterations, self.most_depth)
+
+    def told(self) -> tuple[str, ...]:
+        """Those that the result depends on and that differ from the defaults: ``"tf32=True"``."""
+        usual = Options()
+        names = [field.name for field in fields(self) if field.name not in _ON_THE_WAY]
+        given = {name: getattr(self, name) for name in names}
+        return tuple(f"{n}={v!r}" for n, v in given.items() if v != getattr(usual, n))
 
     def check_device(self, device: Device) -> None:
         """Refuse what a device does not have.

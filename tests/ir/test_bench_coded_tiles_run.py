@@ -91,7 +91,7 @@ def test_a_product_that_is_measured_again_has_its_new_tiles_alone(
     made = list(measure(PRODUCT, H100, HostStage(), ORIGIN, "cpu", built))
     rounds = [made[:4], made[2:5]]
     monkeypatch.setattr(command, "PRODUCTS", ((3, 64, 512),))
-    monkeypatch.setattr(command, "_provenance", lambda _: ORIGIN)
+    monkeypatch.setattr("bench.coded_tiles.record.here", lambda *_: ORIGIN)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("bench.gpu.CudaStage", HostStage)
     monkeypatch.setattr("bench.coded_tiles.measure.measure", lambda *_: iter(rounds.pop(0)))

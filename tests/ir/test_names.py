@@ -61,6 +61,36 @@ class Recurrent(torch.nn.Module):
         return self.head(self.lstm(x)[0][-1])
 
 
+class Cell(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)
+        self.norm = torch.nn.LayerNorm(32)
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        return self.norm(h + self.down(torch.relu(self.up(h))))
+
+
+class Loop(torch.nn.Module):
+    """Its body's operators have names of nodes that the model itself has, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = torch.nn.ModuleList([Cell(), Cell()])
+        self.head = torch.nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def more(i: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+            return (i < 8) & (h.abs().amax() < 100)
+
+        def step(i: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            chosen = torch.cond(i < 4, self.cells[1], lambda h: h * 2, (h,))
+            return i + 1, self.cells[0](chosen)
+
+        start = torch.zeros((), dtype=torch.int64), x
+        return self.head(torch.while_loop(more, step, start)[1])
+
+
 def compiled(model: Any, *inputs: torch.Tensor, **more: Any) -> tvm_tile.CompiledModel:
     examples = {"example_inputs": inputs} if inputs else {}
     return tvm_tile.compile(model, DEVICE, options=WITHOUT_CACHE, **examples, **more)
@@ -89,6 +119,19 @@ def test_products_side_by_side_are_all_named() -> None:
     assert {f"{layer}.{part}" for layer in "01" for part in parts} <= set(united(found))
     # No kernel of one layer is said to be of the other.
     assert all(len({name[0] for name in names}) == 1 for names in found)
+
+
+def test_operators_of_regions_are_named_by_whose_parameters_they_read() -> None:
+    model = compiled(Loop().eval(), torch.zeros(3, 32))
+    # All but the first look whether there is anything to do, and the head.
+    assert f"{len(model.report.kernels) - 2} kernels are in branches or loops" in model.explain()
+    found = set(sum(calls(model), ()))
+    cells = {f"cells.{n}.{layer}" for n in (0, 1) for layer in ("up", "down", "norm")}
+    assert found >= {*cells, "head"}
+    assert found - cells - {"head", "while_loop.cond"} <= {
+        f"while_loop.{name}" for name in ("lt", "abs", "amax", "and", "add", "relu")
+    } | {f"while_loop.cond.{name}" for name in ("relu", "add", "mul")}
+    assert {"while_loop.relu", "while_loop.cond.relu", "while_loop.cond.mul"} <= found
 
 
 def test_a_module_that_is_broken_down_keeps_its_name() -> None:

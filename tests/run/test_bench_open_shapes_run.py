@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.lines import append
 from bench.open_shapes import record as records
 from bench.open_shapes.__main__ import main
 from bench.open_shapes.compiling import Lowerings
@@ -53,11 +54,11 @@ def test_all_ways_are_right_and_a_run_is_gone_on_with(tmp_path: Path) -> None:
 
 def test_what_does_not_compile_is_not_tried_again(tmp_path: Path) -> None:
     refused = Compilation(_MODEL, "open", "", LESS_SUM.high, "failed: no", 1.0)
-    records.append(tmp_path / records.COMPILATIONS, refused)
+    append(tmp_path / records.COMPILATIONS, refused)
     for extent in (LESS_SUM.low, LESS_SUM.high):
         for system in ("static", "padded"):
             point = Point(_MODEL, system, "", extent, "ok", 1.0, 1.0, 1.0, 15)
-            records.append(tmp_path / records.POINTS, point)
+            append(tmp_path / records.POINTS, point)
     assert len(_measure(tmp_path, 2)) == 4
 
 

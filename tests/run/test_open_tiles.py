@@ -122,7 +122,7 @@ def test_the_command_line_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     path = tmp_path / "m.pt2"
     torch.export.save(program, path)
-    words = ["explain", str(path), "--device", "emulated", "--cache", "none"]
+    words = ["explain", str(path), "--device", "emulated", "--cache", "none", "--detail", "kernels"]
     assert main([*words, "--max-loss", "1000000"]) == 0
     fewest = capsys.readouterr().out.count(" <= ")
     drawing = tmp_path / "times.svg"

@@ -179,28 +179,26 @@ def test_compiled_modules_are_the_ones_in_pytorch(codes: str, is_symmetric: bool
 
 
 @pytest.mark.parametrize(
-    ("codes", "group", "dtype", "is_multiplied"),
+    ("codes", "group", "dtype", "few_rows", "many_rows"),
     [
-        ("int2", 64, torch.float16, True),
-        ("int4", 32, torch.float16, True),
-        ("int4", 96, torch.bfloat16, True),
-        ("int8", 16, torch.float16, True),
-        ("int2", 32, torch.float16, False),
-        ("int4", 16, torch.float16, False),
-        ("int8", 8, torch.float16, False),
-        ("int8", 32, torch.bfloat16, False),
-        ("nf4", 32, torch.float16, False),
+        ("int2", 64, torch.float16, True, True),
+        ("int4", 32, torch.float16, True, True),
+        ("int4", 96, torch.bfloat16, True, True),
+        ("int8", 16, torch.float16, True, False),
+        # For many rows a step has 32 codes, whatever their bits.
+        ("int2", 32, torch.float16, False, True),
+        ("int4", 16, torch.float16, False, False),
+        ("int8", 8, torch.float16, False, False),
+        ("int8", 32, torch.bfloat16, True, False),
+        ("nf4", 32, torch.float16, True, False),
     ],
 )
 def test_which_codes_are_multiplied_on_nvidia(
-    codes: str, group: int, dtype: torch.dtype, *, is_multiplied: bool
+    codes: str, group: int, dtype: torch.dtype, *, few_rows: bool, many_rows: bool
 ) -> None:
-    """What the README says of it; the others are decoded ahead of the product."""
+    """What docs/few_bits.md says of it; the others are decoded ahead of the product."""
     made = tvm_tile.quantize(nn.Linear(1536, 1024, dtype=dtype), codes, group=group)
-    # For many rows a step has 32 codes, whatever their bits.
-    is_wide = is_multiplied or (codes, group) == ("int2", 32)
-    is_wide = is_wide and group % 32 == 0
-    for rows, expected in ((1, is_multiplied), (33, is_wide)):
+    for rows, expected in ((1, few_rows), (33, many_rows)):
         x = torch.zeros(rows, 1536, dtype=dtype)
         compiled = tvm_tile.compile(made, "nvidia/h100", example_inputs=(x,), options=OPTIONS)
         rules = [kernel.rule for kernel in compiled.report.kernels]

@@ -7,6 +7,8 @@ import zlib
 from typing import Any
 
 import numpy as np
+import tvm
+from tvm import ir, relax
 
 from tvm_tile.build.program import Constant
 from tvm_tile.graph.tile_graph import element_size
@@ -69,6 +71,23 @@ class TakenConstants:
     def constants(self) -> tuple[Constant, ...]:
         """All of them, by their positions."""
         return tuple(self._positions)
+
+
+def inline_bytes(mod: tvm.IRModule) -> int:
+    """Bytes of the tensors that a lowered model has in its functions, such as those of loops, and
+    does not take as constants; equal memory once. TVM keeps them in the device's memory, too."""
+    found: dict[int, int] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, ir.GenericConst) and hasattr(value.value, "data_ptr"):
+            tensor = value.value
+            size = math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
+            found[tensor.data_ptr()] = size
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    return sum(found.values())
 
 
 class _Memory:

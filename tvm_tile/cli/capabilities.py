@@ -52,6 +52,7 @@ def capabilities() -> Iterator[Capability]:
         ("ONNX models", "onnx", ""),
         ("PyTorch models, torch.compile", "torch", "[torch]"),
         ("ONNX Runtime, to verify with", "onnxruntime", "[demo]"),
+        ("profiles of NVIDIA GPUs", "cupti-python", "[profile]"),
         ("signatures of saved models", "cryptography", "[sign]"),
         ("calibrate --fit", "scipy", "[fit]"),
     ):

@@ -32,6 +32,7 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print a model's report, and draw what was asked for."""
+    from tvm_tile.cli.terminal import show
     from tvm_tile.plan.report import Report
     from tvm_tile.plan.report_json import json_of
 
@@ -47,4 +48,4 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json_of(model.report, arguments.sort))
     else:
-        print(model.explain(arguments.detail, sort=arguments.sort))
+        show(model.report.parts(arguments.detail, sort=arguments.sort))

@@ -11,11 +11,13 @@ from tvm_tile._version import __version__
 from tvm_tile.cli import (
     cache,
     calibrate,
+    compare,
     compile,
     completion,
     devices,
     doctor,
     explain,
+    profile,
     report,
     run,
     schedule,
@@ -26,7 +28,7 @@ from tvm_tile.cli.verbosity import add_verbosity
 from tvm_tile.closest import closest
 
 _COMMANDS = (
-    *(compile, run, explain, report, verify, schedule, sign),
+    *(compile, run, explain, report, profile, compare, verify, schedule, sign),
     *(devices, calibrate, doctor, cache, completion),
 )
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tvm_tile.cli.inputs import add_inputs, random_inputs_of, read_inputs
 from tvm_tile.cli.model import (
     SOURCE_OR_SAVED,
     add_model_command,
     add_options,
     add_verify_key,
-    count,
     open_model,
 )
 from tvm_tile.cli.output import check_output
-from tvm_tile.cli.shapes import EXTENT, named_extent
 from tvm_tile.cli.verbosity import tell
-from tvm_tile.errors import InputError
-
-if TYPE_CHECKING:
-    from tvm_tile.runtime import CompiledModel
 
 
 def add(commands: Any) -> None:
@@ -29,42 +24,20 @@ def add(commands: Any) -> None:
     sub = add_model_command(commands, "run", run, text, SOURCE_OR_SAVED)
     add_options(sub)
     add_verify_key(sub)
-    sub.add_argument(
-        "--input-file",
-        dest="input_files",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="X.npy",
-        help="one file an input, in order; without any, random inputs",
-    )
-    sub.add_argument("--seed", type=count(0), default=0, help="of the random inputs")
-    sub.add_argument(
-        "--extent",
-        dest="extents",
-        type=named_extent,
-        action="append",
-        default=[],
-        metavar=EXTENT,
-        help="an open extent of the random inputs, by default the greatest; may be repeated",
-    )
+    add_inputs(sub)
     sub.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz")
     sub.add_argument("--time", action="store_true", help="also measure one call")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run a model, and describe, write and time what it returns."""
-    from tvm_tile.cli.arrays import describe_array, read_array, write_arrays
+    from tvm_tile.cli.arrays import describe_array, write_arrays
 
     if arguments.output is not None:
         check_output(arguments.output)
-    files = [read_array(path) for path in arguments.input_files]
-    if files and arguments.extents:
-        raise InputError(
-            "--extent is of random inputs", "--input-file was given", "leave one of them out"
-        )
+    files = read_inputs(arguments)
     model = open_model(arguments)
-    values = files or _random_inputs(model, arguments)
+    values = files or random_inputs_of(model, arguments)
     results = model(*values)
     if model.is_emulated:
         tell("emulated: the CPU runs the GPU's kernels, slowly", arguments.verbosity)
@@ -81,10 +54,3 @@ def run(arguments: argparse.Namespace) -> None:
         where = ", emulated, which says nothing about any GPU" if model.is_emulated else ""
         spread = f"(spread {timing.iqr_s * 1e3:.3f} ms)"
         print(f"one call{where}: {timing.median_s * 1e3:.3f} ms {spread}")
-
-
-def _random_inputs(model: CompiledModel, arguments: argparse.Namespace) -> list[Any]:
-    from tvm_tile.runtime.extents import settled
-    from tvm_tile.runtime.random_inputs import random_inputs
-
-    return random_inputs(settled(model.inputs, dict(arguments.extents)), arguments.seed)

@@ -13,6 +13,7 @@ from tvm_tile.errors import (
     DeviceRecordError,
     InstallationError,
     PlanError,
+    ProfileError,
     RunError,
     TileError,
     UnknownDeviceError,
@@ -22,7 +23,7 @@ from tvm_tile.errors import (
 
 
 class ExitStatus(IntEnum):
-    """How a command ended; the README tells users of these numbers."""
+    """How a command ended; `docs/command_line.md` tells users of these numbers."""
 
     RIGHT = 0
     DIFFERS = 1
@@ -51,6 +52,7 @@ _STATUSES: tuple[tuple[type[Exception], ExitStatus], ...] = (
     (DeviceRecordError, ExitStatus.USAGE),
     (DeviceError, ExitStatus.ENVIRONMENT),
     (CalibrationError, ExitStatus.ENVIRONMENT),
+    (ProfileError, ExitStatus.ENVIRONMENT),
     (InstallationError, ExitStatus.ENVIRONMENT),
     (TileError, ExitStatus.USAGE),
     (OSError, ExitStatus.USAGE),

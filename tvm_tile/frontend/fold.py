@@ -140,6 +140,8 @@ class _Fold(relax.PyExprMutator):
             return call
         if name in _SPREADING and keeps_spread(result.nbytes > allowed):
             return call
+        if name == "relax.full_like" and operands[0] is None and result.size > 1:
+            return call  # what is like a value of the model joins what it is computed with
         return _const(result, str(ty.dtype))
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:

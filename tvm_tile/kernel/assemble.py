@@ -12,7 +12,9 @@ queue that was filled at compile time. What this writes::
         ...
         count up the counter that the record names
 
-A body exists once, however many rTasks run it: where its arguments are comes from the record.
+Around each rTask are marks (:mod:`tvm_tile.build.marks`), of which nothing is left but in copies
+that take the time. A body exists once, however many rTasks run it: where its arguments are comes
+from the record.
 
 Why this is free of races and ends: what a rTask stores is visible to a rTask that has waited for
 its counter. Its threads meet, then one adds to the counter with release semantics at the scope of
@@ -39,6 +41,7 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.build.marks import BEGIN, END
 from tvm_tile.kernel.dispatch import (
     CopiedBody,
     Layout,
@@ -134,8 +137,10 @@ def _write(kernel: PersistentKernel, tensors: Sequence[Any], parts: Sequence[Cop
                 ib.buffer_store(kept, following[share], [words - own + thread + start])
         ib.evaluate(T.cuda.cta_sync())
         signal = ib.Bind(record.word(SIGNAL))
+        ib.evaluate(T.cuda.func_call("tile_begin", first + turn, source_code=BEGIN))
         dispatch(record, parts)
         ib.evaluate(T.cuda.cta_sync())
+        ib.evaluate(T.cuda.func_call("tile_end", first + turn, source_code=END))
         count_up(kernel, signal)
 
 

@@ -34,6 +34,7 @@ from tvm_tile.passes.plan_function import (
 from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.schedule_tiles import (
     ScheduleTiles,
+    conditional_calls,
     foreign_calls,
     schedule_module,
     with_blocks_only,
@@ -73,6 +74,7 @@ __all__ = [
     "ScheduleTiles",
     "StoredPlans",
     "WidenLate",
+    "conditional_calls",
     "content_of",
     "foreign_calls",
     "fused_cost",

@@ -15,6 +15,7 @@ from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.functions import calls_of, reached
 from tvm_tile.passes.exact_loops import has_exact_loops
 from tvm_tile.passes.measure_candidates import candidate_name
 from tvm_tile.passes.plan_function import (
@@ -174,6 +175,32 @@ def foreign_calls(mod: tvm.IRModule) -> tuple[str, ...]:
         f"calls {name} {n} x, which is a function outside of this build: what it launches is not "
         "counted"
         for name, n in sorted(others.items())
+    )
+
+
+def conditional_calls(mod: tvm.IRModule) -> tuple[str, ...]:
+    """A note on kernels that the host launches within branches and loops, if there are any."""
+    calls = calls_of(mod)
+    named: set[ir.GlobalVar] = set()
+
+    def look(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.If):
+            for branch in (expr.true_branch, expr.false_branch):
+                relax.analysis.post_order_visit(branch, keep)
+
+    def keep(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call):
+            named.update(var for var in (expr.op, *expr.args) if isinstance(var, ir.GlobalVar))
+
+    for var in calls:
+        relax.analysis.post_order_visit(mod[var], look)
+    there = named.union(*(reached(var, calls) for var in named))
+    kernels = [var for var in there if var not in calls]
+    if not kernels:
+        return ()
+    return (
+        f"{len(kernels)} kernels are in branches or loops of the host: a run is counted with each "
+        "of their calls once, however often the data have it",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import Point, Symbol, variable
-from tvm_tile.plan.table import aligned
+from tvm_tile.plan.table import Part, Table
 from tvm_tile.tile.cover import ends, grid
 
 
@@ -153,8 +153,8 @@ class ModelCover:
         return (known[name] for name in cover.names)
 
 
-def render_cover(model: ModelCover, how: str) -> Iterator[str]:
-    """Lines for people: the tiles of each kernel with their ends, then the model's times.
+def render_cover(model: ModelCover, how: str) -> Iterator[Part]:
+    """For people: the tiles of each kernel with their ends, then the model's times.
 
     Args:
         model: none are written where no kernel has tiles by extents.
@@ -170,7 +170,7 @@ def render_cover(model: ModelCover, how: str) -> Iterator[str]:
             tile = cover.tile_of(end)
             yield f"      {_list(names, ' <= ', end.bound)}: {tile.rule}, {tile.tile}"
     yield f"these kernels in a run, {how}, behind their launches:"
-    yield from (f"  {line}" for line in aligned(list(_rows(model.symbols, model.times))))
+    yield Table(tuple(_rows(model.symbols, model.times)), indent=2)
     most = max(model.times, key=lambda time: time.loss)
     at = _list([symbol.name for symbol in model.symbols], " = ", most.extents)
     yield f"  at most {_lost(most.loss)} are lost, at {at}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm_tile.plan.detail import Sort
 from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.short_names import short
-from tvm_tile.plan.table import aligned
+from tvm_tile.plan.table import Part, Table
 
 if TYPE_CHECKING:
     from tvm_tile.plan.report import KernelReport
@@ -27,8 +27,8 @@ def sorted_by(kernels: Iterable[KernelReport], sort: Sort) -> list[KernelReport]
             return sorted(kernels, key=lambda kernel: -kernel.run_seconds)
 
 
-def render_kernels(kernels: Sequence[KernelReport]) -> Iterator[str]:
-    """Lines for people: the table, without columns that say nothing, then machine code."""
+def render_kernels(kernels: Sequence[KernelReport]) -> Iterator[Part]:
+    """For people: the table, without columns that say nothing, then machine code."""
     rows = [_HEADING, *(_row(kernel) for kernel in kernels)]
     for name, is_told in (
         ("measured", any(kernel.measured for kernel in kernels)),
@@ -36,7 +36,7 @@ def render_kernels(kernels: Sequence[KernelReport]) -> Iterator[str]:
         ("computes (first call)", any(kernel.names for kernel in kernels)),
     ):
         rows = rows if is_told else _without(name, rows)
-    yield from aligned(rows)
+    yield Table(tuple(rows))
     yield from _machine_code(kernels)
 
 
@@ -61,7 +61,7 @@ def _without(name: str, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]
     return [(*row[:column], *row[column + 1 :]) for row in rows]
 
 
-def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[str]:
+def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[Part]:
     """What kernels take of a compute unit, where the code says all that its table tells."""
     rows = [
         _taken(kernel, own)
@@ -72,7 +72,7 @@ def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[str]:
     if rows:
         yield "machine code, of each kernel (predicted):"
         heading = ("vgpr", "agpr", "sgpr", "lds", "spilled", "stack", "blocks a unit", "kernel")
-        yield from (f"  {line}" for line in aligned([heading, *rows]))
+        yield Table((heading, *rows), indent=2)
 
 
 def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tvm_tile.errors import BuildError
 from tvm_tile.plan.ahead import Entry, entries
-from tvm_tile.plan.execution_plan import ExecutionPlan, ResidentPart, ROperator
+from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ResidentPart, ROperator
 from tvm_tile.plan.waits import counter_of, waits
 
 BODY = 0  # number of the body; NOTHING where the record only waits
@@ -111,6 +111,21 @@ def make_table(
     return table_of(rows, width, queues)
 
 
+def recorded_tasks(
+    operators: tuple[ROperator, ...], plan: ExecutionPlan
+) -> tuple[tuple[QueuedTask | None, ...], ...]:
+    """What each record of each vEU runs, in the order of :func:`make_table`; ``None`` of those that
+    wait only, or load a resident part."""
+    loads, _ = resident_places(operators, plan)
+    found = []
+    for veu, queue in enumerate(entries(operators, plan, waits(operators, plan))):
+        own: list[QueuedTask | None] = [None for _ in loads.get(veu, ())]
+        for entry in queue:
+            own += [*[None] * (_batch_count(entry) - 1), entry.task]
+        found.append(tuple(own))
+    return tuple(found)
+
+
 def resident_places(
     operators: tuple[ROperator, ...], plan: ExecutionPlan
 ) -> tuple[dict[int, list[ResidentPart]], dict[tuple[int | None, int], int]]:
@@ -169,7 +184,7 @@ def _batches(entry: Entry, counter: int, tasks: Sequence[TaskKind]) -> list[list
     All asks come before the last waits. Words are those from :data:`WAIT_COUNT` to
     :data:`ARGUMENTS`.
     """
-    count = max(1, -(-len(entry.waits) // MOST_WAITS), -(-len(entry.asks) // MOST_ASKS))
+    count = _batch_count(entry)
     found = []
     for number in range(count):
         # Where a vEU asks more than it waits, it asks first.
@@ -184,3 +199,8 @@ def _batches(entry: Entry, counter: int, tasks: Sequence[TaskKind]) -> list[list
             words += [*argument_words([(tensor, start + ask.start)]), ask.lines]
         found.append([*words, *[0] * (3 * (MOST_ASKS - len(asked)))])
     return found
+
+
+def _batch_count(entry: Entry) -> int:
+    """Records that an entry takes for its waits and asks; the last one runs its rTask."""
+    return max(1, -(-len(entry.waits) // MOST_WAITS), -(-len(entry.asks) // MOST_ASKS))

@@ -17,9 +17,11 @@ from tvm_tile.plan.json_data import revived, text_of
 from tvm_tile.plan.kernel_graph import KernelGraph
 from tvm_tile.plan.kernel_table import render_kernels, sorted_by
 from tvm_tile.plan.limits import Bound, Limits, bound_of
+from tvm_tile.plan.origin import Origin
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
 from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.screen import screen
+from tvm_tile.plan.table import Part, plain
 from tvm_tile.plan.turned_weights import TurnedWeights, render_turned
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import RunnerUp
@@ -167,6 +169,7 @@ class Report:
         symbols: its open extents.
         weights: bytes of all constants.
         limits: what the device does at most; None where that was not told.
+        origin: by which code, and how, it was compiled; None where that was not told.
         graphs: which kernel hands what to which, of each function of the model, ``main`` first;
             none of models that were saved before this was kept.
         planned: bytes of memory for what kernels hand to each other and return, as it was planned
@@ -187,6 +190,7 @@ class Report:
     symbols: tuple[Symbol, ...] = ()
     weights: int = 0
     limits: Limits | None = None
+    origin: Origin | None = None
     graphs: tuple[KernelGraph, ...] = ()
     planned: int = 0
 
@@ -211,9 +215,13 @@ class Report:
         """What the bytes of a call take at least."""
         return kernel.traffic / self.limits.bandwidth if self.limits else 0.0
 
-    def bound(self, kernel: KernelReport) -> Bound:
-        """What most of a kernel's time goes to."""
-        each = kernel.run_seconds / kernel.calls
+    def least_seconds(self, kernel: KernelReport) -> float:
+        """What a call takes at the memory's bandwidth or the units' peak."""
+        return max(self.memory_seconds(kernel), kernel.arithmetic_seconds)
+
+    def bound(self, kernel: KernelReport, seconds: float | None = None) -> Bound:
+        """What most of a kernel's time goes to: that of a call, by default as predicted."""
+        each = kernel.run_seconds / kernel.calls if seconds is None else seconds
         launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0
         return bound_of(each, self.memory_seconds(kernel), kernel.arithmetic_seconds, launches)
 
@@ -221,7 +229,7 @@ class Report:
     def limit_seconds(self) -> float:
         """Seconds of a run whose kernels all were at the memory's bandwidth or the units' peak."""
         own = (kernel for kernel in self.kernels if not kernel.fallback)
-        return sum(k.calls * max(self.memory_seconds(k), k.arithmetic_seconds) for k in own)
+        return sum(kernel.calls * self.least_seconds(kernel) for kernel in own)
 
     @property
     def cover(self) -> ModelCover:
@@ -233,7 +241,13 @@ class Report:
     def render(
         self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
     ) -> str:
-        """Lines for people.
+        """Lines for people; arguments and errors are those of :meth:`parts`."""
+        return plain(self.parts(detail, sort=sort, timing=timing))
+
+    def parts(
+        self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
+    ) -> list[Part]:
+        """Lines and tables for people.
 
         Args:
             detail: ``"summary"`` is a screen. The rest is ``"kernels"``, ``"joined"`` and
@@ -249,7 +263,7 @@ class Report:
         check_word("detail", detail, DETAILS)
         check_word("sort", sort, SORTS)
         if detail == "summary":
-            return "\n".join(screen(self, sort, *timing))
+            return [*screen(self, sort, *timing)]
         how = self.how
         joined, apart = tuple(render_joined(self.decisions)), tuple(render_apart(self.decisions))
         kernels = [
@@ -258,16 +272,16 @@ class Report:
         ]
         memory = [*render_turned(self.turned), *render_coded(self.coded)]
         cover = tuple(render_cover(self.cover, how))
-        sections = {
+        sections: dict[str, list[Part]] = {
             "kernels": [*kernels, *cover],
             "joined": [*joined, *render_plans(self.plans, ())],
             "apart": [*apart, *render_plans((), self.left_apart)],
             "memory": [*memory, f"constants: {self.weights / 1e6:.2f} MB"],
         }
         if detail != "all":
-            return "\n".join(sections[detail])
+            return sections[detail]
         groups = [*joined, *apart, *render_plans(self.plans, self.left_apart)]
-        return "\n".join([*kernels, *groups, *memory, *cover, *self._totals(), *self.notes])
+        return [*kernels, *groups, *memory, *cover, *self._totals(), *self.notes]
 
     def _totals(self) -> Iterator[str]:
         """Lines about all kernels, and about how long they took to compile."""

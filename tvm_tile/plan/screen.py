@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm_tile.plan.detail import Sort
 from tvm_tile.plan.kernel_table import sorted_by
-from tvm_tile.plan.short_names import short
-from tvm_tile.plan.table import aligned
+from tvm_tile.plan.screen_text import (
+    WIDTH,
+    Row,
+    computes,
+    counted,
+    cut,
+    duration,
+    size,
+    with_room,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from tvm_tile.plan.report import KernelReport, Report
 
-_WIDTH = 100
 _ROWS = 10  # kernels
 _FALLBACKS = 3
 _NOTES = 4
+_HEADING = ("share", "time", "calls", "bound by", "computes (first call)")
 
 
 def screen(report: Report, sort: Sort, measured: float, spread: float) -> Iterator[str]:
@@ -29,29 +38,29 @@ def screen(report: Report, sort: Sort, measured: float, spread: float) -> Iterat
         measured: seconds of a run; 0 where none was measured.
         spread: of these.
     """
-    yield from map(_cut, _totals(report, measured, spread))
+    yield from map(cut, _totals(report, measured, spread))
     yield ""
     yield from _kernels(report, sort)
     yield ""
     for line in _remarks(report):
-        yield from _wrapped(line)
+        yield from wrapped(line)
 
 
 def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
-    taken = f", {_us(measured)} measured (spread {_us(spread)})" if measured else ""
+    taken = f", {duration(measured)} measured (spread {duration(spread)})" if measured else ""
     unknown = ", without what fell back" if report.fallbacks else ""
-    run = f"{_us(report.predicted_seconds)} {report.how}{unknown}"
+    run = f"{duration(report.predicted_seconds)} {report.how}{unknown}"
     yield f"{report.device}: a run takes {run}{taken}"
     if report.limits is not None:
         cached = "L2 cache" if report.limits.is_cached else "memory"
         rate = f"{report.limits.bandwidth * 1e-12:.2f} TB/s of its {cached}"
-        least = _us(report.limit_seconds)
+        least = duration(report.limit_seconds)
         yield f"  at best    {least}, were each kernel at the {rate} or at the peak of its units"
     traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
     flops = sum(kernel.calls * kernel.flops for kernel in report.kernels)
-    yield f"  moves      {_bytes(traffic)} to and from memory, computes {flops * 1e-9:.3g} GFLOP"
+    yield f"  moves      {size(traffic)} to and from memory, computes {flops * 1e-9:.3g} GFLOP"
     yield f"  launches   {_launches(report)}"
-    yield f"  keeps      {_bytes(report.weights)} of constants in the device's memory"
+    yield f"  keeps      {size(report.weights)} of constants in the device's memory"
     if report.stages:
         longest = max(report.stages, key=lambda stage: stage.seconds)
         total = sum(stage.seconds for stage in report.stages)
@@ -72,39 +81,25 @@ def _kernels(report: Report, sort: Sort) -> Iterator[str]:
     ordered = [kernel for kernel in sorted_by(report.kernels, sort) if not kernel.fallback]
     total = sum(kernel.run_seconds for kernel in ordered) or 1.0
     first = ordered[:_ROWS]
-    rows = [("share", "time", "calls", "bound by", "computes (first call)")]
-    rows += [
-        (
-            f"{100 * kernel.run_seconds / total:.1f} %",
-            _us(kernel.run_seconds),
-            str(kernel.calls),
-            report.bound(kernel).value,
-            "",
-        )
-        for kernel in first
-    ]
-    lines = list(aligned(rows))
-    start = max(len(line) for line in lines[1:]) + 2 if first else 0
-    start = max(start, lines[0].index("computes"))
-    yield lines[0]
-    for line, kernel in zip(lines[1:], first, strict=True):
-        yield line.ljust(start) + _computes(kernel, _WIDTH - start)
+    yield from with_room(_HEADING, [_row(report, kernel, total) for kernel in first])
     if rest := ordered[_ROWS:]:
         share = 100 * sum(kernel.run_seconds for kernel in rest) / total
         yield f"{share:.1f} % in {len(rest)} other kernels"
 
 
-def _computes(kernel: KernelReport, width: int) -> str:
-    return (
-        short(kernel.names[0], width)
-        if kernel.names
-        else _cut(f"({kernel.operators or kernel.name})", width)
+def _row(report: Report, kernel: KernelReport, total: float) -> Row:
+    cells = (
+        f"{100 * kernel.run_seconds / total:.1f} %",
+        duration(kernel.run_seconds),
+        str(kernel.calls),
+        report.bound(kernel).value,
     )
+    return cells, partial(computes, kernel)
 
 
 def _remarks(report: Report) -> Iterator[str]:
     for kernel in report.fallbacks[:_FALLBACKS]:
-        what = _computes(kernel, _WIDTH // 3)
+        what = computes(kernel, WIDTH // 3)
         yield f"fell back to TVM's schedules: {what}: {kernel.fallback}"
     if len(report.fallbacks) > _FALLBACKS:
         yield f"fell back, too: {len(report.fallbacks) - _FALLBACKS} other kernels"
@@ -120,37 +115,11 @@ def _groups(report: Report) -> Iterator[str]:
     joined = [decision for decision in report.decisions if not decision.reason]
     if joined:
         functions = sum(len(decision.functions) for decision in joined)
-        made = _counted(len(joined), "kernel")
+        made = counted(len(joined), "kernel")
         yield f"joined beyond TVM's own fusion: {functions} functions into {made}"
     if report.plans or report.left_apart:
         within = sum(len(plan.operators) for plan in report.plans)
         apart = sum(left.calls for left in report.left_apart)
-        made = f"{within} calls in {_counted(len(report.plans), 'persistent kernel')}"
-        others = _counted(apart, "call")
+        made = f"{within} calls in {counted(len(report.plans), 'persistent kernel')}"
+        others = counted(apart, "call")
         yield f"co-scheduled: {made if report.plans else 'none'}; {others} left apart"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def _wrapped(line: str) -> list[str]:
-    """A long line as two, the second one cut."""
-    return textwrap.wrap(
-        line, _WIDTH, subsequent_indent="  ", max_lines=2, placeholder=" ...", break_long_words=True
-    )
-
-
-def _cut(line: str, width: int = _WIDTH) -> str:
-    return line if len(line) <= width else f"{line[: width - 3]}..."
-
-
-def _us(seconds: float) -> str:
-    microseconds = seconds * 1e6
-    if microseconds < 1000:
-        return f"{microseconds:.1f} us"
-    return f"{microseconds / 1000:.2f} ms"
-
-
-def _bytes(size: float) -> str:
-    return f"{size / 1e6:.2f} MB" if size < 10**9 else f"{size * 1e-9:.2f} GB"

@@ -1,8 +1,31 @@
-"""Tables for people."""
+"""Tables for people, within texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table in a text, of which a terminal makes as many lines as it has room for.
+
+    Attributes:
+        rows: the heading and others, of as many cells each.
+        indent: characters in front of each line.
+    """
+
+    rows: tuple[tuple[str, ...], ...]
+    indent: int = 0
+
+
+Part = str | Table
+"""A line or a table."""
+
+
+def plain(parts: Iterable[Part]) -> str:
+    """A text whose tables have a line for each row, however long."""
+    return "\n".join(line for part in parts for line in _lines(part))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -15,3 +38,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         yield "  ".join(cells).rstrip()
+
+
+def _lines(part: Part) -> Iterator[str]:
+    if isinstance(part, str):
+        yield part
+    else:
+        yield from (" " * part.indent + line for line in aligned(part.rows))

@@ -129,9 +129,8 @@ class ArgumentBuffer:
         )
 
 
-@functools.cache
 def load_hip() -> Hip | None:
-    """The HIP runtime of this process; None where there is none.
+    """The HIP runtime of this process; None where there is none yet.
 
     One that is loaded already, as by PyTorch, is taken before any other: two of them would not
     know each other's memory.
@@ -140,6 +139,14 @@ def load_hip() -> Hip | None:
         UnknownDeviceError: it is older than ROCm 6.
         DriverError: it does not start.
     """
+    try:
+        return _loaded()
+    except FileNotFoundError:
+        return None
+
+
+@functools.cache  # what is raised is not kept: PyTorch may bring a runtime later
+def _loaded() -> Hip:
     for mode in (os.RTLD_NOLOAD | os.RTLD_NOW, os.RTLD_NOW):
         for name in _LIBRARIES:
             try:
@@ -147,7 +154,7 @@ def load_hip() -> Hip | None:
             except OSError:
                 continue
             return Hip(library)
-    return None
+    raise FileNotFoundError(_LIBRARIES[0])
 
 
 class Hip:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from tvm_tile.build.program import Kernel
 from tvm_tile.errors import DeviceError, UnknownDeviceError
+from tvm_tile.plan.activities import Activity
 from tvm_tile.runtime.device_api import install_device_api
 from tvm_tile.runtime.hip import Hip, HipProperties, load_hip
 from tvm_tile.runtime.hip_kernel import HipKernel
 from tvm_tile.runtime.hip_memory import Failures, HipMemory, current_stream
-from tvm_tile.runtime.launchers import attach
+from tvm_tile.runtime.launchers import Launcher, attach, launching_by
 from tvm_tile.runtime.timing import WARM_UP_CALLS, Timing, summarize
 
 _INDEX = 0
@@ -70,6 +71,9 @@ class HipDevice:
         hip: the runtime.
     """
 
+    source = "HIP's events"
+    """What tells the times of :meth:`watch`."""
+
     def __init__(self, hip: Hip) -> None:
         self._hip = hip
         self._failures = Failures()
@@ -117,3 +121,35 @@ class HipDevice:
                 hip.record_event(end, stream)
                 samples.append(hip.seconds_between(start, end))
         return summarize(samples)
+
+    def watch(self, run: Callable[[], None], count: int) -> tuple[tuple[Activity, ...], ...]:
+        """What the GPU does in each of some runs; see :class:`~tvm_tile.runtime.tracing.Tracer`.
+
+        Two events are around each kernel, which keep it from beginning while the one before ends.
+        """
+        self._hip.set_device(_INDEX)
+        for _ in range(WARM_UP_CALLS):
+            run()
+        return tuple(self._watched(run) for _ in range(count))
+
+    def _watched(self, run: Callable[[], None]) -> tuple[Activity, ...]:
+        hip, stream = self._hip, current_stream(_INDEX)
+        marks: list[tuple[str, int, int]] = []
+        with ExitStack() as events:
+            first = events.enter_context(hip.event())
+            hip.record_event(first, stream)
+
+            def launch(launcher: Launcher, arguments: tuple[Any, ...]) -> None:
+                begin, end = (events.enter_context(hip.event()) for _ in range(2))
+                hip.record_event(begin, stream)
+                launcher.launch(*arguments)
+                hip.record_event(end, stream)
+                marks.append((launcher.kernel.name, begin, end))
+
+            with launching_by(launch):
+                run()
+            between = hip.seconds_between
+            return tuple(
+                Activity(name, between(first, begin), between(first, end))
+                for name, begin, end in marks
+            )

@@ -14,11 +14,13 @@ from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceError, UnknownDeviceError
 from tvm_tile.graph.signature import Signature, State
 from tvm_tile.runtime.arrays import as_tvm, is_torch
+from tvm_tile.runtime.cupti import load_cupti
 from tvm_tile.runtime.emulate import attach_emulated
 from tvm_tile.runtime.ended import register_require_ended
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
 from tvm_tile.runtime.timing import Timing, time_function
+from tvm_tile.runtime.tracing import HostClock, Run, Tracer
 from tvm_tile.runtime.weights import Weights
 
 # Host code, and what must live as long.
@@ -71,6 +73,27 @@ class Loaded:
             given = self.arguments([as_tvm(tensor) for tensor in tensors])
             return self.hip.time(self.main, given, repeats)
         return time_function(self.machine, self.device, self.arguments(tensors), repeats)
+
+    @property
+    def tracer(self) -> Tracer:
+        """What tells when its kernels run.
+
+        Raises:
+            ProfileError: there is nothing that could.
+        """
+        if self.hip is not None:
+            return self.hip
+        return HostClock() if self.device.type == "cpu" else load_cupti()
+
+    def watch(self, tensors: Sequence[Any], count: int) -> tuple[Run, ...]:
+        """What the device does in each of some runs on tensors that are on it."""
+        given = self.arguments(tensors if self.hip is None else [as_tvm(one) for one in tensors])
+
+        def run() -> None:
+            self.main(*given)
+            self.device.sync()
+
+        return self.tracer.watch(run, count)
 
 
 @dataclass(frozen=True, slots=True)

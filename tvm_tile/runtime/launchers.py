@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 from tvm_tile.build.program import Kernel
@@ -36,6 +38,25 @@ _Launcher = TypeVar("_Launcher", bound=Launcher)
 # own their launchers; the table forgets a name when the last model that uses it is gone.
 _LAUNCHERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _LOCK = threading.RLock()
+
+Launch = Callable[[Launcher, tuple[Any, ...]], None]
+_LAUNCH: ContextVar[Launch] = ContextVar(
+    "launch", default=lambda launcher, arguments: launcher.launch(*arguments)
+)
+
+
+@contextmanager
+def launching_by(launch: Launch) -> Iterator[None]:
+    """While it lasts, the kernels that this thread launches are launched by a function.
+
+    Args:
+        launch: is given a kernel and what it is to be launched with.
+    """
+    former = _LAUNCH.set(launch)
+    try:
+        yield
+    finally:
+        _LAUNCH.reset(former)
 
 
 def attach(kernel: Kernel, make: Callable[[Kernel], _Launcher]) -> _Launcher:
@@ -73,7 +94,7 @@ def _launch_by_name(name: str) -> Callable[..., None]:
     def call(*arguments: Any) -> None:
         launcher = _LAUNCHERS.get(name)
         assert launcher is not None, "a model outlived its kernels"
-        launcher.launch(*arguments)
+        _LAUNCH.get()(launcher, arguments)
 
     return call
 

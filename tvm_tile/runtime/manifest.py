@@ -20,7 +20,7 @@ from tvm_tile.runtime import extents
 from tvm_tile.runtime.arrays import numpy_dtype
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 
 WHOLE = ""
 """The name of the entry of a model that has one."""

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.build.program import Program
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import BoundError, DeviceError, InputError, RunError, TileError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
+from tvm_tile.plan.profile import Profile
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import artifact
-from tvm_tile.runtime.arrays import (
-    NUMPY,
-    ArrayKind,
-    check_input,
-    own_torch,
-    ready_torch,
-)
+from tvm_tile.runtime.arrays import ArrayKind, check_input, own_torch, ready_torch
 from tvm_tile.runtime.copies import clone, copy_into
 from tvm_tile.runtime.explained import Explained
 from tvm_tile.runtime.extents import Graphed, KnownCalls
+from tvm_tile.runtime.given import check_repeats, in_order
+from tvm_tile.runtime.handing_over import on_device, returned, write_back
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.launch import Loaded, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
 from tvm_tile.runtime.random_inputs import Extents, random_inputs_at
+from tvm_tile.runtime.stamps import watch_veus
 from tvm_tile.runtime.state import Kept, ModelState, check_written
 from tvm_tile.runtime.timing import Timing
 
@@ -101,17 +99,18 @@ class CompiledModel(Explained):
             RunError: TVM, a driver or a library of arrays failed; a BoundError where a loop inside
                 a kernel went beyond its bound (``Options(most_iterations=...)``), or a recursion.
         """
-        values = self._in_order(args, by_name) if by_name or len(args) != len(self.inputs) else args
+        values = in_order(self.inputs, args, by_name)
         kinds = self._check(values)
         with self.running():
             loaded = self._loaded_for(values)
             with loaded.guard():
-                tensors, kept = _on_device(kinds, values, loaded), self._keep(loaded)
+                tensors, kept = on_device(kinds, values, loaded.device), self._keep(loaded)
                 kept.check_apart(zip(kinds, values, strict=True))
                 results = loaded.main(*loaded.arguments(tensors))
             with loaded.guard():
                 fields = [results] if hasattr(results, "shape") else list(results)
-                outputs = self._outputs(fields, kinds, values)
+                count = len(self.outputs)
+                outputs = returned(fields[:count], kinds, values, self._copied)
                 if self.effects:
                     self._write(kept.tensors, fields, kinds, values)
                 return outputs
@@ -148,8 +147,7 @@ class CompiledModel(Explained):
                 results = loaded.main(*given)
             fields = (results,) if hasattr(results, "shape") else results
             like, copied = given[0], self._copied
-            pairs = enumerate(fields)
-            return tuple([own_torch(field, like, copy=i in copied) for i, field in pairs])
+            return tuple([own_torch(f, like, copy=i in copied) for i, f in enumerate(fields)])
         except BoundError:
             raise
         except Exception as error:
@@ -161,10 +159,10 @@ class CompiledModel(Explained):
         """Measure a call with inputs already on the device; copies in and out do not count.
 
         Args:
-            args: inputs, as in a call; so is ``by_name``.
+            args: inputs, as in a call; so is ``by_name``. Without any, random ones are taken.
             repeats: timed calls, at least 1, after a few that warm up.
-            extents: in the place of inputs, values of open extents by name, for random inputs;
-                those that are not named have their greatest values.
+            extents: values of open extents by name, for random inputs; those that are not named
+                have their greatest values.
 
         Returns:
             Median and interquartile range in seconds. On a GPU each sample lies between two
@@ -175,25 +173,41 @@ class CompiledModel(Explained):
             InputError: as in a call, or ``repeats`` < 1; ``extents`` beside inputs, or of another
                 name or range than the model's. DeviceError and RunError as in a call.
         """
-        if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
-            raise InputError("repeats must be at least 1", repr(repeats), "time one call or more")
-        if extents is not None:
-            args = (*random_inputs_at(self.inputs, extents, (*args, *by_name)),)
-        values = self._in_order(args, by_name)
-        kinds = self._check(values)
-        with self.running():
-            loaded = self._loaded_for(values)
-            with loaded.guard():
-                tensors = _on_device(kinds, values, loaded)
-                for position in self.effects.written_inputs:
-                    tensors[position] = clone(tensors[position])
-                kept = self._keep(loaded)
-                kept.check_apart(zip(kinds, values, strict=True))
-                before = kept.snapshot()
-                timing = loaded.time(tensors, repeats)
-                self._timing = timing.median_s, timing.iqr_s
-                kept.restore(before)
-                return timing
+        check_repeats("repeats", repeats)
+        with self._placed(args, by_name, extents) as (loaded, tensors):
+            timing = loaded.time(tensors, repeats)
+            self._timing = timing.median_s, timing.iqr_s
+            return timing
+
+    def profile(
+        self,
+        *args: Any,
+        runs: int = 10,
+        veus: bool = False,
+        extents: Extents | None = None,
+        **by_name: Any,
+    ) -> Profile:
+        """Measure each kernel of a call, beside what it was predicted to take.
+
+        Some calls are timed as by :meth:`time`; then others are watched, which may take a little
+        longer. NVIDIA's GPUs are watched by CUPTI, which no other profiler may use meanwhile.
+
+        Args:
+            args: as of :meth:`time`; so are ``extents`` and ``by_name``.
+            runs: calls that are timed, and that are watched; at least 1.
+            veus: also run copies of persistent kernels that tell when each rTask ran, which takes
+                a compiler, on NVIDIA's GPUs.
+
+        Raises:
+            ProfileError: CUPTI is missing or fails, or there are no vEUs; others as of `time`.
+        """
+        check_repeats("runs", runs)
+        with self._placed(args, by_name, extents) as (loaded, tensors):
+            source = loaded.tracer.source
+            timing = loaded.time(tensors, runs)
+            self._timing = timing.median_s, timing.iqr_s
+            told = watch_veus(self.program, self.report.plans, self._load, tensors) if veus else ()
+            return Profile(self.report, source, *self._timing, loaded.watch(tensors, runs), told)
 
     @property
     def state(self) -> ModelState:
@@ -307,13 +321,13 @@ class CompiledModel(Explained):
         self._held.lock, self._process = threading.Lock(), os.getpid()
 
     def loaded(self) -> Loaded:
-        """The program in memory, which it is loaded into when first needed: within
-        :meth:`running`."""
+        """The program in memory, loaded when first needed: within :meth:`running`."""
         if self._loaded is None:
-            self._loaded = load_program(
-                self.program, self.device_name, self.inputs, self._held, self.effects.state
-            )
+            self._loaded = self._load(self.program)
         return self._loaded
+
+    def _load(self, program: Program) -> Loaded:
+        return load_program(program, self.device_name, self.inputs, self._held, self.effects.state)
 
     def _loaded_for(self, values: tuple[Any, ...]) -> Loaded:
         """The program in memory for a call; anew where it has graphs for too many extents."""
@@ -322,6 +336,29 @@ class CompiledModel(Explained):
             loaded.device.sync()
             self._loaded, self._kept, self._graphed = None, None, Graphed()
         return self.loaded()
+
+    @contextmanager
+    def _placed(
+        self, args: tuple[Any, ...], by_name: dict[str, Any], extents: Extents | None
+    ) -> Iterator[tuple[Loaded, list[Any]]]:
+        """The program, and inputs on its device; what runs then leaves inputs and state alone."""
+        if extents is not None or not (args or by_name):
+            args = (*random_inputs_at(self.inputs, extents or {}, (*args, *by_name)),)
+        values = in_order(self.inputs, args, by_name)
+        kinds = self._check(values)
+        with self.running():
+            loaded = self._loaded_for(values)
+            with loaded.guard():
+                tensors = on_device(kinds, values, loaded.device)
+                for position in self.effects.written_inputs:
+                    tensors[position] = clone(tensors[position])
+                kept = self._keep(loaded)
+                kept.check_apart(zip(kinds, values, strict=True))
+                before = kept.snapshot()
+                try:
+                    yield loaded, tensors
+                finally:
+                    kept.restore(before)
 
     def _keep(self, loaded: Loaded) -> Kept:
         """The state's tensors, made when first needed."""
@@ -336,38 +373,15 @@ class CompiledModel(Explained):
         kinds: list[ArrayKind],
         values: tuple[Any, ...],
     ) -> None:
-        """Put new values where they belong, unless they are there already."""
-        written, returned = self.effects.written_inputs, self.program.returned_state
-        homes = [kinds[i].memory(values[i])[0] for i in written]
-        homes += [kept[i].data_ptr() for i in returned]
-        waiting = []
-        for position, home in enumerate(homes, start=len(self.outputs)):
-            field = fields[position]
-            if field.data_ptr() != home:
-                # It may lie where another new value is put.
-                waiting.append((position, clone(field) if position in self._copied else field))
-        for position, field in waiting:
-            number = position - len(self.outputs)
-            if number < len(written):
-                kinds[written[number]].write(values[written[number]], field)
-            else:
-                copy_into(kept[returned[number - len(written)]], field, wait=False)
-
-    def _in_order(self, args: tuple[Any, ...], by_name: dict[str, Any]) -> tuple[Any, ...]:
-        remaining = self.inputs[len(args) :]
-        names = {signature.name for signature in remaining}
-        if len(args) > len(self.inputs) or names != by_name.keys():
-            expected = ", ".join(map(str, self.inputs)) or "none"
-            given = ", ".join([f"{len(args)} by position", *by_name])
-            remedy = "pass every input once, by position or by name"
-            if unknown := [name for name in by_name if name not in names]:
-                remedy = did_you_mean(unknown[0], names, remedy)
-            raise InputError(
-                f"the model takes {len(self.inputs)} inputs: {expected}",
-                given,
-                remedy,
-            )
-        return (*args, *(by_name[signature.name] for signature in remaining))
+        """Give inputs and state their new values, which are behind the outputs."""
+        homes: list[tuple[int, Callable[[Any], None]]] = [
+            (kinds[i].memory(values[i])[0], partial(kinds[i].write, values[i]))
+            for i in self.effects.written_inputs
+        ]
+        for tensor in (kept[i] for i in self.program.returned_state):
+            homes.append((tensor.data_ptr(), partial(copy_into, tensor, wait=False)))
+        behind = range(len(self.outputs), len(fields))
+        write_back([(fields[i], i in self._copied) for i in behind], homes)
 
     def _check(self, values: tuple[Any, ...]) -> list[ArrayKind]:
         signatures = self._calls.at(values) if self._is_open else self.inputs
@@ -377,17 +391,3 @@ class CompiledModel(Explained):
             given = list(zip(kinds, values, self.inputs, strict=True))
             check_written(given, self.effects.written_inputs)
         return kinds
-
-    def _outputs(self, fields: list[Any], kinds: list[ArrayKind], values: tuple[Any, ...]) -> Any:
-        kind = kinds[0] if kinds else NUMPY
-        like = values[0] if values else None
-        arrays = tuple(
-            kind.from_device(field, like, copy=position in self._copied)
-            for position, field in enumerate(fields[: len(self.outputs)])
-        )
-        return arrays[0] if len(arrays) == 1 else arrays
-
-
-def _on_device(kinds: list[ArrayKind], values: tuple[Any, ...], loaded: Loaded) -> list[Any]:
-    pairs = zip(kinds, values, strict=True)
-    return [kind.to_device(value, loaded.device) for kind, value in pairs]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm_tile.plan.samples import interquartile_range
+
 WARM_UP_CALLS = 3
 
 
@@ -31,11 +33,7 @@ class Timing:
 
 def summarize(samples: Sequence[float]) -> Timing:
     """The timing of some samples (one or more, seconds)."""
-    spread = 0.0
-    if len(samples) > 1:
-        first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
-        spread = third - first
-    return Timing(statistics.median(samples), spread, tuple(samples))
+    return Timing(statistics.median(samples), interquartile_range(samples), tuple(samples))
 
 
 def time_function(machine: Any, device: Any, arguments: Sequence[Any], repeats: int) -> Timing:

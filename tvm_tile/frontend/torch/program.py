@@ -227,7 +227,7 @@ class _Writer:
     def _write_higher_order(self, node: fx.Node, module: fx.GraphModule) -> None:
         """Write an operator that takes functions; what is refused within these is noted, too."""
         functions = {
-            other: self._traced(getattr(module, other.target))
+            other: self._traced(getattr(module, other.target), self.names.region(other.target))
             for other in node.all_input_nodes
             if other.op == "get_attr"
         }
@@ -253,14 +253,15 @@ class _Writer:
         else:
             self.values[node] = tuple(made)
 
-    def _traced(self, module: fx.GraphModule) -> Traced:
-        """A function that an operator is given."""
+    def _traced(self, module: fx.GraphModule, names: NodeNames) -> Traced:
+        """A function that an operator is given, and the names in it."""
         graph = module.graph
 
         def write(arguments: Sequence[Any]) -> list[relax.Expr]:
             places = graph.find_nodes(op="placeholder")
             values = dict(zip(places, arguments, strict=True))
-            inner = replace(self, form=Form(), writes={}, inputs=[], values=values, made={})
+            own = replace(self, names=names, values=values)
+            inner = replace(own, form=Form(), writes={}, inputs=[], made={})
             inner._write_nodes(module, graph)
             outputs = pytree.tree_leaves(graph.output_node().args)
             if not all(output in inner.values for output in outputs):

@@ -1,0 +1,164 @@
+"""Two compilations of a model side by side: what takes more time, what less, and where.
+
+Kernels of the two are matched by what they compute, as the user's model calls it. What is one
+kernel on one side and several on the other is one change::
+
+    a: conv1 + relu1 | pool1        b: conv1 + relu1 + pool1        =>  one change, of three kernels
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tvm_tile.plan.comparison_screen import comparison_screen
+from tvm_tile.plan.profile import Profile
+from tvm_tile.plan.report import KernelReport, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that both sides compute, or one of them.
+
+    Attributes:
+        names: what it is called in the user's model, the first time that it occurs.
+        places: how often it occurs in the model, with other names.
+        first_kernels: kernels of the first side that compute it; so are ``second_kernels``.
+        first: seconds of a run on the first side, of all places.
+        second: the same on the second side.
+    """
+
+    names: tuple[str, ...]
+    places: int
+    first_kernels: tuple[str, ...]
+    second_kernels: tuple[str, ...]
+    first: float
+    second: float
+
+    @property
+    def difference(self) -> float:
+        """How much longer it takes on the second side, seconds; less than nothing if shorter."""
+        return self.second - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two compilations side by side. ``str()`` is a screen for people.
+
+    Attributes:
+        first: the report of one of them; so is ``second``.
+        seconds: of a run of each.
+        is_measured: whether times are measured; else they are predicted.
+        changes: those that differ most first. Their seconds add up to those of all kernels.
+    """
+
+    first: Report
+    second: Report
+    seconds: tuple[float, float]
+    is_measured: bool
+    changes: tuple[Change, ...]
+
+    @property
+    def gained(self) -> tuple[Change, ...]:
+        """What takes less time on the second side."""
+        return tuple(change for change in self.changes if change.difference < 0)
+
+    @property
+    def lost(self) -> tuple[Change, ...]:
+        """What takes more time on the second side."""
+        return tuple(change for change in self.changes if change.difference > 0)
+
+    def __str__(self) -> str:
+        return "\n".join(comparison_screen(self))
+
+
+def compare_reports(first: Report, second: Report) -> Comparison:
+    """Two compilations side by side, as predicted."""
+    sides = [{k.name: k.run_seconds for k in report.kernels} for report in (first, second)]
+    seconds = first.predicted_seconds, second.predicted_seconds
+    return Comparison(first, second, seconds, False, _changes(first, second, *sides))
+
+
+def compare_profiles(first: Profile, second: Profile) -> Comparison:
+    """Two compilations side by side, as measured."""
+    sides = [{k.name: k.seconds for k in profile.kernels} for profile in (first, second)]
+    changes = _changes(first.report, second.report, *sides)
+    return Comparison(first.report, second.report, (first.seconds, second.seconds), True, changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Those calls of a kernel that compute the same, by name: its share of the kernel's time."""
+
+    side: int
+    kernel: str
+    names: tuple[str, ...]
+    seconds: float
+
+
+def _changes(first: Report, second: Report, *sides: Mapping[str, float]) -> tuple[Change, ...]:
+    parts = [
+        part
+        for side, report in enumerate((first, second))
+        for part in _parts(side, report, sides[side])
+    ]
+    # Equal kernels at several places of a model are told once.
+    alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[_Part]]] = defaultdict(list)
+    for group in _connected(parts):
+        alike[_kernels(group, 0), _kernels(group, 1)].append(group)
+    changes = [
+        Change(
+            _names(groups[0]),
+            len(groups),
+            *kernels,
+            *(sum(p.seconds for g in groups for p in g if p.side == side) for side in (0, 1)),
+        )
+        for kernels, groups in alike.items()
+    ]
+    return tuple(sorted(changes, key=lambda change: -abs(change.difference)))
+
+
+def _parts(side: int, report: Report, seconds: Mapping[str, float]) -> Iterator[_Part]:
+    known = {kernel.name: kernel for kernel in report.kernels}
+    for name, taken in seconds.items():
+        called = _called(name, known.get(name))
+        for names in called:
+            yield _Part(side, name, names, taken / len(called))
+
+
+def _called(name: str, kernel: KernelReport | None) -> tuple[tuple[str, ...], ...]:
+    """What a kernel computes, for each different call; by its operators where nothing has names."""
+    if kernel is None:
+        return ((name,),)
+    return kernel.names or ((f"({kernel.operators or name})",),)
+
+
+def _connected(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """Parts that have names in common, directly or through others."""
+    by_name: dict[str, list[int]] = defaultdict(list)
+    for number, part in enumerate(parts):
+        for name in part.names:
+            by_name[name].append(number)
+    found: set[int] = set()
+    for start in range(len(parts)):
+        if start in found:
+            continue
+        found.add(start)
+        waiting, group = [start], []
+        while waiting:
+            part = parts[waiting.pop()]
+            group.append(part)
+            for name in part.names:
+                new = [number for number in by_name.pop(name, ()) if number not in found]
+                found.update(new)
+                waiting += new
+        yield group
+
+
+def _kernels(group: Sequence[_Part], side: int) -> tuple[str, ...]:
+    return tuple(sorted({part.kernel for part in group if part.side == side}))
+
+
+def _names(group: Sequence[_Part]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for part in group for name in part.names))

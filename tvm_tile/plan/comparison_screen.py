@@ -1,0 +1,86 @@
+"""A comparison on one screen: both sides, and what differs most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tvm_tile.plan.report import Report
+from tvm_tile.plan.screen_text import Row, counted, cut, duration, size, with_room, wrapped
+from tvm_tile.plan.short_names import short
+
+if TYPE_CHECKING:
+    from tvm_tile.plan.comparison import Change, Comparison
+
+_ROWS = 20  # changes
+_EVEN = 0.005  # of the longer run: differences below are told together
+_HEADING = ("difference", "a", "b", "kernels", "places", "computes (first place)")
+
+
+def comparison_screen(comparison: Comparison) -> Iterator[str]:
+    """At most 40 lines of at most 100 characters."""
+    for name, report, seconds in zip(
+        "ab", (comparison.first, comparison.second), comparison.seconds, strict=True
+    ):
+        yield from _side(name, report, seconds, comparison.is_measured)
+    yield _verdict(comparison)
+    yield ""
+    yield from _changes(comparison)
+
+
+def _side(name: str, report: Report, seconds: float, is_measured: bool) -> Iterator[str]:
+    how = "measured" if is_measured else report.how
+    least = f", {duration(report.limit_seconds)} at best" if report.limits else ""
+    yield cut(f"{name}: {report.device}, a run takes {duration(seconds)} {how}{least}")
+    launches = sum(kernel.calls * kernel.launches for kernel in report.kernels)
+    graphs = report.launches.graphs if report.launches else 0
+    traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
+    within = f" in {counted(graphs, 'CUDA graph')}" if graphs else ""
+    keeps = f"moves {size(traffic)}, keeps {size(report.weights)}"
+    yield f"   {len(report.kernels)} different kernels, {launches} launches{within}, {keeps}"
+    if report.origin is not None:
+        yield from wrapped(f"   {report.origin.describe()}")
+
+
+def _verdict(comparison: Comparison) -> str:
+    first, second = comparison.seconds
+    if not first or not second:
+        return "one of them has no time: nothing follows"
+    if first == second:
+        return "both take the same time"
+    if second < first:
+        return f"b takes {duration(first - second)} less: it is {first / second:.2f} times as fast"
+    return f"b takes {duration(second - first)} more: {second / first:.2f} times as long"
+
+
+def _changes(comparison: Comparison) -> Iterator[str]:
+    even = _EVEN * max(comparison.seconds)
+    told = [change for change in comparison.changes if abs(change.difference) > even][:_ROWS]
+    rest = comparison.changes[len(told) :]
+    if told:
+        yield from with_room(_HEADING, [_row(change) for change in told])
+    if rest:
+        difference = sum(change.difference for change in rest)
+        yield f"{_signed(difference)} in {counted(len(rest), 'other part')} of the model"
+
+
+def _row(change: Change) -> Row:
+    cells = (
+        _signed(change.difference),
+        duration(change.first) if change.first_kernels else "-",
+        duration(change.second) if change.second_kernels else "-",
+        _kernels(change),
+        str(change.places),
+    )
+    return cells, partial(short, change.names)
+
+
+def _kernels(change: Change) -> str:
+    """The same ones, others, or how many on each side."""
+    first, second = change.first_kernels, change.second_kernels
+    return "same" if first == second else f"{len(first)} -> {len(second)}"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds > 0 else '-' if seconds < 0 else ''}{duration(abs(seconds))}"
