@@ -51,11 +51,15 @@ def test_a_page_has_layers_texts_and_what_was_measured_and_verified(
     for language in ("OpenCL", "TensorIR"):
         assert before.count(f"{language}: ") == len(model.report.kernels)
     model.time(np.zeros((4, 16), "float32"), repeats=2)
+    profile = model.profile(np.zeros((4, 16), "float32"), runs=2)
     assert model.verify().is_right
     model.save_report(path, title="a <title>")
     after = path.read_text(encoding="utf-8")
     assert "<title>a &lt;title&gt; on emulated" in after
     assert "<dt>Measured</dt>" in after
+    assert after.count("<dt>Profiled, of a run</dt>") == len(profile.kernels) > 0
+    assert ">Measured</button>" in after
+    assert ">Measured</button>" not in before
     assert "nothing that was compared differs" in after
     assert after.count("<dt>Verified</dt><dd>right, error") == len(model.report.kernels)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tvm_tile.device.device import Device
+from tvm_tile.plan.profile import Profile
 from tvm_tile.plan.report import Report
 
 
@@ -60,6 +61,7 @@ class Content:
         verified: what verification found; ``None`` where it was not asked for.
         device: the record of the report's device, which time lines of persistent kernels need;
             ``None`` where it is not known here.
+        profile: what kernels were measured to take; ``None`` where that was not asked for.
     """
 
     title: str
@@ -68,3 +70,4 @@ class Content:
     sources: Mapping[str, tuple[SourceText, ...]] = field(default_factory=dict)
     verified: Verified | None = None
     device: Device | None = None
+    profile: Profile | None = None

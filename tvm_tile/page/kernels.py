@@ -10,6 +10,7 @@ from tvm_tile.page.content import Content, SourceText
 from tvm_tile.page.numbers import bytes_text, count_text, rate_text, share_text, time_text
 from tvm_tile.plan.kernel_table import sorted_by
 from tvm_tile.plan.limits import Bound
+from tvm_tile.plan.profile import KernelProfile
 from tvm_tile.plan.report import KernelReport, Report
 from tvm_tile.plan.short_names import short
 
@@ -82,6 +83,7 @@ class KernelView:
         facts: names and texts.
         sources: its texts.
         within: what runs in a persistent kernel: operator, and how often.
+        measured: of its calls in a run, seconds; ``None`` where they were not measured.
     """
 
     number: int
@@ -93,6 +95,7 @@ class KernelView:
     facts: tuple[tuple[str, str], ...]
     sources: tuple[SourceText, ...]
     within: tuple[tuple[str, int], ...] = ()
+    measured: float | None = None
 
     @property
     def title(self) -> str:
@@ -117,6 +120,8 @@ def kernel_views(content: Content) -> tuple[KernelView, ...]:
     """All kernels of a page, those that take most time first."""
     report = content.report
     total = sum(kernel.run_seconds for kernel in report.kernels) or 1.0
+    measured = () if content.profile is None else content.profile.kernels
+    profiled = {kernel.name: kernel for kernel in measured}
     within = {plan.name: Counter(o.name for o in plan.operators) for plan in report.plans}
     return tuple(
         KernelView(
@@ -126,9 +131,10 @@ def kernel_views(content: Content) -> tuple[KernelView, ...]:
             kernel.run_seconds / total,
             kernel.run_seconds / kernel.calls if kernel.calls else 0.0,
             _parts(report, kernel),
-            tuple(_facts(content, kernel)),
+            tuple(_facts(content, kernel, profiled.get(kernel.name))),
             content.sources.get(kernel.name, ()),
             tuple(within.get(kernel.name, Counter()).items()),
+            profiled[kernel.name].seconds if kernel.name in profiled else None,
         )
         for number, kernel in enumerate(sorted_by(report.kernels, "time"))
     )
@@ -147,7 +153,9 @@ def _parts(report: Report, kernel: KernelReport) -> tuple[Part, ...]:
     return tuple(Part(kind, own, min(1.0, own / each)) for kind, own in known.items())
 
 
-def _facts(content: Content, kernel: KernelReport) -> list[tuple[str, str]]:
+def _facts(
+    content: Content, kernel: KernelReport, profiled: KernelProfile | None
+) -> list[tuple[str, str]]:
     """Names and texts, in the order in which people ask."""
     report = content.report
     facts = [("Kernel", kernel.name)]
@@ -155,6 +163,9 @@ def _facts(content: Content, kernel: KernelReport) -> list[tuple[str, str]]:
         facts.append(("Fell back", kernel.fallback))
     else:
         facts += _times(report, kernel)
+    if profiled is not None:
+        spread = f"{time_text(profiled.seconds)}, spread {time_text(profiled.spread)}"
+        facts.append(("Profiled, of a run", spread))
     read = kernel.traffic - kernel.written
     moved = f"{bytes_text(read)} read, {bytes_text(kernel.written)} written"
     facts += [("Traffic of a call", moved)]

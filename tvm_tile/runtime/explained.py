@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm_tile.build.program import Program
 from tvm_tile.page.content import Content
 from tvm_tile.plan.detail import Detail, Sort
+from tvm_tile.plan.profile import Profile
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime.sources import record_of, sources_of
 from tvm_tile.whole_file import replacing
@@ -34,6 +35,7 @@ class Explained:
         self.report = report
         self._verifier = verifier
         self._verified: Verification | None = None
+        self._profile: Profile | None = None
         self._timing = 0.0, 0.0  # of the last measurement: median and spread
 
     def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
@@ -44,8 +46,9 @@ class Explained:
         """Write one HTML file that shows the model.
 
         It has the graph, with each kernel's time, tile, traffic and source; the roofline; memory
-        over time; decisions; and what was measured and verified before. A browser needs no network
-        for it. Saved models have no TensorIR, so that theirs shows none.
+        over time; decisions; and what ``time()``, ``profile()`` and ``verify()`` found
+        before. A browser needs no network for it. Saved models have no TensorIR, so that theirs
+        shows none.
 
         Args:
             path: where; an existing file is replaced only once the new one is complete.
@@ -65,6 +68,7 @@ class Explained:
             sources_of(self.program, self.report, scripts),
             verified,
             record_of(self.device_name),
+            self._profile,
         )
         with replacing(Path(path)) as file:
             file.write(render(content).encode())

@@ -207,7 +207,9 @@ class CompiledModel(Explained):
             timing = loaded.time(tensors, runs)
             self._timing = timing.median_s, timing.iqr_s
             told = watch_veus(self.program, self.report.plans, self._load, tensors) if veus else ()
-            return Profile(self.report, source, *self._timing, loaded.watch(tensors, runs), told)
+            found = loaded.watch(tensors, runs)
+            self._profile = Profile(self.report, source, *self._timing, found, told)
+            return self._profile
 
     @property
     def state(self) -> ModelState:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from tvm_tile.build.cubin import instructions
@@ -11,11 +10,9 @@ from tvm_tile.device import Device, find_device
 from tvm_tile.errors import UnknownDeviceError
 from tvm_tile.page.content import SourceText
 from tvm_tile.plan.report import Report
+from tvm_tile.plan.symbols import function_of
 
 _LANGUAGES = {"cuda": "CUDA", "rocm": "HIP", "opencl": "OpenCL"}
-# TVM names the kernels of a function by the function: name_kernel, name_kernel_1 and so on. Those
-# of a function with several schedules have the sum of one between.
-_KERNEL = re.compile(r"(?P<function>.+?)(?P<schedule>_[0-9a-f]{8})?_kernel(_\d+)?")
 
 
 def sources_of(
@@ -30,10 +27,9 @@ def sources_of(
     """
     built: dict[str, list[SourceText]] = {kernel.name: [] for kernel in report.kernels}
     for kernel in program.kernels:
-        if found := _KERNEL.fullmatch(kernel.name):
-            own = found["function"] + (found["schedule"] or "")
-            name = own if own in built else found["function"]
-            built.setdefault(name, []).append(_source(program.language, kernel))
+        name = function_of(kernel.name, built)
+        if name in built:
+            built[name].append(_source(program.language, kernel))
     return {
         kernel.name: (*built[kernel.name], *_script(kernel.name, scripts or {}))
         for kernel in report.kernels
