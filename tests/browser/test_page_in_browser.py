@@ -107,6 +107,7 @@ def test_all_is_reached_by_keys(started: Any, small: Path) -> None:
         focused = page.evaluate("document.activeElement.id")
         assert focused in {"box-2", "box-3", "box-4"}
         assert f"part{int(focused[4:]) - 1}" in page.locator("#chosen h3").inner_text()
+        assert page.locator("#told").inner_text().startswith("Details of encoder.layer.0")
         page.keyboard.press("ArrowUp")
         assert page.evaluate("document.activeElement.id") == "box-1"
         page.keyboard.press("End")

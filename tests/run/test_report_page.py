@@ -13,6 +13,7 @@ from test_command_line import onnx_file, saved  # noqa: F401
 import tvm_tile
 from tvm_tile import Options
 from tvm_tile.cli import main
+from tvm_tile.device.detect import read_gpu
 from tvm_tile.runtime.sources import sources_of
 
 WITHOUT_CACHE = Options(cache=False)
@@ -62,6 +63,23 @@ def test_a_page_has_layers_texts_and_what_was_measured_and_verified(
     assert ">Measured</button>" not in before
     assert "nothing that was compared differs" in after
     assert after.count("<dt>Verified</dt><dd>right, error") == len(model.report.kernels)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(read_gpu() is None, reason="needs an NVIDIA GPU")
+def test_a_page_of_a_gpu_has_measured_times_beside_predicted_ones(
+    module: Layers, tmp_path: Path
+) -> None:
+    pytest.importorskip("cupti")
+    inputs = (torch.randn(4, 16),)
+    found = tvm_tile.compile(module, "auto", example_inputs=inputs, options=WITHOUT_CACHE)
+    profile = found.profile(np.zeros((4, 16), "float32"))
+    assert found.verify().is_right
+    found.save_report(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.count("<dt>Profiled, of a run</dt>") == len(found.report.kernels)
+    assert len(profile.kernels) >= len(found.report.kernels)
+    assert text.count("CUDA: ") == len(found.report.kernels)
 
 
 def test_a_page_is_whole_or_as_it_was(model: tvm_tile.CompiledModel, tmp_path: Path) -> None:

@@ -116,6 +116,7 @@
     back.addEventListener("click", () => { choose(null); details.focus(); });
     chosen.replaceChildren(back, ...parts);
     first.hidden = true; chosen.hidden = false; details.scrollTop = 0;
+    byId("told").textContent = `Details of ${chosen.querySelector("h3").textContent}`;
   }
 
   function choose(number) {
