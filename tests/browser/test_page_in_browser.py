@@ -110,6 +110,10 @@ def test_all_is_reached_by_keys(started: Any, small: Path) -> None:
         assert page.locator("#told").inner_text().startswith("Details of encoder.layer.0")
         page.keyboard.press("ArrowUp")
         assert page.evaluate("document.activeElement.id") == "box-1"
+        page.keyboard.press("PageDown")
+        page.keyboard.press("PageDown")
+        page.keyboard.press("PageUp")
+        assert page.evaluate("document.activeElement.id") == "box-2"
         page.keyboard.press("End")
         assert (
             page.evaluate("document.activeElement.getAttribute('aria-label')") == "output, output"

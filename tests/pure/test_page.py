@@ -20,7 +20,7 @@ from tvm_tile.page.kernels import MEANINGS, Kind, kernel_views
 from tvm_tile.page.numbers import bytes_text, time_text
 from tvm_tile.page.plots import memory_plot, roofline
 from tvm_tile.plan.coded_weights import CodedWeight
-from tvm_tile.plan.kernel_graph import KernelCall
+from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
 from tvm_tile.plan.report import Report
 from tvm_tile.tile.connect import Decision
 
@@ -50,7 +50,34 @@ def fallen_back() -> Content:
     return Content("m", replace(own, kernels=kernels))
 
 
-@pytest.mark.parametrize("own", [content(), content(30, HOSTILE), fallen_back()])
+def of_nothing() -> Content:
+    """A model that hands its input on, and one all of whose kernels fell back."""
+    graph = KernelGraph("main", (), (Tensor(("n",), "int8", None),), (("x", 0),), ((0,), ()))
+    return Content("m", Report("d", (), (), graphs=(graph,)))
+
+
+def without_times() -> Content:
+    own = report(4)
+    kernels = tuple(replace(k, fallback="no rule takes it", names=()) for k in own.kernels)
+    return Content("m", replace(own, kernels=kernels))
+
+
+PAGES = [content(), content(30, HOSTILE), fallen_back(), of_nothing(), without_times()]
+
+
+@pytest.mark.parametrize("own", PAGES)
+def test_every_page_has_its_parts(own: Content) -> None:
+    page = Read(render(own))
+    ids = {attributes.get("id") for _, attributes in page.elements}
+    links = {attributes.get("href") for tag, attributes in page.elements if tag == "a"}
+    assert {"kernels", "decisions", "notes", "details", "find"} <= ids
+    assert {link[1:] for link in links if link} <= ids
+    timed = any(not kernel.fallback for kernel in own.report.kernels)
+    assert ("roofline" in ids) == ("memory" in ids) == timed
+    assert ("No kernel's time is predicted." in page.texts) != timed
+
+
+@pytest.mark.parametrize("own", PAGES)
 def test_a_page_is_valid_html(own: Content) -> None:
     html5lib = pytest.importorskip("html5lib", reason="pip install html5lib, to check the HTML")
     parser = html5lib.HTMLParser(strict=True)

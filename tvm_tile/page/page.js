@@ -14,7 +14,7 @@
   // ---- Where the graph is seen from: a point (x, y) of the plane at the corner, and a scale.
   const LEAST = 0.02, MOST = 3, SIZE = { width: 252, height: 62 };
   const world = svg ? { width: +svg.dataset.width, height: +svg.dataset.height } : null;
-  const corners = boxes.map((box) => box.transform.baseVal[0].matrix).map((m) => ({ x: m.e, y: m.f }));
+  const corners = boxes.map((box) => box.transform.baseVal.getItem(0).matrix).map((m) => ({ x: m.e, y: m.f }));
   const view = { x: 0, y: 0, scale: 1 };
   const room = { width: 1, height: 1 };
   const STRIP = 92; // pixels at the right, where the overview is
@@ -187,6 +187,8 @@
       ArrowDown: () => nearest(lines.filter((l) => +l.dataset.maker === current).map((l) => +l.dataset.taker)),
       ArrowUp: () => nearest(lines.filter((l) => +l.dataset.taker === current).map((l) => +l.dataset.maker)),
       ArrowLeft: () => beside(-1), ArrowRight: () => beside(1),
+      // In the order of the program, which goes on from one function's graph to the next.
+      PageUp: () => Math.max(0, current - 1), PageDown: () => Math.min(boxes.length - 1, current + 1),
       Home: () => 0, End: () => boxes.length - 1,
     };
     if (event.key === "Enter" || event.key === " ") choose(current);

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from tvm_tile.page.kernels import KernelView, Kind
 from tvm_tile.page.numbers import bytes_text, rate_text, time_text
-from tvm_tile.plan.kernel_graph import KernelGraph
 from tvm_tile.plan.limits import Roofs
 from tvm_tile.plan.report import Report
 from tvm_tile.plan.short_names import short
@@ -205,13 +204,17 @@ class MemoryPlot:
 
 
 def memory_plot(report: Report, kernels: Sequence[KernelView]) -> MemoryPlot | None:
-    """The plot of ``main``; ``None`` where its graph is not known, or nothing lies between."""
+    """The plot of ``main``; ``None`` where its graph or no call's time is known, or where nothing
+    lies between."""
     graph = next(iter(report.graphs), None)
     if graph is None or not any(graph.live_bytes):
         return None
     live = graph.live_bytes
-    seconds = _seconds(graph, kernels)
+    known = {kernel.report.name: kernel.call_seconds for kernel in kernels}
+    seconds = [known.get(call.kernel, 0.0) for call in graph.calls]
     total = sum(seconds)
+    if not total:
+        return None
     most_bytes = max(*live, report.planned) * 1.08
     across = (WIDTH - _LEFT - _RIGHT) / total
     up = (HEIGHT - _TOP - _BOTTOM) / most_bytes
@@ -240,10 +243,3 @@ def _round_values(most: float) -> Iterator[float]:
     power = 10.0 ** math.floor(math.log10(most / _TICKS))
     step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power * _TICKS >= most * 0.999)
     return (step * n for n in range(int(most / step) + 1))
-
-
-def _seconds(graph: KernelGraph, kernels: Sequence[KernelView]) -> list[float]:
-    """Of each call; all alike where nothing is known of any."""
-    known = {kernel.report.name: kernel.call_seconds for kernel in kernels}
-    seconds = [known.get(call.kernel, 0.0) for call in graph.calls]
-    return seconds if any(seconds) else [1.0] * len(seconds)
