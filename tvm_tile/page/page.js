@@ -12,7 +12,7 @@
   const kernelOf = boxes.map((_, n) => byId(`about-${n}`).dataset.kernel);
 
   // ---- Where the graph is seen from: a point (x, y) of the plane at the corner, and a scale.
-  const LEAST = 0.02, MOST = 3, SIZE = { width: 252, height: 62 };
+  const LEAST = 0.02, READABLE = 0.72, MOST = 3, SIZE = { width: 252, height: 62 };
   const world = svg ? { width: +svg.dataset.width, height: +svg.dataset.height } : null;
   const corners = boxes.map((box) => box.transform.baseVal.getItem(0).matrix).map((m) => ({ x: m.e, y: m.f }));
   const view = { x: 0, y: 0, scale: 1 };
@@ -43,7 +43,7 @@
 
   // All of a small graph; of a tall one its start, at a size that can be read.
   function start() {
-    const readable = Math.min(Math.max((room.width - STRIP) / (world.width + 40), 0.55), 1);
+    const readable = Math.min(Math.max((room.width - STRIP) / (world.width + 40), READABLE), 1);
     look(0, 0, Math.max(whole(), readable));
     if (whole() < readable) look(corners[0].x + SIZE.width / 2 - (room.width - STRIP) / view.scale / 2, -20, view.scale);
   }
@@ -52,7 +52,7 @@
     const { x, y } = corners[number];
     const seen = { width: (room.width - STRIP) / view.scale, height: room.height / view.scale };
     const isIn = x > view.x && x + SIZE.width < view.x + seen.width && y > view.y && y + SIZE.height < view.y + seen.height;
-    const scale = Math.max(view.scale, 0.5);
+    const scale = Math.max(view.scale, READABLE);
     if (!isIn || scale !== view.scale) look(x + SIZE.width / 2 - (room.width - STRIP) / scale / 2, y + SIZE.height / 2 - room.height / scale / 2, scale);
   }
 
