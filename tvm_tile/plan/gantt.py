@@ -49,8 +49,9 @@ def gantt(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device)
         *_axis(seconds),
     ]
     width, height = _WIDTH + 2 * _MARGIN, _HEIGHT + _TITLE + _AXIS + 2 * _MARGIN
-    # As wide as its place on a page allows, but never too small to be read.
-    size = f'viewBox="0 0 {width} {height}" style="max-width: {width}px; min-width: 700px"'
+    # On a page no wider than its place, but never too small to be read.
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    size += ' style="max-width: 100%; min-width: 700px; height: auto"'
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n"])
 
 
