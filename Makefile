@@ -2,6 +2,7 @@
 #   make demo    compile a trained model, run it, compare it with ONNX Runtime, explain it
 #   make test    all tests
 #   make check   style, types, import contracts, size budget
+#   make docs    the documentation, to be read from build/docs/index.html
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,7 +14,7 @@ DEMO_DATA := nudenet==3.4.2 matplotlib
 TEST_DATA := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3 timm==1.0.31
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-pure check format clean
+.PHONY: demo test test-pure check format docs clean
 
 demo: .venv/.demo
 	$(BIN)/python demo/demo.py
@@ -36,8 +37,14 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# From nothing, so that warnings about pages that did not change are not lost.
+docs: .venv/.docs
+	rm -rf build/docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs . build/docs
+	@echo 'Written: build/docs/index.html'
+
 clean:
-	rm -rf .venv
+	rm -rf .venv build/docs
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and f"Python 3.10 or newer is needed; this is {v.major}.{v.minor}. Use: make PYTHON=/path/to/python3")'
@@ -53,4 +60,8 @@ clean:
 .venv/.dev: .venv/.demo
 	$(PIP) -e '.[dev]'
 	$(PIP) --no-deps $(TEST_DATA)
+	@touch $@
+
+.venv/.docs: .venv/.dev
+	$(PIP) -e '.[docs]'
 	@touch $@

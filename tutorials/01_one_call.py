@@ -47,7 +47,7 @@ onnx.checker.check_model(model_proto)
 
 model = tvm_tile.compile(model_proto, device="emulated", inputs={"image": (4, 3, 32, 32)})
 
-# 3. Call it, with NumPy, PyTorch or any other DLPack tensor; the same kind comes back.
+# 3. Call it. NumPy, PyTorch or any other DLPack tensors go in, the same kind comes back.
 
 image = generator.standard_normal((4, 3, 32, 32)).astype("float32")
 probabilities = model(image)

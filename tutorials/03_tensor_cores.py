@@ -207,8 +207,8 @@ print(
     "  its boxes start at", ", ".join(str(i.offset) for i in implicit.left.indices), "of the image"
 )
 
-# 8. Models come with their channels first, where the depth is not contiguous. They are turned once:
-#    one permutation at each end, none between.
+# 8. Channels first. So models come as a rule, and then the depth is not contiguous. They are turned
+#    once: one permutation at each end, none between.
 
 torch.manual_seed(0)
 network = torch.nn.Sequential(

@@ -2,11 +2,14 @@
 
 Run it with `python tutorials/04_welding.py`; the tests run it too. It compiles for an H200 and
 needs no GPU; with an H100 or H200 it runs what it has compiled. All times are predictions.
+With a folder as its argument it writes its drawing there.
 """
 
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -102,7 +105,10 @@ for decision in joined:
 for decision in left:
     print(f"Left apart: {' + '.join(decision.functions)}\n  {decision.reason}")
 assert {decision.rule for decision in joined} == {"chain", "wgmma"}
-assert model.report.draw().startswith("<svg")
+drawing = model.report.draw()
+assert drawing.startswith("<svg")
+if len(sys.argv) > 1:
+    Path(sys.argv[1], "groups.svg").write_text(drawing, encoding="utf-8")
 
 # 5. The bytes. A value inside a group would be written once and read once by every taker. Summed
 #    over the groups that is just what the kernels' traffic has become less by.

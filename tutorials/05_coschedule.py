@@ -157,7 +157,7 @@ MODELS = {
 # 4. What became of them. Where the model of the device predicts less time for a persistent kernel,
 #    there is a plan, and with it the proof that all vEUs are resident at once: they wait for one
 #    another, so that they must be. `gantt` draws a plan, vEUs down and time across. All else stays
-#    launches of their own, and `explain()` says why.
+#    launches of their own, and `explain("apart")` says why.
 
 for name, (launched, together) in MODELS.items():
     assert not launched.report.plans
@@ -167,13 +167,13 @@ for name, (launched, together) in MODELS.items():
     assert after < before
     text = together.explain("all")
     print(text[text.index("co-scheduled:") :])
-    for told in together.report.plans:
+    for number, told in enumerate(together.report.plans):
         assert told.proof.holds
         places(told.operators, told.plan)
         drawing = gantt(told.operators, told.plan, DEVICE)
         assert drawing.startswith("<svg")
         if len(sys.argv) > 1:
-            Path(sys.argv[1], f"{name}_{told.name}.svg").write_text(drawing, encoding="utf-8")
+            Path(sys.argv[1], f"{name}_{number}.svg").write_text(drawing, encoding="utf-8")
 
 # 5. When does it stop paying? When a kernel fills the device by itself: nothing is left to put
 #    beside it, and inside the persistent kernel it has no more registers than its neighbours need.

@@ -17,10 +17,10 @@ import tvm_tile
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.tile.matrix_layout import layout_of
 
-# 1. A compute unit of CDNA (Instinct) runs waves of 64 threads and multiplies float16, int8 and
-#    even float32 on its matrix cores (MFMA); RDNA (Radeon) runs waves of 32, and has matrix
-#    instructions (WMMA) for float16 and int8. All of this is data. A decision asks a record how
-#    many threads a wave has; none asks whose GPU it is.
+# 1. Three chips. A compute unit of CDNA (Instinct) runs waves of 64 threads and multiplies float16,
+#    int8 and even float32 on its matrix cores (MFMA); RDNA (Radeon) runs waves of 32, and has
+#    matrix instructions (WMMA) for float16 and int8. All of this is data. A decision asks a record
+#    how many threads a wave has; none asks whose GPU it is.
 
 CHIPS = [tvm_tile.find_device(name) for name in ("amd/mi300x", "amd/rx7900xtx", "amd/rx9070xt")]
 for chip in CHIPS:
@@ -30,8 +30,8 @@ for chip in CHIPS:
     print(f"{chip.name}: waves of {chip.warp_size}, {chip.multi_processor_count} compute units,")
     print(f"  {halves[0].intrinsic} of {shapes}{', float32 too' if floats else ''}")
 
-# 2. The same instruction, 16x16x16 of float16, lays its numbers out in three ways. With 64 lanes
-#    each holds four numbers of an operand; with 32, eight, or sixteen, each then held twice.
+# 2. One instruction, three layouts. To multiply 16x16x16 of float16, each of 64 lanes holds four
+#    numbers of an operand; of 32 lanes eight, or sixteen, each then held twice.
 
 for chip in CHIPS:
     found = (i for i in chip.matrix_instructions if (i.in_dtype, i.shape) == ("float16", (16,) * 3))

@@ -65,8 +65,8 @@ text = tvm_tile.RelayText(PROGRAM)
 same = tvm_tile.compile(text, "emulated", params=weights, inputs=shape)
 np.testing.assert_array_equal(same(image), probabilities)
 
-# 3. Parameters without a value are inputs; a value that the program's shapes contradict is an
-#    error, and so is a size that is left open.
+# 3. What is refused. Parameters without a value are inputs; a value that the program's shapes
+#    contradict is an error, and so is a size that is left open.
 
 try:
     tvm_tile.compile(text, "emulated", params=weights)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import tvm_tile
 
-# 1. A model as people write them, with a running state, and with something in its middle that no
+# 1. A model as people write them. It has a running state, and something in its middle that no
 #    compiler of ours knows: the inverse of a matrix.
 
 

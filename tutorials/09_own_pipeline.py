@@ -35,7 +35,7 @@ with builder.function("main", [q, k, v]):
     builder.emit_func_output(result)
 attention = builder.get()
 
-# 2. TVM's own way from operators to fused loops, and how many kernels it makes.
+# 2. TVM's own way from operators to fused loops. So many kernels come of it:
 
 
 def fused(first: list[Any], last: list[Any]) -> IRModule:
@@ -64,8 +64,8 @@ print("TVM's own:       ", *kernels(fused([], [])))
 
 # 3. The first pass works on operators. ReadTransposed has the product read the keys as they lie:
 #
-#    before: keys = permute_dims(k); scores = matmul(q, keys)
-#    after:  scores[b, i, j] = sum(q[b, i, c] * k[b, j, c])
+#      before: keys = permute_dims(k); scores = matmul(q, keys)
+#      after:  scores[b, i, j] = sum(q[b, i, c] * k[b, j, c])
 
 read = fused([ReadTransposed()], [])
 print("ReadTransposed:  ", *kernels(read))
@@ -74,8 +74,8 @@ assert "transpose" not in kernels(read)
 # 4. The second works on loops. FuseTiles joins what TVM's fusion leaves apart, here a product, the
 #    rows' softmax and the next product, where the model of the device predicts less time:
 #
-#    before: scores = call_tir(f, (q, k)); half = call_tir(g, (scores,)); ... call_tir(h, (half, v))
-#    after:  call_tir(joined, (q, k, v))
+#      before: scores = call_tir(f, (q, k)); w = call_tir(g, (scores,)); ... call_tir(h, (w, v))
+#      after:  call_tir(joined, (q, k, v))
 
 joined = fused([ReadTransposed()], [FuseTiles(DEVICE)])
 print("FuseTiles:       ", *kernels(joined))
@@ -123,8 +123,8 @@ def texts(module: Any) -> list[str]:
 print(f"one kernel of {len(text.splitlines())} lines, with {text.count('wgmma')} x wgmma in them")
 assert "wgmma" in text
 
-# 7. All passes of ours at once are pipelines that TVM knows by name, without an import of ours.
-#    They build the kernels of `tvm_tile.compile`, byte by byte.
+# 7. All passes of ours at once. They are pipelines that TVM knows by name, without an import of
+#    ours, and build the kernels of `tvm_tile.compile`, byte by byte.
 
 executable = tvm.compile(attention, TARGET, relax_pipeline="tvm_tile_full", tir_pipeline="tvm_tile")
 model = tvm_tile.compile(attention, DEVICE)

@@ -58,7 +58,7 @@ print(step.explain())
 assert "state, written in place: key_cache_0, value_cache_0" in step.explain("all")
 assert set(step.state) == {"key_cache_0", "value_cache_0", "cumulative_length_0"}
 
-# 4. Read a prompt, decode greedily, and compare with PyTorch, which has a cache of its own.
+# 4. Read a prompt, decode greedily. PyTorch, with a cache of its own, must say the same.
 
 tokens, positions = torch.tensor([[7, 3, 9, 4]]), torch.arange(4)
 with torch.no_grad():
@@ -70,7 +70,7 @@ with torch.no_grad():
             break
         tokens, positions = logits[:, -1].argmax(-1, keepdim=True), positions[-1:] + 1
 
-# 5. The state can be looked at (its tensors speak DLPack), written to, and begun anew.
+# 5. The state is yours. It can be looked at (its tensors speak DLPack), written to, and begun anew.
 
 keys = step.state["key_cache_0"].numpy()
 assert np.abs(keys).sum(axis=(0, 1, 3)).all(), "every slot is filled"
@@ -80,5 +80,5 @@ first = step(torch.tensor([[7]]), torch.tensor([0]))
 step.state["key_cache_0"] = keys
 assert torch.from_dlpack(step.state["key_cache_0"]).ne(0).all(-1).all()
 
-# 6. `step.save("step.tvmtile")` keeps the state that the model began with, and with `state=True`
-#    the one that it has now: a prompt that has been read once and for all, say.
+# 6. Saved. `step.save("step.tvmtile")` keeps the state that the model began with, and with
+#    `state=True` the one that it has now: a prompt that has been read once and for all, say.

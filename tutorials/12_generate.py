@@ -75,8 +75,8 @@ class Decoder(nn.Module):
         return functional.linear(self.norm(hidden), self.tokens.weight)
 
 
-# 2. So that there is something to say, it learns three sentences by heart, each with a token behind
-#    it at which to stop.
+# 2. Something to say. It learns three sentences by heart, each with a token behind it at which to
+#    stop.
 
 STOP, PROMPT = 0, 6  # a character that ends a text; characters of a prompt
 TEXTS = ("Roller ranks the tiles.", "Welder joins kernels.", "Rammer fills the whole GPU.")
@@ -188,7 +188,7 @@ assert plan.ahead == (0, 6 << 20, 4 << 20)
 drawing = gantt(operators, plan, DEVICE)
 assert drawing.startswith("<svg")
 if len(sys.argv) > 1:
-    Path(sys.argv[1], f"{kernel.name}.svg").write_text(drawing, encoding="utf-8")
+    Path(sys.argv[1], "step.svg").write_text(drawing, encoding="utf-8")
 
 # 8. The queue of a vEU is data, too: what it asks for, then waits for, then runs. Here are those of
 #    one that is busy from the first step on, and of one that has nothing to run in it.

@@ -42,8 +42,8 @@ class Block(nn.Module):
         return hidden + self.down(functional.gelu(self.up(self.behind(hidden))))
 
 
-# 2. Compiled once for all lengths from 2 on; of one token a model often has other operators. Each
-#    call has the length of its input, and compiles nothing. A length out of range is refused.
+# 2. Compiled once for all lengths. They begin at 2: of one token a model often has other operators.
+#    Each call has the length of its input, and compiles nothing. A length out of range is refused.
 
 
 def compiled(
@@ -84,12 +84,13 @@ except tvm_tile.InputError as error:
 # 3. No tile is the best at all lengths: a product of few rows is best shared out along its depth,
 #    one of many in large blocks. So each kernel is asked for its best tile at a few lengths, and
 #    keeps the fewest that are nearly the best at all of these; the host takes one by the length of
-#    the call. `explain()` says which, up to which length, and what is lost beside the best.
+#    the call. `explain("kernels")` says which, up to which length, and what is lost beside the
+#    best.
 
 
 def table(model: tvm_tile.CompiledModel) -> str:
-    """What `explain()` says of tiles by lengths."""
-    told = model.explain("all")
+    """What `explain("kernels")` says of tiles by lengths."""
+    told = model.explain("kernels")
     return told[told.index("tiles by open extents") : told.index("all other kernels")].rstrip()
 
 

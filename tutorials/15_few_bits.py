@@ -86,7 +86,7 @@ def check(model: CompiledModel, weight: torch.Tensor) -> None:
 
 
 def told(model: CompiledModel, *topics: str) -> str:
-    """Lines of `explain()` that begin with one of these words, and those that belong to them."""
+    """Lines of `explain("all")` that begin with one of these words, and those below them."""
     lines, is_told = [], False
     for line in model.explain("all").splitlines():
         is_told = line.startswith(topics) or (is_told and line.startswith(" "))
@@ -237,10 +237,10 @@ for rows in (1, 16):
     assert pairs[rows][1].report.kernels[0].rule == "coded"
 assert [k.rule for k in pairs[256][1].report.kernels] == ["coded_warpgroup"]
 
-# 7. `explain()` tells the same: what was joined and what that saves, or why not, and how each
+# 7. `explain("all")` tells the same: what was joined and what that saves, or why not, and how each
 #    matrix is kept.
 
-print("\nAt 16 rows, explain() says of it:")
+print("\nAt 16 rows, the report says of it:")
 print(told(pairs[16][1], "joined:", "kept as codes"))
 print("\nAt 256 rows:")
 print(told(pairs[256][1], "left apart:", "kept as codes"))

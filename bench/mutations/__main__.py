@@ -75,7 +75,7 @@ def _report(results: dict[str, Any], findings: list[str], arguments: argparse.Na
             "",
             "Right: it ran and gave the numbers of the undamaged file. Harmless: it loaded and was "
             "explained, and was not run, because its sums were recomputed: what such a file does "
-            "when it runs is in the hands of whoever made it (see signatures in the README). "
+            "when it runs is in the hands of whoever made it (see docs/saved_models.md). "
             "Refused: an error of `tvm_tile.errors`.",
             "",
             f"| | {' | '.join(columns)} |",

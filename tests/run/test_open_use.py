@@ -90,8 +90,7 @@ class TestTime:
     def test_extents_are_in_the_place_of_inputs(self, model: tvm_tile.CompiledModel) -> None:
         with pytest.raises(InputError, match="inputs were given, too"):
             model.time(np.ones((4, 4), "float32"), extents={"rows": 4})
-        with pytest.raises(InputError, match="takes 1 inputs"):
-            model.time()
+        assert model.time(repeats=1).median_s > 0  # with the greatest extents
 
 
 class TestVerify:

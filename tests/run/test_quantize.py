@@ -196,7 +196,7 @@ def test_compiled_modules_are_the_ones_in_pytorch(codes: str, is_symmetric: bool
 def test_which_codes_are_multiplied_on_nvidia(
     codes: str, group: int, dtype: torch.dtype, *, few_rows: bool, many_rows: bool
 ) -> None:
-    """What the README says of it; the others are decoded ahead of the product."""
+    """What docs/few_bits.md says of it; the others are decoded ahead of the product."""
     made = tvm_tile.quantize(nn.Linear(1536, 1024, dtype=dtype), codes, group=group)
     for rows, expected in ((1, few_rows), (33, many_rows)):
         x = torch.zeros(rows, 1536, dtype=dtype)

@@ -23,7 +23,7 @@ from tvm_tile.errors import (
 
 
 class ExitStatus(IntEnum):
-    """How a command ended; the README tells users of these numbers."""
+    """How a command ended; `docs/command_line.md` tells users of these numbers."""
 
     RIGHT = 0
     DIFFERS = 1

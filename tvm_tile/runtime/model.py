@@ -163,10 +163,10 @@ class CompiledModel:
         """Measure a call with inputs already on the device; copies in and out do not count.
 
         Args:
-            args: inputs, as in a call; so is ``by_name``.
+            args: inputs, as in a call; so is ``by_name``. Without any, random ones are taken.
             repeats: timed calls, at least 1, after a few that warm up.
-            extents: in the place of inputs, values of open extents by name, for random inputs;
-                those that are not named have their greatest values.
+            extents: values of open extents by name, for random inputs; those that are not named
+                have their greatest values.
 
         Returns:
             Median and interquartile range in seconds. On a GPU each sample lies between two
@@ -349,8 +349,8 @@ class CompiledModel:
         self, args: tuple[Any, ...], by_name: dict[str, Any], extents: Extents | None
     ) -> Iterator[tuple[Loaded, list[Any]]]:
         """The program, and inputs on its device; what runs then leaves inputs and state alone."""
-        if extents is not None:
-            args = (*random_inputs_at(self.inputs, extents, (*args, *by_name)),)
+        if extents is not None or not (args or by_name):
+            args = (*random_inputs_at(self.inputs, extents or {}, (*args, *by_name)),)
         values = in_order(self.inputs, args, by_name)
         kinds = self._check(values)
         with self.running():
