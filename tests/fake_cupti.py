@@ -41,6 +41,7 @@ class FakeCupti:
         failing: the function that fails, by name.
         status: what the driver answers to whoever waits.
         is_prompt: whether it hands over records before it must.
+        free: when the device has ended all that it was given, nanoseconds.
     """
 
     ActivityKind = ActivityKind
@@ -51,6 +52,7 @@ class FakeCupti:
         self.failing = failing
         self.status = 0
         self.is_prompt = True
+        self.free = 0
         self._pending: list[Any] = []
         self._ended = False
         self._receive: Callable[[list[Any]], None] = lambda records: None
@@ -62,6 +64,22 @@ class FakeCupti:
 
     def cuCtxSynchronize(self) -> tuple[int]:  # the driver's name
         self._ended = True
+        self.now = max(self.now, self.free)
+        return (self.status,)
+
+    def cuModuleLoadData(self, text: bytes) -> tuple[int, bytes]:
+        return self.status, text
+
+    def cuModuleGetFunction(self, module: bytes, name: bytes) -> tuple[int, str]:
+        assert module.endswith(b"\0")
+        assert b".entry " + name in module
+        return self.status, name.decode()
+
+    def cuLaunchKernel(self, function: str, *more: Any) -> tuple[int]:
+        """A kernel that takes as many nanoseconds as its parameter says."""
+        *_, ((parameter,), _), _ = more
+        begin, self.free = self.now, self.now + parameter
+        self.ran([kernel(function, begin, self.free)])
         return (self.status,)
 
     def activity_register_callbacks(self, requested: Any, completed: Any) -> None:

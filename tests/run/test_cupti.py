@@ -14,6 +14,10 @@ from tvm_tile.runtime.cupti import Cupti, Record, activities_of, load_cupti
 from tvm_tile.runtime.timing import WARM_UP_CALLS
 
 
+def nothing() -> None:
+    """A run, or a wait, that does nothing."""
+
+
 def watcher(failing: str = "") -> Cupti:
     fake = FakeCupti(failing)
     return Cupti(fake, fake)
@@ -27,7 +31,9 @@ class Model:
         self.runs = 0
 
     def __call__(self) -> None:
-        now, self.fake.now = self.fake.now, self.fake.now + 700
+        now = max(self.fake.now, self.fake.free)
+        self.fake.now += 500  # the host is faster than the device
+        self.fake.free = now + 700
         self.runs += 1
         self.fake.ran([kernel(f"b{self.runs}_kernel", now + 300, now + 500)])
         self.fake.ran([copy(12, now + 600, now + 650), copy(0, now, now, ActivityKind.RUNTIME)])
@@ -35,11 +41,11 @@ class Model:
 
 
 @pytest.mark.parametrize("is_prompt", [True, False])
-def test_each_run_has_its_own_activities_from_when_the_host_began(is_prompt: bool) -> None:
+def test_each_run_has_its_own_activities_from_when_it_was_let_go(is_prompt: bool) -> None:
     fake = FakeCupti()
     fake.is_prompt = is_prompt
     model = Model(fake)
-    runs = Cupti(fake, fake).watch(model, 2)
+    runs = Cupti(fake, fake).watch(model, lambda: None, 2)
     assert model.runs == WARM_UP_CALLS + 2
     for number, run in enumerate(runs, WARM_UP_CALLS + 1):
         assert run == (
@@ -61,27 +67,28 @@ def test_clocks_that_differ_a_little_do_not_mix_runs() -> None:
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 5), (9, 5)])
 def test_a_record_without_times_is_refused(start: int, end: int) -> None:
     fake = FakeCupti()
-    with pytest.raises(ProfileError, match="no times for 4 of 8 records"):
-        Cupti(fake, fake).watch(lambda: fake.ran([kernel("a", start, end), kernel("b", 1, 2)]), 1)
+    records = [kernel("a", start, end), kernel("b", 1, 2)]
+    with pytest.raises(ProfileError, match="no times for 4 of 9 records"):
+        Cupti(fake, fake).watch(lambda: fake.ran(records), nothing, 1)
     assert not fake.enabled
 
 
 def test_a_run_without_records_is_refused() -> None:
     with pytest.raises(ProfileError, match="nothing of 4 of 4 runs"):
-        watcher().watch(lambda: None, 1)
+        watcher().watch(nothing, nothing, 1)
 
 
 @pytest.mark.parametrize("failing", ["activity_register_callbacks", "activity_enable"])
 def test_what_cupti_says_is_told(failing: str) -> None:
     with pytest.raises(ProfileError, match="INSUFFICIENT_PRIVILEGES"):
-        watcher(failing).watch(lambda: None, 1)
+        watcher(failing).watch(nothing, nothing, 1)
 
 
 def test_a_driver_that_fails_is_told() -> None:
     fake = FakeCupti()
     fake.status = 700
     with pytest.raises(DriverError, match="700"):
-        Cupti(fake, fake).watch(lambda: None, 1)
+        Cupti(fake, fake).watch(nothing, nothing, 1)
 
 
 def test_nothing_is_watched_behind_a_run_that_failed() -> None:
@@ -91,7 +98,7 @@ def test_nothing_is_watched_behind_a_run_that_failed() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Cupti(fake, fake).watch(run, 1)
+        Cupti(fake, fake).watch(run, nothing, 1)
     assert not fake.enabled
 
 

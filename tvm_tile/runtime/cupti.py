@@ -12,16 +12,20 @@ from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from tvm_tile.errors import DriverError, ProfileError
+from tvm_tile.errors import ProfileError
 from tvm_tile.plan.activities import Activity, ActivityKind
+from tvm_tile.runtime.hold import HOLD, Hold, checked
 from tvm_tile.runtime.timing import WARM_UP_CALLS
 
 _BUFFER = 8 << 20  # bytes that CUPTI fills with records before it hands them over
 _AS_MANY_AS_FIT = 0
 _COMPLETED, _FORCED = 0, 1  # which records a flush hands over: those with times, or all
+_MARGIN = 2  # runs are held for this times as long as the host took to launch one
+_LONGEST_HOLD = 50_000_000  # nanoseconds
 _NS = 1e9
 """Nanoseconds of a second."""
 
@@ -90,23 +94,36 @@ class Cupti:
         with _explained():
             library.activity_register_callbacks(lambda: (_BUFFER, _AS_MANY_AS_FIT), self._keep)
 
-    def watch(self, run: Callable[[], None], count: int) -> tuple[tuple[Activity, ...], ...]:
-        """See :class:`~tvm_tile.runtime.tracing.Tracer`.
+    def watch(
+        self, run: Callable[[], object], wait: Callable[[], None], count: int
+    ) -> tuple[tuple[Activity, ...], ...]:
+        """See :class:`~tvm_tile.runtime.tracing.Tracer`; the GPU is held until a run is launched.
 
         Raises:
             ProfileError: CUPTI fails, or has no times for what ran.
         """
-        times = []
+        times: list[tuple[int, int]] = []
+        clock, launching = self._library.get_timestamp, 0
         with _explained(), self._enabled():
-            for _ in range(WARM_UP_CALLS + count):
-                began = self._library.get_timestamp()
-                run()
+            for number in range(WARM_UP_CALLS + count):
+                began = clock()
+                if number < WARM_UP_CALLS:
+                    run()
+                    launching = clock() - began
+                else:
+                    self._hold.launch(min(_MARGIN * launching, _LONGEST_HOLD))
+                    run()
+                wait()
                 self._wait()
-                times.append((began, self._library.get_timestamp()))
+                times.append((began, clock()))
                 # It takes a while, so that runs are apart.
                 self._library.activity_flush_all(_COMPLETED)
         records, self._records = self._records, []
         return activities_of(times, records)[WARM_UP_CALLS:]
+
+    @cached_property
+    def _hold(self) -> Hold:
+        return Hold(self._driver)
 
     @contextmanager
     def _enabled(self) -> Iterator[None]:
@@ -124,13 +141,7 @@ class Cupti:
 
     def _wait(self) -> None:
         """Wait for all kernels, those on streams of PyTorch's, too."""
-        (status,) = self._driver.cuCtxSynchronize()
-        if int(status):
-            raise DriverError(
-                "cuCtxSynchronize must succeed",
-                str(status),
-                "look for the driver's messages in the kernel's log (dmesg)",
-            )
+        checked("cuCtxSynchronize", self._driver.cuCtxSynchronize())
 
     def _keep(self, records: Sequence[Any]) -> None:
         """CUPTI hands over records, which are gone when this returns."""
@@ -161,7 +172,7 @@ def activities_of(
     runs: list[list[Record]] = [[] for _ in times]
     for record in sorted(records, key=lambda record: record.begin):
         runs[bisect(borders, record.begin)].append(record)
-    empty = sum(not run for run in runs)
+    empty = sum(all(record.name == HOLD for record in run) for run in runs)
     if untimed or empty:
         raise ProfileError(
             "CUPTI must tell when each kernel of a run began and ended",
@@ -169,10 +180,15 @@ def activities_of(
             f"{len(times)} runs",
             "close other profilers; update the driver and cupti-python",
         )
-    return tuple(
-        tuple(record.since(min(began, run[0].begin)) for record in run)
-        for (began, _), run in zip(times, runs, strict=True)
-    )
+    return tuple(_since_begin(began, run) for (began, _), run in zip(times, runs, strict=True))
+
+
+def _since_begin(began: int, run: Sequence[Record]) -> tuple[Activity, ...]:
+    """Activities of a run, from when the host began it, or let it go if it was held."""
+    held = [record.end for record in run if record.name == HOLD]
+    own = [record for record in run if record.name != HOLD]
+    began = min(max(held, default=began), *(record.begin for record in own))
+    return tuple(record.since(began) for record in own)
 
 
 @contextmanager

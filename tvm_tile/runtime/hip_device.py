@@ -122,7 +122,9 @@ class HipDevice:
                 samples.append(hip.seconds_between(start, end))
         return summarize(samples)
 
-    def watch(self, run: Callable[[], None], count: int) -> tuple[tuple[Activity, ...], ...]:
+    def watch(
+        self, run: Callable[[], object], wait: Callable[[], None], count: int
+    ) -> tuple[tuple[Activity, ...], ...]:
         """What the GPU does in each of some runs; see :class:`~tvm_tile.runtime.tracing.Tracer`.
 
         Two events are around each kernel, which keep it from beginning while the one before ends.
@@ -130,9 +132,10 @@ class HipDevice:
         self._hip.set_device(_INDEX)
         for _ in range(WARM_UP_CALLS):
             run()
-        return tuple(self._watched(run) for _ in range(count))
+            wait()
+        return tuple(self._watched(run, wait) for _ in range(count))
 
-    def _watched(self, run: Callable[[], None]) -> tuple[Activity, ...]:
+    def _watched(self, run: Callable[[], object], wait: Callable[[], None]) -> tuple[Activity, ...]:
         hip, stream = self._hip, current_stream(_INDEX)
         marks: list[tuple[str, int, int]] = []
         with ExitStack() as events:
@@ -148,6 +151,7 @@ class HipDevice:
 
             with launching_by(launch):
                 run()
+            wait()
             between = hip.seconds_between
             return tuple(
                 Activity(name, between(first, begin), between(first, end))

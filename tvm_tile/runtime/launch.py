@@ -89,11 +89,7 @@ class Loaded:
         """What the device does in each of some runs on tensors that are on it."""
         given = self.arguments(tensors if self.hip is None else [as_tvm(one) for one in tensors])
 
-        def run() -> None:
-            self.main(*given)
-            self.device.sync()
-
-        return self.tracer.watch(run, count)
+        return self.tracer.watch(lambda: self.main(*given), self.device.sync, count)
 
 
 @dataclass(frozen=True, slots=True)

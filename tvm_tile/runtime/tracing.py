@@ -20,11 +20,14 @@ class Tracer(Protocol):
     def source(self) -> str:
         """What tells the times, for people."""
 
-    def watch(self, run: Callable[[], None], count: int) -> tuple[Run, ...]:
+    def watch(
+        self, run: Callable[[], object], wait: Callable[[], None], count: int
+    ) -> tuple[Run, ...]:
         """What the device does in each of some runs, after a few that warm up.
 
         Args:
-            run: runs the model, and ends when the device is idle again.
+            run: launches all of a run.
+            wait: ends when the device is idle again.
             count: of runs to watch.
         """
 
@@ -34,13 +37,15 @@ class HostClock:
 
     source = "the CPU's clock"
 
-    def watch(self, run: Callable[[], None], count: int) -> tuple[Run, ...]:
+    def watch(
+        self, run: Callable[[], object], wait: Callable[[], None], count: int
+    ) -> tuple[Run, ...]:
         """See :class:`Tracer`."""
         for _ in range(WARM_UP_CALLS):
             run()
         return tuple(self._watched(run) for _ in range(count))
 
-    def _watched(self, run: Callable[[], None]) -> Run:
+    def _watched(self, run: Callable[[], object]) -> Run:
         activities: list[Activity] = []
         began = time.perf_counter()
 
