@@ -134,6 +134,23 @@ def test_operators_of_regions_are_named_by_whose_parameters_they_read() -> None:
     assert {"while_loop.relu", "while_loop.cond.relu", "while_loop.cond.mul"} <= found
 
 
+def test_what_is_left_out_in_front_of_an_output_is_nobodys() -> None:
+    """The importer returns another variable than the one that has the value."""
+    shape = [4, 64]
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["scores"]),
+            helper.make_node("Softmax", ["scores"], ["probabilities"], axis=-1),
+        ],
+        "classifier",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, [4, 10])],
+        [numpy_helper.from_array(np.ones((64, 10), "float32"), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    assert sorted(calls(compiled(model))) == [("probabilities",), ("scores",)]
+
+
 def test_a_module_that_is_broken_down_keeps_its_name() -> None:
     found = compiled(Recurrent().eval(), torch.randn(5, 1, 32))
     assert {name for names in calls(found) for name in names} <= {"lstm", "select", "head"}

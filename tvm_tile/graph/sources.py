@@ -112,11 +112,13 @@ class _Flow:
     """Which value of a function is computed of which.
 
     Attributes:
+        values: variable -> what it is bound to.
         reads: variable -> those that its value is computed of, all in order.
         names: variable -> the names that its value carries, where it carries some.
         results: what the function returns.
     """
 
+    values: Mapping[Any, Any]
     reads: Mapping[Any, Sequence[Any]]
     names: Mapping[Any, Names]
     results: Sequence[Any]
@@ -134,7 +136,11 @@ class _Flow:
         result = func.body.body
         while isinstance(result, relax.Var) and result in moved:
             result = moved[result]
-        return cls(reads, names, list(relax.analysis.free_vars(result)))
+        return cls(dict(bindings), reads, names, list(relax.analysis.free_vars(result)))
+
+    def has_as_in(self, other: _Flow, var: Any) -> bool:
+        """Whether a variable has the value here that it has in another flow."""
+        return var in self.values and self.values[var].same_as(other.values.get(var))
 
 
 def _inherited(before: _Flow, after: _Flow) -> Mapping[Any, Names]:
@@ -182,6 +188,8 @@ def _heirs(before: _Flow, after: _Flow) -> Mapping[Any, set[Any]]:
                 heirs[var] |= heirs[reader]
             elif reader in after.reads:
                 new = set(after.reads[reader]) - set(before.reads[reader])
+                # What it was made of, and is as it was, does not hold it.
+                new -= {v for v in before.reads[var] if after.has_as_in(before, v)}
                 heirs[var] |= {v for v in new if v in after.reads} or {reader}
     return heirs
 
