@@ -82,7 +82,12 @@ def test_what_fits_the_cache_is_limited_by_the_cache() -> None:
 
 def test_a_screen_tells_totals_then_what_takes_most() -> None:
     report = Report(
-        "nvidia/h200", (FALLBACK, KERNEL), ("a note",), limits=LIMITS, weights=5_000_000
+        "nvidia/h200",
+        (FALLBACK, KERNEL),
+        ("a note",),
+        limits=LIMITS,
+        weights=5_000_000,
+        planned=70_000,
     )
     lines = report.render("summary", timing=(25e-6, 1e-6)).splitlines()
     assert lines[:5] == [
@@ -92,7 +97,7 @@ def test_a_screen_tells_totals_then_what_takes_most() -> None:
         "its units",
         "  moves      7.00 MB to and from memory, computes 2 GFLOP",
         "  launches   3 kernels, one by one",
-        "  keeps      5.00 MB of constants in the device's memory",
+        "  keeps      5.00 MB of constants and 0.07 MB between kernels in the device's memory",
     ]
     assert lines[6:8] == [
         "share    time     calls  bound by    computes (first call)",

@@ -276,12 +276,19 @@ class Report:
             "kernels": [*kernels, *cover],
             "joined": [*joined, *render_plans(self.plans, ())],
             "apart": [*apart, *render_plans((), self.left_apart)],
-            "memory": [*memory, f"constants: {self.weights / 1e6:.2f} MB"],
+            "memory": [*memory, *self._memory()],
         }
         if detail != "all":
             return sections[detail]
         groups = [*joined, *apart, *render_plans(self.plans, self.left_apart)]
         return [*kernels, *groups, *memory, *cover, *self._totals(), *self.notes]
+
+    def _memory(self) -> Iterator[str]:
+        """Lines about the device's memory."""
+        yield f"constants: {self.weights / 1e6:.2f} MB"
+        if self.planned:
+            shared = f"{self.planned / 1e6:.2f} MB, shared by those that are not needed at once"
+            yield f"between kernels, outputs included: {shared}"
 
     def _totals(self) -> Iterator[str]:
         """Lines about all kernels, and about how long they took to compile."""

@@ -9,6 +9,7 @@ Unlike what is saved with a model, whose fields change with the code, these stay
       "is_estimated": false,
       "limit_seconds": 0.0001,       were each kernel at the bandwidth or the peak of the device
       "constant_bytes": 12345,
+      "planned_bytes": 1234,         for what lies between kernels, and outputs
       "launches": 63,                of a run
       "kernels": [{
         "name": "fused_conv2d_relu_0f3a99c1",
@@ -49,6 +50,7 @@ def json_of(report: Report, sort: Sort = "time") -> str:
         "is_estimated": report.is_estimated,
         "limit_seconds": report.limit_seconds,
         "constant_bytes": report.weights,
+        "planned_bytes": report.planned,
         "launches": sum(kernel.calls * kernel.launches for kernel in report.kernels),
         "kernels": [_kernel(report, kernel) for kernel in sorted_by(report.kernels, sort)],
         "notes": report.notes,

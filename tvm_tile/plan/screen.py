@@ -60,7 +60,8 @@ def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
     flops = sum(kernel.calls * kernel.flops for kernel in report.kernels)
     yield f"  moves      {size(traffic)} to and from memory, computes {flops * 1e-9:.3g} GFLOP"
     yield f"  launches   {_launches(report)}"
-    yield f"  keeps      {size(report.weights)} of constants in the device's memory"
+    between = f" and {size(report.planned)} between kernels" * bool(report.planned)
+    yield f"  keeps      {size(report.weights)} of constants{between} in the device's memory"
     if report.stages:
         longest = max(report.stages, key=lambda stage: stage.seconds)
         total = sum(stage.seconds for stage in report.stages)
