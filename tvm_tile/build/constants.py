@@ -34,8 +34,7 @@ class ConstantPool:
         place = tensor.data_ptr(), shape, dtype
         known = self._by_place.get(place)
         if known is None:
-            size = math.prod(shape) * element_size(dtype)
-            data = np.asarray(_Memory(tensor, size)).data
+            data = np.asarray(_Memory(tensor, _size(tensor))).data
             known = self._known(shape, dtype, data)
             if known.data is data:  # else nobody keeps the memory, which may become another's
                 self._by_place[place] = known
@@ -80,14 +79,16 @@ def inline_bytes(mod: tvm.IRModule) -> int:
 
     def visit(value: Any) -> None:
         if isinstance(value, ir.GenericConst) and hasattr(value.value, "data_ptr"):
-            tensor = value.value
-            size = math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
-            found[tensor.data_ptr()] = size
+            found[value.value.data_ptr()] = _size(value.value)
 
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
     return sum(found.values())
+
+
+def _size(tensor: Any) -> int:
+    return math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
 
 
 class _Memory:

@@ -6,13 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tvm_tile.cli.model import (
-    SOURCE_OR_SAVED,
-    add_model_command,
-    add_options,
-    add_verify_key,
-    open_model,
-)
+from tvm_tile.cli.model import add_compiled_command, open_model
 from tvm_tile.cli.output import check_output, write_text
 from tvm_tile.plan.detail import DETAILS, SORTS, check_word
 
@@ -20,9 +14,7 @@ from tvm_tile.plan.detail import DETAILS, SORTS, check_word
 def add(commands: Any) -> None:
     """Tell the parser of the command."""
     text = "Tell what a run takes, which parts of the model take most, and why."
-    sub = add_model_command(commands, "explain", run, text, SOURCE_OR_SAVED)
-    add_options(sub)
-    add_verify_key(sub)
+    sub = add_compiled_command(commands, "explain", run, text)
     sub.add_argument("--detail", default="summary", metavar="WHAT", help=", ".join(DETAILS))
     sub.add_argument("--sort", default="time", metavar="HOW", help=", ".join(SORTS))
     sub.add_argument("--json", action="store_true", help="for other programs")

@@ -48,6 +48,16 @@ def add_model_command(
     return sub
 
 
+def add_compiled_command(
+    commands: Any, name: str, run: Any, help_text: str
+) -> argparse.ArgumentParser:
+    """A command on a model that is compiled for it, or was saved."""
+    sub = add_model_command(commands, name, run, help_text, SOURCE_OR_SAVED)
+    add_options(sub)
+    add_verify_key(sub)
+    return sub
+
+
 def add_options(sub: argparse.ArgumentParser) -> None:
     """Give a command the options of a compilation."""
     sub.add_argument("--tf32", action="store_true", help="let tensor cores round float32 operands")

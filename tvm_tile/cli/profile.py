@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.cli.inputs import add_inputs, random_inputs_of, read_inputs
-from tvm_tile.cli.model import (
-    SOURCE_OR_SAVED,
-    add_model_command,
-    add_options,
-    add_verify_key,
-    count,
-    open_model,
-)
+from tvm_tile.cli.model import add_compiled_command, count, open_model
 from tvm_tile.cli.output import check_output, write_text
 from tvm_tile.cli.verbosity import tell
 
@@ -22,9 +15,7 @@ from tvm_tile.cli.verbosity import tell
 def add(commands: Any) -> None:
     """Tell the parser of the command."""
     text = "Measure each kernel of a run, beside what it was predicted to take."
-    sub = add_model_command(commands, "profile", run, text, SOURCE_OR_SAVED)
-    add_options(sub)
-    add_verify_key(sub)
+    sub = add_compiled_command(commands, "profile", run, text)
     add_inputs(sub)
     sub.add_argument("--runs", type=count(1), default=10, help="that are measured (10)")
     sub.add_argument("--json", action="store_true", help="for other programs")

@@ -6,22 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tvm_tile.cli.model import (
-    SOURCE_OR_SAVED,
-    add_model_command,
-    add_options,
-    add_verify_key,
-    open_model,
-)
+from tvm_tile.cli.model import add_compiled_command, open_model
 from tvm_tile.cli.output import check_output
 
 
 def add(commands: Any) -> None:
     """Tell the parser of the command."""
     text = "Write a page that shows a model's kernels, what they take, and why."
-    sub = add_model_command(commands, "report", run, text, SOURCE_OR_SAVED)
-    add_options(sub)
-    add_verify_key(sub)
+    sub = add_compiled_command(commands, "report", run, text)
     sub.add_argument("-o", "--output", type=Path, required=True, help="the HTML file to write")
 
 

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.cli.inputs import add_inputs, random_inputs_of, read_inputs
-from tvm_tile.cli.model import (
-    SOURCE_OR_SAVED,
-    add_model_command,
-    add_options,
-    add_verify_key,
-    open_model,
-)
+from tvm_tile.cli.model import add_compiled_command, open_model
 from tvm_tile.cli.output import check_output
 from tvm_tile.cli.verbosity import tell
 
@@ -21,9 +15,7 @@ from tvm_tile.cli.verbosity import tell
 def add(commands: Any) -> None:
     """Tell the parser of the command."""
     text = "Run a model and describe its outputs."
-    sub = add_model_command(commands, "run", run, text, SOURCE_OR_SAVED)
-    add_options(sub)
-    add_verify_key(sub)
+    sub = add_compiled_command(commands, "run", run, text)
     add_inputs(sub)
     sub.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz")
     sub.add_argument("--time", action="store_true", help="also measure one call")

@@ -39,9 +39,9 @@ def mutated(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
     return mutator.builder_.get()
 
 
-def global_vars(func: relax.Function) -> list[Any]:
-    """The functions that a function names, whether it calls them or hands them on."""
-    return list(relax.analysis.all_global_vars(func))
+def global_vars(expr: relax.Expr) -> list[Any]:
+    """The functions that a function or a part of it names, whether called or handed on."""
+    return list(relax.analysis.all_global_vars(expr))
 
 
 def calls_of(mod: tvm.IRModule) -> dict[Any, set[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ from tvm import ir, relax, tirx
 from tvm.ir import GenericConst
 
 from tvm_tile.graph.sources import bindings_of, names_of
-from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.passes.rewriter import is_in_place, written_over
+from tvm_tile.passes.rewriter import is_in_place, size_of, written_over
 from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
 
 _MAIN = "main"
@@ -152,7 +150,7 @@ def _size(ty: Any) -> int | None:
         return None
     if not all(isinstance(extent, tirx.IntImm) for extent in ty.shape):
         return None
-    return math.prod(int(extent) for extent in ty.shape) * element_size(str(ty.dtype))
+    return size_of(ty)
 
 
 def _extent(extent: Any) -> str:

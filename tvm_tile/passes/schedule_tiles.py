@@ -15,7 +15,7 @@ from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.functions import calls_of, reached
+from tvm_tile.graph.functions import calls_of, global_vars, reached
 from tvm_tile.passes.exact_loops import has_exact_loops
 from tvm_tile.passes.measure_candidates import candidate_name
 from tvm_tile.passes.plan_function import (
@@ -185,12 +185,7 @@ def conditional_calls(mod: tvm.IRModule) -> tuple[str, ...]:
 
     def look(expr: relax.Expr) -> None:
         if isinstance(expr, relax.If):
-            for branch in (expr.true_branch, expr.false_branch):
-                relax.analysis.post_order_visit(branch, keep)
-
-    def keep(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call):
-            named.update(var for var in (expr.op, *expr.args) if isinstance(var, ir.GlobalVar))
+            named.update(global_vars(expr.true_branch), global_vars(expr.false_branch))
 
     for var in calls:
         relax.analysis.post_order_visit(mod[var], look)
