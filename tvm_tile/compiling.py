@@ -24,7 +24,7 @@ from tvm_tile.frontend import (
 from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signatures
 from tvm_tile.graph.open_extents import Open, Symbol, top
 from tvm_tile.graph.signature import require_common_state
-from tvm_tile.graph.sources import names_by_function
+from tvm_tile.graph.user_names import names_by_function
 from tvm_tile.guarded import Progress, one_compilation, told_apart
 from tvm_tile.opened_store import open_store, origin_of
 from tvm_tile.opening import Opening, near

@@ -13,7 +13,7 @@ from tvm_tile.build import Builder
 from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceTooSmallError
 from tvm_tile.graph.open_extents import Symbol
-from tvm_tile.graph.sources import handed_on
+from tvm_tile.graph.user_names import handed_on
 from tvm_tile.kernel.assemble import ZEROING
 from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
 from tvm_tile.passes.kernel_facts import KernelFacts

@@ -15,7 +15,7 @@ from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device
 from tvm_tile.errors import TileError, VerificationError
 from tvm_tile.graph.open_extents import Symbol
-from tvm_tile.graph.sources import handed_on
+from tvm_tile.graph.user_names import handed_on
 from tvm_tile.opening import Opening
 from tvm_tile.options import Options
 from tvm_tile.passes import (

@@ -16,7 +16,7 @@ from tvm.script import relax as R
 
 import tvm_tile
 from tvm_tile import Open, Options
-from tvm_tile.graph.sources import bindings_of, handed_on, named, names_of, united
+from tvm_tile.graph.user_names import bindings_of, handed_on, named, names_of, united
 
 DEVICE = "nvidia/h200"
 WITHOUT_CACHE = Options(cache=False)

@@ -24,7 +24,7 @@ from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
 from tvm_tile.frontend.relay.importing import declared as declared_in_relay
 from tvm_tile.frontend.sizes import bind_sizes, declared
 from tvm_tile.graph.open_extents import Open
-from tvm_tile.graph.sources import named, names_of_variables
+from tvm_tile.graph.user_names import named, names_of_variables
 
 __all__ = [
     "Imported",

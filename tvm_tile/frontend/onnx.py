@@ -47,7 +47,7 @@ from tvm_tile.frontend.onnx_rewrite import (
 from tvm_tile.frontend.onnx_types import inferred_types, static_extents
 from tvm_tile.frontend.onnx_unrolling import unroll_loops
 from tvm_tile.frontend.prepare import prepared
-from tvm_tile.graph.sources import Names, named
+from tvm_tile.graph.user_names import Names, named
 
 # The importer takes these two outside its table of converters.
 _HANDLED_APART = frozenset({"If", "Constant"})

@@ -17,7 +17,7 @@ from tvm_tile.frontend.precision import accumulate_in_float32
 from tvm_tile.frontend.sink_constants import sink_constants
 from tvm_tile.graph.functions import mutated
 from tvm_tile.graph.signature import NO_EFFECTS, Effects
-from tvm_tile.graph.sources import handed_on
+from tvm_tile.graph.user_names import handed_on
 from tvm_tile.plan.coded_weights import CodedWeight
 
 

@@ -27,7 +27,7 @@ from tvm import relax, te, tirx, topi
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.open_extents import Symbol, top
-from tvm_tile.graph.sources import Names, named, names_of
+from tvm_tile.graph.user_names import Names, named, names_of
 from tvm_tile.passes.bound_loops import bounded
 from tvm_tile.passes.capture_graphs import CAPTURED_EXTENTS
 from tvm_tile.passes.first_choices import content_of

@@ -10,7 +10,7 @@ from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tvm_tile.graph.functions import mutated
-from tvm_tile.graph.sources import (
+from tvm_tile.graph.user_names import (
     Names,
     bindings_of,
     names_of,

@@ -9,7 +9,7 @@ import tvm
 from tvm import ir, relax, tirx
 from tvm.ir import GenericConst
 
-from tvm_tile.graph.sources import bindings_of, names_of
+from tvm_tile.graph.user_names import bindings_of, names_of
 from tvm_tile.passes.rewriter import is_in_place, size_of, written_over
 from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
 

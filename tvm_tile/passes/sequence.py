@@ -10,7 +10,7 @@ from tvm import relax
 
 from tvm_tile.device import Device
 from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
-from tvm_tile.graph.sources import handed_on
+from tvm_tile.graph.user_names import handed_on
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.capture_graphs import CaptureGraphs
 from tvm_tile.passes.channels_last import ChannelsLast

@@ -21,7 +21,7 @@ from tvm_tile.frontend.relay.evaluate import Evaluator
 from tvm_tile.frontend.relay.loops import write_loop
 from tvm_tile.frontend.relay.operators import CONVERTERS, fold
 from tvm_tile.frontend.relay.walk import operators_within
-from tvm_tile.graph.sources import named
+from tvm_tile.graph.user_names import named
 
 _log = logging.getLogger(__name__)
 

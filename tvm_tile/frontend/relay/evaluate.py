@@ -30,7 +30,7 @@ from tvm_tile.frontend.relay.environment import (
     flattened,
     restored,
 )
-from tvm_tile.graph.sources import Names
+from tvm_tile.graph.user_names import Names
 
 Fold = Callable[[OperatorCall], Value | None]
 Steps = Generator["Step", Value, Value]

@@ -39,7 +39,7 @@ from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupp
 from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
 from tvm_tile.graph.signature import Effects
-from tvm_tile.graph.sources import Names, named
+from tvm_tile.graph.user_names import Names, named
 
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
