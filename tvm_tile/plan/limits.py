@@ -44,8 +44,7 @@ class Limits:
         bandwidth: bytes per second that its kernels read and write.
         is_cached: whether that is the second-level cache's, which holds all that they touch.
         launch_seconds: of a kernel that does nothing, amid a model.
-        roofs: all that bounds a kernel of any kind; none of models that were saved before this was
-            kept.
+        roofs: all that bounds a kernel of any kind; None where that was not told.
     """
 
     bandwidth: float

@@ -171,7 +171,7 @@ class Report:
         limits: what the device does at most; None where that was not told.
         origin: by which code, and how, it was compiled; None where that was not told.
         graphs: which kernel hands what to which, of each function of the model, ``main`` first;
-            none of models that were saved before this was kept.
+            none where that was not told.
         planned: bytes of memory for what kernels hand to each other and return, as it was planned
             for all of them; of tensors whose sizes are known.
     """
