@@ -45,17 +45,25 @@ def hide_zeros(code: Any) -> Any:
 
     before: ``x * 0.0``   after: ``x * as_written(0.0)``
 
-    TVM takes that for 0, prints it as 0, and refuses to print ``x / 0.0``.
+    TVM takes that for 0, prints it as 0, and refuses to print ``x / 0.0``, and ``n // 0`` of
+    integers.
     """
     import tvm_ffi
-    from tvm.tirx import Add, Div, Mul
+    from tvm.tirx import Add, Div, FloorDiv, FloorMod, IntImm, Mod, Mul
 
     def hide(node: Any) -> Any:
         if not any(_is_zero(e) for e in (node.a, node.b)):
             return node
         return type(node)(*(as_written(e) if _is_zero(e) else e for e in (node.a, node.b)))
 
-    return tvm_ffi.structural_map(code, [(kind, hide) for kind in (Add, Mul, Div)], order="post")
+    def hide_divisor(node: Any) -> Any:
+        if not isinstance(node.b, IntImm) or int(node.b.value) != 0:
+            return node
+        return type(node)(node.a, as_written(node.b))
+
+    changes = [((Add, Mul), hide), (Div, lambda node: hide_divisor(hide(node)))]
+    changes += [((Mod, FloorDiv, FloorMod), hide_divisor)]
+    return tvm_ffi.structural_map(code, changes, order="post")
 
 
 def show_arithmetic(kernel: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Floating-point arithmetic as it is written, in builds of TVM's own.
+"""Arithmetic as it is written, in builds of TVM's own.
 
 These are the CPU build, which kernels are compared with, and those of the pipeline that TVM's users
 ask for by its name. Beside the simplifier (see :mod:`tvm_tile.build.exact_floats`), TVM's generated
@@ -19,6 +19,8 @@ def exact_in_tvm(function: Any) -> Any:
 
     before: ``max(x, y)``       ``x != y``
     after:  ``maximum(x, y)``   ``not as_written(x == y)``
+
+    Integers wrap only as far as the function says so: see :mod:`tvm_tile.build.exact_integers`.
     """
     import tvm_ffi
     from tvm.tirx import EQ, NE, Max, Min, Not
@@ -36,8 +38,10 @@ def exact_in_tvm(function: Any) -> Any:
     return store_narrow_bindings(exact)
 
 
-def module_in_tvm(mod: Any) -> Any:
-    """An IRModule with each PrimFunc made :func:`exact_in_tvm`."""
-    from tvm_tile.graph.functions import with_prim_funcs
+def exact_on_cpu(function: Any) -> Any:
+    """A PrimFunc that TVM builds for this CPU so that it computes what this one says, and whose
+    integers wrap."""
+    from tvm_tile.build.exact_integers import in_longer, wrap_collected, wrap_integers
 
-    return with_prim_funcs(mod, exact_in_tvm)
+    wrapping = wrap_collected(wrap_integers(function, in_longer), in_longer)
+    return exact_in_tvm(wrapping)

@@ -20,6 +20,7 @@ from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.dispatch import schedules_of
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
+from tvm_tile.build.exact_integers import wrap_collected_in, wrap_integers
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
 from tvm_tile.build.leaving import with_leaving
@@ -257,8 +258,8 @@ class Builder:
         if others:
             return self._build_schedules(name, function, [_anonymous(own), *others])
         try:
-            named = hide_arithmetic(widen_halves(function)).with_attr("global_symbol", name)
-            module = tvm.IRModule({name: named})
+            hidden = wrap_integers(hide_arithmetic(widen_halves(function)))
+            module = tvm.IRModule({name: hidden.with_attr("global_symbol", name)})
             lowered = lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
@@ -288,7 +289,7 @@ class Builder:
         return combined(name, function, names, parts)
 
     def _source(self, kernel: compat.LoweredKernel) -> str:
-        kernel = replace(kernel, module=show_arithmetic(kernel.module))
+        kernel = replace(kernel, module=wrap_collected_in(show_arithmetic(kernel.module)))
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
             kernel = replace(kernel, module=add_behind_extrema(kernel.module))

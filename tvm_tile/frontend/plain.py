@@ -13,11 +13,12 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
+from tvm_tile.build.exact_integers import in_longer, wrap_integers
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.imported import with_parameters
-from tvm_tile.graph.functions import mutated
+from tvm_tile.graph.functions import mutated, with_prim_funcs
 from tvm_tile.loops import LEGALIZATIONS
-from tvm_tile.loops.arithmetic import ARITHMETIC, has_zero
+from tvm_tile.loops.arithmetic import ARITHMETIC, is_right_in_tvm, may_trap
 
 # TVM's loops of these are as right where TVM builds them: ours are for kernels that we schedule.
 _AS_RIGHT = frozenset({"relax.where", *(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3))})
@@ -107,14 +108,16 @@ def written_out(mod: tvm.IRModule) -> tvm.IRModule:
     before: ``y = argmax(x)``
     after:  ``y = call_tir(argmax, (x,))``, of a TensorIR function that knows NaN
 
-    TVM's builds begin maxima at the lowest finite number, and its simplifier takes floating-point
-    numbers for real ones: these stay as they are.
+    Quotients and shifts of integers are written out, too, at some of which processors stop. TVM's
+    builds begin maxima at the lowest finite number, and its simplifier takes floating-point numbers
+    for real ones, and integers never to overflow: these stay as they are.
 
     Raises:
         UnsupportedOperatorError: the module computes with 8-bit floats.
     """
     _require_no_8_bit_floats(mod)
-    return mutated(mod, _WrittenOut(mod))
+    written = mutated(mod, _WrittenOut(mod))
+    return with_prim_funcs(written, lambda func: wrap_integers(func, in_longer))
 
 
 def _require_no_8_bit_floats(mod: tvm.IRModule) -> None:
@@ -141,8 +144,12 @@ class _WrittenOut(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         name = str(getattr(call.op, "name", ""))
+        if not isinstance(call.op, ir.Op):
+            return call
+        if may_trap(call):
+            return LEGALIZATIONS.get(name, call.op.get_attr("FLegalize"))(self.builder_, call)
         own = LEGALIZATIONS.get(name)
-        if own is None or name in _AS_RIGHT or (name in ARITHMETIC and not has_zero(call)):
+        if own is None or name in _AS_RIGHT or (name in ARITHMETIC and is_right_in_tvm(call)):
             return call
         return own(self.builder_, call)
 

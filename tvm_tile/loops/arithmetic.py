@@ -1,16 +1,22 @@
-"""Sums, products and quotients with zero, which TVM takes to be the other number or zero itself."""
+"""Arithmetic for which TVM's loops are wrong or missing: with zeros, and of unsigned integers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tvm import ir, relax, te, topi
+from tvm import ir, relax, te, tirx, topi
 
-ARITHMETIC = frozenset({"relax.add", "relax.divide", "relax.multiply"})
+_FLOATS, _INTEGERS = ("float", "bfloat"), ("int", "uint")
+_DIVISIONS = {
+    "relax.divide": topi.divide,
+    "relax.floor_divide": topi.floor_divide,
+    "relax.floor_mod": topi.floor_mod,
+    "relax.mod": topi.mod,
+}
+
+ARITHMETIC = frozenset({*_DIVISIONS, "relax.add", "relax.multiply", "relax.negative", "relax.sign"})
 """The operators whose loops are here."""
-
-_FLOATS = ("float", "bfloat")
 
 
 def sum_of_two(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -23,9 +29,37 @@ def product_of_two(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return _with_zeros(builder, call, topi.multiply, "multiply")
 
 
-def quotient_of_two(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.divide``: by zero, numbers become infinities; TVM refuses."""
-    return _with_zeros(builder, call, topi.divide, "divide")
+def division(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Quotients and remainders: by zero, floating-point numbers become infinities or NaN, and
+    integers what :mod:`tvm_tile.build.exact_integers` says; TVM refuses."""
+    name = call.op.name
+    return _with_zeros(builder, call, _DIVISIONS[name], name.removeprefix("relax."))
+
+
+def negated(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """``relax.negative``: of unsigned integers it wraps; TVM multiplies by -1, which none is."""
+    return _of_unsigned(builder, call, lambda x, zero: tirx.Sub(zero, x))
+
+
+def sign(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """``relax.sign``: of unsigned integers it is 0 or 1; TVM compares with -1, too."""
+    return _of_unsigned(builder, call, lambda x, zero: tirx.Cast(x.ty, tirx.NE(x, zero)))
+
+
+def _of_unsigned(
+    builder: relax.BlockBuilder, call: relax.Call, element: Callable[[Any, Any], Any]
+) -> relax.Expr:
+    (x,) = call.args
+    name = call.op.name.removeprefix("relax.")
+    if is_right_in_tvm(call):
+        stock: Any = call.op.get_attr("FLegalize")
+        return stock(builder, call)
+
+    def loops(tensor: te.Tensor) -> te.Tensor:
+        zero = tirx.const(0, str(x.ty.dtype))
+        return te.compute(tensor.shape, lambda *at: element(tensor(*at), zero), name)
+
+    return builder.call_te(loops, x, primfunc_name_hint=name)
 
 
 def _with_zeros(
@@ -35,18 +69,28 @@ def _with_zeros(
     name: str,
 ) -> relax.Expr:
     """A zero stays a tensor of one element: TVM's loops would be simplified as they are written."""
-    if not has_zero(call):
+    if is_right_in_tvm(call):
         stock: Any = call.op.get_attr("FLegalize")
         return stock(builder, call)
     return builder.call_te(loops, *call.args, primfunc_name_hint=name)
 
 
-def has_zero(call: relax.Call) -> bool:
-    """Whether an operand is the floating-point number zero, for which TVM's loops are wrong."""
-    return any(map(_is_zero, call.args))
+def is_right_in_tvm(call: relax.Call) -> bool:
+    """Whether TVM's loops are right for a call of an operator whose loops are here."""
+    if len(call.args) == 1:
+        return not str(call.args[0].ty.dtype).startswith("uint")
+    kinds = _INTEGERS if call.op.name in _DIVISIONS else ()
+    return not any(_is_zero(arg, (*_FLOATS, *kinds)) for arg in call.args)
 
 
-def _is_zero(arg: relax.Expr) -> bool:
-    if not isinstance(arg, ir.Constant) or not str(arg.ty.dtype).startswith(_FLOATS):
+def _is_zero(arg: relax.Expr, kinds: tuple[str, ...]) -> bool:
+    """Whether an operand is a zero into which TVM looks, of some kinds of element types."""
+    if not isinstance(arg, ir.Constant) or not str(arg.ty.dtype).startswith(kinds):
         return False
     return arg.ty.ndim == 0 and float(arg.value.numpy()) == 0
+
+
+def may_trap(call: relax.Call) -> bool:
+    """Whether processors stop at a call, or do not define it: quotients and shifts of integers."""
+    names = {*_DIVISIONS, "relax.left_shift", "relax.right_shift"}
+    return call.op.name in names and str(call.args[0].ty.dtype).startswith(_INTEGERS)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from tvm_tile.loops.arithmetic import product_of_two, quotient_of_two, sum_of_two
+from tvm_tile.loops.arithmetic import division, negated, product_of_two, sign, sum_of_two
 from tvm_tile.loops.choice import choice
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
 from tvm_tile.loops.filling import filled
@@ -56,14 +56,18 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.argsort": argsort,
         "relax.cumprod": products,
         "relax.cumsum": sums,
-        "relax.divide": quotient_of_two,
+        "relax.divide": division,
+        "relax.floor_divide": division,
+        "relax.floor_mod": division,
         "relax.full": filled,
         "relax.full_like": filled,
         "relax.gather_elements": gather_elements,
         "relax.gather_nd": gather_nd,
         "relax.index_put": _unless_open(index_put),
         "relax.index_tensor": index_tensor,
+        "relax.mod": division,
         "relax.multiply": product_of_two,
+        "relax.negative": negated,
         "relax.nn.conv1d_transpose": transposed_convolution,
         "relax.nn.conv2d_transpose": transposed_convolution,
         "relax.nn.conv3d_transpose": transposed_convolution,
@@ -74,6 +78,7 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.nn.max_pool3d": _unless_open(windows_of_maxima),
         "relax.scatter_elements": _unless_open(scatter_elements),
         "relax.scatter_nd": scatter_nd,
+        "relax.sign": sign,
         "relax.sort": sort,
         "relax.take": take,
         "relax.topk": topk,

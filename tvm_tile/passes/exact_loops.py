@@ -9,7 +9,8 @@ from tvm import tirx
 
 from tvm_tile import compat
 from tvm_tile.build.exact_floats import hide_arithmetic
-from tvm_tile.build.exact_in_tvm import module_in_tvm
+from tvm_tile.build.exact_in_tvm import exact_in_tvm
+from tvm_tile.build.exact_integers import wrap_collected, wrap_integers
 from tvm_tile.build.tir_passes import open_blocks
 from tvm_tile.graph.functions import with_prim_funcs
 
@@ -30,8 +31,8 @@ class ExactLoops:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        exact = module_in_tvm(open_blocks(with_prim_funcs(mod, hide_arithmetic)))
-        return with_prim_funcs(exact, lambda func: func.with_attr(_FOR_TVM, True))
+        opened = open_blocks(with_prim_funcs(mod, _hidden))
+        return with_prim_funcs(opened, _marked)
 
 
 def has_exact_loops(func: tirx.PrimFunc) -> bool:
@@ -40,7 +41,7 @@ def has_exact_loops(func: tirx.PrimFunc) -> bool:
     It does not know a maximum with its place, reduced across threads, whose comparison is hidden.
     """
     try:
-        open_blocks(tvm.IRModule({"main": hide_arithmetic(func)}))
+        open_blocks(tvm.IRModule({"main": _hidden(func)}))
     except compat.TVM_ERRORS:
         return False
     return True
@@ -49,3 +50,11 @@ def has_exact_loops(func: tirx.PrimFunc) -> bool:
 def is_for_tvm(func: tirx.PrimFunc) -> bool:
     """Whether a PrimFunc is one of :class:`ExactLoops`."""
     return _FOR_TVM in (func.attrs or {})
+
+
+def _hidden(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return wrap_integers(hide_arithmetic(func))
+
+
+def _marked(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return exact_in_tvm(wrap_collected(func)).with_attr(_FOR_TVM, True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax, tirx
 
-from tvm_tile.build.exact_in_tvm import module_in_tvm
+from tvm_tile.build.exact_in_tvm import exact_on_cpu
+from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.loops.decoding import format_of
 
 
@@ -25,7 +26,7 @@ class FoldConstants:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         functions = {v: f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
-        shown = module_in_tvm(mod)
+        shown = with_prim_funcs(mod, exact_on_cpu)
         for var, func in functions.items():
             if format_of(func) is not None:
                 del shown[var]

@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 from tvm.target.codegen import llvm_get_system_cpu
 
-from tvm_tile.build.exact_in_tvm import exact_in_tvm
+from tvm_tile.build.exact_in_tvm import exact_on_cpu
 from tvm_tile.compat import TVM_ERRORS
 from tvm_tile.verify.compare import Argument, Array
 
@@ -47,7 +47,7 @@ class References:
 
 
 def _built(functions: Mapping[str, tirx.PrimFunc]) -> Any:
-    named = {f"reference_{name}": exact_in_tvm(func) for name, func in functions.items()}
+    named = {f"reference_{name}": exact_on_cpu(func) for name, func in functions.items()}
     mod = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in named.items()})
     # Of any CPU, LLVM would convert halves by calls of functions.
     target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu()})

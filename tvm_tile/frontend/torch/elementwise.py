@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from tvm import relax
@@ -124,23 +123,6 @@ def _bitwise_not(emit: Emit, x: relax.Expr) -> relax.Expr:
     return relax.op.logical_not(x) if _is_bool(x) else relax.op.bitwise_not(x)
 
 
-def _shift(join: Join, is_right: bool) -> Converter:
-    def convert(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
-        left, right = emit.promoted(x, other)
-        dtype = dtype_of(left)
-        bits = torch.iinfo(dtype).bits
-        last = constant(bits - 1, dtype)
-        is_far = emit(
-            relax.op.logical_or(
-                relax.op.less(right, constant(0, dtype)), relax.op.greater(right, last)
-            )
-        )
-        shifted = emit(join(left, emit(relax.op.where(is_far, last, right))))
-        return shifted if is_right else relax.op.where(is_far, constant(0, dtype), shifted)
-
-    return convert
-
-
 def _divide(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
     left, right = _operands(emit, x, other, PROMOTION.INT_TO_FLOAT)
     return emit.cast(emit(_quotient(left, right)), emit.dtype)
@@ -166,8 +148,8 @@ def _divide_rounding(
         return _divide(emit, x, other)
     left, right = emit.promoted(x, other)
     if not dtype_of(left).is_floating_point:
-        floor = _floor_of_integers(emit, left, right)
-        return floor if rounding_mode == "floor" else _towards_zero(emit, floor, left, right)
+        join = relax.op.floor_divide if rounding_mode == "floor" else relax.op.divide
+        return join(left, right)
     if rounding_mode == "trunc":
         quotient = emit(_quotient(emit.wide(left), emit.wide(right)))
         return emit.cast(emit(relax.op.trunc(quotient)), emit.dtype)
@@ -204,43 +186,10 @@ def _signs_differ(left: relax.Expr, right: relax.Expr) -> relax.Expr:
     )
 
 
-def _floor_of_integers(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    dtype = dtype_of(left)
-    divisor, is_negation = _divisor(emit, right)
-    floor = emit(relax.op.floor_divide(left, divisor))
-    if is_negation is None:
-        return floor
-    return emit(relax.op.where(is_negation, relax.op.subtract(constant(0, dtype), left), floor))
-
-
-def _divisor(emit: Emit, right: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
-    """A divisor that no processor traps at, 1 in place of 0 and -1; and where it was -1.
-
-    PyTorch raises an error where an integer is divided by zero; here the result is arbitrary.
-    """
-    if isinstance(right, Constant) and not np.isin(right.value.numpy(), (0, -1)).any():
-        return right, None
-    dtype = dtype_of(right)
-    one = constant(1, dtype)
-    divisor = emit(relax.op.where(relax.op.equal(right, constant(0, dtype)), one, right))
-    if not dtype.is_signed:
-        return divisor, None
-    is_negation = emit(relax.op.equal(right, constant(-1, dtype)))
-    return emit(relax.op.where(is_negation, one, divisor)), is_negation
-
-
-def _towards_zero(emit: Emit, floor: relax.Expr, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """The quotient of integers without its fraction, of the largest integer not above it."""
-    rest = emit(relax.op.subtract(left, relax.op.multiply(floor, right)))
-    zero, one = constant(0, dtype_of(left)), constant(1, dtype_of(left))
-    is_below = _and(relax.op.not_equal(rest, zero), relax.op.less(floor, zero))
-    return relax.op.where(emit(is_below), relax.op.add(floor, one), floor)
-
-
 def _remainder(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
     left, right = emit.promoted(x, other)
     if not dtype_of(left).is_floating_point:
-        return relax.op.floor_mod(left, _divisor(emit, right)[0])
+        return relax.op.floor_mod(left, right)
     if _is_zero(right):
         return emit.full(math.nan)
     left, right = emit.wide(left), emit.wide(right)
@@ -253,7 +202,7 @@ def _remainder(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
 def _fmod(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
     left, right = emit.promoted(x, other)
     if not dtype_of(left).is_floating_point:
-        return relax.op.mod(left, _divisor(emit, right)[0])
+        return relax.op.mod(left, right)
     if _is_zero(right):
         return emit.full(math.nan)
     return emit.cast(emit(relax.op.mod(emit.wide(left), emit.wide(right))), emit.dtype)
@@ -382,12 +331,12 @@ CONVERTERS: Converters = {
     **overloads(_bitwise_or, _ATEN.bitwise_or.Tensor, _ATEN.bitwise_or.Scalar),
     **overloads(_bitwise_xor, _ATEN.bitwise_xor.Tensor, _ATEN.bitwise_xor.Scalar),
     **overloads(
-        _shift(relax.op.left_shift, False),
+        _binary(relax.op.left_shift),
         *(_ATEN.bitwise_left_shift.Tensor, _ATEN.bitwise_left_shift.Tensor_Scalar),
         *(_ATEN.__lshift__.Tensor, _ATEN.__lshift__.Scalar),
     ),
     **overloads(
-        _shift(relax.op.right_shift, True),
+        _binary(relax.op.right_shift),
         *(_ATEN.bitwise_right_shift.Tensor, _ATEN.bitwise_right_shift.Tensor_Scalar),
         *(_ATEN.__rshift__.Tensor, _ATEN.__rshift__.Scalar),
     ),

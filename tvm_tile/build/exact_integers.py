@@ -1,0 +1,391 @@
+"""Integers that wrap in their type, as PyTorch's, NumPy's and ONNX's do.
+
+TVM's simplifier takes int32 and int64 never to overflow: ``x * 2 // 2`` is ``x`` to it, and
+``x + 1 > x`` is true. C and LLVM take the same of signed numbers. Of narrower types C computes in
+int, and TVM writes no conversion back: 200 + 100 of uint8 was 300 to whatever read it in the same
+kernel. So arithmetic that may leave its type is written in a type where it is defined, cut to its
+own type, and hidden from the simplifier behind :func:`tvm_tile.registered.as_written`.
+
+What no processor defines is defined here, as PyTorch or else NumPy has it:
+
+=============================  ==================================================
+``x << n``, n < 0 or too far   0
+``x >> n``, n < 0 or too far   0, or -1 where ``x`` is negative
+``x / 0``, ``x % 0``           0 (NumPy; PyTorch raises an error)
+least number / -1              the least number; its remainder is 0
+=============================  ==================================================
+
+Only values are meant. The places of tensors' elements, which must lie within these, stay as they
+are, and so does what is computed of loops' variables alone and fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+
+from tvm_tile.registered import as_written
+
+Spelling = Callable[[Any], Any]
+"""From a sum, difference, product or complement of integers to the same, cut to its type, where
+that is defined whatever the numbers are."""
+
+_JOINED = (tirx.Add, tirx.Sub, tirx.Mul)
+_QUOTIENTS = (tirx.Div, tirx.FloorDiv)
+_REMAINDERS = (tirx.Mod, tirx.FloorMod)
+_SHIFTS = (tirx.LShift, tirx.RShift)
+_HALF = 32  # bits of half a long integer
+
+
+def wrap_integers(function: Any, spell: Spelling | None = None) -> Any:
+    """A PrimFunc whose integers wrap in their type, and that the simplifier leaves so.
+
+    before: ``y[i] = float32(x[i] + uint8(100))``
+    after:  ``y[i] = float32(as_written(uint8(uint32(x[i]) + uint32(100))))``
+
+    Sums that are collected in memory, ``y[0] = y[0] + x[i]``, stay as they are, for TVM to know
+    them as reductions: see :func:`wrap_collected`.
+
+    Args:
+        function: TensorIR of any stage up to code generation.
+        spell: how arithmetic is written; by default for C's family of languages.
+    """
+    wrapping = _Wrapping(_ranges_of(function), spell or in_unsigned)
+
+    def store(node: Any) -> Any:
+        value = wrapping.stored(node)
+        return node if value.same_as(node.value) else _stored(node, value)
+
+    def bind(node: Any) -> Any:
+        value = wrapping.value(node.value)
+        return node if value.same_as(node.value) else tirx.Bind(node.var, value)
+
+    def branch(node: Any) -> Any:
+        condition = wrapping.value(node.condition)
+        if condition.same_as(node.condition):
+            return node
+        return tirx.IfThenElse(condition, node.then_case, node.else_case)
+
+    changes = [(tirx.BufferStore, store), (tirx.Bind, bind), (tirx.IfThenElse, branch)]
+    return tvm_ffi.structural_map(function, changes, order="post")
+
+
+def wrap_collected(function: Any, spell: Spelling | None = None) -> Any:
+    """A PrimFunc whose integers that are collected in memory wrap, too.
+
+    before: ``y[0] = y[0] + x[i]``   after: ``y[0] = int32(uint32(y[0]) + uint32(x[i]))``
+    """
+    written = spell or in_unsigned
+
+    def store(node: Any) -> Any:
+        value = node.value
+        if not isinstance(value, _JOINED) or not _is_integer(value) or _bits(value) < _HALF:
+            return node  # what is stored into a narrow type is cut by that
+        if not all(map(_is_read, (value.a, value.b))):
+            return node
+        return _stored(node, written(value))
+
+    return tvm_ffi.structural_map(function, (tirx.BufferStore, store), order="post")
+
+
+def wrap_collected_in(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) as :func:`wrap_collected` leaves its functions."""
+    functions = {name: wrap_collected(func) for name, func in kernel.functions.items()}
+    return type(kernel)(functions, attrs=kernel.attrs)
+
+
+def in_unsigned(node: Any) -> Any:
+    """Arithmetic in the unsigned type of 32 or 64 bits, where C, CUDA, HIP and OpenCL wrap."""
+    return _in_type(node, "uint64" if _bits(node) > _HALF else "uint32")
+
+
+def in_longer(node: Any) -> Any:
+    """Arithmetic as TVM's LLVM does it rightly, to which no integer overflows, signed or not.
+
+    Up to 32 bits it is done in 64, and what has 64 bits in halves.
+    """
+    if _bits(node) <= _HALF:
+        is_long = isinstance(node, tirx.Mul) and _is_unsigned(node)
+        return _in_type(node, "uint64" if is_long else "int64")
+    return node if isinstance(node, tirx.LShift | tirx.BitwiseNot) else _in_halves(node)
+
+
+def _in_type(node: Any, wide: str) -> Any:
+    operands = (node.a,) if isinstance(node, tirx.BitwiseNot) else (node.a, node.b)
+    return tirx.Cast(node.ty, type(node)(*(_converted(wide, operand) for operand in operands)))
+
+
+def _converted(wide: str, value: Any) -> Any:
+    """A number or as many as a vector has, in a wider type, whose range it is taken modulo."""
+    if isinstance(value, tirx.IntImm):
+        number = int(value.value)
+        return tirx.const(number % 2 ** int(wide[4:]) if wide.startswith("uint") else number, wide)
+    _, _, lanes = str(value.ty.dtype).partition("x")
+    return tirx.Cast(f"{wide}x{lanes}" if lanes else wide, value)
+
+
+def _in_halves(node: Any) -> Any:
+    """A sum, difference or product of 64 bits, of which no part overflows."""
+    wide = "uint64"
+    half, ones = tirx.const(_HALF, wide), tirx.const(2**_HALF - 1, wide)
+    a, b = tirx.Var("a", wide), tirx.Var("b", wide)
+
+    def low(value: Any) -> Any:
+        return tirx.BitwiseAnd(value, ones)
+
+    def high(value: Any) -> Any:
+        return tirx.RShift(value, half)
+
+    if isinstance(node, tirx.Mul):
+        lower = tirx.Mul(low(a), low(b))
+        crossed = (tirx.Mul(high(a), low(b)), tirx.Mul(low(a), high(b)))
+        upper = [low(value) for value in crossed]
+    else:
+        other = tirx.BitwiseNot(b) if isinstance(node, tirx.Sub) else b
+        lower = tirx.Add(low(a), low(other))
+        if isinstance(node, tirx.Sub):
+            lower = tirx.Add(lower, tirx.const(1, wide))
+        upper = [high(a), high(other)]
+    whole = tirx.Var("whole", wide)
+    carried = tirx.Add(tirx.Add(upper[0], upper[1]), high(whole))
+    result = tirx.BitwiseOr(tirx.LShift(carried, half), low(whole))
+    halves = tirx.Let(whole, lower, result)
+    operands = [_converted(wide, value) for value in (node.a, node.b)]
+    return tirx.Cast(node.ty, tirx.Let(a, operands[0], tirx.Let(b, operands[1], halves)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrapping:
+    """Writes the values of one function.
+
+    ``ranges`` is an Analyzer that knows the function's loops; ``loads`` has the loads that
+    variables stand for while an expression is changed, so that the places read stay as they are.
+    """
+
+    ranges: Any
+    spell: Spelling
+    loads: dict[Any, Any] = field(default_factory=dict)
+
+    def value(self, value: Any) -> Any:
+        """An expression, each of whose integers wraps in its type."""
+        opened = tvm_ffi.structural_map(value, (ir.TensorLoad, self._closed), order="pre")
+        changes: list[Any] = [(kind, self._joined) for kind in _JOINED]
+        changes += [(kind, self._divided) for kind in (*_QUOTIENTS, *_REMAINDERS)]
+        changes += [(kind, self._shifted) for kind in _SHIFTS]
+        changes += [(tirx.BitwiseNot, self._complement), (tirx.Cast, self._cast)]
+        changed = tvm_ffi.structural_map(opened, changes, order="post")
+        if changed.same_as(opened):
+            return value
+        shown = (tirx.Var, lambda var: self.loads.get(var, var))
+        return tvm_ffi.structural_map(changed, shown, order="post")
+
+    def stored(self, store: Any) -> Any:
+        """What is stored, as :meth:`value`, but for the sum with what the element was before."""
+        value = store.value
+        if not isinstance(value, _JOINED) or not _is_integer(value) or not _reads(value.a, store):
+            return self.value(value)
+        other = self.value(value.b)
+        return value if other.same_as(value.b) else type(value)(value.a, other)
+
+    def _closed(self, load: Any) -> Any:
+        var = tirx.Var("loaded", load.ty)
+        self.loads[var] = load
+        return var
+
+    def _joined(self, node: Any) -> Any:
+        if not _is_integer(node) or self._fits(node):
+            return node
+        return as_written(self.spell(node))
+
+    def _complement(self, node: Any) -> Any:
+        is_cut = _is_integer(node) and _is_unsigned(node) and _bits(node) < _HALF
+        return as_written(self.spell(node)) if is_cut else node
+
+    def _cast(self, node: Any) -> Any:
+        """The simplifier takes numbers that a cast cuts off for ones that are not there."""
+        if not _is_integer(node) or not _is_integer(node.value):
+            return node
+        least, most = self._range(node.value)
+        bottom, top = _limits(node)
+        is_kept = bottom <= least and most <= top
+        return node if is_kept or self._is_unknown_place(node.value) else as_written(node)
+
+    def _shifted(self, node: Any) -> Any:
+        if not _is_integer(node):
+            return node
+        value, amount = node.a, node.b
+        bits = _bits(node)
+        least, most = self._range(amount)
+        if least < 0 or most >= bits:
+            is_far = _ge(amount, bits)
+            if not _is_unsigned(amount):
+                is_far = tirx.Or(is_far, tirx.LT(amount, _number(0, amount)))
+            fills = isinstance(node, tirx.RShift) and not _is_unsigned(node)
+            near = _choose(is_far, _number(bits - 1 if fills else 0, amount), amount)
+            shifted = self._shifted_near(node, near)
+            return shifted if fills else _choose(is_far, _number(0, value), shifted)
+        return self._shifted_near(node, amount)
+
+    def _shifted_near(self, node: Any, amount: Any) -> Any:
+        """A value shifted by less bits than it has."""
+        if isinstance(node, tirx.RShift):
+            return tirx.RShift(node.a, amount)
+        most = max(0, min(_bits(node) - 1, self._range(amount)[1]))
+        least, largest = self._range(node.a)
+        bottom, top = _limits(node)
+        shifted = tirx.LShift(node.a, amount)
+        if bottom <= least << most and largest << most <= top:
+            return shifted
+        return as_written(self.spell(shifted))
+
+    def _divided(self, node: Any) -> Any:
+        if not _is_integer(node):
+            return node
+        value, divisor = node.a, node.b
+        least, most = self._range(divisor)
+        has_zero = least <= 0 <= most
+        has_negation = least <= -1 <= most
+        if _is_place(divisor, self.loads) or not (has_zero or has_negation):
+            return node
+        zero, one = _number(0, divisor), _number(1, divisor)
+        is_zero = tirx.EQ(divisor, zero)
+        is_special, factor = is_zero, _choose(is_zero, zero, one)
+        if has_negation:
+            is_negation = tirx.EQ(divisor, _number(-1, divisor))
+            is_special = tirx.Or(is_zero, is_negation)
+            factor = _choose(is_negation, _number(-1, divisor), factor)
+        # Divided by 1 instead, the remainder is 0, and the quotient right but for a factor.
+        divided = type(node)(value, as_written(_choose(is_special, one, divisor)))
+        if isinstance(node, _REMAINDERS):
+            return divided
+        return as_written(self.spell(tirx.Mul(divided, factor)))
+
+    def _fits(self, node: Any) -> bool:
+        """Whether a sum, difference or product lies in its type, as far as loops' ranges tell."""
+        (low_a, high_a), (low_b, high_b) = self._range(node.a), self._range(node.b)
+        if isinstance(node, tirx.Mul):
+            ends = [x * y for x in (low_a, high_a) for y in (low_b, high_b)]
+            least, most = min(ends), max(ends)
+        elif isinstance(node, tirx.Sub):
+            least, most = low_a - high_b, high_a - low_b
+        else:
+            least, most = low_a + low_b, high_a + high_b
+        bottom, top = _limits(node)
+        if bottom <= least and most <= top:
+            return True
+        return any(map(self._is_unknown_place, (node.a, node.b)))
+
+    def _is_unknown_place(self, value: Any) -> bool:
+        """Whether a number is computed of extents that only a call tells: a place, which fits."""
+        return self._range(value) == _limits(value) and _is_place(value, self.loads)
+
+    def _range(self, value: Any) -> tuple[int, int]:
+        """The least and the largest number that an integer expression can be."""
+        bottom, top = _limits(value)
+        if isinstance(value, tirx.IntImm):
+            return int(value.value), int(value.value)
+        if "x" in str(value.ty.dtype):
+            return bottom, top  # vectors, which the analyzer knows nothing of
+        bound = self.ranges.const_int_bound(value)
+        least, most = int(bound.min_value), int(bound.max_value)
+        # The analyzer has 63 bits and a sign, and its ends mean that it does not know.
+        if most >= 2**63 - 1:
+            most = top
+        if least <= -(2**63 - 1):
+            least = bottom
+        return max(least, bottom), min(most, top)
+
+
+def _ranges_of(function: Any) -> Any:
+    """An Analyzer that knows the ranges of a function's loops, threads and blocks' axes."""
+    ranges = sym.Analyzer()
+
+    def loop(node: Any) -> None:
+        ranges.bind(node.loop_var, ir.Range.from_min_extent(node.min, node.extent))
+
+    def thread(node: Any) -> None:
+        if node.attr_key == "thread_extent":
+            ranges.bind(node.node.var, ir.Range(0, node.value))
+
+    def block(node: Any) -> None:
+        for axis in node.iter_vars:
+            ranges.bind(axis.var, axis.dom)
+
+    from tvm.s_tir import SBlock
+
+    visits = [(tirx.For, loop), (tirx.AttrStmt, thread), (SBlock, block)]
+    tvm_ffi.structural_walk(function, visits, order="pre")
+    return ranges
+
+
+def _is_place(value: Any, loads: dict[Any, Any]) -> bool:
+    """Whether an expression is made of loops' variables, extents and addresses alone."""
+
+    def look(node: Any) -> Any:
+        if _is_address(node):
+            return tvm_ffi.WalkResult.SKIP
+        is_place = isinstance(node, tirx.Var) and node not in loads
+        return None if is_place else tvm_ffi.VisitInterrupt()
+
+    kinds = (tirx.Var, ir.Call, ir.TensorLoad, tirx.Let)
+    return tvm_ffi.structural_walk(value, (kinds, look), order="pre") is None
+
+
+def _is_address(value: Any) -> bool:
+    """Whether an expression is a pointer as a number."""
+    is_same = isinstance(value, ir.Call) and getattr(value.op, "name", "") == "tirx.reinterpret"
+    return is_same and not hasattr(value.args[0].ty, "dtype")
+
+
+def _is_read(value: Any) -> bool:
+    """Whether an expression reads memory."""
+    found = (ir.TensorLoad, lambda _: tvm_ffi.VisitInterrupt())
+    return tvm_ffi.structural_walk(value, found, order="pre") is not None
+
+
+def _reads(value: Any, store: Any) -> bool:
+    """Whether an expression is the element that a store writes."""
+    if not isinstance(value, ir.TensorLoad) or not value.source.same_as(store.buffer):
+        return False
+    return tvm_ffi.structural_equal(list(value.indices), list(store.indices))
+
+
+def _stored(store: Any, value: Any) -> Any:
+    return tirx.BufferStore(store.buffer, value, store.indices)
+
+
+def _choose(condition: Any, chosen: Any, other: Any) -> Any:
+    return tirx.Select(condition, chosen, other)
+
+
+def _ge(value: Any, number: int) -> Any:
+    return tirx.GE(value, _number(number, value))
+
+
+def _number(number: int, like: Any) -> Any:
+    return tirx.const(number, str(like.ty.dtype))
+
+
+def _dtype(value: Any) -> str:
+    return str(value.ty.dtype).partition("x")[0]
+
+
+def _is_integer(value: Any) -> bool:
+    return _dtype(value).startswith(("int", "uint"))
+
+
+def _is_unsigned(value: Any) -> bool:
+    return _dtype(value).startswith("uint")
+
+
+def _bits(value: Any) -> int:
+    return int(_dtype(value).partition("int")[2])
+
+
+def _limits(value: Any) -> tuple[int, int]:
+    bits = _bits(value)
+    return (0, 2**bits - 1) if _is_unsigned(value) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
