@@ -30,7 +30,8 @@ class ExactLoops:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        exact = module_in_tvm(open_blocks(with_prim_funcs(mod, hide_arithmetic)))
+        loops = open_blocks(with_prim_funcs(mod, hide_arithmetic))
+        exact = module_in_tvm(loops, tvm.target.Target.current())
         return with_prim_funcs(exact, lambda func: func.with_attr(_FOR_TVM, True))
 
 
