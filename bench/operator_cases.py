@@ -110,16 +110,26 @@ def left_out(info: OpInfo) -> str | None:
     return None
 
 
-def samples(info: OpInfo, dtype: torch.dtype) -> list[Sample]:
-    """Usable samples: PyTorch runs them, and tensors go in and come out."""
+def samples(
+    info: OpInfo, dtype: torch.dtype, most: int | None = None, *, reference: bool = False
+) -> list[Sample]:
+    """Usable samples: PyTorch runs them, and tensors go in and come out.
+
+    Args:
+        info: the operator.
+        dtype: their element type.
+        most: how many; as many as the table has of that type where it is None.
+        reference: whether those are among them, too, with which PyTorch compares NumPy.
+    """
     if dtype not in info.supported_dtypes("cpu"):
         return []
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        listed = list(info.sample_inputs("cpu", dtype, requires_grad=False))
+        inputs = info.reference_inputs if reference else info.sample_inputs
+        listed = list(inputs("cpu", dtype, requires_grad=False))
         usable = []
-        for index in _spread(len(listed), COUNTS[dtype]):
+        for index in _spread(len(listed), COUNTS[dtype] if most is None else most):
             sample = _usable(info, index, listed[index])
             if sample is not None:
                 usable.append(sample)
@@ -179,7 +189,7 @@ def _exact(call: Callable[..., Tensors], tensors: Tensors) -> Tensors | None:
         return None
 
 
-class _Together(torch.nn.Module):
+class Together(torch.nn.Module):
     """Several samples as one model: their tensors one after the other, so their results."""
 
     def __init__(self, chosen: Sequence[Sample]) -> None:
@@ -210,7 +220,7 @@ def _attempt(chosen: Sequence[Sample], run: Run) -> list[Verdict]:
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            left = list(run(_exported(_Together(chosen), tensors, used), tensors))
+            left = list(run(_exported(Together(chosen), tensors, used), tensors))
     except TileError as error:
         return [Verdict("refused", _short(error), tuple(used))] * len(chosen)
     except Exception as error:  # any failure is a verdict

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.core_samples import core_operators, core_samples, forms
+from bench.decompositions import differing
 from bench.isolated import Crash, run_jobs
 from bench.operator_cases import (
     COUNTS,
@@ -71,6 +72,11 @@ def make_worker(device: str, most: int) -> Callable[[str], list[list[object]]]:
 
 def main() -> int:
     arguments = _arguments()
+    if arguments.decompositions:
+        lines = differing(arguments.only, arguments.samples)
+        count = sum(print(line, flush=True) is None for line in lines)
+        print(f"decompositions that differ from PyTorch's kernels: {count}")
+        return 0
     stem = RESULTS / f"torch_operators{'' if arguments.device == 'emulated' else '_gpu'}"
     backends = ["import", arguments.device]
     progress = UNFINISHED / f"{stem.name}.progress"
@@ -122,6 +128,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one operator")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds for the run")
     parser.add_argument("--retry", action="store_true", help="run again what is not right")
+    parser.add_argument("--decompositions", action="store_true", help="these only, and no compiler")
     parser.add_argument("--fresh", action="store_true", help="run everything again")
     return parser.parse_args()
 

@@ -25,6 +25,7 @@ No CUDA graph takes in what TVM knows as its virtual machine's own.
 
 _AS_WRITTEN = "tirx.tvm_tile.as_written"
 _MAXIMUM, _MINIMUM = "tirx.tvm_tile.maximum", "tirx.tvm_tile.minimum"
+_ROUNDED = "tirx.tvm_tile.rounded_to_bfloat16"
 _SEALED = "tirx.tvm_tile.sealed"
 _LOCK = threading.Lock()
 
@@ -47,6 +48,11 @@ def maximum(a: Any, b: Any) -> Any:
 def minimum(a: Any, b: Any) -> Any:
     """The smaller of two floating-point numbers, NaN where one is, in builds of TVM's own."""
     return _call(_MINIMUM, a, b)
+
+
+def rounded_to_bfloat16(value: Any) -> Any:
+    """The float32 that is a float32 rounded to bfloat16, or several."""
+    return _call(_ROUNDED, value)
 
 
 def sealed() -> Any:
@@ -86,6 +92,7 @@ def _register_operators() -> None:
         _AS_WRITTEN: (1, lambda call: call.args[0]),
         _MAXIMUM: (2, lambda call: _better(GT, *call.args)),
         _MINIMUM: (2, lambda call: _better(LT, *call.args)),
+        _ROUNDED: (1, lambda call: _rounded_by_bits(call.args[0])),
     }
     for name, (count, lower) in lowered.items():
         if name not in Op.list_op_names():
@@ -116,6 +123,23 @@ def _better(beats: Any, a: Any, b: Any) -> Any:
     first, second = Var("first", a.ty), Var("second", b.ty)
     wins = Or(beats(second, first), Not(EQ(second, second)))
     return Let(first, a, Let(second, b, Select(wins, second, first)))
+
+
+def _rounded_by_bits(value: Any) -> Any:
+    """To the nearest number, of two that are as near to the even one; NaN stays one."""
+    from tvm.tirx import Broadcast, Let, Select, Var, const, reinterpret
+
+    _, times, lanes = str(value.ty.dtype).partition("x")
+    words = f"uint32{times}{lanes}"
+
+    def word(number: int) -> Any:
+        return Broadcast(const(number, "uint32"), int(lanes)) if lanes else const(number, "uint32")
+
+    bits = Var("bits", words)
+    nearest = bits + word(0x7FFF) + (bits >> word(16) & word(1)) & word(0xFFFF0000)
+    is_nan = (bits & word(0x7FFFFFFF)) > word(0x7F800000)
+    rounded = Select(is_nan, word(0x7FC00000), nearest)
+    return Let(bits, reinterpret(words, value), reinterpret(str(value.ty.dtype), rounded))
 
 
 def register_extrema() -> None:

@@ -223,7 +223,7 @@ def test_a_graph_that_cannot_be_traced_is_left_to_pytorch(monkeypatch: pytest.Mo
         raise NotImplementedError("no such formula")
 
     table = {torch.ops.aten.relu.default: fail}
-    monkeypatch.setattr("tvm_tile.torch.backend._decompositions", lambda: table)
+    monkeypatch.setattr("tvm_tile.torch.backend.backend_decompositions", lambda: table)
     reports: list[GraphReport] = []
     x = drawn(4, 5)
     found = torch.compile(small, backend=backend(reports.append))(x)

@@ -14,17 +14,22 @@ from tvm_tile.build.exact_floats import hide_arithmetic, is_float
 from tvm_tile.registered import as_written, maximum, minimum
 
 
-def exact_in_tvm(function: Any) -> Any:
+def exact_in_tvm(function: Any, target: Any = None) -> Any:
     """A PrimFunc that TVM builds so that it computes what this one says.
 
     before: ``max(x, y)``       ``x != y``
     after:  ``maximum(x, y)``   ``not as_written(x == y)``
 
     Integers wrap only as far as the function says so: see :mod:`tvm_tile.build.exact_integers`.
+
+    Args:
+        function: what it says.
+        target: what TVM builds it for; a CPU where it is None.
     """
     import tvm_ffi
     from tvm.tirx import EQ, NE, Max, Min, Not
 
+    from tvm_tile.build.exact_bfloat16 import round_bfloat16
     from tvm_tile.build.narrow_bindings import store_narrow_bindings
 
     def unequal(node: Any) -> Any:
@@ -35,7 +40,7 @@ def exact_in_tvm(function: Any) -> Any:
 
     changes = [(NE, unequal), (Max, extremum(maximum)), (Min, extremum(minimum))]
     exact = hide_arithmetic(tvm_ffi.structural_map(function, changes, order="post"))
-    return store_narrow_bindings(exact)
+    return store_narrow_bindings(round_bfloat16(exact, target))
 
 
 def exact_on_cpu(function: Any) -> Any:

@@ -27,9 +27,11 @@ from tvm_tile.build.leaving import with_leaving
 from tvm_tile.build.naming import content_sum
 from tvm_tile.build.numerics import (
     bfloat16_as_bits,
+    choices_of_one_type,
+    exact_constants,
     exact_doubles,
-    exact_singles,
     float8_in,
+    gathered_bytes,
     may_round_quotients,
     round_doubled_halves,
     rounds_to_integers,
@@ -298,7 +300,9 @@ class Builder:
             kernel = replace(kernel, module=mark_loops(kernel.module))
         if self._language == "opencl":
             kernel = replace(kernel, module=vectors_of_truths(kernel.module))
-            kernel = replace(kernel, module=exact_singles(kernel.module))
+            kernel = replace(kernel, module=gathered_bytes(kernel.module))
+            kernel = replace(kernel, module=choices_of_one_type(kernel.module))
+            kernel = replace(kernel, module=exact_constants(kernel.module))
         else:
             kernel = replace(kernel, module=exact_doubles(kernel.module))
         return with_leaving(restricted(compat.generate_source(kernel), kernel.alone))

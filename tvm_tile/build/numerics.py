@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 # What TVM's rules leave of floor, ceil, round, trunc and nearbyint, before types' affixes.
 _ROUNDING = ("ceil", "floor", "nearbyint", "rint", "round", "trunc", "hceil", "hfloor", "hrint")
 
@@ -16,8 +18,10 @@ _FLOAT_ONLY = frozenset(
         "hypot", "log1p", "nearbyint", "sinh",
     )
 )  # fmt: skip
+_BYTES = {"int8": "char", "uint8": "uchar"}  # in OpenCL C
+_NARROW_INTEGERS = _BYTES | {"int16": "short", "uint16": "ushort"}
 _HALVES = ("float16", "bfloat16")
-_MANTISSA = 24  # bits of float32
+_MANTISSAS = {"float32": 24, "float64": 53}  # bits
 
 
 def with_bodies(kernel: Any, changes: Any) -> Any:
@@ -131,26 +135,31 @@ def exact_doubles(kernel: Any) -> Any:
     return with_bodies(kernel, (FloatImm, spell_out))
 
 
-def exact_singles(kernel: Any) -> Any:
-    """A lowered kernel (an IRModule) whose constants of float32 are printed without a loss.
+def exact_constants(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) for OpenCL whose constants are printed without a loss.
 
     before: ``-3.4028234663852886e38``, the lowest number, which TVM prints for OpenCL with six
             digits behind the point: another number
     after:  ``ldexp(float32(-16777215), 104)``
+
+    Those of float64 alike. An infinity is one of float32 in OpenCL C, whatever TVM means.
     """
-    import numpy as np
     from tvm.tirx import Cast, FloatImm, IntImm, call_pure_extern
 
     def spell_out(constant: Any) -> Any:
-        value = float(constant.value)
-        if str(constant.ty.dtype) != "float32" or not math.isfinite(value):
+        dtype, value = str(constant.ty.dtype), float(constant.value)
+        if dtype not in _MANTISSAS:
             return constant
-        if np.float32(f"{value:.6e}") == np.float32(value):
+        if not math.isfinite(value):
+            return Cast(dtype, FloatImm("float32", value)) if dtype == "float64" else constant
+        rounded = np.dtype(dtype).type
+        if rounded(f"{value:.6e}") == rounded(value):
             return constant
-        fraction, exponent = math.frexp(np.float32(value))
-        numerator = IntImm("int32", int(fraction * 2**_MANTISSA))
-        power = IntImm("int32", exponent - _MANTISSA)
-        return call_pure_extern("float32", "ldexp", Cast("float32", numerator), power)
+        bits = _MANTISSAS[dtype]
+        fraction, exponent = math.frexp(rounded(value))
+        numerator = IntImm("int64", int(fraction * 2**bits))
+        power = IntImm("int32", exponent - bits)
+        return call_pure_extern(dtype, "ldexp", Cast(dtype, numerator), power)
 
     return with_bodies(kernel, (FloatImm, spell_out))
 
@@ -181,6 +190,49 @@ def _is_two(value: Any) -> bool:
     while isinstance(value, Broadcast | Cast):
         value = value.value
     return isinstance(value, FloatImm) and abs(float(value.value)) == 2
+
+
+def choices_of_one_type(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) for OpenCL that chooses among integers of the type it means.
+
+    before: ``select(x + y, x, c)``, where C makes an ``int`` of a sum of two ``char``
+    after:  ``select((char)(x + y), (char)(x), c)``
+    """
+    from tvm import tirx
+
+    def choose(select: Any) -> Any:
+        name = _NARROW_INTEGERS.get(str(select.ty.dtype))
+        if name is None:
+            return select
+        # A cast to the type that it has already is not printed.
+        arms = (select.true_value, select.false_value)
+        own = (tirx.call_pure_extern(select.ty, f"({name})", arm) for arm in arms)
+        return tirx.Select(select.condition, *own)
+
+    return with_bodies(kernel, (tirx.Select, choose))
+
+
+def gathered_bytes(kernel: Any) -> Any:
+    """A lowered kernel (an IRModule) for OpenCL that gathers bytes one by one into vectors.
+
+    before: ``x[(i, j)]``, of which TVM makes an ``int`` that is assigned to a vector
+    after:  ``(char2)(x[i], x[j])``
+    """
+    import tvm
+    from tvm import tirx
+
+    def gather(load: Any) -> Any:
+        kind, _, lanes = str(load.ty.dtype).partition("x")
+        if kind not in _BYTES or not lanes:
+            return load
+        *outer, last = load.indices
+        if isinstance(last, tirx.Ramp) and isinstance(last.stride, tirx.IntImm) and last.stride == 1:
+            return load
+        places = [tirx.Shuffle([last], [lane]) for lane in range(int(lanes))]
+        loads = [tirx.BufferLoad(load.source, [*outer, place]) for place in places]
+        return tirx.call_pure_extern(load.ty, f"({_BYTES[kind]}{lanes})", *loads)
+
+    return with_bodies(kernel, (tvm.ir.TensorLoad, gather))
 
 
 def vectors_of_truths(kernel: Any) -> Any:

@@ -76,6 +76,7 @@ def _flattening_passes() -> list[Any]:
     """From loops over tensors of several dimensions to packed functions."""
     from tvm import s_tir, tirx
 
+    from tvm_tile.build.exact_bfloat16 import RoundBfloat16
     from tvm_tile.build.guarded_loads import GuardLoads
     from tvm_tile.build.leaving import LeaveEarly
     from tvm_tile.build.narrow_bindings import StoreNarrowBindings
@@ -84,6 +85,7 @@ def _flattening_passes() -> list[Any]:
     blocks, loops = s_tir.transform, tirx.transform
     return [
         loops.FlattenBuffer(),
+        RoundBfloat16(),
         StoreNarrowBindings(),
         loops.BF16ComputeLegalize(),
         loops.NarrowDataType(32),
@@ -125,6 +127,7 @@ def thread_passes() -> list[Any]:
     from tvm import s_tir, tirx
     from tvm.backend.cuda import transforms as cuda_transforms
 
+    from tvm_tile.build.exact_bfloat16 import RoundBfloat16
     from tvm_tile.build.narrow_bindings import StoreNarrowBindings
     from tvm_tile.build.quotients import TruncateQuotients
     from tvm_tile.build.vector_calls import TakeCallsApart
@@ -137,6 +140,7 @@ def thread_passes() -> list[Any]:
         loops.LowerTIRxOpaque(),
         TruncateQuotients(),
         loops.FlattenBuffer(),
+        RoundBfloat16(),
         StoreNarrowBindings(),
         loops.BF16ComputeLegalize(),
         loops.NarrowDataType(32),

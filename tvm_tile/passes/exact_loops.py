@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -32,7 +33,8 @@ class ExactLoops:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         opened = open_blocks(with_prim_funcs(mod, _hidden))
-        return with_prim_funcs(opened, _marked)
+        target = tvm.target.Target.current()
+        return with_prim_funcs(opened, lambda func: _written(func, target))
 
 
 def has_exact_loops(func: tirx.PrimFunc) -> bool:
@@ -56,5 +58,5 @@ def _hidden(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return wrap_integers(hide_arithmetic(func))
 
 
-def _marked(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    return exact_in_tvm(wrap_collected(func)).with_attr(_FOR_TVM, True)
+def _written(func: tirx.PrimFunc, target: Any) -> tirx.PrimFunc:
+    return exact_in_tvm(wrap_collected(func), target).with_attr(_FOR_TVM, True)

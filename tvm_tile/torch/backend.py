@@ -119,12 +119,12 @@ def _autograd(graphs: GraphCompiler) -> Callable[..., Any]:
         fw_compiler=graphs.compiler(GraphKind.FORWARD),
         bw_compiler=graphs.compiler(GraphKind.BACKWARD),
         inference_compiler=graphs.compiler(GraphKind.INFERENCE),
-        decompositions=dict(_decompositions()),
+        decompositions=dict(backend_decompositions()),
     )
 
 
 @functools.cache
-def _decompositions() -> Mapping[OpOverload, Any]:
+def backend_decompositions() -> Mapping[OpOverload, Any]:
     """What is broken down before a graph is cut: all that has no converter, as far as PyTorch can
     without changing which random numbers are drawn, or what is kept for gradients."""
     return {

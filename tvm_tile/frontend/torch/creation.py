@@ -9,6 +9,7 @@ from tvm import relax
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_name
+from tvm_tile.frontend.torch.weights import held
 
 
 def _full(
@@ -66,7 +67,7 @@ def _arange(
     exact = torch.arange(start, end, step, dtype=emit.dtype)
     if count > _MOST_NUMBERS:
         raise Refusal(f"{count} numbers in steps that are no integers")
-    return relax.const(exact.float().numpy(), dtype_name(emit.dtype))
+    return relax.const(held(exact))
 
 
 _MOST_NUMBERS = 1 << 20

@@ -14,7 +14,7 @@ from tvm.ir import Constant
 
 from tvm_tile.frontend.powers import integer_power
 from tvm_tile.frontend.torch.convert import Converter, Converters, overloads
-from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of, result_type
+from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of, is_held, result_type
 
 Operand = Any  # a Relax expression or a number
 Join = Callable[[relax.Expr, relax.Expr], relax.Expr]
@@ -36,12 +36,14 @@ def _add(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
     left, right = _operands(emit, x, other)
     if _is_bool(left):
         return _or(left, right) if alpha else left
-    return emit.cast(emit(relax.op.add(left, emit.times(right, alpha))), emit.dtype)
+    left, scaled = emit.scaled((left, 1), (right, alpha))
+    return emit.cast(emit(relax.op.add(left, scaled)), emit.dtype)
 
 
 def _subtract(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
     left, right = _operands(emit, x, other)
-    return emit.cast(emit(relax.op.subtract(left, emit.times(right, alpha))), emit.dtype)
+    left, scaled = emit.scaled((left, 1), (right, alpha))
+    return emit.cast(emit(relax.op.subtract(left, scaled)), emit.dtype)
 
 
 def _multiply(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
@@ -58,20 +60,12 @@ def _operands(
     round it, and what it is off by would not even out over a tensor."""
     sides = emit.promoted(x, other, kind=kind)
     pairs = list(zip((x, other), sides, strict=True))
-    if all(isinstance(given, relax.Expr) or _is_held(given, side) for given, side in pairs):
+    if all(isinstance(given, relax.Expr) or is_held(given, dtype_of(side)) for given, side in pairs):
         return sides
     return [
         emit.wide(side) if isinstance(given, relax.Expr) else constant(given, torch.float32)
         for given, side in pairs
     ]
-
-
-def _is_held(number: float, side: relax.Expr) -> bool:
-    """Whether a number is one of a value's element type, if that is of half precision."""
-    dtype = dtype_of(side)
-    if dtype not in (torch.float16, torch.bfloat16) or not math.isfinite(number):
-        return True
-    return torch.tensor(number, dtype=torch.float64).to(dtype).item() == number
 
 
 def _is_bool(value: relax.Expr) -> bool:
@@ -150,13 +144,14 @@ def _divide_rounding(
     if not dtype_of(left).is_floating_point:
         join = relax.op.floor_divide if rounding_mode == "floor" else relax.op.divide
         return join(left, right)
-    if rounding_mode == "trunc":
-        quotient = emit(_quotient(emit.wide(left), emit.wide(right)))
-        return emit.cast(emit(relax.op.trunc(quotient)), emit.dtype)
     left = emit.wide(left)
     # PyTorch does not round such a number to half precision, and near a whole one the floor shows.
     wide = emit.wide(right) if isinstance(other, relax.Expr) else constant(other, dtype_of(left))
-    return emit.cast(_floor_of_floats(emit, left, wide), emit.dtype)
+    if rounding_mode == "trunc":
+        quotient = emit(relax.op.trunc(emit(_quotient(left, wide))))
+    else:
+        quotient = _floor_of_floats(emit, left, wide)
+    return emit.cast(quotient, emit.dtype)
 
 
 def _floor_of_floats(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.Expr:

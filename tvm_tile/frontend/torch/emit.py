@@ -22,6 +22,7 @@ DTYPES = frozenset(
     }
 )
 
+_LARGEST_SIGNED = torch.iinfo(torch.int64).max
 _LARGEST_E4M3 = 448.0
 _LARGEST_ROUNDED = 464.0  # to that number, by ties to even
 
@@ -55,8 +56,21 @@ def axis_of(dim: int, rank: int) -> int:
 
 
 def constant(value: float | bool, dtype: torch.dtype) -> relax.Expr:
-    """A scalar of some element type, rounded to it as PyTorch does."""
-    return relax.const(torch.tensor(value).to(dtype).item(), dtype_name(dtype))
+    """A scalar of some element type, rounded to it once, as PyTorch does."""
+    return relax.const(_exact(value).to(dtype).item(), dtype_name(dtype))
+
+
+def is_held(value: float | bool, dtype: torch.dtype) -> bool:
+    """Whether an element type has a number, if that is a type of half precision; NaN, too."""
+    if dtype not in (torch.float16, torch.bfloat16) or not math.isfinite(value):
+        return True
+    return bool(_exact(value).to(dtype).item() == value)
+
+
+def _exact(value: float | bool) -> torch.Tensor:
+    if isinstance(value, float):  # else it would be of PyTorch's default type, float32
+        return torch.tensor(value, dtype=torch.float64)
+    return torch.tensor(value, dtype=torch.uint64 if value > _LARGEST_SIGNED else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +152,16 @@ class Emit:
         is_half = dtype_of(value) in (torch.float16, torch.bfloat16)
         return self.cast(value, torch.float32) if is_half else value
 
-    def times(self, value: relax.Expr, factor: float) -> relax.Expr:
-        """A floating-point or integer value times a number."""
-        if factor == 1:
-            return value
-        return self(relax.op.multiply(value, constant(factor, dtype_of(value))))
+    def scaled(self, *terms: tuple[relax.Expr, float]) -> list[relax.Expr]:
+        """Values of one element type, each times a number: in float32 where theirs lacks one."""
+        if not all(is_held(factor, dtype_of(value)) for value, factor in terms):
+            terms = tuple((self.wide(value), factor) for value, factor in terms)
+        return [
+            value
+            if factor == 1
+            else self(relax.op.multiply(value, constant(factor, dtype_of(value))))
+            for value, factor in terms
+        ]
 
     def full(self, value: float | bool) -> relax.Expr:
         """The (first) result, all of whose elements are equal."""

@@ -54,10 +54,10 @@ def _addmm(
 
 def _sum(emit: Emit, x: relax.Expr, product: relax.Expr, beta: float, alpha: float) -> relax.Expr:
     """``beta * x + alpha * product``; PyTorch ignores even NaN where ``beta`` is 0."""
-    scaled = emit.times(emit(product), alpha)
+    scaled, added = emit.scaled((emit(product), alpha), (x, beta))
     if beta == 0:
-        return relax.op.broadcast_to(scaled, emit.shape)
-    return relax.op.add(scaled, emit.times(x, beta))
+        return relax.op.broadcast_to(emit.cast(scaled, emit.dtype), emit.shape)
+    return emit.cast(emit(relax.op.add(scaled, added)), emit.dtype)
 
 
 def _baddbmm(
