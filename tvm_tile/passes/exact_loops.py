@@ -25,13 +25,21 @@ class ExactLoops:
     after:  loops with ``as_written(x + y) - y``, ``maximum(x, y)``, ``A[truncmod(575 - i, 288)]``
 
     Without it TVM takes floating-point numbers for real ones, loses NaN in extrema, and offsets in
-    quotients of places (see :mod:`tvm_tile.build.quotients`).
+    quotients of places (see :mod:`tvm_tile.build.quotients`). Loops that are to be unrolled are
+    left to the kernels' compiler: TVM would write a reduction across threads several times over
+    one variable, which its own LowerThreadAllreduce dies of.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         exact = module_in_tvm(open_blocks(with_prim_funcs(mod, hide_arithmetic)))
-        return with_prim_funcs(exact, lambda func: func.with_attr(_FOR_TVM, True))
+        return with_prim_funcs(exact, _for_tvm)
+
+
+def _for_tvm(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A PrimFunc that says what TVM's pipeline is not to do to it again."""
+    kept = tirx.AttrStmt(tirx.const(0), "pragma_unroll_explicit", tirx.const(0), func.body)
+    return func.with_body(kept, func.span).with_attr(_FOR_TVM, True)
 
 
 def has_exact_loops(func: tirx.PrimFunc) -> bool:
