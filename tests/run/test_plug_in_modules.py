@@ -5,17 +5,23 @@ Kernels run on the emulated device, beside a build of the same module for the CP
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import tvm
 import tvm_ffi
+from onnx import helper, numpy_helper
 from plug_in_models import models
 from tvm import relax, tirx
 from tvm.relax import op
+from tvm.relax.frontend import nn as tvm_nn
+from tvm.relax.frontend.onnx import from_onnx as relax_from_onnx
+from tvm.relax.frontend.torch import from_exported_program as relax_from_torch
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -46,9 +52,15 @@ def blocks(mod: Any) -> Any:
 
 
 PIPELINES = [full, blocks]
+TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
 
 
 def run(mod: Any, function: str, *inputs: Array) -> tuple[Array, ...]:
+    if "main" not in (
+        var.name_hint for var in mod.get_global_vars()
+    ):  # which programs of ours have
+        mod = mod.clone()
+        mod["main"] = mod[function].with_attr("global_symbol", "main")
     loaded = load_program(Builder(EMULATED).build(mod), "emulated")
     return outputs(loaded.machine, function, *inputs)
 
@@ -136,6 +148,90 @@ def test_models(name: str, pipeline: Callable[[Any], Any]) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 
+class Layers(tvm_nn.Module):
+    """Two entries of one model; eight rows, whose sums several threads add up one after another."""
+
+    def __init__(self) -> None:
+        self.up, self.down = tvm_nn.Linear(64, 128), tvm_nn.Linear(128, 64)
+
+    def prefill(self, x: tvm_nn.Tensor) -> tvm_nn.Tensor:
+        return self.down(tvm_nn.op.gelu(self.up(x)))
+
+    def decode(self, x: tvm_nn.Tensor) -> tvm_nn.Tensor:
+        return tvm_nn.op.softmax(self.down(tvm_nn.op.relu(self.up(x))))
+
+
+Stock = tuple[Any, dict[str, Callable[..., Any]]]
+"""A module as TVM makes it, and what its functions compute."""
+
+
+def by_export_tvm() -> Stock:
+    rows = {"x": tvm_nn.spec.Tensor((8, 64), "float32")}
+    mod, *_ = Layers().export_tvm({"prefill": rows, "decode": rows})
+
+    def layers(activation: Any, x: Any, up: Any, first: Any, down: Any, last: Any) -> Any:
+        return F.linear(activation(F.linear(x, up, first)), down, last)
+
+    return mod, {
+        "prefill": lambda *given: layers(F.gelu, *given),
+        "decode": lambda *given: F.softmax(layers(F.relu, *given), -1),
+    }
+
+
+def perceptron() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+
+
+def by_exported_program() -> Stock:
+    net = perceptron().eval()
+    program = torch.export.export(net, (torch.zeros(8, 64),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # TVM asks PyTorch in a deprecated way
+        return relax_from_torch(program), {"main": net}
+
+
+def by_onnx() -> Stock:
+    net = perceptron()
+    nodes = [
+        helper.make_node("Gemm", ["x", "0.weight", "0.bias"], ["a"], transB=1),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Gemm", ["b", "2.weight", "2.bias"], ["y"], transB=1),
+    ]
+    ends = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", (8, 64)), ("y", (8, 10)))]
+    weights = net.state_dict().items()
+    tensors = [numpy_helper.from_array(value.numpy(), name) for name, value in weights]
+    graph = helper.make_graph(nodes, "layers", ends[:1], ends[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return relax_from_onnx(model), {"main": net}
+
+
+@pytest.mark.parametrize("make", [by_export_tvm, by_exported_program, by_onnx])
+def test_modules_that_tvm_makes(make: Callable[[], Stock]) -> None:
+    """Under whatever names their functions have."""
+    mod, functions = make()
+    for pipeline in PIPELINES:
+        made = pipeline(mod)
+        for function, computed in functions.items():
+            inputs = [0.3 * _drawn(param.ty, 0) for param in mod[function].params]
+            with torch.no_grad():
+                wanted = computed(*map(torch.from_numpy, inputs)).numpy()
+            same(run(made, function, *inputs), (wanted,))
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        {"relax_pipeline": "tvm_tile"},
+        {"relax_pipeline": "tvm_tile_full", "tir_pipeline": "tvm_tile"},
+    ],
+)
+def test_several_functions_are_built_for_a_gpu(stages: dict[str, str]) -> None:
+    mod, functions = by_export_tvm()
+    text = tvm.compile(mod, TARGET, **stages).as_text()
+    assert all(f"@{function}:" in text for function in functions)
+
+
 @I.ir_module
 class Calls:
     """Functions of others, of the module's, and branches."""
@@ -215,9 +311,6 @@ def test_functions_and_foreign_calls(pipeline: Callable[[Any], Any], noted: list
     same(run(mod, "tells", x), (2 * np.exp(x),))
     (seen,) = noted
     np.testing.assert_allclose(seen, np.exp(x), rtol=1e-5)
-
-
-TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
 
 
 def test_they_are_built_for_a_gpu_with_all_their_functions() -> None:

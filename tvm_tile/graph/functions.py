@@ -77,6 +77,13 @@ def recursive_functions(mod: tvm.IRModule) -> list[Any]:
     return [var for var in calls if var in reached(var, calls)]
 
 
+def entries(mod: tvm.IRModule) -> list[tuple[Any, relax.Function]]:
+    """The Relax functions that no function of the module names: those that callers call."""
+    calls = calls_of(mod)
+    named = set().union(*calls.values())
+    return [(var, mod[var]) for var in calls if var not in named]
+
+
 def is_called(mod: tvm.IRModule, name: str) -> bool:
     """Whether a Relax function of a module names the one of this name."""
     functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]

@@ -10,11 +10,11 @@ from tvm import relax, tirx
 
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
+from tvm_tile.graph.functions import entries
 from tvm_tile.passes.copies import copying
 from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.plan.copied_ends import copied_ends
 
-_MAIN = "main"
 _RESHAPE = tvm.ir.Op.get("relax.reshape")
 
 
@@ -27,24 +27,30 @@ class CopyEnds:
     after:  ``c = copy(x); a = call_tir(f, (c,)); y = call_tir(g, (a, c)); return y``
 
     and likewise ``z = copy(y); return z`` of an output that kernels read. Which, is decided by
-    :func:`~tvm_tile.plan.copied_ends.copied_ends`. What ``main`` returns as it was given, writes in
-    place or hands to functions that are no kernels is left alone; so is a ``main`` of branches.
+    :func:`~tvm_tile.plan.copied_ends.copied_ends`, for each function that callers call. What it
+    returns as it was given, writes in place or hands to functions that are no kernels is left
+    alone; so is a function of branches.
     """
 
     device: Device
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        bindings = [b for block in mod[_MAIN].body.blocks for b in block.bindings]
+        result = mod.clone()
+        for var, func in entries(mod):
+            result[var] = self._with_copies(result, func)
+        return result
+
+    def _with_copies(self, mod: tvm.IRModule, func: relax.Function) -> relax.Function:
+        """The function, its copies added to a module."""
+        bindings = [b for block in func.body.blocks for b in block.bindings]
         if not bindings or any(isinstance(binding.value, relax.If) for binding in bindings):
-            return mod
-        touched = _Touched(mod[_MAIN])
+            return func
+        touched = _Touched(func)
         sizes = {end: size_of(touched.ends[end].ty) for end in touched.candidates}
         kernels = [frozenset(ends & sizes.keys()) for ends in touched.kernels]
-        chosen = copied_ends(kernels, sizes, self.device)
-        if not chosen:
-            return mod
-        return _with_copies(mod, [touched.ends[end] for end in sorted(chosen)], touched.results)
+        chosen = [touched.ends[end] for end in sorted(copied_ends(kernels, sizes, self.device))]
+        return _with_copies(mod, func, chosen, touched.results) if chosen else func
 
 
 class _Touched:
@@ -57,14 +63,14 @@ class _Touched:
         candidates: numbers of those that nothing else touches.
     """
 
-    def __init__(self, main: relax.Function) -> None:
-        bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    def __init__(self, func: relax.Function) -> None:
+        bindings = [binding for block in func.body.blocks for binding in block.bindings]
         made = {binding.var: binding.value for binding in bindings}
-        self.results = _results(main.body.body, made)
-        count = int((main.attrs or {}).get(NUM_INPUT, len(main.params)))
+        self.results = _results(func.body.body, made)
+        count = int((func.attrs or {}).get(NUM_INPUT, len(func.params)))
         makers = {v: _maker(v, made) for v in self.results if isinstance(v, relax.Var)}
         outputs = [var for var, maker in makers.items() if maker is not None]
-        self.ends = [*main.params[:count], *outputs]
+        self.ends = [*func.params[:count], *outputs]
         self.kernels: list[set[int]] = []
         self.candidates = {end for end, var in enumerate(self.ends) if _can_be_copied(var.ty)}
         self._roots = {var: {end} for end, var in enumerate(self.ends)}
@@ -121,33 +127,30 @@ def _can_be_copied(ty: Any) -> bool:
     return all(isinstance(extent, tirx.IntImm) and int(extent) > 0 for extent in ty.shape)
 
 
-def _with_copies(mod: tvm.IRModule, chosen: list[Any], results: list[Any]) -> tvm.IRModule:
-    """The module, some inputs and outputs of its ``main`` copied."""
-    main = mod[_MAIN]
-    first, *blocks = main.body.blocks
-    changed = mod.clone()
-    inputs = {var: relax.Var(var.name, var.ty) for var in main.params if _is_among(var, chosen)}
-    before = [relax.VarBinding(var, _copy(changed, given)) for var, given in inputs.items()]
+def _with_copies(
+    mod: tvm.IRModule, func: relax.Function, chosen: list[Any], results: list[Any]
+) -> relax.Function:
+    """A function, some of its inputs and outputs copied by functions that a module gets."""
+    first, *blocks = func.body.blocks
+    inputs = {var: relax.Var(var.name, var.ty) for var in func.params if _is_among(var, chosen)}
+    before = [relax.VarBinding(var, _copy(mod, given)) for var, given in inputs.items()]
     # A variable of the same name in the former's place; an output's copy takes over its name.
     outputs = {var: relax.Var(var.name, var.ty) for var in chosen if var not in inputs}
-    behind = [relax.VarBinding(made, _copy(changed, var)) for var, made in outputs.items()]
+    behind = [relax.VarBinding(made, _copy(mod, var)) for var, made in outputs.items()]
     fields = [outputs.get(v, v) if isinstance(v, relax.Var) else v for v in results]
-    returned = main.body.body
+    returned = func.body.body
     blocks = [type(first)([*before, *first.bindings]), *blocks]
     if len(results) == 1 and results[0].same_as(returned):  # as it is made
         (result,) = fields
     else:
         kept = [b for b in blocks[-1].bindings if not b.var.same_as(returned)]
         blocks[-1] = type(blocks[-1])(kept)
-        result = relax.Var("results", main.ret_ty)
+        result = relax.Var("results", func.ret_ty)
         behind.append(relax.VarBinding(result, relax.Tuple(fields)))
     blocks[-1] = type(blocks[-1])([*blocks[-1].bindings, *behind])
+    params = [inputs.get(param, param) for param in func.params]
     body = relax.SeqExpr(blocks, result)
-    params = [inputs.get(param, param) for param in main.params]
-    changed[mod.get_global_var(_MAIN)] = relax.Function(
-        params, body, main.ret_ty, main.is_pure, main.attrs
-    )
-    return changed
+    return relax.Function(params, body, func.ret_ty, func.is_pure, func.attrs)
 
 
 def _copy(mod: tvm.IRModule, var: Any) -> relax.Call:

@@ -27,7 +27,9 @@ class ExactLoops:
     after:  loops with ``as_written(x + y) - y``, ``maximum(x, y)``, ``A[truncmod(575 - i, 288)]``
 
     Without it TVM takes floating-point numbers for real ones, loses NaN in extrema, and offsets in
-    quotients of places (see :mod:`tvm_tile.build.quotients`).
+    quotients of places (see :mod:`tvm_tile.build.quotients`). Loops that are to be unrolled are
+    left to the kernels' compiler: TVM would write a reduction across threads several times over
+    one variable, which its own LowerThreadAllreduce dies of.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -59,4 +61,7 @@ def _hidden(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _written(func: tirx.PrimFunc, target: Any) -> tirx.PrimFunc:
-    return exact_in_tvm(wrap_collected(func), target).with_attr(_FOR_TVM, True)
+    """A PrimFunc as TVM is to build it, that says what its pipeline is not to do to it again."""
+    exact = exact_in_tvm(wrap_collected(func), target)
+    kept = tirx.AttrStmt(tirx.const(0), "pragma_unroll_explicit", tirx.const(0), exact.body)
+    return exact.with_body(kept, exact.span).with_attr(_FOR_TVM, True)

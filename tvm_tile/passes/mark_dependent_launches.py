@@ -13,10 +13,9 @@ from tvm_tile import compat
 from tvm_tile.build.dependent_launches import mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
+from tvm_tile.graph.functions import entries
 from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of
 from tvm_tile.plan.dependent_launches import Chained, dependence
-
-_MAIN = "main"
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkDependentLaunches")
@@ -69,12 +68,12 @@ class _Calls:
         self.counts: Counter[str] = Counter()
         self.steps: Counter[str] = Counter()
         self._sizes: dict[str, list[dict[int, int]]] = {}
+        outer = {var for var, _ in entries(mod)}
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 count = len(func.params)
-                given = int((func.attrs or {}).get(NUM_INPUT, count))
-                weights = set(func.params[given:] if var.name_hint == _MAIN else [])
-                self._read(func.body, weights - _written(func))
+                given = int((func.attrs or {}).get(NUM_INPUT, count)) if var in outer else count
+                self._read(func.body, set(func.params[given:]) - _written(func))
 
     def constants(self, name: str, func: tirx.PrimFunc) -> dict[str, int]:
         """Parameters of a function that are constants in every call -> their bytes."""
