@@ -73,7 +73,8 @@ class While(Linear):
             return (i < limit) & (h.abs().sum() > 0.01)
 
         def body(i: Tensor, h: Tensor) -> Any:
-            return i + 1, torch.tanh(self.other(torch.relu(self.one(h)))) + x * 0.5
+            h = torch.tanh(self.other(torch.relu(self.one(h))))
+            return i + 1, h + x * torch.tensor([0.5, 0.25] * 4)
 
         return while_loop(goes_on, body, (torch.zeros((), dtype=torch.int64), x * 1))
 
@@ -130,6 +131,25 @@ class ScanOfLoops(Linear):
         return scan(step, xs[0] * 1, xs)
 
 
+class EqualBodies(Linear):
+    """Layers whose loops differ in their weights alone, with numbers written out in all bodies."""
+
+    def forward(self, bias: Tensor, xs: Tensor) -> Any:
+        for layer in (self.one, self.other):
+
+            def step(h: Tensor, x: Tensor, layer: nn.Module = layer) -> Any:
+                h = torch.cond(
+                    h.sum() > torch.tensor(0.5),
+                    lambda h: layer(h) * torch.tensor([0.5, 0.25] * 4),
+                    lambda h: h - torch.tensor(0.25),
+                    (h,),
+                )
+                return h + x, torch.tanh(h)
+
+            _, xs = scan(step, bias.clone(), xs)
+        return xs
+
+
 class ScanAlongAnotherAxis(nn.Module):
     """Several carried values and several tensors that are read, along the last axis."""
 
@@ -146,7 +166,8 @@ class Maps(Linear):
     """Rows on their own, one map in another."""
 
     def forward(self, bias: Tensor, xs: Tensor) -> Any:
-        one = torch_map(lambda x, b: torch.relu(self.one(x)) + b, xs, bias)
+        signs = [1.0, -1.0] * 4
+        one = torch_map(lambda x, b: torch.relu(self.one(x)) + b * torch.tensor(signs), xs, bias)
 
         def rows(x: Tensor, b: Tensor) -> Tensor:
             return torch_map(lambda y, b: y.exp() * b.sum(), x, b)
@@ -222,6 +243,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "scans, written out": (Scans, _rows(5)),
     "scans": (Scans, _rows(60)),
     "scan of loops": (ScanOfLoops, _rows(40)),
+    "equal bodies": (EqualBodies, _rows(60)),
     "scan along another axis": (
         ScanAlongAnotherAxis,
         lambda number: _tensors(number, (6,), (6, 90)),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 import pytest
+from tvm import relax
 
 import tvm_tile
 
@@ -42,7 +43,7 @@ FOLLOWERS: dict[str, Follower] = {
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_what_follows_is_in_its_kernel(device: str, dtype: torch.dtype) -> None:
     other = torch.float16 if dtype == torch.float32 else torch.float32
     followers = (FOLLOWERS["nothing"], FOLLOWERS["silu"], lambda y: torch.sigmoid(y).to(other))
@@ -53,6 +54,17 @@ def test_what_follows_is_in_its_kernel(device: str, dtype: torch.dtype) -> None:
         assert kernel.rule == "rows"
         # Four elements of 196 places: of a line of 14 they would be two.
         assert "vectors of 4" in kernel.tile
+
+
+def test_between_convolutions_whose_layout_was_changed() -> None:
+    """As in a U-Net, whose channels are the last axis where matrix units multiply them."""
+    torch.manual_seed(0)
+    norm = Normalized(32, 64, FOLLOWERS["silu"], affine=True)
+    convolutions = (torch.nn.Conv2d(64, 64, 3, padding=1) for _ in range(2))
+    module = torch.nn.Sequential(next(convolutions), norm, next(convolutions)).half()
+    x = torch.zeros((2, 64, 16, 16), dtype=torch.float16)
+    model = tvm_tile.compile(module, "nvidia/h200", example_inputs=(x,))
+    assert model.report.fallbacks == ()
 
 
 def drawn(seed: int) -> tuple[int, tuple[int, ...], str, bool]:
@@ -75,6 +87,40 @@ def test_random_groups(seed: int) -> None:
     expected = module.double()(x.double())
     found = torch.as_tensor(model(x))
     torch.testing.assert_close(found.double(), expected, rtol=2e-4, atol=2e-4)
+
+
+@emulated
+def test_channels_of_another_axis() -> None:
+    """Of all axes at once, each a group norm of two groups and an instance norm of one tensor."""
+    builder = relax.BlockBuilder()
+    names = {"x": [2, 6, 6, 6], "gamma": [6], "beta": [6]}
+    x, *weights = [relax.Var(n, relax.TensorType(s, "float32")) for n, s in names.items()]
+    rest = {1: [2, 3], 2: [1, 3], 3: [1, 2]}
+    with builder.function("main", [x, *weights]):
+        groups = [relax.op.nn.group_norm(x, *weights, 2, at, own) for at, own in rest.items()]
+        single = [relax.op.nn.instance_norm(x, *weights, at, own) for at, own in rest.items()]
+        builder.emit_func_output(relax.Tuple([*map(builder.emit, groups + single)]))
+    model = tvm_tile.compile(builder.get(), "emulated")
+    assert model.report.fallbacks == ()
+    inputs = [
+        torch.randn(s, generator=torch.Generator().manual_seed(len(s))) for s in names.values()
+    ]
+    wide, gamma, beta = (value.double() for value in inputs)
+    found = [torch.as_tensor(y).double() for y in model(*inputs)]
+    for y, (count, at) in zip(found, [(c, at) for c in (2, 6) for at in rest], strict=True):
+        moved = torch.nn.functional.group_norm(wide.movedim(at, 1), count, gamma, beta)
+        torch.testing.assert_close(y, moved.movedim(1, at), rtol=2e-4, atol=2e-4)
+
+
+@emulated
+def test_bfloat16_is_rounded_once() -> None:
+    module = Normalized(3, 12, FOLLOWERS["nothing"], affine=True).bfloat16()
+    x = torch.randn((2, 12, 5, 7), generator=torch.Generator().manual_seed(0)).bfloat16()
+    model = tvm_tile.compile(module, "emulated", example_inputs=(x,))
+    expected = module.double()(x.double())
+    found = torch.as_tensor(model(x))
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), expected, rtol=2.0**-8, atol=1e-4)
 
 
 @emulated

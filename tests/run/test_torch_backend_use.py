@@ -255,7 +255,7 @@ def test_tensors_elsewhere_than_the_device_are_left_to_pytorch() -> None:
         ({"options": {"devise": "emulated"}}, "options of the backend tvm_tile are device, "),
         ({"options": {"device": "nvidia/none"}}, "nvidia/none"),
         ({"options": {**EMULATED, "topk": -1}}, "topk"),
-        ({"mode": "max-autotune"}, "takes options only"),
+        ({"mode": "fastest"}, "modes are default, reduce-overhead, "),
     ],
 )
 def test_options_that_are_none_are_refused(given: dict[str, Any], message: str) -> None:

@@ -80,8 +80,7 @@ def test_examples_of_pytorch(name: str) -> None:
 
 
 def test_weights_are_constants_in_branches_and_loops() -> None:
-    make, inputs = torch_control_cases.CASES["branches of weights"]
-    for name in ("branches of weights", "while", "scans"):
+    for name in ("branches of weights", "while", "scans", "equal bodies"):
         make, inputs = torch_control_cases.CASES[name]
         mod = import_model(exported(make(), inputs(1)), inputs=None, example_inputs=None).mod
         for func in mod.functions.values():

@@ -32,6 +32,8 @@ COUNTED = "tvm_tile.counted_loop"
 MOST = "tvm_tile.most_iterations"
 """Attribute of the function of any other loop: its iterations at most, where that is known."""
 
+_OWN = "tvm_tile.own"
+
 
 def repeat_while(
     builder: relax.BlockBuilder, name: str, body: Any, state: Values, fixed: Values
@@ -88,9 +90,18 @@ def written(builder: relax.BlockBuilder, name: str, values: Values, write: Write
         What stands for it in calls.
     """
     parameters = parameters_like(values)
-    with builder.function(name, parameters, private=True):
+    with builder.function(name, parameters, unshared(builder), private=True):
         made = builder.emit(relax.Tuple(list(map(builder.normalize, write(parameters)))))
         return builder.emit_func_output(made)
+
+
+def unshared(builder: relax.BlockBuilder) -> dict[str, str]:
+    """Attributes of a function that no other one has: a builder takes equal functions for one.
+
+    Two layers whose loops have equal bodies would then share one, which could have neither the
+    weights of the one nor of the other as constants, nor the names of both.
+    """
+    return {_OWN: builder.get_unique_name("own")}
 
 
 def parameters_like(values: Values) -> list[relax.Var]:

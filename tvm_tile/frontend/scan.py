@@ -10,7 +10,15 @@ from tvm.relax import op
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.frontend.loops import Value, Values, called, parameters_like, repeat, written
+from tvm_tile.frontend.loops import (
+    Value,
+    Values,
+    called,
+    parameters_like,
+    repeat,
+    unshared,
+    written,
+)
 from tvm_tile.loops.rows import number
 
 Iteration = Callable[[Values, Values, Values], tuple[Values, Values]]
@@ -65,7 +73,7 @@ def scan(
     place = relax.const(0, "int64")
     at, own = parameters_like([place])[0], parameters_like(state)
     read, inner = parameters_like(tensors), parameters_like(fixed)
-    with builder.function(f"{name}_body", private=True):
+    with builder.function(f"{name}_body", attrs=unshared(builder), private=True):
         rows = [builder.emit(op.take(tensor, at, axis=0, mode="clip")) for tensor in read]
         new, made = iteration(own, rows, inner)
         made = [builder.emit(row) for row in made]

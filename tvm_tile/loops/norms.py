@@ -6,7 +6,8 @@ Sums of groups, where TVM's are of channels; each tensor has its own shape::
     for n, g, c, y, x: squares[n, g] += (X[n, g * 8 + c, y, x] - sum[n, g] / length) ** 2
     for n, c, y, x: Y[n, c, y, x] = (X - mean[n, c // 8]) * rsqrt(...) * gamma[c] + beta[c]
 
-so that a row of the schedule rule for norms is what shares a mean. Half precision is computed in
+so that a row of the schedule rule for norms is what shares a mean. Channels may be any axis but the
+first: where layouts were changed for convolutions, they are the last. Half precision is computed in
 float32.
 """
 
@@ -35,22 +36,28 @@ def instance_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _norm(builder: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr:
     x, gamma, beta = call.args
     rank = len(x.ty.shape)
-    summed = sorted(int(axis) % rank for axis in call.attrs.axes)
-    if int(call.attrs.channel_axis) % rank != 1 or summed != list(range(2, rank)):
-        # Of channels elsewhere, and of groups that leave an axis out, TVM knows.
+    channels = int(call.attrs.channel_axis) % rank
+    summed = {int(axis) % rank for axis in call.attrs.axes}
+    if not channels or summed != set(range(1, rank)) - {channels}:
+        # Of channels that are the first axis, and of groups that leave one out, TVM knows.
         return Op.get(call.op.name).get_attr("FLegalize")(builder, call)
     name, epsilon = str(call.op.name).rpartition(".")[2], float(call.attrs.epsilon)
-    return builder.call_te(_loops, x, gamma, beta, groups, epsilon, primfunc_name_hint=name)
+    return builder.call_te(
+        _loops, x, gamma, beta, channels, groups, epsilon, primfunc_name_hint=name
+    )
 
 
 def _loops(
-    x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, groups: int, epsilon: float
+    x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, channels: int, groups: int, epsilon: float
 ) -> te.Tensor:
-    batch, channels, *rest = (int(extent) for extent in x.shape)
-    each = channels // groups
+    batch, *rest = (int(extent) for extent in x.shape)
+    each = rest.pop(channels - 1) // groups
     dtype = str(x.dtype)
     wide = _WIDE.get(dtype, dtype)
     length = tirx.const(each * math.prod(rest), wide)
+
+    def value(n: Any, c: Any, *place: Any) -> Any:
+        return tirx.Cast(wide, x(n, *place[: channels - 1], c, *place[channels - 1 :]))
 
     def total(name: str, element: Any) -> te.Tensor:
         within = [each, *rest] if each > 1 else rest
@@ -63,9 +70,6 @@ def _loops(
 
         return te.compute((batch, groups), of_group, name=name)
 
-    def value(*at: Any) -> Any:
-        return tirx.Cast(wide, x(*at))
-
     sums = total("sums", lambda n, g, *own: value(n, *own))
 
     def difference(n: Any, g: Any, *own: Any) -> Any:
@@ -73,7 +77,8 @@ def _loops(
 
     squares = total("squares", lambda *at: difference(*at) * difference(*at))
 
-    def normalized(n: Any, c: Any, *place: Any) -> Any:
+    def normalized(n: Any, *at: Any) -> Any:
+        c, place = at[channels - 1], (*at[: channels - 1], *at[channels:])
         g = c // each if each > 1 else c
         own = tirx.rsqrt(squares(n, g) / length + tirx.const(epsilon, wide))
         scaled = difference(n, g, c, *place) * own * tirx.Cast(wide, gamma(c))

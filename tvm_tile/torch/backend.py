@@ -38,6 +38,7 @@ def tvm_tile(
     example_inputs: Sequence[Any],
     *,
     options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
     **others: Any,
 ) -> Callable[..., Any]:
     """The backend. Users name it: ``torch.compile(model, backend="tvm_tile", options={...})``.
@@ -61,22 +62,26 @@ def tvm_tile(
             from then on. What is written through ``.data`` is not counted, nor are statistics
             that norms in training mode update: that is not seen. Graphs of open sizes read their
             weights.
-        others: what else ``torch.compile`` passes, such as ``mode``: refused.
+        mode: as of ``torch.compile``, which takes it instead of ``options``. ``"default"`` and
+            ``"reduce-overhead"`` are the default options: launches are captured into CUDA graphs
+            in both. ``"max-autotune"`` is ``topk=10``, measured on the GPU;
+            ``"max-autotune-no-cudagraphs"`` captures nothing, besides.
+        others: refused: there is nothing else that ``torch.compile`` passes.
 
     Returns:
         A function with the graph's inputs and outputs.
 
     Raises:
-        OptionError: an option is unknown or out of its range.
+        OptionError: a mode or an option is unknown or out of its range.
         UnknownDeviceError: no device record has that name.
     """
     if others:
         raise OptionError(
-            "the backend tvm_tile takes options only",
+            "the backend tvm_tile takes options and a mode only",
             ", ".join(f"{name}={value!r}" for name, value in others.items()),
             'leave it out, or say it by options, such as options={"topk": 10}',
         )
-    return compiled(graph_module, example_inputs, BackendOptions.of(options), _log)
+    return compiled(graph_module, example_inputs, BackendOptions.of(options, mode), _log)
 
 
 def compiled(

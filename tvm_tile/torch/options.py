@@ -1,4 +1,4 @@
-"""What ``torch.compile(..., backend="tvm_tile", options={...})`` takes."""
+"""What ``torch.compile(..., backend="tvm_tile", options={...})``, or ``mode=``, takes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tvm_tile.arguments import check_flag
+from tvm_tile.closest import did_you_mean
 from tvm_tile.device import Device
 from tvm_tile.device.detect import detect_device, resolve_device
 from tvm_tile.errors import OptionError, TileError
@@ -17,6 +18,13 @@ LOG = logging.getLogger(__name__)
 
 _DEVICE, _FREEZE = "device", "freeze"
 _NAMES = (_DEVICE, _FREEZE, *(field.name for field in fields(Options)))
+
+_MODES: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {"cuda_graph": True},
+    "max-autotune": {"cuda_graph": True, "topk": 10},
+    "max-autotune-no-cudagraphs": {"cuda_graph": False, "topk": 10},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +42,13 @@ class BackendOptions:
     freeze: bool = False
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> BackendOptions:
-        """The options that a user gave by name.
+    def of(cls, given: Mapping[str, Any] | None, mode: str | None = None) -> BackendOptions:
+        """The options that a user gave by name, and those that a mode of PyTorch's stands for.
+
+        What is given by name comes first. The emulated device measures nothing in any mode.
 
         Raises:
-            OptionError: an option is unknown or out of its range.
+            OptionError: a mode or an option is unknown or out of its range.
             UnknownDeviceError: there is no such device.
         """
         named = dict(given or {})
@@ -52,7 +62,10 @@ class BackendOptions:
         device, freeze = named.pop(_DEVICE, None), named.pop(_FREEZE, False)
         check_flag(_FREEZE, freeze)
         found = None if device is None else resolve_device(device)
-        return cls(found, Options(**named), freeze)
+        meant = dict(_of_mode(mode))
+        if found is not None and found.is_emulated:
+            meant.pop("topk", None)
+        return cls(found, Options(**{**meant, **named}), freeze)
 
     def device_for(self, tensors_on: str) -> Device | None:
         """The device to compile for, where a graph's tensors are on torch devices of this type;
@@ -65,3 +78,13 @@ class BackendOptions:
         except TileError as error:
             LOG.warning("PyTorch runs what is on this GPU: %s", error)
             return None
+
+
+def _of_mode(mode: str | None) -> Mapping[str, Any]:
+    """The options that a mode of ``torch.compile`` stands for; none has those of the default."""
+    if mode is None:
+        return {}
+    if mode not in _MODES:
+        remedy = did_you_mean(str(mode), tuple(_MODES), "leave it out")
+        raise OptionError(f"modes are {', '.join(_MODES)}", repr(mode), remedy)
+    return _MODES[mode]

@@ -87,12 +87,17 @@ def _group_norm(
     shape = shape_of(input)
     normalized: relax.Expr | None = None
     if 0 in emit.wanted:
-        scale = _filled(emit, weight, 1, (C,), dtype_of(input))
-        shift = _filled(emit, bias, 0, (C,), dtype_of(input))
+        # TVM types it for no bfloat16; its loops are in float32 for any half.
+        dtype = dtype_of(input)
+        computed = torch.float32 if dtype == torch.bfloat16 else dtype
+        scale = _filled(emit, weight, 1, (C,), computed)
+        shift = _filled(emit, bias, 0, (C,), computed)
         axes = list(range(2, len(shape)))
+        wide = emit.cast(input, computed)
         normalized = relax.op.nn.group_norm(
-            input, scale, shift, num_groups=group, channel_axis=1, axes=axes, epsilon=eps
+            wide, scale, shift, num_groups=group, channel_axis=1, axes=axes, epsilon=eps
         )
+        normalized = emit.cast(emit(normalized), dtype)
     if emit.wanted <= {0}:
         return normalized, None, None
     rows = emit.reshape(input, (N, group, math.prod(shape) // (N * group)))
