@@ -10,7 +10,6 @@ from kernel_cases import CASES
 from kernels import Case, prim_functions, rules_of
 from rowwise_cases import ROWWISE
 from tvm import tirx
-from tvm.s_tir import Schedule
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
@@ -18,7 +17,7 @@ from tvm_tile.schedule import RULES, Task, candidates, candidates_at
 from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.elementwise import schedule_elementwise
 from tvm_tile.schedule.matvec import schedule_matvec
-from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.window import schedule_window
@@ -124,10 +123,10 @@ def test_candidates_are_ranked_by_predicted_time_but_for_near_ties() -> None:
 
 def test_producers_of_a_product_stay_to_be_merged_into_its_copy() -> None:
     func = task("conv3x3").func
-    form = inline_spatial(Schedule(func), keep_producers=True)
+    _, form = inlined(func, keep_producers=True)
     assert form is not None
     assert (len(form.producers), len(form.reductions), len(form.outputs)) == (1, 1, 0)
-    form = inline_spatial(Schedule(func), keep_producers=False)
+    _, form = inlined(func, keep_producers=False)
     assert form is not None
     assert (len(form.producers), len(form.reductions), len(form.outputs)) == (0, 1, 0)
 

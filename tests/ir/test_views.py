@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule import schedule
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial, inline_views, store_by_sums
+from tvm_tile.schedule.normalize import NormalForm, inline_views, inlined, store_by_sums
 from tvm_tile.schedule.tensor_cores.epilogue import fused_epilogue
 
 H200 = find_device("nvidia/h200")
@@ -72,8 +72,7 @@ def twice(y: Any) -> Any:
 
 
 def normal(func: tirx.PrimFunc) -> tuple[Schedule, NormalForm]:
-    sch = Schedule(func)
-    form = inline_spatial(sch, keep_producers=True)
+    sch, form = inlined(func, keep_producers=True)
     assert form is not None
     return sch, form
 

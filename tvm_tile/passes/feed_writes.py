@@ -11,7 +11,6 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.functions import with_relax_functions
 from tvm_tile.passes.first_choices import FirstChoices, content_of
@@ -26,7 +25,7 @@ from tvm_tile.passes.fuse_tiles import (
 from tvm_tile.passes.one_function import JoinedFunctions, as_one, joined_name, outer_values
 from tvm_tile.passes.rewriter import is_in_place, written_over
 from tvm_tile.passes.separate_in_place import writes_in_place
-from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.tile.connect import Kind
 
@@ -158,8 +157,7 @@ def _as_one_block(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     What the block reads of the tensor that it writes is the element that the same thread writes:
     as :mod:`tvm_tile.frontend.torch.rows_in_place` has it, schedules need not know.
     """
-    sch = start_schedule(func)
-    form = inline_spatial(sch, keep_producers=False)
+    sch, form = inlined(func, keep_producers=False)
     if form is None or form.producers or form.reductions or len(form.outputs) != 1:
         return None
 
@@ -168,7 +166,7 @@ def _as_one_block(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
         reads = [r for r in block.reads if not any(r.source.same_as(o) for o in own)]
         return replace_parts(block, reads=reads)
 
-    inlined = sch.mod["main"]
-    body = tvm_ffi.structural_map(inlined.body, [(SBlock, without_own)], order="post")
-    written = tirx.PrimFunc(inlined.params, body, inlined.ret_type, func.attrs)
+    whole = sch.mod["main"]
+    body = tvm_ffi.structural_map(whole.body, [(SBlock, without_own)], order="post")
+    written = tirx.PrimFunc(whole.params, body, whole.ret_type, func.attrs)
     return written.without_attr("global_symbol")

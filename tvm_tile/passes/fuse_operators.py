@@ -18,9 +18,11 @@ from tvm_tile.graph.user_names import (
     with_named_values,
     with_names,
 )
+from tvm_tile.passes.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.rewriter import is_call_tir
 
 _NAMES = "names"
+_STOP = ir.Op.get("relax.builtin.stop_lift_params")
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseOps")
@@ -34,11 +36,16 @@ class FuseOperators:
     TVM makes one function of groups that are alike, in which it is no longer said whose groups they
     are. So it works twice: once more on calls that have their names as an attribute, whose groups
     are not alike. Both times it makes the same groups, in the same order.
+
+    What a group takes of several outputs of a call that is none of its own, it takes one by one:
+    TVM would hand it the tuple, and confuses the parts of several of these.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         fuse = relax.transform.FuseOps()
+        parting = _Parting(mod)
+        mod = mutated(mod, parting)
         fused, marked = fuse(mod), fuse(mutated(mod, _Marking(mod)))
         found: dict[Any, Names] = {}
         for var, func in fused.functions_items():
@@ -47,7 +54,42 @@ class FuseOperators:
                 for (own, _), (_, value) in zip(bindings_of(func.body), told, strict=True):
                     if isinstance(value, relax.Call) and isinstance(value.op, ir.GlobalVar):
                         found[own] = _names_within(marked[value.op])
-        return with_named_values(fused, found)
+        fused = with_named_values(fused, found)
+        return mutated(fused, _Rejoining(fused)) if parting.has_parted else fused
+
+
+@mutator
+class _Parting(PyExprMutator):
+    """Puts an operator that fusion leaves alone behind each output of calls that it cannot fuse
+    with what follows.
+
+    before: ``v = t[0]``, and after: ``u = t[0]; v = stop(u)``
+    """
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._mod = mod
+        self.has_parted = False
+
+    def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
+        made = self.lookup_binding(item.tuple_value)
+        pattern = pattern_of(self._mod[made.args[0]]) if is_call_tir(made) else None
+        if pattern is not None and pattern <= OpPattern.INJECTIVE:
+            return item
+        self.has_parted = True
+        return relax.op.builtin.stop_lift_params(item)
+
+
+@mutator
+class _Rejoining(PyExprMutator):
+    """Takes away what was put behind outputs."""
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value = binding.value
+        if isinstance(value, relax.Call) and value.op == _STOP:
+            self.set_var_remap(binding.var, self.visit_expr(value.args[0]))
+        else:
+            super().visit_var_binding_(binding)
 
 
 @mutator

@@ -13,6 +13,7 @@ from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import mutator
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.extract import loads_in
 from tvm_tile.passes.op_pattern import OpPattern, pattern_of, with_pattern
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 
@@ -70,11 +71,17 @@ def _cuts(
     """The calls of a block behind which to cut."""
     inlined: dict[Any, tuple[Size, Any]] = {}  # what an element of a value takes, and its call
     cuts: list[Any] = []
+    # One of several outputs is computed where its call is.
+    calls = {
+        binding.var: binding.value.tuple_value
+        for binding in block.bindings
+        if isinstance(binding.value, relax.TupleGetItem)
+    }
     takers = Counter(
         value
         for binding in block.bindings
         if is_call_tir(binding.value)
-        for value in set(binding.value.args[1].fields)
+        for value in {calls.get(field, field) for field in binding.value.args[1].fields}
     )
     for binding in block.bindings:
         call = binding.value
@@ -85,17 +92,17 @@ def _cuts(
         if var not in sizes:
             sizes[var] = _measured(mod[var])
         own, uses = sizes[var]
+        fields = [calls.get(field, field) for field in call.args[1].fields]
         arguments = [
-            (value, times)
-            for value, times in zip(call.args[1].fields, uses, strict=False)
-            if value in inlined
+            (value, times) for value, times in zip(fields, uses, strict=False) if value in inlined
         ]
         size = _together(own, arguments, inlined)
         # The largest go first, until what is left can be one expression.
         for value, _ in sorted(arguments, key=lambda a: -inlined[a[0]][0].depth):
             if not size.is_too_large:
                 break
-            cuts.append(inlined.pop(value)[1])
+            if value in inlined:  # not another output of a call that is cut already
+                cuts.append(inlined.pop(value)[1])
             arguments = [a for a in arguments if a[0] in inlined]
             size = _together(own, arguments, inlined)
         if pattern <= OpPattern.INJECTIVE:
@@ -138,12 +145,19 @@ def _measured(func: tirx.PrimFunc) -> tuple[Size, tuple[int, ...]]:
 def _of_expression(
     value: Any, made: Mapping[Any, tuple[Size, dict[Any, int]]]
 ) -> tuple[Size, dict[Any, int]]:
-    """The size of a stored value, and how often it reads each tensor in memory."""
+    """The size of a stored value, and how often it reads each tensor in memory.
+
+    Of the places where it reads, only those are counted that other tensors say.
+    """
     if isinstance(value, ir.TensorLoad):
-        return made.get(value.source, (Size(), {value.source: 1}))
-    parts = [_of_expression(part, made) for part in _operands(value)]
-    operations = 1 + sum(size.operations for size, _ in parts)
-    depth = 1 + max((size.depth for size, _ in parts), default=-1)
+        places = [_of_expression(index, made) for index in value.indices if loads_in(index)]
+        parts = [made.get(value.source, (Size(), {value.source: 1})), *places]
+        own = 0
+    else:
+        parts = [_of_expression(part, made) for part in _operands(value)]
+        own = 1
+    operations = own + sum(size.operations for size, _ in parts)
+    depth = own + max((size.depth for size, _ in parts), default=-own)
     uses: dict[Any, int] = {}
     for _, own in parts:
         for buffer, times in own.items():

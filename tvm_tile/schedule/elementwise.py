@@ -25,11 +25,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
 from tvm_tile.schedule.steps import bind_flat, bind_loop, flat_loop
@@ -42,8 +41,7 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a function without reductions; none if it has one."""
     if task.graph.reductions:
         return ()
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=False)
+    sch, form = inlined(task.func, keep_producers=False)
     if form is None or form.producers or not form.outputs:
         return ()
     choices = [_tiles(sch, name, task.device) for name in form.outputs]

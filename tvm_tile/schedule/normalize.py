@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
+from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction, permuted
@@ -32,16 +34,28 @@ class NormalForm:
     outputs: tuple[str, ...]
 
 
-def inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
-    """Inline every spatial block that is no output.
+def inlined(func: tirx.PrimFunc, *, keep_producers: bool) -> tuple[Schedule, NormalForm | None]:
+    """A function with every spatial block inlined that is no output, for the caller to schedule.
 
     With ``keep_producers`` a spatial block that directly feeds a reduction stays, so that a rule
     can merge it into its copy to shared memory.
 
     Returns:
-        ``None`` where something cannot be inlined, and where an output pads sums: rules write
-        outputs where they have sums, so that what lies beyond would stay unwritten.
+        The schedule, and ``None`` where something cannot be inlined, and where an output pads sums:
+        rules write outputs where they have sums, so that what lies beyond would stay unwritten.
     """
+    sch, form = _inlined(func, keep_producers)
+    return sch.copy(), form
+
+
+# Rules ask for the same function, one behind the other.
+@functools.lru_cache(maxsize=2)
+def _inlined(func: tirx.PrimFunc, keep_producers: bool) -> tuple[Schedule, NormalForm | None]:
+    sch = start_schedule(func)
+    return sch, _inline_spatial(sch, keep_producers=keep_producers)
+
+
+def _inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
     for block in child_blocks(sch):
         if is_reduction(sch, block) or is_output(sch, block):
             continue
@@ -76,12 +90,17 @@ def pads_sums(sch: Schedule, reductions: Sequence[str], output: str) -> bool:
     )
 
 
-def inline_cheap(sch: Schedule) -> NormalForm | None:
-    """Inline every spatial block that is no output, but for costly ones that several blocks read.
+def inlined_cheap(func: tirx.PrimFunc) -> tuple[Schedule, NormalForm | None]:
+    """As :func:`inlined`, but for costly blocks that several ones read.
 
     Returns:
-        ``None`` where nothing is that costly, or something cannot be inlined.
+        The schedule, and ``None`` where nothing is that costly, or something cannot be inlined.
     """
+    sch = start_schedule(func)
+    return sch, _inline_cheap(sch)
+
+
+def _inline_cheap(sch: Schedule) -> NormalForm | None:
     for block in child_blocks(sch):
         if is_reduction(sch, block) or is_output(sch, block):
             continue

@@ -36,7 +36,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import copy_guard
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.normalize import NormalForm, inlined
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, unroll_part
 from tvm_tile.tile.classify import is_window
@@ -54,8 +54,7 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a function with one reduction; none for any other number."""
     if len(task.graph.reductions) != 1:
         return ()
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=False)
+    sch, form = inlined(task.func, keep_producers=False)
     if form is None or form.producers or len(form.reductions) != 1 or len(form.outputs) > 1:
         return ()
     operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))

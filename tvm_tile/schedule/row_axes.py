@@ -30,7 +30,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.schedule.merge import Divided, MergedShapes, merge_along_rows
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial
+from tvm_tile.schedule.normalize import NormalForm, inlined
 from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.tile.common_axes import common_extents, find_divisions, in_order
 
@@ -53,8 +53,7 @@ def view_rows(sch: Schedule, form: NormalForm) -> tuple[Schedule, MergedShapes]:
 
 def stay_in_order(func: tirx.PrimFunc) -> bool:
     """Whether all stages of a function go through their largest tensors, and store, in order."""
-    sch = start_schedule(func)
-    form = inline_spatial(sch, keep_producers=False)
+    sch, form = inlined(func, keep_producers=False)
     if form is None or len(form.outputs) != 1:
         return False
     sch, _ = view_rows(sch, form)

@@ -24,12 +24,11 @@ from functools import partial
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.held_rows import write_held
 from tvm_tile.schedule.merge import MergedShapes, restore
-from tvm_tile.schedule.normalize import NormalForm, inline_cheap, inline_spatial
+from tvm_tile.schedule.normalize import NormalForm, inlined, inlined_cheap
 from tvm_tile.schedule.row_axes import view_rows
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
@@ -44,9 +43,11 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
 
     A single reduction is taken where its result goes back to every element of its row.
     """
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=False)
-    if form is None or form.producers or not form.reductions or len(form.outputs) != 1:
+    # A product is one, too, where what it multiplies is computed inside of it.
+    if not task.graph.reductions or any(map(is_contraction, task.graph.reductions)):
+        return ()
+    sch, form = inlined(task.func, keep_producers=False)
+    if form is None or form.producers or len(form.outputs) != 1:
         return ()
     sch, merged = view_rows(sch, form)
     output = extract_operator(sch.get(sch.get_sblock(form.outputs[0])))
@@ -54,8 +55,7 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     if output is None or any(op is None for op in reductions):
         return ()
     sums = [op for op in reductions if op is not None]
-    # A product is one, too, where what it multiplies is computed inside of it.
-    if any(map(is_contraction, (*sums, *task.graph.reductions))):
+    if any(map(is_contraction, sums)):
         return ()
     if len(sums) == 1 and not _returns_to_its_row(sums[0], output):
         return ()
@@ -69,9 +69,8 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
 
 def _held_choices(task: Task, count: int) -> Sequence[Choice]:
     """Tiles whose rows stay in registers; none where they do not fit."""
-    for inline in (inline_cheap, partial(inline_spatial, keep_producers=False)):
-        sch = start_schedule(task.func)
-        form = inline(sch)
+    for inline in (inlined_cheap, partial(inlined, keep_producers=False)):
+        sch, form = inline(task.func)
         if form is None:
             continue
         sch, merged = view_rows(sch, form)

@@ -37,14 +37,13 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.ends import Staged, fill_ends
 from tvm_tile.schedule.guards import copy_guard, drop_guards
 from tvm_tile.schedule.merge import MergedShapes, merge_axes, restore
-from tvm_tile.schedule.normalize import NormalForm, gather_strided, inline_spatial
+from tvm_tile.schedule.normalize import NormalForm, gather_strided, inlined
 from tvm_tile.schedule.padding import clamp_padding, free_copies
 from tvm_tile.schedule.parts import split_sum
 from tvm_tile.schedule.rule import Choice, Scheduled, Task
@@ -120,8 +119,7 @@ def draft(task: Task) -> Draft | None:
     # Under a name: a schedule rewrites in place what nobody else refers to, and would so take the
     # blocks that both functions share.
     clamped = clamp_padding(task.func)
-    sch = start_schedule(clamped)
-    form = inline_spatial(sch, keep_producers=True)
+    sch, form = inlined(clamped, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None
     operator = _read_operator(sch, form)

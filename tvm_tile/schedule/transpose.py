@@ -27,10 +27,9 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.schedule.guards import conjunction, substituted
-from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
 from tvm_tile.tile.rules import TRANSPOSE
@@ -60,8 +59,7 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
 def _read(task: Task) -> list[tuple[SBlock, Output]] | None:
     if task.graph.reductions:
         return None
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=False)
+    sch, form = inlined(task.func, keep_producers=False)
     if form is None or form.producers or not form.outputs:
         return None
     blocks = [sch.get(sch.get_sblock(name)) for name in form.outputs]

@@ -10,10 +10,9 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.padding import implies, padding_of
 from tvm_tile.tile.window import window_of
 
@@ -43,8 +42,7 @@ class Blocks:
 
 def read_blocks(func: tirx.PrimFunc) -> Blocks | None:
     """``None`` where a thread's outputs are not those whose sums it has."""
-    sch = start_schedule(func)
-    form = inline_spatial(sch, keep_producers=True)
+    sch, form = inlined(func, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None
     main = sch.get(sch.get_sblock(form.reductions[0]))

@@ -19,14 +19,13 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
 from tvm_tile.schedule.attention.mask import find_mask
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial, store_by_sums
+from tvm_tile.schedule.normalize import NormalForm, inlined, store_by_sums
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import (
@@ -121,8 +120,7 @@ def softmax_form(task: Task) -> tuple[Schedule, NormalForm] | None:
     with nothing else; ``None`` for others."""
     if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
         return None
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=False)
+    sch, form = inlined(task.func, keep_producers=False)
     if form is None or form.producers or len(form.outputs) > 1:
         return None
     store_by_sums(sch, form)

@@ -21,11 +21,10 @@ from typing import Any
 
 from tvm.s_tir import SBlock
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.halo.step import SpatialStage, read_step
-from tvm_tile.schedule.normalize import inline_spatial
+from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
@@ -81,8 +80,7 @@ def find_halo(task: Task) -> HaloMatch | None:
     sums = task.graph.reductions
     if len(sums) not in (2, 3) or not is_contraction(sums[0]):
         return None
-    sch = start_schedule(task.func)
-    form = inline_spatial(sch, keep_producers=True)
+    sch, form = inlined(task.func, keep_producers=True)
     if form is None or len(form.outputs) > 1 or len(form.reductions) != len(sums):
         return None
     names = (*form.producers, *form.outputs)

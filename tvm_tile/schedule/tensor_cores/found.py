@@ -11,12 +11,11 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Access, Operator, element_size
 from tvm_tile.schedule.merge import merge_axes
-from tvm_tile.schedule.normalize import NormalForm, inline_spatial, inline_views, store_by_sums
+from tvm_tile.schedule.normalize import NormalForm, inline_views, inlined, store_by_sums
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.groups import split_groups
@@ -76,8 +75,7 @@ def limits_at_call(task: Task, epilogue: Epilogue, product: Product) -> Limits:
 # The rules of all matrix units ask for the same function, one behind the other.
 @functools.lru_cache(maxsize=1)
 def _find(func: tirx.PrimFunc, of_halves: bool) -> ProductMatch | None:
-    sch = start_schedule(func)
-    form = inline_spatial(sch, keep_producers=True)
+    sch, form = inlined(func, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None
     form = inline_views(sch, form)

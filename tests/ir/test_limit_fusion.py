@@ -1,0 +1,84 @@
+"""What fusion puts into one function, where values have several users or come in tuples."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tvm
+from tvm import tirx
+
+from tvm_tile.device import find_device
+from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.frontend import import_model
+from tvm_tile.graph.extract import loads_in
+from tvm_tile.pipeline import fuse
+from tvm_tile.schedule.normalize import inlined
+from tvm_tile.schedule.steps import child_blocks
+
+H200 = find_device("nvidia/h200")
+
+
+def fused(module: torch.nn.Module, *inputs: torch.Tensor) -> tvm.IRModule:
+    return fuse(import_model(module.eval(), example_inputs=inputs).mod, H200)
+
+
+class Deformable(torch.nn.Module):
+    """Samples at five places that are computed, as in a deformable convolution, and a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offsets = torch.nn.Conv2d(2, 10, 3, padding=1)
+        self.product = torch.nn.Conv2d(10, 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grids = self.offsets(x).tanh().view(1, 5, 2, 6, 6).permute(1, 0, 3, 4, 2)
+        scaled = (grids * 2 + 0.1).sin() / 3 - 0.5
+        samples = [F.grid_sample(x, grid, align_corners=True) for grid in scaled.unbind()]
+        return self.product(torch.cat(samples, 1))
+
+
+def test_no_function_grows_with_the_product_of_its_steps() -> None:
+    """Each sample reads its place forty times, that its coordinates six times, and so on."""
+    mod = fused(Deformable(), torch.randn(1, 2, 6, 6))
+    functions = [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
+    for func in functions:
+        sch, form = inlined(func, keep_producers=False)
+        assert form is not None
+        bodies = [sch.get(block).body for block in child_blocks(sch)]
+        assert sum(len(loads_in(body)) for body in bodies) < 400
+    assert len(functions) <= 9
+
+
+class Largest(torch.nn.Module):
+    """The largest elements of several parts, with their places: each a tuple of two tensors."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = [part.topk(2) for part in x.unbind()]
+        return torch.cat([values + places for values, places in both], 1)
+
+
+def test_one_function_takes_of_several_tuples() -> None:
+    mod = fused(Largest(), torch.randn(9, 3, 8))
+    last = max(
+        (func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)),
+        key=lambda func: len(func.params),
+    )
+    assert len(last.params) == 2 * 9 + 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "name"),
+    [
+        (lambda x: F.dropout(x, 0.5, training=True), "aten.dropout.default: random numbers"),
+        (lambda x: x + torch.rand(3), "aten.rand.default: random numbers"),
+    ],
+)
+def test_random_numbers_are_refused_before_anything_is_broken_down(draw, name) -> None:  # type: ignore[no-untyped-def]
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return draw(x)
+
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        import_model(Model(), example_inputs=(torch.ones(3),))
+    assert name in caught.value.current
