@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import types
 import unittest
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -44,7 +45,8 @@ _EMPTY = ("empty", "new_empty")  # their numbers are arbitrary
 _COMPLEX = ("complex", "polar", "view_as_complex", "view_as_real", "stft", "istft", "imag")
 
 Tensors = tuple[torch.Tensor, ...]
-Run = Callable[[torch.export.ExportedProgram, Tensors], Sequence[np.ndarray]]
+# The results; None where it was compiled only.
+Run = Callable[[torch.export.ExportedProgram, Tensors], Sequence[np.ndarray] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Sample:
 
     Attributes:
         index: its place in PyTorch's list.
+        origin: which list that is; see :func:`bench.operator_samples.drawn`.
         call: takes the tensors among its arguments, gives the tensors among its results.
         tensors: these arguments.
         expected: PyTorch's results.
@@ -66,6 +69,12 @@ class Sample:
     expected: Tensors
     exact: Tensors | None
     ties: Ties | None = None
+    origin: str = "sample"
+
+    @property
+    def name(self) -> str:
+        """What tells it from the operator's others."""
+        return f"{self.origin} {self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,8 @@ class Verdict:
     """How a sample went.
 
     Attributes:
-        status: ``right``, ``refused`` (by name), ``wrong`` or ``untyped``.
+        status: ``right``, ``compiled`` (and not run), ``refused`` (by name), ``wrong`` or
+            ``untyped``.
         detail: why it is not right.
         used: the operators of the program, as exported and as broken down.
     """
@@ -129,18 +139,20 @@ def samples(
         inputs = info.reference_inputs if reference else info.sample_inputs
         listed = list(inputs("cpu", dtype, requires_grad=False))
         usable = []
-        for index in _spread(len(listed), COUNTS[dtype] if most is None else most):
-            sample = _usable(info, index, listed[index])
+        for index in spread(len(listed), COUNTS[dtype] if most is None else most):
+            sample = usable(info, index, listed[index])
             if sample is not None:
                 usable.append(sample)
     return usable
 
 
-def _spread(count: int, most: int) -> list[int]:
+def spread(count: int, most: int) -> list[int]:
+    """Places in a list, evenly over it."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
-def _usable(info: OpInfo, index: int, sample: Any) -> Sample | None:
+def usable(info: OpInfo, index: int, sample: Any, origin: str = "sample") -> Sample | None:
+    """One of PyTorch's samples, as :func:`sample_of` makes it."""
     leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
@@ -152,7 +164,8 @@ def _usable(info: OpInfo, index: int, sample: Any) -> Sample | None:
         return info.op(source, *args, **kwargs)
 
     ties = ties_of(info.name, sample.input, sample.args, sample.kwargs)
-    return sample_of(index, call, tuple(leaves[place] for place in places), ties)
+    found = sample_of(index, call, tuple(leaves[place] for place in places), ties)
+    return None if found is None else replace(found, origin=origin)
 
 
 def sample_of(
@@ -160,7 +173,7 @@ def sample_of(
 ) -> Sample | None:
     """A call of a function of tensors; None where PyTorch does not run it, no tensor comes out, or
     one is not plain."""
-    tensors = tuple(t.detach().clone() for t in given)
+    tensors = tuple(copied(t) for t in given)
     if not tensors or any(t.layout != torch.strided or t.is_complex() for t in tensors):
         return None
 
@@ -172,7 +185,7 @@ def sample_of(
 
     try:
         with torch.no_grad():
-            expected = tuple(t.clone() for t in call(*(t.clone() for t in tensors)))
+            expected = tuple(t.clone() for t in call(*map(copied, tensors)))
     except Exception:  # a sample of an error, or one that needs a gradient
         return None
     if not expected or any(t.layout != torch.strided or t.is_complex() for t in expected):
@@ -180,8 +193,13 @@ def sample_of(
     return Sample(index, call, tensors, expected, _exact(call, tensors), ties)
 
 
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same strides."""
+    return copy.deepcopy(tensor.detach())
+
+
 def _exact(call: Callable[..., Tensors], tensors: Tensors) -> Tensors | None:
-    widened = (t.double() if t.is_floating_point() else t.clone() for t in tensors)
+    widened = (t.double() if t.is_floating_point() else copied(t) for t in tensors)
     try:
         with torch.no_grad():
             return call(*widened)
@@ -209,23 +227,25 @@ class Together(torch.nn.Module):
 def judge(chosen: Sequence[Sample], run: Run) -> list[Verdict]:
     """Run samples: all in one model, and where that fails each alone."""
     verdicts = _attempt(chosen, run)
-    if len(chosen) > 1 and any(verdict.status != "right" for verdict in verdicts):
+    if len(chosen) > 1 and any(v.status not in ("right", "compiled") for v in verdicts):
         return [_attempt([sample], run)[0] for sample in chosen]
     return verdicts
 
 
 def _attempt(chosen: Sequence[Sample], run: Run) -> list[Verdict]:
-    tensors = tuple(t.clone() for sample in chosen for t in sample.tensors)
+    tensors = tuple(copied(t) for sample in chosen for t in sample.tensors)
     used: set[str] = set()
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            left = list(run(_exported(Together(chosen), tensors, used), tensors))
+            found = run(_exported(Together(chosen), tensors, used), tensors)
     except TileError as error:
         return [Verdict("refused", _short(error), tuple(used))] * len(chosen)
     except Exception as error:  # any failure is a verdict
         return [Verdict("untyped", _short(error), tuple(used))] * len(chosen)
-    verdicts = []
+    if found is None:
+        return [Verdict("compiled", used=tuple(used))] * len(chosen)
+    verdicts, left = [], list(found)
     for sample in chosen:
         count = len(sample.expected)
         verdicts.append(compare(left[:count], sample, tuple(used)))
@@ -273,30 +293,43 @@ def compare(found: Sequence[np.ndarray], sample: Sample, used: tuple[str, ...] =
             wrong = f"result {i} is {kind}, not {dtype}{list(wanted.shape)}"
             return Verdict("wrong", wrong, used)
         exact = sample.exact[i] if sample.exact is not None else wanted
-        if _close(output, wanted) or _close(output, exact):
+        eps = _eps(sample)
+        if _close(output, wanted, eps) or _close(output, exact, eps):
             continue
         ties = sample.ties if i == len(found) - 1 else None
         if ties is None or not ties.allow(torch.from_numpy(output), wanted):
-            return Verdict("wrong", f"result {i}: {_difference(output, wanted)}", used)
+            return Verdict("wrong", f"result {i}: {_difference(output, wanted, eps)}", used)
     return Verdict("right", "", used)
 
 
-def _close(output: np.ndarray, wanted: torch.Tensor) -> bool:
+def _close(output: np.ndarray, wanted: torch.Tensor, eps: float) -> bool:
     if not wanted.is_floating_point():
         return bool(np.array_equal(output, wanted.numpy()))
-    return not _far(output, wanted).any()
+    return not _far(output, wanted, eps).any()
 
 
-def _far(output: np.ndarray, wanted: torch.Tensor) -> np.ndarray:
+def _eps(sample: Sample) -> float:
+    """The coarsest rounding among a sample's numbers; at least float32's, in which sums are."""
+    kinds = {t.dtype for t in (*sample.tensors, *sample.expected) if t.is_floating_point()}
+    return max(torch.finfo(dtype).eps for dtype in (torch.float32, *kinds))
+
+
+def _far(output: np.ndarray, wanted: torch.Tensor, eps: float) -> np.ndarray:
     """Where two results differ by more than roundings, which grow with the terms of a sum."""
     exact = wanted.double().numpy()
     finite = np.abs(exact[np.isfinite(exact)])
-    limit = 1e-5 + 1e-6 * (finite.max() if finite.size else 0.0)
-    return ~np.isclose(output.astype(np.float64), exact, rtol=1e-4, atol=limit, equal_nan=True)
+    # Formulas of several steps lose digits; of 16 bits there are few to lose.
+    relative, among_terms = (1e-4, 1e-6) if eps < 1e-6 else (4 * eps, eps)
+    limit = max(1e-5, eps / 8) + among_terms * (finite.max() if finite.size else 0.0)
+    return ~np.isclose(output.astype(np.float64), exact, rtol=relative, atol=limit, equal_nan=True)
 
 
-def _difference(output: np.ndarray, wanted: torch.Tensor) -> str:
-    place = int(np.argmax(_far(output, wanted)))
+def _difference(output: np.ndarray, wanted: torch.Tensor, eps: float) -> str:
+    if not wanted.is_floating_point():
+        differs = output != wanted.numpy()
+        places = np.unravel_index(int(np.argmax(differs)), differs.shape)
+        return f"{output[places]} instead of {wanted.numpy()[places]}"
+    place = int(np.argmax(_far(output, wanted, eps)))
     found, exact = output.astype(np.float64).ravel(), wanted.double().numpy().ravel()
     return f"{found[place]:.7g} instead of {exact[place]:.7g}"
 
@@ -306,11 +339,15 @@ def run_imported(program: torch.export.ExportedProgram, tensors: Tensors) -> Seq
     return run_on_cpu(import_model(program).mod, [t.numpy() for t in tensors], optimization=0)
 
 
-def run_compiled(device: str) -> Run:
-    """Everything of tvm_tile, for a device."""
+def run_compiled(device: str, *, only_compile: bool = False) -> Run:
+    """Everything of tvm_tile, for a device; operators each by itself, not joined."""
+    options = tvm_tile.Options(coschedule=False, cache=False, parallel_builds=1)
 
-    def run(program: torch.export.ExportedProgram, tensors: Tensors) -> Sequence[np.ndarray]:
-        outputs = tvm_tile.compile(program, device=device)(*tensors)
+    def run(program: torch.export.ExportedProgram, tensors: Tensors) -> Sequence[np.ndarray] | None:
+        model = tvm_tile.compile(program, device=device, options=options)
+        if only_compile:
+            return None
+        outputs = model(*tensors)
         return [_array(o) for o in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
     return run

@@ -25,17 +25,21 @@ using std::min;
 #define CUDART_NAN_F NAN
 template <class T> static T maximum(T a, T b) { return b > a || b != b ? b : a; }
 template <class T> static T minimum(T a, T b) { return b < a || b != b ? b : a; }
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) uint2 { uint x, y; };
-struct alignas(16) uint4 { uint x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-static float2 make_float2(float x, float y) { return {x, y}; }
-static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-static uint2 make_uint2(uint x, uint y) { return {x, y}; }
-static uint4 make_uint4(uint x, uint y, uint z, uint w) { return {x, y, z, w}; }
-static int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+#define VECTORS(type, name)                                                     \
+  struct alignas(2 * sizeof(type)) name##2 { type x, y; };                        \
+  struct alignas(sizeof(type) < 8 ? 4 * sizeof(type) : 16) name##4 { type x, y, z, w; }; \
+  static name##2 make_##name##2(type x, type y) { return {x, y}; }              \
+  static name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+VECTORS(signed char, char)
+VECTORS(uchar, uchar)
+VECTORS(short, short)
+VECTORS(ushort, ushort)
+VECTORS(int, int)
+VECTORS(uint, uint)
+VECTORS(int64_t, longlong)
+VECTORS(uint64_t, ulonglong)
+VECTORS(float, float)
+VECTORS(double, double)
 #define __expf expf
 static float __frcp_rn(float x) { return 1 / x; }
 static float rsqrtf(float x) { return 1 / sqrtf(x); }
@@ -62,7 +66,8 @@ static const int STATIC = 49152;  // bytes that a kernel declares itself, at mos
 static std::vector<Block> grid;
 static jmp_buf home;
 static int block_number, thread_number;
-#define blockIdx (Index{block_number, 0})
+static int first_block;  // the number of the grid's first, where others are left out
+#define blockIdx (Index{first_block + block_number, 0})
 #define threadIdx (Index{thread_number % COLUMNS, thread_number / COLUMNS})
 
 static void leave(Thread &own) {
@@ -209,4 +214,19 @@ static int go_on(int seed) {
 static int run_grid(int blocks, int threads, int bytes, int seed) {
   make_grid(blocks, threads, bytes);
   return go_on(seed);
+}
+
+// The same for blocks that know nothing of each other, one after the other.
+static int run_blocks(int blocks, int threads, int bytes) {
+  int left = 0;
+  for (first_block = 0; first_block < blocks; first_block++) left += run_grid(1, threads, bytes, 0);
+  first_block = 0;
+  return left;
+}
+
+// The same for threads that never meet, which need no stacks of their own.
+static int run_apart(int blocks, int threads) {
+  for (block_number = 0; block_number < blocks; block_number++)
+    for (thread_number = 0; thread_number < threads; thread_number++) start();
+  return 0;
 }

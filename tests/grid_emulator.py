@@ -1,4 +1,4 @@
-"""Run a persistent kernel, or a chain, on the CPU, from CUDA text, all blocks at once."""
+"""Run kernels on the CPU, from CUDA text: persistent ones and chains, all blocks at once."""
 
 from __future__ import annotations
 
@@ -119,25 +119,35 @@ def _parameters(kernel: Kernel) -> list[str]:
     return signature[1].split(", ")
 
 
-def _compiled(kernel: Kernel, folder: Path, columns: int = _MOST_THREADS) -> ctypes.CDLL:
-    text = kernel.source[kernel.source.index('extern "C" __global__') :]
-    end = 0
-
-    def place(match: re.Match[str]) -> str:
-        nonlocal end
-        _, kind, name, count = match.groups()
-        first, end = end, end + -(-_SIZES[kind] * int(count) // 64) * 64
-        return f"{kind}* {name} = ({kind}*)shared_memory({first});"
-
-    text = _DYNAMIC.sub(r"uchar* \1 = shared_memory(STATIC);", _SHARED.sub(place, text))
-    text = re.sub(r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync(", text)
-    kinds = [parameter.rsplit(None, 1)[0] for parameter in _parameters(kernel)]
-    given = ", ".join(
-        f"({kind.replace('__restrict__', '')})arguments[{n}]" for n, kind in enumerate(kinds)
-    )
-    text += f"""
+def compiled_kernels(kernels: Sequence[Kernel], folder: Path) -> ctypes.CDLL:
+    """Kernels whose blocks are on their own, in one library: for each a function
+    ``launch_NAME(arguments, blocks, columns, rows, bytes)``, which answers how many threads never
+    end."""
+    texts = []
+    for kernel in kernels:
+        text = _text_of(kernel)
+        meets = int("sync(" in text)
+        texts.append(f"""{text}
+static void run_{kernel.name}() {{ {_call(kernel)} }}
+extern "C" int launch_{kernel.name}(
+    void** given, int blocks, int columns, int rows, int bytes) {{
+  arguments = given, COLUMNS = columns, kernel = run_{kernel.name};
+  return {meets} ? run_blocks(blocks, columns * rows, bytes) : run_apart(blocks, columns * rows);
+}}
+""")
+    head = """static int COLUMNS;
 static void** arguments;
-static void start() {{ {kernel.name}({given}); }}
+static void (*kernel)();
+static void start() { kernel(); }
+"""
+    return _library(head + "".join(texts), folder, "kernels")
+
+
+def _compiled(kernel: Kernel, folder: Path, columns: int = _MOST_THREADS) -> ctypes.CDLL:
+    text = f"""#define COLUMNS {columns}
+{_text_of(kernel)}
+static void** arguments;
+static void start() {{ {_call(kernel)} }}
 extern "C" int run(void** given, int blocks, int threads, int bytes, int seed) {{
   arguments = given;
   return run_grid(blocks, threads, bytes, seed);
@@ -151,9 +161,37 @@ extern "C" int end(int seed) {{
   return go_on(seed);
 }}
 """
-    source, library = folder / f"{kernel.name}.cpp", folder / f"{kernel.name}.so"
+    return _library(text, folder, kernel.name)
+
+
+def _text_of(kernel: Kernel) -> str:
+    """A kernel's text, with calls of the emulator's functions."""
+    text = kernel.source[kernel.source.index('extern "C" __global__') :]
+    end = 0
+
+    def place(match: re.Match[str]) -> str:
+        nonlocal end
+        _, kind, name, count = match.groups()
+        first, end = end, end + -(-_SIZES[kind] * int(count) // 64) * 64
+        return f"{kind}* {name} = ({kind}*)shared_memory({first});"
+
+    text = _DYNAMIC.sub(r"uchar* \1 = shared_memory(STATIC);", _SHARED.sub(place, text))
+    return re.sub(r"tvm_builtin_cuda_(warp|cta)_sync\(", r"\1_sync(", text)
+
+
+def _call(kernel: Kernel) -> str:
+    """A call with the arguments that are given."""
+    kinds = [parameter.rsplit(None, 1)[0] for parameter in _parameters(kernel)]
+    given = ", ".join(
+        f"({kind.replace('__restrict__', '')})arguments[{n}]" for n, kind in enumerate(kinds)
+    )
+    return f"{kernel.name}({given});"
+
+
+def _library(text: str, folder: Path, name: str) -> ctypes.CDLL:
+    source, library = folder / f"{name}.cpp", folder / f"{name}.so"
     if not library.exists():
-        source.write_text(f'#include "grid_emulator.h"\n#define COLUMNS {columns}\n{text}')
+        source.write_text(f'#include "grid_emulator.h"\n{text}')
         # Checked jumps would refuse those to other stacks.
         options = ("-O1", "-std=c++17", "-fPIC", "-U_FORTIFY_SOURCE")
         command = [*reading("grid_emulator.h", *options), "-shared", "-o", library, source]
