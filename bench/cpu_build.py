@@ -18,7 +18,7 @@ from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 
 
 def run_on_cpu(
-    mod: tvm.IRModule, arrays: Sequence[np.ndarray], optimization: int = 2
+    mod: tvm.IRModule, arrays: Sequence[np.ndarray], optimization: int = 1
 ) -> list[np.ndarray]:
     """What a module of Relax operators computes.
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
+from cpu_build import CPU
 from kernels import drawn, poison, relative_difference
 from tvm import tirx
-from tvm.target.codegen import llvm_get_system_cpu
 from warp_emulator import Race, emulate, numbered
 
 from tvm_tile.build import Builder, Program
@@ -93,9 +93,7 @@ def arguments(func: tirx.PrimFunc) -> Arguments:
         shape, dtype = tuple(int(e) for e in param.ty.shape), numpy_dtype(str(param.ty.dtype))
         given[str(param.name)] = drawn(rng, math.prod(shape), dtype).reshape(shape)
     tensors = [tvm.runtime.tensor(array) for array in given.values()]
-    # Of any CPU, LLVM would convert halves by calls of functions.
-    target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu()})
-    reference = tvm.compile(func.with_attr("global_symbol", "reference"), target=target)
+    reference = tvm.compile(func.with_attr("global_symbol", "reference"), CPU)
     reference["reference"](*tensors)
     wanted = {name: tensor.numpy() for name, tensor in zip(given, tensors, strict=True)}
     outputs = {str(p.name) for p in func.params if any(p.same_as(s.buffer) for s in stores)}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
+from cpu_build import CPU
 from tvm import relax, tirx
 
 from tvm_tile.build import Builder, Program, build_program
@@ -157,7 +158,7 @@ class Reference:
     @classmethod
     def of(cls, func: tirx.PrimFunc) -> Reference:
         """The reference of an unscheduled function."""
-        compiled = tvm.compile(func.with_attr("global_symbol", "reference"), target="llvm")
+        compiled = tvm.compile(func.with_attr("global_symbol", "reference"), CPU)
         stores: list[tirx.BufferStore] = []
         tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
         rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 
 from bench.gpu import HostStage
 from bench.open_shapes.record import Provenance
@@ -30,7 +31,7 @@ PRODUCT = product_of(3, 64, 512, 128)
 
 def _cpu_kernel() -> Any:
     func = function_of(PRODUCT).with_attr("global_symbol", "joined")
-    return tvm.compile(tvm.IRModule({"joined": func}), "llvm")["joined"]
+    return tvm.compile(tvm.IRModule({"joined": func}), CPU)["joined"]
 
 
 class _Built(dict[str, Any]):

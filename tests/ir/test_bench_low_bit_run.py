@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tvm
+from cpu_build import CPU
 from tvm import relax
 
 import tvm_tile
@@ -42,7 +43,7 @@ class OnCpu:
     """A module, compiled for the CPU, which takes and returns torch tensors."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
-        self._run = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())["main"]
+        self._run = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())["main"]
         self.report = SimpleNamespace(kernels=(), fallbacks=(), decisions=())
 
     def __call__(self, *given: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from kernels import relative_difference
 from tvm import IRModule, relax
 from tvm.relax import op
@@ -266,13 +267,13 @@ def test_what_lies_behind_a_convolution_has_loops_and_is_the_same() -> None:
 
 def run_all(mod: IRModule, x: np.ndarray) -> list[np.ndarray]:
     """All outputs, of TVM's own build for the CPU."""
-    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     return [output.numpy() for output in machine["main"](tvm.runtime.tensor(x))]
 
 
 def run(mod: IRModule, x: np.ndarray) -> np.ndarray:
     """Of TVM's own build for the CPU."""
-    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     return machine["main"](tvm.runtime.tensor(x)).numpy()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from cpu_build import CPU
 from normal_forms import behind, operators
 from scheduled import relax_module
 from tvm import relax
@@ -23,7 +24,7 @@ def dropped(mod: Any) -> Any:
 
 
 def run(mod: Any, x: np.ndarray) -> np.ndarray:
-    built = tvm.compile(mod, target="llvm")
+    built = tvm.compile(mod, CPU)
     result: np.ndarray = relax.VirtualMachine(built, tvm.cpu())["main"](
         tvm.runtime.tensor(x)
     ).numpy()

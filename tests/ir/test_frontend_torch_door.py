@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from tvm import relax
 
 from tvm_tile.errors import ModelError, TileError, UnsupportedOperatorError
@@ -37,10 +38,9 @@ class Lambda(torch.nn.Module):
 
 
 def outcome(function: Callable[..., Any], *inputs: Any, **buffers: Any) -> list[np.ndarray]:
-    """What the imported model computes, built without optimization: there is one per test."""
+    """What the imported model computes."""
     imported = import_model(Lambda(function, **buffers), example_inputs=inputs)
-    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    machine = relax.VirtualMachine(tvm.compile(imported.mod, target), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(imported.mod, CPU), tvm.cpu())
     arrays = [tvm.runtime.tensor(t.numpy()) for t in inputs if isinstance(t, torch.Tensor)]
     outputs = machine["main"](*arrays)
     return [o.numpy() for o in ([outputs] if hasattr(outputs, "numpy") else outputs)]
@@ -177,7 +177,7 @@ def test_conditions() -> None:
 
     x = torch.arange(6.0).reshape(2, 3)
     imported = import_model(Chosen(), example_inputs=(x,))
-    machine = relax.VirtualMachine(tvm.compile(imported.mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(imported.mod, CPU), tvm.cpu())
     for value in (x, -x):
         outputs = machine["main"](tvm.runtime.tensor(value.numpy()))
         with torch.no_grad():

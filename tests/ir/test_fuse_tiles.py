@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from kernels import relative_difference
 from tvm import IRModule, relax, tirx
 from tvm.relax import op
@@ -351,7 +352,7 @@ def random_body(rng: random.Random) -> tuple[Body, list[Shape]]:
 
 def outputs(mod: IRModule, inputs: list[np.ndarray]) -> list[np.ndarray]:
     """Of TVM's own build for the CPU."""
-    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     found = machine["main"](*map(tvm.runtime.tensor, inputs))
     return [y.numpy() for y in ([found] if hasattr(found, "numpy") else found)]
 

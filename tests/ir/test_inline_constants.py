@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from cpu_build import CPU
 from tvm import relax, tirx
 from tvm.relax import op
 
@@ -44,7 +45,7 @@ def is_constant(expr: Any) -> bool:
 
 
 def outputs(mod: Any, array: np.ndarray) -> list[np.ndarray]:
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     got = machine["main"](tvm.runtime.tensor(array))
     return [o.numpy() for o in ([got] if hasattr(got, "numpy") else got)]
 

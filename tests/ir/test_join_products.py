@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from scheduled import relax_module
 from tvm import relax, te
 from tvm.relax import op
-from tvm.target.codegen import llvm_get_system_cpu
 
 from tvm_tile.passes import JoinProducts
 from tvm_tile.tile.connect import Decision
@@ -67,9 +67,7 @@ def constant(columns: int, dtype: str = "float32") -> Any:
 
 
 def run(mod: tvm.IRModule, x: np.ndarray) -> list[np.ndarray]:
-    # Of any CPU, LLVM would convert halves by calls of functions.
-    target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu()})
-    machine = relax.VirtualMachine(tvm.compile(mod, target=target), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     found = machine["main"](tvm.runtime.tensor(x))
     return [found.numpy()] if hasattr(found, "numpy") else [value.numpy() for value in found]
 

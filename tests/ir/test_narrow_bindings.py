@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from tvm import tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
@@ -43,7 +44,7 @@ X = np.array([-1.5, 1.25, -2.0, 3.0], "float32")
     [("bits", X.view("int32")), ("less", [0, 0, 1, 0]), ("twice", [-4, 3, -6, 9])],
 )
 def test_they_are_computed_from_numbers_not_bits(name: str, wanted: np.ndarray) -> None:
-    built = tvm.compile(StoreNarrowBindings()(Bound), target="llvm")
+    built = tvm.compile(StoreNarrowBindings()(Bound), CPU)
     x = tvm.runtime.tensor(X.astype(ml_dtypes.bfloat16))
     y = tvm.runtime.tensor(np.zeros(4, "int32"))
     built[name](x, y)

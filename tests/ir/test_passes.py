@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from tvm import IRModule, relax
 from tvm.relax import op
 
@@ -178,7 +179,7 @@ def factors(mod: IRModule) -> set[str]:
 
 def run(mod: IRModule, *inputs: np.ndarray) -> np.ndarray:
     """Of TVM's own build for the CPU."""
-    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     return machine["main"](*map(tvm.runtime.tensor, inputs)).numpy()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -84,7 +85,7 @@ def calls(mod: tvm.IRModule, name: str) -> int:
 
 
 def run(mod: tvm.IRModule, *arrays: np.ndarray) -> list[np.ndarray]:
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     given: list[Any] = [tvm.runtime.tensor(array) for array in arrays]
     return [output.numpy() for output in machine["main"](*given)]
 

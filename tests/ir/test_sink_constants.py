@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from cpu_build import CPU
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm.script import ir as I
@@ -34,7 +35,7 @@ def module(second: Any, *, public: bool = False) -> tvm.IRModule:
 
 
 def run(mod: tvm.IRModule, *arrays: np.ndarray) -> np.ndarray:
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     return machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
 
 

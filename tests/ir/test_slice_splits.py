@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from normal_forms import behind, operators
 from scheduled import relax_module
 from tvm import relax, tirx
@@ -22,7 +23,7 @@ def sliced(mod: Any) -> Any:
 
 
 def parts(mod: Any, x: np.ndarray) -> list[np.ndarray]:
-    built = tvm.compile(mod, target="llvm")
+    built = tvm.compile(mod, CPU)
     found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x))
     return [part.numpy() for part in found]
 

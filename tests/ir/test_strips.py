@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from cpu_build import CPU
 from kernel_bodies import case, conv, pool
 from kernel_cases import CASES
 from kernels import Case, prim_functions, relative_difference
@@ -69,7 +70,7 @@ def test_all_kinds_of_strips(entry: Case) -> None:
     assert choices, "not taken"
     arrays = draw(given.func)
     expected = [tvm.runtime.tensor(array) for array in arrays]
-    tvm.compile(given.func.with_attr("global_symbol", "f"), target="llvm")(*expected)
+    tvm.compile(given.func.with_attr("global_symbol", "f"), CPU)(*expected)
     several = [choice for choice in choices if tile_of(choice).vectors.count > 1]
     assert entry not in (HALVES if several else VECTORS)
     kinds = {tile_of(choice).vectors for choice in several}

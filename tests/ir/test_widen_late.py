@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from kernels import Case, Input, prim_functions
 from scheduled import relax_module
 from tvm import relax
@@ -35,7 +36,7 @@ def widened(body: Any, dtype: str) -> tuple[Any, Any]:
 
 
 def run(mod: Any, x: np.ndarray) -> np.ndarray:
-    built = tvm.compile(mod, target="llvm")
+    built = tvm.compile(mod, CPU)
     return relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
 
 

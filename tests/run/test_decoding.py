@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from coded import CODES, formats, random_coded
+from cpu_build import CPU
 from tvm import relax, tirx
 
 import tvm_tile
@@ -98,7 +99,7 @@ def test_random_formats(seed: int) -> None:
 
 
 def _on_cpu(func: tirx.PrimFunc, coded: Coded) -> np.ndarray:
-    built = tvm.compile(func.with_attr("global_symbol", "decode"), target="llvm")
+    built = tvm.compile(func.with_attr("global_symbol", "decode"), CPU)
     arguments = [tvm.runtime.tensor(array) for array in coded.arrays]
     out = tvm.runtime.tensor(np.zeros(coded.shape, coded.values().dtype))
     built["decode"](*arguments, out)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from kernel_cases import CASES
 from kernels import launch_extents, prim_functions, relative_difference
 from tvm import IRModule, tirx
@@ -63,7 +64,7 @@ def largest_error(name: str, device: Device, folder: Path) -> float:
 
 def inputs_and_outputs(func: tirx.PrimFunc) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """A function's arguments before, outputs poisoned, and after a run on the CPU."""
-    reference: Any = tvm.compile(func.with_attr("global_symbol", "reference"), target="llvm")
+    reference: Any = tvm.compile(func.with_attr("global_symbol", "reference"), CPU)
     generator = np.random.default_rng(0)
     given = []
     for param in func.params:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_build import CPU
 from grid_emulator import Stuck
 from kernels import relative_difference
 from persistent_runs import Emulation, Joined, Kernels
@@ -112,7 +113,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def cpu_build(mod: tvm.IRModule, *inputs: np.ndarray) -> list[np.ndarray]:
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     outputs = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
     return [o.numpy() for o in ([outputs] if hasattr(outputs, "numpy") else outputs)]
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tvm
+from cpu_build import CPU
 from onnx import helper
 from torch import nn
 from tvm import relax
@@ -29,7 +30,7 @@ WHOLE = torch.tensor([-7, 7, -1])
 def run(mod: tvm.IRModule, *arrays: Any) -> list[np.ndarray]:
     """What TVM's build of a module, with none of our passes, computes."""
     relax.analysis.well_formed(mod)
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     outputs: Any = machine["main"](*(tvm.runtime.tensor(np.asarray(array)) for array in arrays))
     return [output.numpy() for output in ([outputs] if hasattr(outputs, "numpy") else outputs)]
 

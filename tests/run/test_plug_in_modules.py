@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 import tvm
 import tvm_ffi
+from cpu_build import CPU
 from onnx import helper, numpy_helper
 from plug_in_models import models
 from tvm import relax, tirx
@@ -66,7 +67,7 @@ def run(mod: Any, function: str, *inputs: Array) -> tuple[Array, ...]:
 
 
 def expected(mod: Any, function: str, *inputs: Array) -> tuple[Array, ...]:
-    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())
     return outputs(machine, function, *inputs)
 
 
@@ -123,7 +124,7 @@ def test_open_extents(name: str, pipeline: Callable[[Any], Any]) -> None:
             result = builder.emit_output(builder.emit(build(*variables)))
         builder.emit_func_output(result)
     loaded = load_program(Builder(EMULATED).build(pipeline(builder.get())), "emulated")
-    machine = relax.VirtualMachine(tvm.compile(builder.get(), "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(builder.get(), CPU), tvm.cpu())
     for size in (6, 17, 300 if name in ("softmax", "product", "sort") else 33):
         inputs = [_drawn(ty, size) for ty in types]
         same(outputs(loaded.machine, "main", *inputs), outputs(machine, "main", *inputs))

@@ -49,6 +49,7 @@ class References:
 def _built(functions: Mapping[str, tirx.PrimFunc]) -> Any:
     named = {f"reference_{name}": exact_on_cpu(func) for name, func in functions.items()}
     mod = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in named.items()})
-    # Of any CPU, LLVM would convert halves by calls of functions.
-    target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu()})
+    # Of any CPU, LLVM would convert halves by calls of functions. More optimization takes LLVM
+    # seconds for some functions, and the loops run as long.
+    target = tvm.target.Target({"kind": "llvm", "mcpu": llvm_get_system_cpu(), "opt-level": 1})
     return tvm.compile(mod, target=target) if named else None
