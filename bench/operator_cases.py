@@ -138,12 +138,12 @@ def samples(
         warnings.simplefilter("ignore")
         inputs = info.reference_inputs if reference else info.sample_inputs
         listed = list(inputs("cpu", dtype, requires_grad=False))
-        usable = []
+        kept = []
         for index in spread(len(listed), COUNTS[dtype] if most is None else most):
             sample = usable(info, index, listed[index])
             if sample is not None:
-                usable.append(sample)
-    return usable
+                kept.append(sample)
+    return kept
 
 
 def spread(count: int, most: int) -> list[int]:
