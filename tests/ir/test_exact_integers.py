@@ -40,6 +40,16 @@ WRITTEN: dict[str, tuple[Element, Element]] = {
     "remainder": (lambda x, y: tirx.FloorMod(x, y), lambda x, y: x % y),
     "cut": (lambda x, y: tirx.Div(x, y), lambda x, y: truncated(x, y)),
     "rest": (lambda x, y: tirx.Mod(x, y), np.fmod),
+    "byte, by 3": (
+        lambda x, y: tirx.Cast(
+            x.ty, tirx.FloorDiv(tirx.Cast("int8", x + y), tirx.const(3, "int8"))
+        ),
+        lambda x, y: ((x + y).astype("int8") // np.int8(3)).astype(x.dtype),
+    ),
+    "sum of remainder 3": (
+        lambda x, y: tirx.FloorMod(x + y, like(3, x)),
+        lambda x, y: (x + y) % x.dtype.type(3),
+    ),
     "one more is more": (
         lambda x, y: tirx.Cast(x.ty, x + like(1, x) > x),
         lambda x, y: (x + x.dtype.type(1) > x).astype(x.dtype),

@@ -46,7 +46,8 @@ def exact_in_tvm(function: Any, target: Any = None) -> Any:
 def exact_on_cpu(function: Any) -> Any:
     """A PrimFunc that TVM builds for this CPU so that it computes what this one says, and whose
     integers wrap."""
-    from tvm_tile.build.exact_integers import in_longer, wrap_collected, wrap_integers
+    from tvm_tile.build.exact_integers import wrap_collected, wrap_integers
+    from tvm_tile.build.integer_types import in_longer
 
     wrapping = wrap_collected(wrap_integers(function, in_longer), in_longer)
     return exact_in_tvm(wrapping)

@@ -21,24 +21,28 @@ are, and so does what is computed of loops' variables alone and fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from tvm_tile.registered import as_written
-
-Spelling = Callable[[Any], Any]
-"""From a sum, difference, product or complement of integers to the same, cut to its type, where
-that is defined whatever the numbers are."""
+from tvm_tile.build.integer_types import (
+    Spelling,
+    bits_of,
+    in_unsigned,
+    is_integer,
+    is_unsigned,
+    limits_of,
+    number_like,
+)
+from tvm_tile.registered import as_written, is_as_written
 
 _JOINED = (tirx.Add, tirx.Sub, tirx.Mul)
 _QUOTIENTS = (tirx.Div, tirx.FloorDiv)
 _REMAINDERS = (tirx.Mod, tirx.FloorMod)
 _SHIFTS = (tirx.LShift, tirx.RShift)
-_HALF = 32  # bits of half a long integer
+_NATIVE = 32  # bits from which on C computes in the type itself
 
 
 def wrap_integers(function: Any, spell: Spelling | None = None) -> Any:
@@ -83,7 +87,7 @@ def wrap_collected(function: Any, spell: Spelling | None = None) -> Any:
 
     def store(node: Any) -> Any:
         value = node.value
-        if not isinstance(value, _JOINED) or not _is_integer(value) or _bits(value) < _HALF:
+        if not isinstance(value, _JOINED) or not is_integer(value) or bits_of(value) < _NATIVE:
             return node  # what is stored into a narrow type is cut by that
         if not all(map(_is_read, (value.a, value.b))):
             return node
@@ -96,66 +100,6 @@ def wrap_collected_in(kernel: Any) -> Any:
     """A lowered kernel (an IRModule) as :func:`wrap_collected` leaves its functions."""
     functions = {name: wrap_collected(func) for name, func in kernel.functions.items()}
     return type(kernel)(functions, attrs=kernel.attrs)
-
-
-def in_unsigned(node: Any) -> Any:
-    """Arithmetic in the unsigned type of 32 or 64 bits, where C, CUDA, HIP and OpenCL wrap."""
-    return _in_type(node, "uint64" if _bits(node) > _HALF else "uint32")
-
-
-def in_longer(node: Any) -> Any:
-    """Arithmetic as TVM's LLVM does it rightly, to which no integer overflows, signed or not.
-
-    Up to 32 bits it is done in 64, and what has 64 bits in halves.
-    """
-    if _bits(node) <= _HALF:
-        is_long = isinstance(node, tirx.Mul) and _is_unsigned(node)
-        return _in_type(node, "uint64" if is_long else "int64")
-    return node if isinstance(node, tirx.LShift | tirx.BitwiseNot) else _in_halves(node)
-
-
-def _in_type(node: Any, wide: str) -> Any:
-    operands = (node.a,) if isinstance(node, tirx.BitwiseNot) else (node.a, node.b)
-    return tirx.Cast(node.ty, type(node)(*(_converted(wide, operand) for operand in operands)))
-
-
-def _converted(wide: str, value: Any) -> Any:
-    """A number or as many as a vector has, in a wider type, whose range it is taken modulo."""
-    if isinstance(value, tirx.IntImm):
-        number = int(value.value)
-        return tirx.const(number % 2 ** int(wide[4:]) if wide.startswith("uint") else number, wide)
-    _, _, lanes = str(value.ty.dtype).partition("x")
-    return tirx.Cast(f"{wide}x{lanes}" if lanes else wide, value)
-
-
-def _in_halves(node: Any) -> Any:
-    """A sum, difference or product of 64 bits, of which no part overflows."""
-    wide = "uint64"
-    half, ones = tirx.const(_HALF, wide), tirx.const(2**_HALF - 1, wide)
-    a, b = tirx.Var("a", wide), tirx.Var("b", wide)
-
-    def low(value: Any) -> Any:
-        return tirx.BitwiseAnd(value, ones)
-
-    def high(value: Any) -> Any:
-        return tirx.RShift(value, half)
-
-    if isinstance(node, tirx.Mul):
-        lower = tirx.Mul(low(a), low(b))
-        crossed = (tirx.Mul(high(a), low(b)), tirx.Mul(low(a), high(b)))
-        upper = [low(value) for value in crossed]
-    else:
-        other = tirx.BitwiseNot(b) if isinstance(node, tirx.Sub) else b
-        lower = tirx.Add(low(a), low(other))
-        if isinstance(node, tirx.Sub):
-            lower = tirx.Add(lower, tirx.const(1, wide))
-        upper = [high(a), high(other)]
-    whole = tirx.Var("whole", wide)
-    carried = tirx.Add(tirx.Add(upper[0], upper[1]), high(whole))
-    result = tirx.BitwiseOr(tirx.LShift(carried, half), low(whole))
-    halves = tirx.Let(whole, lower, result)
-    operands = [_converted(wide, value) for value in (node.a, node.b)]
-    return tirx.Cast(node.ty, tirx.Let(a, operands[0], tirx.Let(b, operands[1], halves)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +130,7 @@ class _Wrapping:
     def stored(self, store: Any) -> Any:
         """What is stored, as :meth:`value`, but for the sum with what the element was before."""
         value = store.value
-        if not isinstance(value, _JOINED) or not _is_integer(value) or not _reads(value.a, store):
+        if not isinstance(value, _JOINED) or not is_integer(value) or not _reads(value.a, store):
             return self.value(value)
         other = self.value(value.b)
         return value if other.same_as(value.b) else type(value)(value.a, other)
@@ -197,69 +141,68 @@ class _Wrapping:
         return var
 
     def _joined(self, node: Any) -> Any:
-        if not _is_integer(node) or self._fits(node):
+        if not is_integer(node) or self._fits(node):
             return node
         return as_written(self.spell(node))
 
     def _complement(self, node: Any) -> Any:
-        is_cut = _is_integer(node) and _is_unsigned(node) and _bits(node) < _HALF
+        is_cut = is_integer(node) and is_unsigned(node) and bits_of(node) < _NATIVE
         return as_written(self.spell(node)) if is_cut else node
 
     def _cast(self, node: Any) -> Any:
         """The simplifier takes numbers that a cast cuts off for ones that are not there."""
-        if not _is_integer(node) or not _is_integer(node.value):
+        if not is_integer(node) or not is_integer(node.value):
             return node
         least, most = self._range(node.value)
-        bottom, top = _limits(node)
+        bottom, top = limits_of(node)
         is_kept = bottom <= least and most <= top
         return node if is_kept or self._is_unknown_place(node.value) else as_written(node)
 
     def _shifted(self, node: Any) -> Any:
-        if not _is_integer(node):
+        if not is_integer(node):
             return node
         value, amount = node.a, node.b
-        bits = _bits(node)
+        bits = bits_of(node)
         least, most = self._range(amount)
         if least < 0 or most >= bits:
             is_far = _ge(amount, bits)
-            if not _is_unsigned(amount):
-                is_far = tirx.Or(is_far, tirx.LT(amount, _number(0, amount)))
-            fills = isinstance(node, tirx.RShift) and not _is_unsigned(node)
-            near = _choose(is_far, _number(bits - 1 if fills else 0, amount), amount)
+            if not is_unsigned(amount):
+                is_far = tirx.Or(is_far, tirx.LT(amount, number_like(0, amount)))
+            fills = isinstance(node, tirx.RShift) and not is_unsigned(node)
+            near = tirx.Select(is_far, number_like(bits - 1 if fills else 0, amount), amount)
             shifted = self._shifted_near(node, near)
-            return shifted if fills else _choose(is_far, _number(0, value), shifted)
+            return shifted if fills else tirx.Select(is_far, number_like(0, value), shifted)
         return self._shifted_near(node, amount)
 
     def _shifted_near(self, node: Any, amount: Any) -> Any:
         """A value shifted by less bits than it has."""
         if isinstance(node, tirx.RShift):
             return tirx.RShift(node.a, amount)
-        most = max(0, min(_bits(node) - 1, self._range(amount)[1]))
+        most = max(0, min(bits_of(node) - 1, self._range(amount)[1]))
         least, largest = self._range(node.a)
-        bottom, top = _limits(node)
+        bottom, top = limits_of(node)
         shifted = tirx.LShift(node.a, amount)
         if bottom <= least << most and largest << most <= top:
             return shifted
         return as_written(self.spell(shifted))
 
     def _divided(self, node: Any) -> Any:
-        if not _is_integer(node):
+        if not is_integer(node):
             return node
-        value, divisor = node.a, node.b
-        least, most = self._range(divisor)
-        has_zero = least <= 0 <= most
-        has_negation = least <= -1 <= most
-        if _is_place(divisor, self.loads) or not (has_zero or has_negation):
-            return node
-        zero, one = _number(0, divisor), _number(1, divisor)
+        least, most = self._range(node.b)
+        has_zero, has_negation = least <= 0 <= most, least <= -1 <= most
+        if not (has_zero or has_negation) or _is_place(node.b, self.loads):
+            return _rounded_down(node) if _is_hidden(node) else node
+        divisor, zero, one = node.b, number_like(0, node.b), number_like(1, node.b)
         is_zero = tirx.EQ(divisor, zero)
-        is_special, factor = is_zero, _choose(is_zero, zero, one)
+        is_special, factor = is_zero, tirx.Select(is_zero, zero, one)
         if has_negation:
-            is_negation = tirx.EQ(divisor, _number(-1, divisor))
+            is_negation = tirx.EQ(divisor, number_like(-1, divisor))
             is_special = tirx.Or(is_zero, is_negation)
-            factor = _choose(is_negation, _number(-1, divisor), factor)
+            factor = tirx.Select(is_negation, number_like(-1, divisor), factor)
         # Divided by 1 instead, the remainder is 0, and the quotient right but for a factor.
-        divided = type(node)(value, as_written(_choose(is_special, one, divisor)))
+        safe = as_written(tirx.Select(is_special, one, divisor))
+        divided = _rounded_down(type(node)(node.a, safe))
         if isinstance(node, _REMAINDERS):
             return divided
         return as_written(self.spell(tirx.Mul(divided, factor)))
@@ -274,18 +217,18 @@ class _Wrapping:
             least, most = low_a - high_b, high_a - low_b
         else:
             least, most = low_a + low_b, high_a + high_b
-        bottom, top = _limits(node)
+        bottom, top = limits_of(node)
         if bottom <= least and most <= top:
             return True
         return any(map(self._is_unknown_place, (node.a, node.b)))
 
     def _is_unknown_place(self, value: Any) -> bool:
         """Whether a number is computed of extents that only a call tells: a place, which fits."""
-        return self._range(value) == _limits(value) and _is_place(value, self.loads)
+        return self._range(value) == limits_of(value) and _is_place(value, self.loads)
 
     def _range(self, value: Any) -> tuple[int, int]:
         """The least and the largest number that an integer expression can be."""
-        bottom, top = _limits(value)
+        bottom, top = limits_of(value)
         if isinstance(value, tirx.IntImm):
             return int(value.value), int(value.value)
         if "x" in str(value.ty.dtype):
@@ -298,6 +241,36 @@ class _Wrapping:
         if least <= -(2**63 - 1):
             least = bottom
         return max(least, bottom), min(most, top)
+
+
+def _rounded_down(node: Any) -> Any:
+    """A quotient or remainder whose operands are hidden, of C's kind, which rounds to zero.
+
+    Of floor divisions TVM makes these last of all, when nothing is hidden any more.
+    """
+    if not isinstance(node, tirx.FloorDiv | tirx.FloorMod):
+        return node
+    rest = tirx.Mod(node.a, node.b)
+    zero = number_like(0, rest)
+    is_apart = tirx.LT(rest, zero)
+    if not isinstance(node.b, tirx.IntImm):
+        is_apart = tirx.Select(tirx.LT(node.b, zero), tirx.GT(rest, zero), is_apart)
+    elif int(node.b.value) < 0:
+        is_apart = tirx.GT(rest, zero)
+    if isinstance(node, tirx.FloorMod):
+        return rest if is_unsigned(node) else tirx.Select(is_apart, rest + node.b, rest)
+    quotient = tirx.Div(node.a, node.b)
+    lower = tirx.Sub(quotient, number_like(1, quotient))
+    return quotient if is_unsigned(node) else tirx.Select(is_apart, lower, quotient)
+
+
+def _is_hidden(value: Any) -> bool:
+    """Whether a part of an expression is hidden from the simplifier."""
+
+    def look(call: Any) -> Any:
+        return tvm_ffi.VisitInterrupt() if is_as_written(call) else None
+
+    return tvm_ffi.structural_walk(value, (ir.Call, look), order="pre") is not None
 
 
 def _ranges_of(function: Any) -> Any:
@@ -358,34 +331,5 @@ def _stored(store: Any, value: Any) -> Any:
     return tirx.BufferStore(store.buffer, value, store.indices)
 
 
-def _choose(condition: Any, chosen: Any, other: Any) -> Any:
-    return tirx.Select(condition, chosen, other)
-
-
 def _ge(value: Any, number: int) -> Any:
-    return tirx.GE(value, _number(number, value))
-
-
-def _number(number: int, like: Any) -> Any:
-    return tirx.const(number, str(like.ty.dtype))
-
-
-def _dtype(value: Any) -> str:
-    return str(value.ty.dtype).partition("x")[0]
-
-
-def _is_integer(value: Any) -> bool:
-    return _dtype(value).startswith(("int", "uint"))
-
-
-def _is_unsigned(value: Any) -> bool:
-    return _dtype(value).startswith("uint")
-
-
-def _bits(value: Any) -> int:
-    return int(_dtype(value).partition("int")[2])
-
-
-def _limits(value: Any) -> tuple[int, int]:
-    bits = _bits(value)
-    return (0, 2**bits - 1) if _is_unsigned(value) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return tirx.GE(value, number_like(number, value))

@@ -1,0 +1,104 @@
+"""How arithmetic of integers is written so that it wraps, and what their types hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+Spelling = Callable[[Any], Any]
+"""From a sum, difference, product, shift or complement of integers to the same, cut to its type,
+where that is defined whatever the numbers are."""
+
+_HALF = 32  # bits of half a long integer
+
+
+def in_unsigned(node: Any) -> Any:
+    """Arithmetic in the unsigned type of 32 or 64 bits, where C, CUDA, HIP and OpenCL wrap."""
+    return _in_type(node, "uint64" if bits_of(node) > _HALF else "uint32")
+
+
+def in_longer(node: Any) -> Any:
+    """Arithmetic as TVM's LLVM does it rightly, to which no integer overflows, signed or not.
+
+    Up to 32 bits it is done in 64, and what has 64 bits in halves.
+    """
+    if bits_of(node) <= _HALF:
+        is_long = isinstance(node, tirx.Mul) and is_unsigned(node)
+        return _in_type(node, "uint64" if is_long else "int64")
+    return node if isinstance(node, tirx.LShift | tirx.BitwiseNot) else _in_halves(node)
+
+
+def _in_type(node: Any, wide: str) -> Any:
+    operands = (node.a,) if isinstance(node, tirx.BitwiseNot) else (node.a, node.b)
+    return tirx.Cast(node.ty, type(node)(*(_converted(wide, operand) for operand in operands)))
+
+
+def _converted(wide: str, value: Any) -> Any:
+    """A number or as many as a vector has, in a wider type, whose range it is taken modulo."""
+    if isinstance(value, tirx.IntImm):
+        number = int(value.value)
+        return tirx.const(number % 2 ** int(wide[4:]) if wide.startswith("uint") else number, wide)
+    _, _, lanes = str(value.ty.dtype).partition("x")
+    return tirx.Cast(f"{wide}x{lanes}" if lanes else wide, value)
+
+
+def _in_halves(node: Any) -> Any:
+    """A sum, difference or product of 64 bits, of which no part overflows."""
+    wide = "uint64"
+    half, ones = tirx.const(_HALF, wide), tirx.const(2**_HALF - 1, wide)
+    a, b = tirx.Var("a", wide), tirx.Var("b", wide)
+
+    def low(value: Any) -> Any:
+        return tirx.BitwiseAnd(value, ones)
+
+    def high(value: Any) -> Any:
+        return tirx.RShift(value, half)
+
+    if isinstance(node, tirx.Mul):
+        lower = tirx.Mul(low(a), low(b))
+        crossed = (tirx.Mul(high(a), low(b)), tirx.Mul(low(a), high(b)))
+        upper = [low(value) for value in crossed]
+    else:
+        other = tirx.BitwiseNot(b) if isinstance(node, tirx.Sub) else b
+        lower = tirx.Add(low(a), low(other))
+        if isinstance(node, tirx.Sub):
+            lower = tirx.Add(lower, tirx.const(1, wide))
+        upper = [high(a), high(other)]
+    whole = tirx.Var("whole", wide)
+    carried = tirx.Add(tirx.Add(upper[0], upper[1]), high(whole))
+    result = tirx.BitwiseOr(tirx.LShift(carried, half), low(whole))
+    halves = tirx.Let(whole, lower, result)
+    operands = [_converted(wide, value) for value in (node.a, node.b)]
+    return tirx.Cast(node.ty, tirx.Let(a, operands[0], tirx.Let(b, operands[1], halves)))
+
+
+def number_like(number: int, like: Any) -> Any:
+    """A number of the type of an expression."""
+    return tirx.const(number, str(like.ty.dtype))
+
+
+def _dtype(value: Any) -> str:
+    return str(value.ty.dtype).partition("x")[0]
+
+
+def is_integer(value: Any) -> bool:
+    """Whether an expression is an integer, or several; truths are none."""
+    return _dtype(value).startswith(("int", "uint"))
+
+
+def is_unsigned(value: Any) -> bool:
+    """Whether an integer expression has no sign."""
+    return _dtype(value).startswith("uint")
+
+
+def bits_of(value: Any) -> int:
+    """How many bits each integer of an expression has."""
+    return int(_dtype(value).partition("int")[2])
+
+
+def limits_of(value: Any) -> tuple[int, int]:
+    """The least and the largest number of an integer expression's type."""
+    bits = bits_of(value)
+    return (0, 2**bits - 1) if is_unsigned(value) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
