@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from tvm import ir, relax, te, tirx, topi
 
 _FLOATS, _INTEGERS = ("float", "bfloat"), ("int", "uint")
@@ -36,6 +37,23 @@ def division(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return _with_zeros(builder, call, _DIVISIONS[name], name.removeprefix("relax."))
 
 
+def shift(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Shifts by a number of bits that integers of the type do not have, which TVM refuses.
+
+    What others give is said in :mod:`tvm_tile.build.exact_integers`.
+    """
+    value, amount = call.args
+    bits = np.iinfo(str(value.ty.dtype)).bits
+    is_number = isinstance(amount, ir.Constant) and not amount.ty.ndim
+    if not is_number or 0 <= int(amount.value.numpy()) < bits:
+        stock: Any = call.op.get_attr("FLegalize")
+        return stock(builder, call)
+    dtype = str(value.ty.dtype)
+    zero, last = tirx.const(0, dtype), tirx.const(bits - 1, dtype)
+    fills = call.op.name == "relax.right_shift" and not dtype.startswith("u")
+    return _each(builder, call, lambda x: tirx.RShift(x, last) if fills else zero)
+
+
 def negated(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """``relax.negative``: of unsigned integers it wraps; TVM multiplies by -1, which none is."""
     return _of_unsigned(builder, call, lambda x, zero: tirx.Sub(zero, x))
@@ -49,17 +67,23 @@ def sign(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _of_unsigned(
     builder: relax.BlockBuilder, call: relax.Call, element: Callable[[Any, Any], Any]
 ) -> relax.Expr:
-    (x,) = call.args
-    name = call.op.name.removeprefix("relax.")
     if is_right_in_tvm(call):
         stock: Any = call.op.get_attr("FLegalize")
         return stock(builder, call)
+    zero = tirx.const(0, str(call.args[0].ty.dtype))
+    return _each(builder, call, lambda x: element(x, zero))
+
+
+def _each(
+    builder: relax.BlockBuilder, call: relax.Call, element: Callable[[Any], Any]
+) -> relax.Expr:
+    """Loops that make an element of each of the first operand's."""
+    name = call.op.name.removeprefix("relax.")
 
     def loops(tensor: te.Tensor) -> te.Tensor:
-        zero = tirx.const(0, str(x.ty.dtype))
-        return te.compute(tensor.shape, lambda *at: element(tensor(*at), zero), name)
+        return te.compute(tensor.shape, lambda *at: element(tensor(*at)), name)
 
-    return builder.call_te(loops, x, primfunc_name_hint=name)
+    return builder.call_te(loops, call.args[0], primfunc_name_hint=name)
 
 
 def _with_zeros(

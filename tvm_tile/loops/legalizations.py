@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from tvm_tile.loops.arithmetic import division, negated, product_of_two, sign, sum_of_two
+from tvm_tile.loops.arithmetic import division, negated, product_of_two, shift, sign, sum_of_two
 from tvm_tile.loops.choice import choice
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
 from tvm_tile.loops.filling import filled
@@ -66,6 +66,7 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.index_put": _unless_open(index_put),
         "relax.index_tensor": index_tensor,
         "relax.mod": division,
+        "relax.left_shift": shift,
         "relax.multiply": product_of_two,
         "relax.negative": negated,
         "relax.nn.conv1d_transpose": transposed_convolution,
@@ -76,6 +77,7 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.nn.max_pool1d": _unless_open(windows_of_maxima),
         "relax.nn.max_pool2d": _unless_open(windows_of_maxima),
         "relax.nn.max_pool3d": _unless_open(windows_of_maxima),
+        "relax.right_shift": shift,
         "relax.scatter_elements": _unless_open(scatter_elements),
         "relax.scatter_nd": scatter_nd,
         "relax.sign": sign,
