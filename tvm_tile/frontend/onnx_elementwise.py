@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -102,7 +103,7 @@ _OF_ONE: dict[str, Callable[[Value], Value]] = {
 
 
 def convert_reduction(node: Node) -> Value | None:
-    """Reductions along no axes, and the largest or smallest of no elements."""
+    """Reductions along no axes, of integers and truths, and the extrema of no elements."""
     x, axes = node.inputs[0], node.attrs.get("axes")
     if node.constant(1) is not None:
         axes = np.asarray(node.constant(1)).tolist()
@@ -114,8 +115,14 @@ def convert_reduction(node: Node) -> Value | None:
     if not axes and keeps_all:
         # TVM's converters leave out the rest, too.
         return _OF_ONE.get(node.op_type, lambda x: x)(x)
+    if node.op_type in _OF_INTEGERS and "int" in dtype_of(x):
+        return _OF_INTEGERS[node.op_type](node, x, axes or None)
     if node.op_type == "ReduceLogSumExp" and "float" in dtype_of(x):
         return _log_sum_exp(node, x, axes or None)
+    if node.op_type in _EXTREMES and dtype_of(x) == "bool":
+        reduce = op.max if node.op_type == "ReduceMax" else op.min
+        keeps = bool(node.attrs.get("keepdims", 1))
+        return op.astype(reduce(op.astype(x, "int8"), axes or None, keeps), "bool")
     if x.ty.shape is None or node.op_type not in _EXTREMES:
         return None
     # -1: an extent that the data decide
@@ -128,6 +135,38 @@ def convert_reduction(node: Node) -> Value | None:
     if not node.attrs.get("keepdims", 1):
         kept = [extent for i, extent in enumerate(shape) if i not in reduced]
     return relax.const(np.full(kept, _EXTREMES[node.op_type]), dtype_of(x))
+
+
+def _mean_of_integers(node: Node, x: Value, axes: list[int] | None) -> Value:
+    """A sum and a quotient of the integers' type, towards zero; TVM has another type."""
+    reduced = range(len(x.ty.shape)) if axes is None else axes
+    extents = [x.ty.shape[axis] for axis in reduced]
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        raise ValueError("a mean of integers along an open extent")
+    total = node.emit(op.sum(x, axes, keepdims=bool(node.attrs.get("keepdims", 1))))
+    return op.divide(total, constant(math.prod(map(int, extents)), dtype_of(x)))
+
+
+def _by_way_of_floats(node: Node, x: Value, axes: list[int] | None) -> Value:
+    """Roots and logarithms, cut off to integers."""
+    wide = node.emit(op.astype(x, "float64"))
+    keeps = bool(node.attrs.get("keepdims", 1))
+    if node.op_type == "ReduceLogSumExp":
+        result = _log_sum_exp(node, wide, axes)
+    elif node.op_type == "ReduceLogSum":
+        result = op.log(node.emit(op.sum(wide, axes, keepdims=keeps)))
+    else:
+        squares = node.emit(op.multiply(wide, wide))
+        result = op.sqrt(node.emit(op.sum(squares, axes, keepdims=keeps)))
+    return op.astype(node.emit(result), dtype_of(x))
+
+
+_OF_INTEGERS: dict[str, Callable[[Node, Value, list[int] | None], Value]] = {
+    "ReduceMean": _mean_of_integers,
+    "ReduceL2": _by_way_of_floats,
+    "ReduceLogSum": _by_way_of_floats,
+    "ReduceLogSumExp": _by_way_of_floats,
+}
 
 
 def _log_sum_exp(node: Node, x: Value, axes: list[int] | None) -> Value:

@@ -19,6 +19,7 @@ from torch.export.exported_program import _override_composite_implicit_decomp
 from tvm_tile.errors import OptionError
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US, decompositions
+from tvm_tile.frontend.torch.own_decompositions import own_decompositions
 from tvm_tile.torch.compiler import GraphCompiler, Tell
 from tvm_tile.torch.direct import unboxed
 from tvm_tile.torch.options import BackendOptions
@@ -104,7 +105,7 @@ def compiled(
     known = len(example_inputs), captured, plain.append
     graphs = GraphCompiler(device, place, options.options, tell, *known)
     try:
-        with nullcontext() if trains else _whole_operators():
+        with own_decompositions(), nullcontext() if trains else _whole_operators():
             whole: Callable[..., Any] = _autograd(graphs)(graph_module, example_inputs)
             return unboxed(plain[0]) if plain else whole
     except TorchDynamoException:  # Dynamo's own ways to begin anew

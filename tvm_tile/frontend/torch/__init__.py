@@ -19,6 +19,7 @@ from tvm_tile.frontend.torch.inner_tensors import with_inner_tensors
 from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.positions import with_indices
+from tvm_tile.frontend.torch.own_decompositions import own_decompositions
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
 from tvm_tile.frontend.torch.region_constants import with_region_constants
 from tvm_tile.frontend.torch.sizes import concrete
@@ -50,7 +51,7 @@ def import_module(
     was_training = {child: child.training for child in module.modules()}
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), own_decompositions():
             program = torch.export.export(module, _apart(tuple(example_inputs)))
     except Exception as error:  # torch.export raises many kinds, also the module's own errors
         raise ModelError(

@@ -24,18 +24,22 @@ from torch.fx.traceback import NodeSource
 
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
+from tvm_tile.frontend.torch.own_decompositions import (
+    ATTENTION,
+    OWN_DECOMPOSITIONS,
+    own_decompositions,
+)
 from tvm_tile.frontend.torch.quantized import decompositions_of_codes
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
 _PASS = "decomposed"  # as nodes say where they are from
-_ATTENTION = _ATEN.scaled_dot_product_attention.default
-_INSTANCE_NORM = _ATEN.instance_norm.default
 
-BROKEN_DOWN_BY_US = frozenset({_ATTENTION, _INSTANCE_NORM})
-"""Operators without converters that we break down in another way than PyTorch does."""
+BROKEN_DOWN_BY_US = frozenset({ATTENTION, _ATEN.instance_norm.default})
+"""Operators without converters that stay whole until they are imported."""
 
 
+@own_decompositions()
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     """What ``program.run_decompositions`` makes of a program; the program itself is left alone.
 
@@ -70,13 +74,13 @@ def _by_pytorch(program: ExportedProgram, table: Table) -> ExportedProgram:
     Attention as we write it lies in memory in another order than PyTorch's. Where views behind it
     count on that order, it is left to PyTorch, too, whose form becomes no fused kernel.
     """
-    theirs = {**table, _ATTENTION: torch.export.default_decompositions()[_ATTENTION]}
+    theirs = {**table, ATTENTION: torch.export.default_decompositions()[ATTENTION]}
     if program.graph.find_nodes(op="call_function", target=_ATEN.as_strided.default):
         return program.run_decompositions(theirs)
     try:
         return program.run_decompositions(table)
     except ValueError:  # a view of what does not lie so
-        if not program.graph.find_nodes(op="call_function", target=_ATTENTION):
+        if not program.graph.find_nodes(op="call_function", target=ATTENTION):
             raise
         return program.run_decompositions(theirs)
 
@@ -94,60 +98,8 @@ def decompositions() -> Table:
 def _decompositions() -> Table:
     known = {**decomposition_table, **torch.export.default_decompositions()}
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
-    table[_ATTENTION] = _attention
-    table[_INSTANCE_NORM] = _instance_norm
-    return table | decompositions_of_codes()
-
-
-def _instance_norm(
-    input: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> torch.Tensor:
-    """A group norm of single channels, or a batch norm by statistics of before."""
-    if not use_input_stats:
-        given = (weight, bias, running_mean, running_var)
-        return torch.batch_norm(input, *given, False, momentum, eps, cudnn_enabled)
-    if running_mean is not None or running_var is not None:
-        raise NotImplementedError("an instance norm that updates its running statistics")
-    return torch.group_norm(input, input.size(1), weight, bias, eps)
-
-
-def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value``; dropout is refused as what is random."""
-    if enable_gqa:
-        groups = query.size(-3) // key.size(-3)
-        key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
-    scaled = query * (query.size(-1) ** -0.5 if scale is None else scale)
-    scores = torch.matmul(scaled, key.transpose(-2, -1))
-    if is_causal:
-        rows, columns = (torch.arange(extent) for extent in scores.shape[-2:])
-        attn_mask = rows[:, None] >= columns[None, :]
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            scores = torch.where(attn_mask, scores, torch.full((), -torch.inf, dtype=scores.dtype))
-        else:
-            scores = scores + attn_mask
-    weights = _ATEN._safe_softmax(scores, -1)  # 0 where all scores of a row are -inf
-    if dropout_p:
-        weights = torch.dropout(weights, dropout_p, train=True)
-    return torch.matmul(weights, value)
+    own = {operator: how for operator, how in OWN_DECOMPOSITIONS.items() if operator in table}
+    return table | own | decompositions_of_codes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from tvm_tile.frontend.torch.taps import (
     linear,
     nearest,
     nearest_exact,
+    nearest_of_images,
     taps,
 )
 
@@ -42,7 +43,7 @@ def _resized(
     old, new = shape_of(x)[-rank:], emit.shape[-rank:]
     if len(shape_of(x)) != rank + _BATCH_AND_CHANNELS:
         raise Refusal(f"rank {len(shape_of(x))}")
-    if not dtype_of(x).is_floating_point and resize not in (nearest, nearest_exact):
+    if not dtype_of(x).is_floating_point and resize not in (nearest, nearest_of_images, nearest_exact):
         raise Refusal(f"weights of elements of type {dtype_of(x)}, which PyTorch rounds")
     copies = _by_tvm(x, resize, old, new, scales)
     if copies is not None:
@@ -75,7 +76,7 @@ def _by_tvm(
         after % before == 0 and scale in (None, after / before)
         for before, after, scale in zip(old, new, scales, strict=True)
     )
-    if resize is not nearest or len(old) != 2 or not is_whole:
+    if resize is not nearest_of_images or not is_whole:
         return None
     return relax.op.image.resize2d(
         x,
@@ -225,7 +226,7 @@ def _weighing(resize: Resize, rank: int) -> dict[str, Converter]:
 
 _OPERATORS = (
     (_ATEN.upsample_nearest1d, _copying(nearest, 1)),
-    (_ATEN.upsample_nearest2d, _copying(nearest, 2)),
+    (_ATEN.upsample_nearest2d, _copying(nearest_of_images, 2)),
     (_ATEN.upsample_nearest3d, _copying(nearest, 3)),
     (_ATEN._upsample_nearest_exact1d, _copying(nearest_exact, 1)),
     (_ATEN._upsample_nearest_exact2d, _copying(nearest_exact, 2)),

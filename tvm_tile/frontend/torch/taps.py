@@ -54,6 +54,11 @@ def nearest(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch
     return _ATEN.upsample_nearest1d(x[None], [extent], scale)[0]
 
 
+def nearest_of_images(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch.Tensor:
+    """The same of an image, where PyTorch takes no scale of an extent that stays or doubles."""
+    return _ATEN.upsample_nearest2d(x[:, None, None], [1, extent], None, scale)[:, 0, 0]
+
+
 def nearest_exact(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch.Tensor:
     """Copies of the nearest elements."""
     return _ATEN._upsample_nearest_exact1d(x[None], [extent], scale)[0]
