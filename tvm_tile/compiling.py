@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, overload
 
 from tvm_tile.arguments import check_entries, check_examples, checked_sizes
@@ -21,6 +22,7 @@ from tvm_tile.frontend import (
     read_exported_file,
     with_weights,
 )
+from tvm_tile.frontend.loops import wants_kernel
 from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signatures
 from tvm_tile.graph.open_extents import Open, Symbol, top
 from tvm_tile.graph.signature import require_common_state
@@ -129,9 +131,11 @@ def compile(
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
         if not isinstance(model, Mapping):
             watch = Stopwatch()
-            one, opening = _import(record, model, inputs, example_inputs, params, weights, options)
+            given = inputs, example_inputs, params, weights, options
+            one, opening = _import(record, model, *given)
             watch.lap("import")
-            return compiler.compiled(model, one, watch, opening=opening)
+            again = partial(_import, record, model, *given, in_loops=False)
+            return compiler.compiled(model, one, watch, again, opening=opening)
         check_entries(model, inputs, example_inputs, params, weights)
         return compiler.entries(model)
 
@@ -164,8 +168,15 @@ class _Compiler:
         require_common_state({name: one.effects for name, (one, _) in imported.items()})
         as_stored = len(models) > 1  # so that what entries have in common is stored once
         compiled = {
-            name: self.compiled(model, one, watches[name], as_stored=as_stored, opening=opening)
-            for (name, model), (one, opening) in zip(models.items(), imported.values(), strict=True)
+            name: self.compiled(
+                models[name],
+                one,
+                watches[name],
+                partial(_import, self.record, models[name], options=self.options, in_loops=False),
+                as_stored=as_stored,
+                opening=opening,
+            )
+            for name, (one, opening) in imported.items()
         }
         return CompiledEntries(compiled, self.held)
 
@@ -174,11 +185,17 @@ class _Compiler:
         model: Any,
         imported: Imported,
         watch: Stopwatch,
+        written_out: Callable[[], tuple[Imported, Opening | None]] | None,
         *,
         as_stored: bool = False,
         opening: Opening | None = None,
+        notes: tuple[str, ...] = (),
     ) -> CompiledModel:
-        """The stages behind the import; weights are kept ``as_stored`` where others read them."""
+        """The stages behind the import; weights are kept ``as_stored`` where others read them.
+
+        If loops turn out to fit into no kernel that were made for one, all begins again with the
+        model ``written_out``.
+        """
         record, options = self.record, self.options
         store = open_store(options)
         workers = options.parallel_builds
@@ -198,11 +215,17 @@ class _Compiler:
             as_stored=as_stored,
             opening=opening,
         )
+        if written_out is not None and any(map(wants_kernel, lowered.done.mod.functions.values())):
+            watch.lap("loops that no kernel holds")
+            plain, _ = written_out()
+            notes = _left_for_kernels(lowered.done)
+            return self.compiled(model, plain, watch, None, as_stored=as_stored, notes=notes)
         program = replace(builder.build(lowered.mod), constants=taken.constants)
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)
-        notes = *options.notes(record), *lowered.measure.notes, *foreign_calls(lowered.parts[0])
-        notes = *notes, *conditional_calls(lowered.done.mod), *imported.effects.describe()
+        notes = *notes, *options.notes(record), *lowered.measure.notes
+        notes = *notes, *foreign_calls(lowered.parts[0]), *conditional_calls(lowered.done.mod)
+        notes = *notes, *imported.effects.describe()
         symbols = () if opening is None else opening.symbols
         notes = *notes, *_notes(symbols, options)
         taken_bytes = sum(len(constant.data) for constant in set(program.constants))
@@ -252,6 +275,8 @@ def _import(
     params: Params | None = None,
     weights: int = 0,
     options: Options | None = None,
+    *,
+    in_loops: bool = True,
 ) -> tuple[Imported, Opening | None]:
     """A model, at the greatest values of its open extents, if there are any.
 
@@ -260,7 +285,10 @@ def _import(
     """
     check_examples(example_inputs)
     source = read_exported_file(model)
+    sizes = all_sizes(source, checked_sizes(inputs, Open))
     low_bit = options is not None and options.low_bit
+    opened = open_inputs(sizes)
+    for_kernels = options is not None and options.control != "host" and device.supports_grid_barrier
 
     def import_at(sizes: Mapping[str, tuple[int, ...]], examples: Any) -> Imported:
         found = import_model(
@@ -270,16 +298,27 @@ def _import(
             params=params,
             low_bit=low_bit,
             matrix_dtypes=matrix_dtypes(device),
+            in_loops=in_loops and for_kernels and opened is None,
         )
         return with_weights(found, weights)
 
-    sizes = all_sizes(source, checked_sizes(inputs, Open))
-    if (opened := open_inputs(sizes)) is None:
+    if opened is None:
         return import_at(checked_sizes(sizes), example_inputs), None
     at = importing(opened, lambda at: import_at(at, resized(source, example_inputs, at)))
     given, returned = signatures(opened, at, near(opened.symbols))
     whole = replace(at(top(opened.symbols)), inputs=given, outputs=returned)
     return whole, Opening(opened.symbols, lambda point: at(point).mod)
+
+
+def _left_for_kernels(done: Coscheduling) -> tuple[str, ...]:
+    """A line for people about each loop on the host that had better been written out."""
+    loops = {str(var.name_hint) for var, f in done.mod.functions_items() if wants_kernel(f)}
+    return tuple(
+        f"{name} is written out: as a loop {left.reason}"
+        for left in done.left_apart
+        for name in left.functions
+        if name.rpartition("_")[0] in loops or name in loops
+    )
 
 
 def _notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:

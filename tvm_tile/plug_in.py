@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_tile.build import Builder
+from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.build.in_tvm import linked, wrap_code_generator
 from tvm_tile.device import Device, devices
 from tvm_tile.device.detect import device_for_target, resolve_device
@@ -52,8 +52,10 @@ def blocks_pipeline() -> tvm.transform.Pass:
         with one_compilation():
             device = with_blocks_only(device_for_target(Target.current()))
             scheduling = [ScheduleTiles(device), LiftWorkspaces(), ExactLoops()]
-            fusion = fusion_passes(device, welding(device))
-            return run_passes([*fusion, *scheduling, *lowering_passes(device)], mod)
+            fused = run_passes(fusion_passes(device, welding(device)), mod)
+            # TVM would write names of the model's into kernels that are no identifiers.
+            named = rename_by_content(fused)
+            return run_passes([*scheduling, *lowering_passes(device)], named)
 
     return run
 

@@ -204,7 +204,14 @@ def by_onnx() -> Stock:
     tensors = [numpy_helper.from_array(value.numpy(), name) for name, value in weights]
     graph = helper.make_graph(nodes, "layers", ends[:1], ends[1:], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    return relax_from_onnx(model), {"main": net}
+    mod = relax_from_onnx(model, keep_params_in_input=True)
+    # The model's own names of them, as "0.weight", are no identifiers.
+    names = [str(param.name).replace("_", ".") for param in mod["main"].params[1:]]
+
+    def layers(x: Any, *values: Any) -> Any:
+        return torch.func.functional_call(net, dict(zip(names, values, strict=True)), x)
+
+    return mod, {"main": layers}
 
 
 @pytest.mark.parametrize("make", [by_export_tvm, by_exported_program, by_onnx])

@@ -48,6 +48,7 @@ def import_model(
     params: Params | None = None,
     low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
+    in_loops: bool = False,
 ) -> Imported:
     """Import a model of any supported kind.
 
@@ -62,6 +63,8 @@ def import_model(
             tells of.
         matrix_dtypes: what the device's matrix units multiply: codes of these types are multiplied
             as they are, also where the result is of half precision.
+        in_loops: whether ONNX's recurrent operators are loops, for kernels that hold them; else
+            their steps are written out.
 
     Returns:
         The model as Relax operators, with its weights as constants.
@@ -87,7 +90,7 @@ def import_model(
     if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
         from tvm_tile.frontend.onnx import import_onnx
 
-        return import_onnx(model, inputs=inputs, **how)
+        return import_onnx(model, inputs=inputs, in_loops=in_loops, **how)
     if _is_instance(model, "torch.export", "ExportedProgram"):
         from tvm_tile.frontend.torch import import_program
 

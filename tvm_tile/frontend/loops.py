@@ -35,6 +35,10 @@ MOST = "tvm_tile.most_iterations"
 _OWN = "tvm_tile.own"
 
 
+FOR_KERNEL = "tvm_tile.for_kernel"
+"""Attribute of the function of a loop that would be written out, could no kernel hold it."""
+
+
 def repeat_while(
     builder: relax.BlockBuilder, name: str, body: Any, state: Values, fixed: Values
 ) -> Values:
@@ -60,15 +64,29 @@ def repeat_while(
 
 
 def repeat(
-    builder: relax.BlockBuilder, name: str, count: int, body: Any, state: Values, fixed: Values
+    builder: relax.BlockBuilder,
+    name: str,
+    count: int,
+    body: Any,
+    state: Values,
+    fixed: Values,
+    *,
+    for_kernel: bool = False,
 ) -> Values:
     """Write a loop of ``count`` iterations; all else is as of :func:`repeat_while`.
 
-    Neither ``state`` nor what ``body`` returns has a value that says whether it goes on.
+    Neither ``state`` nor what ``body`` returns has a value that says whether it goes on. Whoever
+    wants it ``for_kernel`` writes its iterations out where it is in none.
     """
     _require_kept(builder, body, state)
     state = [tirx.IntImm("int64", count), *state]
-    return _loop(builder, name, body, state, fixed, {COUNTED: True})
+    kind = {COUNTED: True, FOR_KERNEL: True} if for_kernel else {COUNTED: True}
+    return _loop(builder, name, body, state, fixed, kind)
+
+
+def wants_kernel(func: Any) -> bool:
+    """Whether a function is a loop that is better written out than run by the host."""
+    return isinstance(func, relax.Function) and FOR_KERNEL in (func.attrs or {})
 
 
 def _require_kept(builder: relax.BlockBuilder, body: Any, state: Values) -> None:

@@ -78,6 +78,7 @@ def import_onnx(
     constants: Mapping[str, np.ndarray] | None = None,
     low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
+    in_loops: bool = False,
 ) -> Imported:
     """Import an ONNX model.
 
@@ -88,7 +89,7 @@ def import_onnx(
         model: path of a file, or the model itself, which is not changed.
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         constants: input name -> value, for inputs that never change; they are no inputs then.
-        low_bit, matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
+        low_bit, matrix_dtypes, in_loops: as of :func:`tvm_tile.frontend.import_model`.
 
     Returns:
         The model with its weights as constants.
@@ -113,7 +114,7 @@ def import_onnx(
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
     names = NodeNames.of(model)
-    mod, model = _convert(model, low_bit, names)
+    mod, model = _convert(model, low_bit, names, in_loops=in_loops)
     imported = prepared(
         mod,
         name,
@@ -128,7 +129,7 @@ def import_onnx(
 
 
 def _convert(
-    model: onnx.ModelProto, low_bit: bool, names: NodeNames
+    model: onnx.ModelProto, low_bit: bool, names: NodeNames, *, in_loops: bool
 ) -> tuple[Any, onnx.ModelProto]:
     """The Relax module, and the simplified model that it stands for."""
     known = _HANDLED_APART | _LOOPS | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
@@ -145,7 +146,7 @@ def _convert(
         types = inferred_types(simple)
         require_bounded(types)
         try:
-            return _to_relax(simple, types), simple
+            return _to_relax(simple, types, in_loops=in_loops), simple
         except _Rejected as rejected:
             # Some converters refuse forms (types, attributes) that ONNX's own definition of the
             # operator through simpler ones covers.
@@ -188,14 +189,16 @@ def _is_of_known_domain(node: onnx.NodeProto) -> bool:
     return node.domain in STANDARD_DOMAINS
 
 
-def _to_relax(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Any:
+def _to_relax(
+    model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor], *, in_loops: bool
+) -> Any:
     # Given apart, because the importer takes an extent of 0 for an unknown one.
     shapes = {
         value.name: [int(dim.dim_value) for dim in value.type.tensor_type.shape.dim]
         for value in free_inputs(model.graph)
     }
     importer = _Importer(shapes, None)
-    importer.named = {}
+    importer.named, importer.in_loops = {}, in_loops
     try:
         mod = importer.from_onnx(model.graph, opset_version(model))
     except Exception as error:  # whatever comes up between the operators
@@ -234,10 +237,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     Attributes:
         last_operator: type of the operator that was converted last.
         named: values -> the names of their nodes.
+        in_loops: as of :func:`import_onnx`.
     """
 
     last_operator = ""
     named: dict[Any, Names]
+    in_loops: bool
     _nodes: dict[str, Any]  # of TVM's: the values of names
 
     def require_shapes(
@@ -312,7 +317,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     ) -> relax.Expr:
         self.last_operator = op_name
         results = int(attrs["tvm_custom"]["num_outputs"])
-        node = Node(op_name, self.bb, inputs, attrs, results, opset)
+        node = Node(op_name, self.bb, inputs, attrs, results, opset, self.in_loops)
         loops = Loops(self.bb, self._nodes, self._written, opset)
 
         def stock(changed: Node) -> relax.Expr:

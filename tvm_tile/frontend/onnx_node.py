@@ -25,6 +25,7 @@ class Node:
         attrs: the node's attributes.
         results: how many outputs the node lists.
         opset: version of the operator set that the node is written in.
+        in_loops: whether steps of a recurrence are a loop's, for a kernel, or else written out.
     """
 
     op_type: str
@@ -33,6 +34,7 @@ class Node:
     attrs: Mapping[str, Any]
     results: int
     opset: int
+    in_loops: bool = False
 
     def input(self, index: int) -> Value:
         """An input, or ``None`` where it is left out."""

@@ -1,4 +1,4 @@
-"""ONNX's RNN, GRU and LSTM as Relax operators, one group per time step.
+"""ONNX's RNN, GRU and LSTM as Relax operators, one group per time step, or as loops over these.
 
 TVM's importer has none of them. The product of the inputs with their weights does not depend on
 the state, so that it is one product over all steps; only the state's own product is per step.
@@ -6,15 +6,17 @@ the state, so that it is one product over all steps; only the state's own produc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
+import numpy as np
 from tvm import relax
 from tvm.relax import op
 
+from tvm_tile.frontend.loops import Values
 from tvm_tile.frontend.onnx_node import Node, Value, dtype_of, shape_of
+from tvm_tile.frontend.scan import scan
 
 _ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "Sigmoid": op.sigmoid,
@@ -58,7 +60,7 @@ def convert_recurrent(node: Node) -> relax.Tuple:
         ValueError: weights and attributes contradict each other.
     """
     kind, builder, attrs = node.op_type, node.builder, node.attrs
-    x, w, r, b, lengths, h0, c0, p = (node.input(i) for i in range(8))
+    x, w, r, b, lengths, h0, c0 = (node.input(i) for i in range(7))
     if attrs.get("input_forget", 0):
         raise NotImplementedError("input_forget")
     if attrs.get("layout", 0):  # batch first: only the axes' order differs
@@ -68,18 +70,20 @@ def convert_recurrent(node: Node) -> relax.Tuple:
     x = builder.normalize(x)
     directions, _, hidden = shape_of(r)
     _require_agreement(node, shape_of(x)[2])
-    steps = int(x.ty.shape[0])
-    masks = None if lengths is None else _masks(node, lengths, steps)
+    running = None if lengths is None else _running(node, lengths, int(x.ty.shape[0]))
     reverse = [node.text("direction", "forward") == "reverse", True]
     ends = []
     for d in range(directions):
-        direction, projected = _prepare(builder, kind, x, w, r, b, p, d, attrs)
-        state = tuple(_initial(s, d, x, hidden) for s in ((h0, c0) if kind == "LSTM" else (h0,)))
-        ends.append(_unroll(direction, projected, state, reverse[d], masks))
-    sequence = op.stack([op.stack(list(steps), axis=0) for steps, _ in ends], axis=1)
+        projected = builder.emit(_projected(builder, x, w, b, d))
+        state = [_initial(s, d, x, hidden) for s in ((h0, c0) if kind == "LSTM" else (h0,))]
+        turned = _Rows(builder, projected, running, reverse[d])
+        run = _looped if node.in_loops else _unrolled
+        ends.append(run(node, d, turned, [builder.emit(value) for value in state]))
+    sequence = op.stack([outputs for outputs, _ in ends], axis=1)
     finals = [op.stack(list(states), axis=0) for states in zip(*(f for _, f in ends), strict=True)]
-    if masks is not None:  # a sample without any step has, as in ONNX Runtime, zeros
-        finals = [op.where(masks[0], final, relax.const(0.0, dtype_of(x))) for final in finals]
+    if running is not None:  # a sample without any step has, as in ONNX Runtime, zeros
+        any_step = builder.emit(_pick(running, 0))
+        finals = [op.where(any_step, final, relax.const(0.0, dtype_of(x))) for final in finals]
         finals = [builder.emit(final) for final in finals]
     if attrs.get("layout", 0):
         sequence = op.permute_dims(sequence, [2, 0, 1, 3])
@@ -103,79 +107,116 @@ def _require_agreement(node: Node, size: int) -> None:
         )
 
 
-def _masks(node: Node, lengths: Value, steps: int) -> list[Value] | None:
-    """For each step which samples still run, [batch, 1]; ``None`` where always all do."""
+def _running(node: Node, lengths: Value, steps: int) -> Value | None:
+    """Which samples still run in each step, [steps, batch, 1]; ``None`` where always all do."""
     known = node.constant(4)
     if known is not None and (known == steps).all():
         return None
-    column = node.emit(op.expand_dims(op.astype(lengths, "int32"), 1))
-    return [node.emit(op.greater(column, relax.const(t, "int32"))) for t in range(steps)]
+    column = node.emit(op.expand_dims(op.astype(lengths, "int32"), [0, 2]))
+    numbers = relax.const(np.arange(steps, dtype="int32").reshape(-1, 1, 1), "int32")
+    return node.emit(op.greater(column, numbers))
 
 
-def _prepare(
-    builder: relax.BlockBuilder,
-    kind: str,
-    x: Value,
-    w: Value,
-    r: Value,
-    b: Value,
-    p: Value,
-    d: int,
-    attrs: Mapping[str, Any],
-) -> tuple[_Direction, Value]:
-    """The direction's weights, and ``x·Wᵀ + Wb``: [steps, batch, gates·hidden]."""
+def _projected(builder: relax.BlockBuilder, x: Value, w: Value, b: Value, d: int) -> Value:
+    """``x·Wᵀ + Wb`` of a direction: [steps, batch, gates·hidden]."""
     projected = op.matmul(x, op.permute_dims(_pick(w, d)))
-    recurrent_bias = None
-    if b is not None:
-        input_bias, recurrent_bias = _split(builder, _pick(b, d), 2)
-        projected = op.add(projected, input_bias)
+    return projected if b is None else op.add(projected, _split(builder, _pick(b, d), 2)[0])
+
+
+def _direction(node: Node, d: int, r: Value, b: Value, p: Value) -> _Direction:
+    """What a direction's steps do, given all directions' weights."""
+    builder, kind, attrs = node.builder, node.op_type, node.attrs
     names = [name.decode() for name in attrs.get("activations", ())] or [
-        name for _ in range(int(w.ty.shape[0])) for name in _DEFAULTS[kind]
+        name for _ in range(int(r.ty.shape[0])) for name in _DEFAULTS[kind]
     ]
     count = len(_DEFAULTS[kind])
     unknown = set(names) - set(_ACTIVATIONS)
     if unknown:
         raise NotImplementedError(f"activations {', '.join(sorted(unknown))}")
-    direction = _Direction(
+    return _Direction(
         builder,
         kind,
         tuple(_ACTIVATIONS[name] for name in names[d * count : (d + 1) * count]),
         op.permute_dims(_pick(r, d)),
-        recurrent_bias,
+        None if b is None else _split(builder, _pick(b, d), 2)[1],
         None if p is None else _split(builder, _pick(p, d), 3),
         attrs.get("clip"),
         bool(attrs.get("linear_before_reset", 0)),
     )
-    return direction, projected
 
 
-def _unroll(
-    direction: _Direction,
-    projected: Value,
-    state: tuple[Value, ...],
-    reverse: bool,
-    masks: list[Value] | None,
-) -> tuple[list[Value], tuple[Value, ...]]:
-    """Outputs of all steps in time's order, and the state after the last one.
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the steps of a direction read.
+
+    Attributes:
+        builder: within the function that has the node.
+        projected: [steps, batch, gates·hidden].
+        running: which samples still run, [steps, batch, 1]; ``None`` where always all do.
+        reverse: whether the last step is the first one to be taken.
+    """
+
+    builder: relax.BlockBuilder
+    projected: Value
+    running: Value | None
+    reverse: bool
+
+    @property
+    def tensors(self) -> Values:
+        """Tensors of a row for each step, in time's order."""
+        return [self.projected] if self.running is None else [self.projected, self.running]
+
+
+def _unrolled(node: Node, d: int, rows: _Rows, state: Values) -> tuple[Value, Values]:
+    """Outputs of all steps in time's order, and the state after the last one that is taken."""
+    builder = rows.builder
+    direction = _direction(node, d, node.inputs[2], node.input(3), node.input(7))
+    steps = int(rows.projected.ty.shape[0])
+    outputs: Values = [None] * steps
+    for t in reversed(range(steps)) if rows.reverse else range(steps):
+        state, outputs[t] = _moved(direction, state, [_pick(each, t) for each in rows.tensors])
+    return builder.emit(op.stack(outputs, axis=0)), state
+
+
+def _looped(node: Node, d: int, rows: _Rows, state: Values) -> tuple[Value, Values]:
+    """The same by a loop."""
+    builder = rows.builder
+
+    def turned(tensor: Value) -> Value:
+        return builder.emit(op.flip(tensor, 0)) if rows.reverse else tensor
+
+    weights = [node.inputs[2], node.input(3), node.input(7)]
+
+    def iteration(own: Values, read: Values, inner: Values) -> tuple[Values, Values]:
+        given = iter(inner)
+        r, b, p = (None if weight is None else next(given) for weight in weights)
+        new, output = _moved(_direction(node, d, r, b, p), own, read)
+        return new, [output]
+
+    fixed = [weight for weight in weights if weight is not None]
+    values = state, [turned(tensor) for tensor in rows.tensors], fixed
+    steps = int(rows.projected.ty.shape[0])
+    name = node.op_type.lower()
+    ended, (outputs,) = scan(builder, name, steps, values, iteration, operators=None)
+    return turned(outputs), ended
+
+
+def _moved(direction: _Direction, state: Values, rows: Values) -> tuple[Values, Value]:
+    """The state after a step, and its output.
 
     Where a sample has ended its state stays, and its output is zero.
     """
     builder = direction.builder
-    projected = builder.emit(projected)
-    steps = int(projected.ty.shape[0])
-    outputs: list[Value] = [None] * steps
-    for t in reversed(range(steps)) if reverse else range(steps):
-        moved = _step(direction, _pick(projected, t), state)
-        if masks is not None:
-            moved = tuple(
-                op.where(masks[t], new, old) for new, old in zip(moved, state, strict=True)
-            )
-        state = tuple(builder.emit(value) for value in moved)
-        outputs[t] = state[0]
-        if masks is not None:
-            nothing = relax.const(0.0, dtype_of(state[0]))
-            outputs[t] = builder.emit(op.where(masks[t], state[0], nothing))
-    return outputs, state
+    projected, *running = rows
+    new = _step(direction, projected, tuple(state))
+    if not running:
+        state = [builder.emit(value) for value in new]
+        return state, state[0]
+    runs = builder.emit(running[0])
+    state = [
+        builder.emit(op.where(runs, value, old)) for value, old in zip(new, state, strict=True)
+    ]
+    return state, builder.emit(op.where(runs, state[0], relax.const(0.0, dtype_of(state[0]))))
 
 
 def _step(d: _Direction, x: Value, state: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -43,7 +43,7 @@ def scan(
     values: tuple[Values, Values, Values],
     iteration: Iteration,
     *,
-    operators: int,
+    operators: int | None,
 ) -> tuple[Values, Values]:
     """Write a loop of ``count`` iterations over rows; a short one is written out.
 
@@ -58,7 +58,7 @@ def scan(
         values: the first values of what is carried; tensors of ``count`` rows, which are their
             parts along the first axis; what is fixed.
         iteration: writes one.
-        operators: about how many it is of.
+        operators: about how many it is of; ``None`` for a loop that a kernel is to hold.
 
     Returns:
         The last values of what is carried; a tensor of ``count`` rows for each row that an
@@ -67,7 +67,7 @@ def scan(
     Raises:
         ValueError: an iteration changes the type of what is carried.
     """
-    if count and pays_unrolled(count, operators):
+    if count and operators is not None and pays_unrolled(count, operators):
         return _unrolled(builder, count, values, iteration)
     state, tensors, fixed = values
     place = relax.const(0, "int64")
@@ -84,7 +84,8 @@ def scan(
         body = builder.emit_func_output(result, [at, *own, *memory, *read, *inner])
     whole = [_memory(builder, place.ty) for place in memory]
     state = [place, *state, *whole]
-    _, *ended = repeat(builder, name, count, body, state, [*tensors, *fixed])
+    fixed = [*tensors, *fixed]
+    _, *ended = repeat(builder, name, count, body, state, fixed, for_kernel=operators is None)
     return ended[: len(own)], ended[len(own) :]
 
 
