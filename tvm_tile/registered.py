@@ -145,7 +145,8 @@ def _rounded_by_bits(value: Any) -> Any:
 def register_extrema() -> None:
     """Tell TVM's schedules of maxima that start at minus infinity, and minima at infinity.
 
-    They know of those that start at the lowest finite number, which minus infinity is below.
+    They know of those that start at the lowest finite number, which minus infinity is below; of
+    integers there is no other, and TVM is told that again.
     """
     with _LOCK:
         _register_extrema()
@@ -154,14 +155,23 @@ def register_extrema() -> None:
 @functools.cache
 def _register_extrema() -> None:
     import tvm
-    from tvm.tirx import Max, Min, const
+    from tvm.tirx import Max, Min, const, max_value, min_value
+
+    def start(kind: Any, infinity: float, dtype: str) -> Any:
+        if dtype.startswith(("int", "uint", "bool")):
+            return min_value(dtype) if kind is Max else max_value(dtype)
+        return const(infinity, dtype)
 
     register = tvm.get_global_func("s_tir.schedule.RegisterReducer")
-    for kind, start in ((Max, -math.inf), (Min, math.inf)):
+    for kind, infinity in ((Max, -math.inf), (Min, math.inf)):
         register(
             1,
             _immortal(lambda left, right, kind=kind: [kind(left[0], right[0])]),
-            _immortal(lambda values, start=start: [const(start, str(values[0].ty.dtype))]),
+            _immortal(
+                lambda values, start=functools.partial(start, kind, infinity): [
+                    start(str(values[0].ty.dtype))
+                ]
+            ),
         )
 
 

@@ -6,6 +6,7 @@ floating-point numbers are not, where NaN or the sign of zero matter.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import tirx
@@ -55,6 +56,45 @@ def winning_key(value: Any, *, largest: bool) -> Any:
     if dtype not in (*_HALVES, *_INFINITY):
         return falling
     return tirx.Select(is_nan(value), _largest(key_bits(dtype)), falling)
+
+
+def extreme_key(value: Any, *, largest: bool) -> Any:
+    """A key as of :func:`winning_key` that tells its value, too: zeros are ordered by their signs.
+
+    Of it :func:`extreme_of_key` makes the value again, so that one maximum of integers finds the
+    extreme of any type.
+    """
+    dtype = str(value.ty.dtype)
+    if dtype in _HALVES:
+        return extreme_key(tirx.Cast("float32", value), largest=largest)
+    if dtype not in _INFINITY:
+        return winning_key(value, largest=largest)
+    bits = key_bits(dtype)
+    key = _by_magnitude(tirx.reinterpret(f"int{bits}", value))
+    return tirx.Select(is_nan(value), _largest(bits), key if largest else tirx.bitwise_not(key))
+
+
+def extreme_of_key(key: Any, dtype: str, *, largest: bool) -> Any:
+    """The value of a type that has an :func:`extreme_key`."""
+    if dtype in _HALVES:
+        return tirx.Cast(dtype, extreme_of_key(key, "float32", largest=largest))
+    rising = key if largest else tirx.bitwise_not(key)
+    if dtype in _INFINITY:
+        number = tirx.reinterpret(dtype, _by_magnitude(rising))
+        is_none = key == _largest(key_bits(dtype))
+        return tirx.Select(is_none, tirx.const(math.nan, dtype), number)
+    own = f"int{key_bits(dtype)}"
+    if dtype in ("uint32", "uint64"):
+        return tirx.reinterpret(dtype, rising ^ tirx.min_value(own))
+    if dtype == "bool":
+        return rising != tirx.const(0, own)
+    return rising if dtype == own else tirx.Cast(dtype, rising)
+
+
+def _by_magnitude(bits: Any) -> Any:
+    """Bits of a number, whose magnitude is turned round where it is negative; and back again."""
+    own = str(bits.ty.dtype)
+    return tirx.Select(bits >= tirx.const(0, own), bits, bits ^ _largest(int(own[3:])))
 
 
 def is_nan(value: Any) -> Any:

@@ -32,7 +32,7 @@ from tvm_tile.loops.gather import (
     counted_from_end,
     is_inside,
 )
-from tvm_tile.loops.keys import key_bits, winning_key
+from tvm_tile.loops.keys import extreme_key, extreme_of_key, key_bits
 from tvm_tile.loops.rows import number
 
 _HALVES = ("float16", "bfloat16")
@@ -134,47 +134,21 @@ def _accumulated(updates: _Updates, reduction: str, name: str) -> te.Tensor:
 
 def _extreme(updates: _Updates, name: str, *, largest: bool) -> te.Tensor:
     """The largest or smallest of an element and its updates; NaN wins."""
-    data = updates.data
-    bits = key_bits(str(data.dtype))
+    data, dtype = updates.data, str(updates.data.dtype)
 
     def key(value: Any) -> Any:
-        return winning_key(value, largest=largest)
+        return extreme_key(value, largest=largest)
 
     def own(at: Index, t: Any) -> Any:
-        none = tirx.min_value(f"int{bits}")
+        none = tirx.min_value(f"int{key_bits(dtype)}")
         return tirx.Select(updates.is_for(at, t), key(updates.value(at, t)), none)
 
-    if bits == 32:
-        return _largest_packed(updates, name, key)
-    best = updates.reduced(name, "best", te.max, own)
-
-    def which(at: Index, t: Any) -> Any:
-        is_best = tirx.all(updates.is_for(at, t), key(updates.value(at, t)) == best(*at))
-        return tirx.Select(is_best, tirx.Cast("int64", t), number(_NOWHERE))
-
-    place = updates.reduced(name, "place", te.max, which)
-
-    def element(*at: Any) -> Any:
-        wins = tirx.all(place(*at) >= number(0), best(*at) > key(data(*at)))
-        return tirx.Select(wins, updates.found(at, place(*at)), data(*at))
-
-    return te.compute(data.shape, element, name=name)
-
-
-def _largest_packed(updates: _Updates, name: str, key: Callable[[Any], Any]) -> te.Tensor:
-    """One reduction: keys of 32 bits leave room for the updates' numbers."""
-    data, bits = updates.data, number(32)
-
-    def own(at: Index, t: Any) -> Any:
-        packed = (tirx.Cast("int64", key(updates.value(at, t))) << bits) | tirx.Cast("int64", t)
-        return tirx.Select(updates.is_for(at, t), packed, tirx.min_value("int64"))
-
     best = updates.reduced(name, "best", te.max, own)
 
     def element(*at: Any) -> Any:
-        wins = (best(*at) >> bits) > tirx.Cast("int64", key(data(*at)))
-        place = best(*at) & number(0xFFFFFFFF)
-        return tirx.Select(wins, updates.found(at, place), data(*at))
+        wins = best(*at) > key(data(*at))
+        found = extreme_of_key(best(*at), dtype, largest=largest)
+        return tirx.Select(wins, found, data(*at))
 
     return te.compute(data.shape, element, name=name)
 

@@ -146,11 +146,18 @@ def _write_shared(
 
 
 def _load_vectors(sch: Schedule, main: SBlockRV, part: LoopRV, vector: int) -> None:
-    """Load what a sum reads along its row to registers, as many neighbours as it adds in turn."""
+    """Load what a sum reads along its row to registers, as many neighbours as it adds in turn.
+
+    What it reads elsewhere, too, ``x[k] == x[row]``, it reads where it lies: registers hold the
+    places in between as well, and how many these are is not known.
+    """
     operator = extract_operator(sch.get(main))
     assert operator is not None, "it has been extracted before"
     summed = {axis.name for axis in operator.reduce_axes if axis.extent > 1}
     for tensor in {r.tensor.name: r.tensor for r in operator.reads if r.axes & summed}.values():
+        own = (read for read in operator.reads if read.tensor.name == tensor.name)
+        if len({tuple(index.terms for index in read.indices) for read in own}) > 1:
+            continue
         names = [str(region.source.name) for region in sch.get(main).reads]
         copy = sch.cache_read(main, names.index(tensor.name), "local")
         sch.compute_at(copy, part, preserve_unit_loops=True)

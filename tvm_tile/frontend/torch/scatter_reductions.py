@@ -5,8 +5,8 @@ As in :mod:`tvm_tile.frontend.torch.scattering`, each element of the result look
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.scattering import is_update, operands, sum_dtype, update_at
-from tvm_tile.loops.keys import is_nan
+from tvm_tile.loops.keys import extreme_key, extreme_of_key, key_bits
 
 
 def _scatter_add(
@@ -72,39 +72,52 @@ def _scatter_reduce(
     if 0 in (*shape_of(index), *shape_of(x)):
         return emit.reshape(x, emit.shape)
     wide = sum_dtype(x)
+    join = _JOINED[reduce](wide)
+    counted = _numbers(emit, x, index, axis) if reduce == "mean" or not include_self else None
+    given = (x, src, index) if counted is None else (x, src, index, counted)
 
-    def loops(data: te.Tensor, updates: te.Tensor, table: te.Tensor) -> te.Tensor:
-        def reduction(name: str, reducer: Any, neutral: Any, value: Callable[[Any], Any]) -> Any:
-            along = te.reduce_axis((0, table.shape[axis]), "k")
+    def loops(
+        data: te.Tensor, updates: te.Tensor, table: te.Tensor, *counts: te.Tensor
+    ) -> te.Tensor:
+        def update(at: Sequence[Any], k: Any) -> Any:
+            value = join.element(update_at(updates, axis, at, k).astype(wide))
+            return tirx.Select(is_update(table, axis, at, k), value, join.neutral)
 
-            def body(*at: Any) -> Any:
-                found = is_update(table, axis, at, along.var)
-                update = value(update_at(updates, axis, at, along.var).astype(wide))
-                return reducer(tirx.Select(found, update, neutral), axis=along)
-
-            return te.compute(data.shape, body, name=name)
-
-        joined = _JOINED[reduce](reduction, wide)
-        if include_self and reduce != "mean":
-            count = None
-        else:
-            zero = tirx.const(0, "int32")
-            count = reduction("counts", te.sum, zero, lambda _: tirx.const(1, "int32"))
+        joined = _over_updates(data.shape, table.shape[axis], "joined", join.reducer, update)
 
         def body(*at: Any) -> Any:
             own = data(*at).astype(wide)
-            with_own = joined(at, own)
-            if count is None:
-                return _narrow(with_own, str(data.dtype))
-            number = count(*at)
-            alone = with_own if include_self else joined(at, None)
-            if reduce == "mean":
-                alone = _mean(alone, number + 1 if include_self else number)
-            return _narrow(tirx.Select(number > 0, alone, own), str(data.dtype))
+            made = join.result(joined(*at), own if include_self else None)
+            for count in counts:
+                number = count(*at)
+                if reduce == "mean":
+                    made = _mean(made, number + 1 if include_self else number)
+                made = tirx.Select(number > 0, made, own)
+            return _narrow(made, str(data.dtype))
 
         return te.compute(data.shape, body, name="scatter_reduce")
 
-    return emit.reshape(emit.te(loops, x, src, index, name="scatter_reduce"), emit.shape)
+    return emit.reshape(emit.te(loops, *given, name="scatter_reduce"), emit.shape)
+
+
+def _numbers(emit: Emit, x: relax.Expr, index: relax.Expr, axis: int) -> relax.Expr:
+    """How many updates each element has; by a kernel of its own, as kernels have one reduction."""
+
+    def loops(data: te.Tensor, table: te.Tensor) -> te.Tensor:
+        def update(at: Sequence[Any], k: Any) -> Any:
+            return tirx.Cast("int32", is_update(table, axis, at, k))
+
+        return _over_updates(data.shape, table.shape[axis], "counts", te.sum, update)
+
+    return emit(emit.te(loops, x, index, name="updates_of_each"))
+
+
+def _over_updates(
+    shape: Sequence[Any], count: Any, name: str, reducer: Any, update: Callable[..., Any]
+) -> te.Tensor:
+    """What ``reducer`` makes of ``update(at, k)`` for all ``k``, at each place of a shape."""
+    along = te.reduce_axis((0, count), "k")
+    return te.compute(shape, lambda *at: reducer(update(at, along.var), axis=along), name=name)
 
 
 def _narrow(value: Any, dtype: str) -> Any:
@@ -117,57 +130,58 @@ def _mean(total: Any, count: Any) -> Any:
     return total / count if "float" in dtype else tirx.floordiv(total, count)
 
 
-# From a position and the element's own value, if it takes part, to what all updates make of it.
-_Join = Callable[[Sequence[Any], Any], Any]
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """How an element and its updates become one.
+
+    Attributes:
+        reducer: of updates' elements.
+        neutral: which changes none of these.
+        element: of an update.
+        result: of what the reducer makes of all updates, and of the element's own value, ``None``
+            where that takes no part.
+    """
+
+    reducer: Any
+    neutral: Any
+    element: Callable[[Any], Any]
+    result: Callable[[Any, Any], Any]
 
 
-def _sum(reduction: Callable[..., Any], wide: str) -> _Join:
-    total = reduction("sums", te.sum, tirx.const(0, wide), lambda value: value)
-    return lambda at, own: total(*at) if own is None else own + total(*at)
+def _sum(wide: str) -> _Join:
+    def result(total: Any, own: Any) -> Any:
+        return total if own is None else own + total
+
+    return _Join(te.sum, tirx.const(0, wide), lambda value: value, result)
 
 
-def _product(reduction: Callable[..., Any], wide: str) -> _Join:
+def _product(wide: str) -> _Join:
     one = tirx.const(1, wide)
     multiply = te.comm_reducer(lambda a, b: a * b, lambda _: one, name="product")
-    total = reduction("products", multiply, one, lambda value: value)
-    return lambda at, own: total(*at) if own is None else own * total(*at)
+
+    def result(total: Any, own: Any) -> Any:
+        return total if own is None else own * total
+
+    return _Join(multiply, one, lambda value: value, result)
 
 
-def _extreme(*, largest: bool) -> Callable[[Callable[..., Any], str], _Join]:
-    """The largest or the smallest; NaN where one takes part."""
-    better = tirx.max if largest else tirx.min
+def _extreme(*, largest: bool) -> Callable[[str], _Join]:
+    """The largest or the smallest; NaN where one takes part: integers are so ordered."""
 
-    def join(reduction: Callable[..., Any], wide: str) -> _Join:
-        is_float = "float" in wide
-        worst = _worst(wide, largest=largest)
-        reducer = te.comm_reducer(lambda a, b: better(a, b), lambda _: worst, name="extreme")
-        if not is_float:
-            best = reduction("extremes", reducer, worst, lambda value: value)
-            return lambda at, own: best(*at) if own is None else better(own, best(*at))
-        number = lambda value: tirx.Select(is_nan(value), worst, value)  # noqa: E731
-        best = reduction("extremes", reducer, worst, number)
-        zero = tirx.const(0, "int32")
-        flags = reduction("undefined", te.max, zero, lambda v: tirx.Cast("int32", is_nan(v)))
-        nan = tirx.const(math.nan, wide)
+    def key(value: Any) -> Any:
+        return extreme_key(value, largest=largest)
 
-        def joined(at: Sequence[Any], own: Any) -> Any:
-            if own is None:
-                return tirx.Select(flags(*at) > 0, nan, best(*at))
-            undefined = tirx.any(flags(*at) > 0, is_nan(own))
-            return tirx.Select(undefined, nan, better(own, best(*at)))
+    def join(wide: str) -> _Join:
+        def result(best: Any, own: Any) -> Any:
+            value = extreme_of_key(best, wide, largest=largest)
+            return value if own is None else tirx.Select(best > key(own), value, own)
 
-        return joined
+        return _Join(te.max, tirx.min_value(f"int{key_bits(wide)}"), key, result)
 
     return join
 
 
-def _worst(dtype: str, *, largest: bool) -> Any:
-    if "float" in dtype:
-        return tirx.const(-math.inf if largest else math.inf, dtype)
-    return tirx.min_value(dtype) if largest else tirx.max_value(dtype)
-
-
-_JOINED: dict[str, Callable[[Callable[..., Any], str], _Join]] = {
+_JOINED: dict[str, Callable[[str], _Join]] = {
     "sum": _sum,
     "mean": _sum,
     "prod": _product,

@@ -88,8 +88,8 @@ def _last_update(
         update = [k.var for k in along]
 
         def body(*places: Any) -> Any:
-            number = tirx.Cast("int32", _flattened(update, broadcast))
-            none = tirx.const(-1, "int32")
+            number = tirx.Cast("int64", _flattened(update, broadcast))
+            none = tirx.const(-1, "int64")
             found = tirx.Select(hits(tables, places, update), number, none)
             return te.max(found, axis=along) if along else found
 
@@ -213,8 +213,8 @@ def _scattered(
 
         def body(*at: Any) -> Any:
             found = is_update(table, axis, at, along.var)
-            number = tirx.Cast("int32", along.var)
-            return te.max(tirx.Select(found, number, tirx.const(-1, "int32")), axis=along)
+            number = tirx.Cast("int64", along.var)
+            return te.max(tirx.Select(found, number, tirx.const(-1, "int64")), axis=along)
 
         return te.compute(shape_of(x), body, name="last_update")
 
