@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
-import tvm_ffi
 from tvm import tirx
 
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.passes.unify import at_point
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.verify.compare import Argument, Array, is_float
-
-_BELOW = 4  # integers that are no index
+from tvm_tile.verify.uses import FEW, Uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,9 @@ class Parameter:
     """A tensor that a function takes, or the value of an open extent.
 
     Attributes:
-        below: integers in it are drawn from 0 to below this: what it is an index of has so many.
+        below: integers in it are drawn from 0 to below this, as what it is an index of has so many
+            elements; ``None`` where each that there is may be drawn.
+        divides: whether integers are divided by it, so that it is neither 0 nor -1.
         is_output: whether it is written, and nothing of what it held is used.
         value: of an open extent; ``None`` of a tensor.
     """
@@ -33,7 +32,8 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    below: int
+    below: int | None
+    divides: bool
     is_output: bool
     value: int | None = None
 
@@ -49,25 +49,19 @@ def parameters(
         extents: values of its variables for open extents, by name.
     """
     values = extents or {}
-    stores: list[tirx.BufferStore] = []
-    loads: list[tvm.ir.TensorLoad] = []
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
-    tvm_ffi.structural_walk(func.body, (tvm.ir.TensorLoad, loads.append), order="pre")
-    written = [store.buffer for store in stores]
-    accesses = [(load.source, load.indices) for load in loads]
-    accesses += [(store.buffer, store.indices) for store in stores]
+    uses = Uses.of(func)
     found = []
     for position, param in enumerate(func.params):
         if not is_tensor(param):
             name, own = str(param.name), values[str(param.name)]
-            found.append(Parameter(name, (), np.dtype(np.int64), _BELOW, False, own))
+            found.append(Parameter(name, (), np.dtype(np.int64), None, False, False, own))
             continue
         shape = tuple(_value(extent, values) for extent in param.ty.shape)
         dtype = numpy_dtype(str(param.ty.dtype))
         assert dtype is not None, param.ty.dtype
-        is_output = position not in in_place and any(param.same_as(b) for b in written)
-        below = _index_limit(param, accesses)
-        found.append(Parameter(str(param.name), shape, dtype, below, is_output))
+        is_output = position not in in_place and param in uses.written
+        below, divides = uses.below.get(param), param in uses.divisors
+        found.append(Parameter(str(param.name), shape, dtype, below, divides, is_output))
     return tuple(found)
 
 
@@ -88,18 +82,6 @@ def _value(extent: Any, values: Mapping[str, int]) -> int:
     return int(at_point(extent, used, tuple(values[str(var.name)] for var in used)))
 
 
-def _index_limit(param: Any, accesses: Sequence[tuple[Any, Any]]) -> int:
-    """The least extent of a dimension whose index is read from ``param``."""
-    limit = _BELOW
-    for accessed, indices in accesses:
-        for extent, index in zip(accessed.ty.shape, indices, strict=True):
-            inner: list[tvm.ir.TensorLoad] = []
-            tvm_ffi.structural_walk(index, (tvm.ir.TensorLoad, inner.append), order="pre")
-            if any(param.same_as(load.source) for load in inner):
-                limit = min(limit, int(extent))
-    return limit
-
-
 def drawn(own: Parameter, rng: np.random.Generator, *, positive: bool = False) -> Argument:
     """Random values of a parameter; an open extent as it is.
 
@@ -114,8 +96,32 @@ def drawn(own: Parameter, rng: np.random.Generator, *, positive: bool = False) -
     if is_float(own.dtype):
         values = rng.standard_normal(size)
         return (np.abs(values) if positive else values).astype(own.dtype).reshape(own.shape)
-    below = 2 if own.dtype.kind == "b" else max(1, own.below)
-    return rng.integers(0, below, size).astype(own.dtype).reshape(own.shape)
+    return integers(own.dtype, size, rng, own.below, divides=own.divides).reshape(own.shape)
+
+
+def integers(
+    dtype: np.dtype[Any],
+    size: int,
+    rng: np.random.Generator,
+    below: int | None = None,
+    *,
+    divides: bool = False,
+) -> Array:
+    """Random integers from 0 to below a limit, or from all that a type has.
+
+    Args:
+        dtype: their type.
+        size: how many.
+        rng: the source.
+        below: the limit.
+        divides: whether they are divisors.
+    """
+    if dtype.kind not in "iu" or below is not None:
+        few = 2 if dtype.kind == "b" else FEW
+        return rng.integers(0, max(1, below or few), size).astype(dtype)
+    limits = np.iinfo(dtype)
+    found = rng.integers(limits.min, limits.max, size, dtype, endpoint=True)
+    return np.where(np.isin(found, (0, -1)), dtype.type(3), found) if divides else found
 
 
 def moved(array: Array, rng: np.random.Generator) -> Array:

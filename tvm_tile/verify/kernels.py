@@ -1,9 +1,9 @@
-"""Each kernel next to TVM's CPU build of the same unscheduled function."""
+"""Each kernel next to what NumPy makes of the same unscheduled function."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,8 @@ from tvm_tile.verify.arguments import (
     poison,
 )
 from tvm_tile.verify.compare import Argument, Array, Comparison, compare, is_float, tolerance
-from tvm_tile.verify.reference import References
+from tvm_tile.verify.model_inputs import places_in
+from tvm_tile.verify.reference import NoReferenceError, References
 from tvm_tile.verify.report import KernelCheck
 
 _GUARD = 256  # elements behind each tensor, which must stay as they are
@@ -50,6 +51,7 @@ class Kernels:
         device: that they are for.
         builder: that has built them, so that nothing is built twice.
         symbols: the model's open extents.
+        places: of the model's inputs, as :func:`places_in` tells them.
     """
 
     fused: Mapping[str, tirx.PrimFunc]
@@ -59,6 +61,7 @@ class Kernels:
     device: Device
     builder: Builder
     symbols: tuple[Symbol, ...] = ()
+    places: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -72,7 +75,8 @@ class Kernels:
     ) -> Kernels:
         """The functions of modules; the other arguments are attributes."""
         functions = _functions(fused), _functions(scheduled)
-        return cls(*functions, _in_place(fused), reports, device, builder, symbols)
+        told = reports, device, builder, symbols, places_in(fused)
+        return cls(*functions, _in_place(fused), *told)
 
     def wrong(self, known: dict[Any, VerificationError | None]) -> dict[str, VerificationError]:
         """What is wrong with each kernel that is.
@@ -92,7 +96,7 @@ class Kernels:
                 None
                 if own.is_right
                 else VerificationError(
-                    "a kernel must compute what TVM's CPU build of its function does",
+                    "a kernel must compute what NumPy makes of its function",
                     f"{own.wrong} of {own.size} elements differ, {own.example}",
                     "report it, with the model; another device's kernels may be right",
                 )
@@ -122,22 +126,25 @@ class Kernels:
         for report in reports:
             program, func = built[report.name], originals[report.name]
             told = report.name, report.rule, report.tile, report.calls
-            if report.name in references.missing:
-                yield KernelCheck(*told, 0.0, _NOTHING, references.missing[report.name])
-                continue
             assert isinstance(program, Program), str(program)
             loaded = load_functions(program, self.device.name)
             places = self.in_place.get(given_name(report.name, report.rank), ())
             depth = _depth(func)
             sums = "tf32" if _multiplies_in_tf32(self.device) else "float32"
             worst = _NOTHING, 0.0
+            missing = ""
             for number, at in enumerate(self._extents(func)):
                 whole = parameters(self.scheduled[report.name], extents=at)
                 own = _Case(report.name, parameters(func, places, at), references, number == 0)
-                found = own.compared(loaded, whole, depth, sums)
+                try:
+                    found = own.compared(loaded, whole, depth, sums)
+                except NoReferenceError as error:
+                    missing = str(error)
+                    break
                 worst = max(found, worst, key=lambda one: (one[0].wrong, one[0].error))
-            error, allowed = worst
-            yield KernelCheck(*told, allowed, error)
+            compared, allowed = worst
+            in_tvm = "" if missing else references.in_tvm.get(report.name, "")
+            yield KernelCheck(*told, allowed, compared, missing, in_tvm)
 
     def _extents(self, func: tirx.PrimFunc) -> list[dict[str, int]]:
         """Values of a function's variables for open extents: the greatest, then lesser ones."""

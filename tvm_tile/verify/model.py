@@ -17,10 +17,10 @@ from tvm_tile.graph.open_extents import far, top
 from tvm_tile.graph.signature import Signature
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.runtime.extents import settled, symbols_of
-from tvm_tile.runtime.random_inputs import random_inputs
 from tvm_tile.verify.arguments import moved
 from tvm_tile.verify.compare import Array, compare, is_float, tolerance
 from tvm_tile.verify.kernels import Kernels
+from tvm_tile.verify.model_inputs import whole_inputs
 from tvm_tile.verify.report import KernelCheck, OutputCheck, Verification
 from tvm_tile.verify.source import Source, source_of
 
@@ -55,7 +55,8 @@ class Verifier:
         self, compiled: CompiledModel, inputs: Sequence[Any] | None = None
     ) -> Verification:
         """Verify; see :meth:`tvm_tile.runtime.CompiledModel.verify`."""
-        every = _drawn(compiled.inputs) if inputs is None else {"": _as_numpy(inputs)}
+        places = self.kernels.places
+        every = _drawn(compiled.inputs, places) if inputs is None else {"": _as_numpy(inputs)}
         # Memory that is used again then holds NaN; and kernels are loaded, once for all.
         with compiled.state.afresh():
             first = next(iter(every.values()))
@@ -106,16 +107,16 @@ def _of_moved(source: Source, inputs: Mapping[str, Array]) -> list[list[Array]]:
     ]
 
 
-def _drawn(signatures: Sequence[Signature]) -> dict[str, list[Array]]:
+def _drawn(signatures: Sequence[Signature], places: Mapping[int, int]) -> dict[str, list[Array]]:
     """Random inputs, of open extents at the greatest values and at others, by what these are."""
     symbols = symbols_of(signatures)
     if not symbols:
-        return {"": random_inputs(signatures)}
+        return {"": whole_inputs(signatures, places)}
     every = {}
     for point in (top(symbols), *far(symbols)):
         extents = {symbol.name: value for symbol, value in zip(symbols, point, strict=True)}
         where = ", ".join(f"{name} = {value}" for name, value in extents.items())
-        every[f" at {where}"] = random_inputs(settled(signatures, extents))
+        every[f" at {where}"] = whole_inputs(settled(signatures, extents), places)
     return every
 
 
