@@ -75,28 +75,31 @@ def staged_layout(
     """The layout of one operand with the fewest wavefronts; the plain one of equals."""
     rank = len(read.indices)
     plain = tuple(range(rank))
+    threads = _Threads.of(program, device.warp_size)
+    region = read.region(threads.staged)
     if rank < 2 or not read.is_exact:
-        return StagedLayout(plain, None, *_reading(read, program, device, plain, None))
+        return StagedLayout(plain, None, *_reading(read, threads, device, plain, None))
     # A pitch of an odd number of vectors: eight rows begin at eight different vectors of the banks.
     vector = VECTOR_BYTES // read.tensor.element_size
     candidates = [
         StagedLayout(
             order,
             alignment,
-            *_reading(read, program, device, order, alignment),
-            _padding(read, program, order, alignment),
+            *_reading(read, threads, device, order, alignment),
+            _padding(region, order, alignment) * read.tensor.element_size,
         )
         for order in (plain, *_other_orders(read, program))
         for alignment in (None, (2 * vector, vector))[: 1 + may_pad]
     ]
-    size = math.prod(read.region(program.staged)) * read.tensor.element_size
+    size = math.prod(region) * read.tensor.element_size
     affordable = [c for c in candidates if c.padding <= _MOST_PADDING * size]
-    return min(affordable, key=lambda layout: _layout_cost(layout, read, program))
+    return min(affordable, key=lambda layout: _layout_cost(layout, read, region, program))
 
 
-def _layout_cost(layout: StagedLayout, read: Access, program: RProgram) -> tuple[float, int]:
+def _layout_cost(
+    layout: StagedLayout, read: Access, region: Sequence[int], program: RProgram
+) -> tuple[float, int]:
     spatial = {axis.name for axis in program.operator.spatial_axes}
-    region = read.region(program.staged)
     innermost = next((d for d in reversed(layout.order) if region[d] > 1), layout.order[-1])
     is_summed = not any(axis in spatial for axis, _ in read.indices[innermost].terms)
     return layout.wavefronts * (_SUMMED_PENALTY if is_summed else 1.0), layout.loads
@@ -111,37 +114,74 @@ def _other_orders(read: Access, program: RProgram) -> Iterator[tuple[int, ...]]:
             yield (*(d for d in range(rank) if d != dimension), dimension)
 
 
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """What the threads of a program work on in a step, for all layouts that are compared.
+
+    Attributes:
+        staged: what lies in shared memory: axis -> extent.
+        tile: what one thread works through: axis -> extent.
+        spread: how each spatial axis is shared out.
+        apart: from one thread's tile, or piece of it, to another's: axis -> least distance.
+        lanes: where the tiles of the first warp's threads begin: axis -> position of each.
+        warps: of a block.
+    """
+
+    staged: dict[str, int]
+    tile: dict[str, int]
+    spread: dict[str, Spread]
+    apart: dict[str, int]
+    lanes: dict[str, Ints]
+    warps: int
+
+    @classmethod
+    def of(cls, program: RProgram, warp_size: int) -> _Threads:
+        """The threads of a program."""
+        spread, count = program.spread, program.block_size
+        apart = {axis: own.run for axis, own in spread.items() if own.pieces * own.threads > 1}
+        rest, lanes = np.arange(min(warp_size, count)), {}
+        for axis, own in reversed(spread.items()):
+            lanes[axis] = rest % own.threads * own.run
+            rest = rest // own.threads
+        shared = program.operator.reduce_axes[program.group_axis].name
+        chunk = program.chunk[program.group_axis]
+        lanes[shared] = rest * chunk
+        if program.groups > 1:
+            apart[shared] = chunk
+        return cls(
+            program.staged, program.thread_step, spread, apart, lanes, -(-count // warp_size)
+        )
+
+
 def _reading(
     read: Access,
-    program: RProgram,
+    threads: _Threads,
     device: Device,
     order: tuple[int, ...],
     alignment: tuple[int, int] | None,
 ) -> tuple[int, int]:
     """Wavefronts of a block's step, staging included, and loads of one thread."""
     size = read.tensor.element_size
-    region = read.region(program.staged)
+    region = read.region(threads.staged)
     strides = _strides(region, order, alignment)
-    loads = read_widths(_offsets(read, program, strides), _read_vector(read, program, strides))
-    addresses = _addresses(read, _lanes(program, device.warp_size), strides)
+    loads = _loads(_steps(read, threads, strides), _read_vector(read, threads, strides))
+    addresses = _addresses(read, threads.lanes, strides)
     once = sum(
         count * wavefronts(addresses, width * size, device.bank_count)
         for width, count in loads.items()
     )
-    warps = -(-program.block_size // device.warp_size)
-    stored = _store_wavefronts(read, region, strides, order, device)
-    return warps * once + stored, sum(loads.values())
+    stored = _store_wavefronts(size, tuple(region), strides, order, device)
+    return threads.warps * once + stored, sum(loads.values())
 
 
 def _padding(
-    read: Access, program: RProgram, order: tuple[int, ...], alignment: tuple[int, int] | None
+    region: Sequence[int], order: tuple[int, ...], alignment: tuple[int, int] | None
 ) -> int:
+    """Elements that hold nothing."""
     if alignment is None:
         return 0
-    region = read.region(program.staged)
-    strides = _strides(region, order, alignment)
-    padded = strides[order[0]] * region[order[0]]
-    return (padded - math.prod(region)) * read.tensor.element_size
+    padded = _strides(region, order, alignment)[order[0]] * region[order[0]]
+    return padded - math.prod(region)
 
 
 def _strides(
@@ -159,18 +199,6 @@ def _strides(
     return tuple(strides)
 
 
-def _lanes(program: RProgram, warp_size: int) -> dict[str, Ints]:
-    """Where the tiles of the first warp's threads begin: axis -> position of each thread."""
-    rest = np.arange(min(warp_size, program.block_size))
-    found = {}
-    for axis, spread in reversed(program.spread.items()):
-        found[axis] = rest % spread.threads * spread.run
-        rest = rest // spread.threads
-    shared = program.operator.reduce_axes[program.group_axis].name
-    found[shared] = rest * program.chunk[program.group_axis]
-    return found
-
-
 def _addresses(read: Access, lanes: dict[str, Ints], strides: Sequence[int]) -> tuple[int, ...]:
     """Bytes from the tile's begin to what each of ``lanes`` reads first."""
     found = np.zeros(len(next(iter(lanes.values()))), np.int64)
@@ -181,17 +209,25 @@ def _addresses(read: Access, lanes: dict[str, Ints], strides: Sequence[int]) -> 
     return tuple((found * read.tensor.element_size).tolist())
 
 
-def _offsets(read: Access, program: RProgram, strides: Sequence[int]) -> Ints:
-    """Where the elements that one thread reads in a step lie, from the first one, ascending."""
-    tile, spread = program.thread_step, program.spread
-    found = np.zeros(1, np.int64)
-    for index, stride in zip(read.indices, strides, strict=True):
-        for axis, coefficient in index.terms:
-            if tile[axis] > 1:
-                own = spread.get(axis, Spread(1, 1, tile[axis]))
-                steps = _own_places(own) * abs(coefficient) * stride
-                found = np.unique(np.add.outer(steps, found))
-    return found
+def _steps(
+    read: Access, threads: _Threads, strides: Sequence[int]
+) -> tuple[tuple[Spread, int], ...]:
+    """How a thread goes through what it reads in a step: each axis, and its places' distance."""
+    return tuple(
+        (threads.spread.get(axis, Spread(1, 1, threads.tile[axis])), abs(coefficient) * stride)
+        for index, stride in zip(read.indices, strides, strict=True)
+        for axis, coefficient in index.terms
+        if threads.tile[axis] > 1
+    )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _loads(steps: tuple[tuple[Spread, int], ...], vector: int) -> dict[int, int]:
+    """Loads of one thread in a step, as :func:`read_widths` tells them."""
+    offsets = np.zeros(1, np.int64)
+    for spread, distance in steps:
+        offsets = np.unique(np.add.outer(_own_places(spread) * distance, offsets))
+    return read_widths(offsets, vector)
 
 
 def _own_places(spread: Spread) -> Ints:
@@ -200,18 +236,10 @@ def _own_places(spread: Spread) -> Ints:
     return np.add.outer(pieces, np.arange(spread.run)).ravel()
 
 
-def _read_vector(read: Access, program: RProgram, strides: Sequence[int]) -> int:
+def _read_vector(read: Access, threads: _Threads, strides: Sequence[int]) -> int:
     """Elements that one load can take: every thread's first element is aligned to as many."""
-    steps = {
-        axis: spread.run
-        for axis, spread in program.spread.items()
-        if spread.pieces * spread.threads > 1
-    }
-    if program.groups > 1:
-        shared = program.operator.reduce_axes[program.group_axis].name
-        steps[shared] = program.chunk[program.group_axis]
     apart = (
-        stride * coefficient * steps.get(axis, 0)
+        stride * coefficient * threads.apart.get(axis, 0)
         for index, stride in zip(read.indices, strides, strict=True)
         for axis, coefficient in index.terms
     )
@@ -285,15 +313,15 @@ def _passes(addresses: Sequence[int], width: int, bank_count: int) -> int:
     return max(Counter(word % bank_count for word in words).values(), default=0)
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _store_wavefronts(
-    read: Access,
-    region: Sequence[int],
-    strides: Sequence[int],
-    order: Sequence[int],
+    size: int,
+    region: tuple[int, ...],
+    strides: tuple[int, ...],
+    order: tuple[int, ...],
     device: Device,
 ) -> int:
-    """Wavefronts of shared memory with which a block stages a tile."""
-    size = read.tensor.element_size
+    """Wavefronts of shared memory with which a block stages a tile of elements of a size."""
     count = math.prod(region)
     vector = math.gcd(VECTOR_BYTES // size, region[-1])
     is_vector = order[-1] == len(region) - 1 and all(s % vector == 0 for s in strides if s != 1)
