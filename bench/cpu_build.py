@@ -12,7 +12,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.build.exact_in_tvm import module_in_tvm
+from tvm_tile.build.exact_in_tvm import exact_on_cpu
+from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.infinite_extrema import InfiniteExtrema
 
@@ -28,7 +29,7 @@ def run_on_cpu(
         optimization: LLVM's; most of a small model's time would be LLVM's.
     """
     loops = [relax.transform.LegalizeOps(dict(LEGALIZATIONS)), InfiniteExtrema()]
-    mod = module_in_tvm(tvm.transform.Sequential(loops)(mod))
+    mod = with_prim_funcs(tvm.transform.Sequential(loops)(mod), exact_on_cpu)
     target = tvm.target.Target({"kind": "llvm", "opt-level": optimization})
     machine = relax.VirtualMachine(tvm.compile(mod, target), tvm.cpu())
     outputs: Any = machine["main"](*[tvm.runtime.tensor(array) for array in arrays])
