@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -51,18 +50,16 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = tvm_tile.compiel
 
 
-def test_importing_is_silent_fast_and_leaves_tvm_alone() -> None:
+def test_importing_is_silent_and_leaves_tvm_alone() -> None:
     code = (
         "import sys, tvm_tile; tvm_tile.find_device('nvidia/h200'); "
         "heavy = {'tvm', 'tvm_ffi', 'torch', 'onnx', 'numpy', 'rich'} & set(sys.modules); "
         "assert not heavy, heavy"
     )
-    start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert time.perf_counter() - start < 5
 
 
 def test_the_pins_in_pyproject_are_the_ones_checked_at_import() -> None:

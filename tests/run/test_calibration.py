@@ -1,8 +1,6 @@
-"""The whole calibration on a real GPU: plausible numbers, in less than a minute."""
+"""The whole calibration on a real GPU: plausible numbers."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 
@@ -16,9 +14,7 @@ from tvm_tile.device.record import from_json, to_json
 @pytest.mark.skipif(read_gpu() is None, reason="needs an NVIDIA GPU")
 def test_calibration_measures_a_plausible_gpu() -> None:
     lines: list[str] = []
-    start = time.perf_counter()
     device, built_in = calibrate(15, lines.append)
-    assert time.perf_counter() - start < 60
     assert from_json(to_json(device)) == device
     assert device.measured is not None
     assert len(lines) == 1 + len(device.measured.readings)

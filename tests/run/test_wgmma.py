@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 import tvm
-from kernels import Case, candidate_errors
+from joined import joined_function
+from kernels import Case, function_errors
 from wgmma_cases import SHALLOW_CASES, TF32_CASES, WGMMA_CASES
 
 from tvm_tile.device import with_tf32
@@ -35,7 +36,8 @@ CASES = (*WGMMA_CASES, *TF32_CASES)
 def test_tiles_compute_what_the_cpu_does(entry: Case) -> None:
     limit = LIMITS[entry.inputs[0].dtype]
     device = with_tf32(resolve_device("auto"))
-    found = candidate_errors(entry, device, schedule_wgmma, CANDIDATES)
+    func = joined_function(entry, device, schedule_wgmma)
+    found = function_errors(func, device, schedule_wgmma, CANDIDATES)
     assert found
     wrong = [f"{tile}: {error:.1e}" for tile, error in found if not error <= limit]
     assert not wrong
@@ -54,7 +56,9 @@ def one_of_each_sharing(task: Task, count: int) -> Sequence[Choice]:
 @pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("entry", SHALLOW_CASES, ids=[entry.name for entry in SHALLOW_CASES])
 def test_blocks_that_share_a_multiprocessor(entry: Case) -> None:
-    found = candidate_errors(entry, resolve_device("auto"), one_of_each_sharing, EVERY)
+    device = resolve_device("auto")
+    func = joined_function(entry, device, schedule_wgmma)
+    found = function_errors(func, device, one_of_each_sharing, EVERY)
     assert any("blocks a multiprocessor" in tile for tile, _ in found)
     wrong = [f"{tile}: {error:.1e}" for tile, error in found if not error <= LIMITS["float16"]]
     assert not wrong

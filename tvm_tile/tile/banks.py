@@ -139,18 +139,11 @@ class _Threads:
         """The threads of a program."""
         spread, count = program.spread, program.block_size
         apart = {axis: own.run for axis, own in spread.items() if own.pieces * own.threads > 1}
-        rest, lanes = np.arange(min(warp_size, count)), {}
-        for axis, own in reversed(spread.items()):
-            lanes[axis] = rest % own.threads * own.run
-            rest = rest // own.threads
-        shared = program.operator.reduce_axes[program.group_axis].name
-        chunk = program.chunk[program.group_axis]
-        lanes[shared] = rest * chunk
         if program.groups > 1:
-            apart[shared] = chunk
-        return cls(
-            program.staged, program.thread_step, spread, apart, lanes, -(-count // warp_size)
-        )
+            shared = program.operator.reduce_axes[program.group_axis].name
+            apart[shared] = program.chunk[program.group_axis]
+        lanes, warps = _lanes(program, warp_size), -(-count // warp_size)
+        return cls(program.staged, program.thread_step, spread, apart, lanes, warps)
 
 
 def _reading(
@@ -197,6 +190,18 @@ def _strides(
         strides[dimension] = stride
         stride *= region[dimension]
     return tuple(strides)
+
+
+def _lanes(program: RProgram, warp_size: int) -> dict[str, Ints]:
+    """Where the tiles of the first warp's threads begin: axis -> position of each thread."""
+    rest = np.arange(min(warp_size, program.block_size))
+    found = {}
+    for axis, spread in reversed(program.spread.items()):
+        found[axis] = rest % spread.threads * spread.run
+        rest = rest // spread.threads
+    shared = program.operator.reduce_axes[program.group_axis].name
+    found[shared] = rest * program.chunk[program.group_axis]
+    return found
 
 
 def _addresses(read: Access, lanes: dict[str, Ints], strides: Sequence[int]) -> tuple[int, ...]:
