@@ -203,8 +203,6 @@ def _to_relax(
         mod = importer.from_onnx(model.graph, opset_version(model))
     except Exception as error:  # whatever comes up between the operators
         raise _Rejected(importer.last_operator, "", error) from error
-    if any(isinstance(ty, relax.ShapeType) for ty in result_types(mod)):
-        raise _Rejected("Shape", "", TypeError("a shape as the model's output"))
     importer.require_shapes(model, types)
     return named(mod, importer.named)
 
