@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import TileError, UnsupportedOperatorError
-from tvm_tile.frontend.imported import Imported, result_types
+from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.onnx_fold import fold
 from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
 from tvm_tile.frontend.onnx_loops import Loops
