@@ -33,13 +33,14 @@ class FuseOperators:
 
     TVM makes one function of groups that are alike, in which it is no longer said whose groups they
     are. So it works twice: once more on calls that have their names as an attribute, whose groups
-    are not alike. Both times it makes the same groups, in the same order.
+    are not alike. Both times it makes the same groups, in the same order, of modules that were
+    written again alike: behind TVM's FuseTIR calls may stand within a match_cast.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         fuse = relax.transform.FuseOps()
-        fused, marked = fuse(mod), fuse(mutated(mod, _Marking(mod)))
+        fused, marked = (fuse(mutated(mod, _Marking(mod, marks))) for marks in (False, True))
         found: dict[Any, Names] = {}
         for var, func in fused.functions_items():
             if isinstance(func, relax.Function) and "Primitive" not in (func.attrs or {}):
@@ -52,12 +53,17 @@ class FuseOperators:
 
 @mutator
 class _Marking(PyExprMutator):
-    """Writes the names of calls of kernels into their attributes."""
+    """Writes calls of kernels again, with their names in their attributes or without."""
+
+    def __init__(self, mod: tvm.IRModule, marks: bool) -> None:
+        super().__init__(mod)
+        self._marks = marks
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         if not is_call_tir(call) or call.attrs is not None:
             return call
-        return with_names(call, names_of(call), {_NAMES: list(names_of(call))})
+        attrs = {_NAMES: list(names_of(call))} if self._marks else None
+        return with_names(call, names_of(call), attrs)
 
 
 def _names_within(func: Any) -> Names:
