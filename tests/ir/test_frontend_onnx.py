@@ -222,6 +222,37 @@ class TestOnnx:
         for output, reference in zip(run(import_model(model), *arrays), expected, strict=True):
             np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-5)
 
+    def test_shapes_that_data_decide_are_tensors(self) -> None:
+        """Whoever reads one; and where a shape is wanted, it is one again."""
+        constants = {"i": 1, "k": [1, 0], "one": [1], "two": [2], "c": [True, False], "n": [2, 7]}
+        nodes = [
+            oh.make_node("NonZero", ["x"], ["places"]),
+            oh.make_node("Shape", ["places"], ["s"]),
+            oh.make_node("Gather", ["s", "i"], ["count"]),
+            oh.make_node("Gather", ["s", "k"], ["turned"]),
+            oh.make_node("Slice", ["s", "one", "two"], ["part"]),
+            oh.make_node("Mul", ["s", "k"], ["product"]),
+            oh.make_node("Equal", ["s", "n"], ["equal"]),
+            oh.make_node("Where", ["c", "s", "n"], ["chosen"]),
+            oh.make_node("ReduceProd", ["s"], ["all"], keepdims=0),
+            oh.make_node("Concat", ["s", "one"], ["longer"], axis=0),
+            oh.make_node("Reshape", ["places", "longer"], ["column"]),
+            oh.make_node("ConstantOfShape", ["s"], ["zeros"]),
+            oh.make_node("Shape", ["places"], ["last"], start=-1),
+            oh.make_node("Expand", ["two", "last"], ["spread"]),
+        ]
+        outputs = [name for node in nodes for name in node.output]
+        arrays = {name: np.array(value) for name, value in constants.items()}
+        model = onnx_model(nodes, {"x": (2, 3)}, outputs, arrays)
+        types = {"equal": TensorProto.BOOL, "zeros": FLOAT}
+        for value in model.graph.output:
+            value.type.tensor_type.elem_type = types.get(value.name, TensorProto.INT64)
+        x = np.array([[0, 1, 2], [3, 0, 0]], np.float32)
+        session = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString())
+        expected = session.run(None, {"x": x})
+        for own, wanted in zip(run(import_model(model), x), expected, strict=True):
+            np.testing.assert_array_equal(own, wanted)
+
     def test_half_precision_accumulates_in_float32(self) -> None:
         nodes = [oh.make_node("MatMul", ["x", "w"], ["y"])]
         weights = {"w": np.ones((4096, 1), np.float16)}

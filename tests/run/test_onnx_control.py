@@ -201,3 +201,57 @@ def test_loops_whose_end_the_data_decide(count: int) -> None:
 def test_rows_whose_number_the_data_decide_are_refused() -> None:
     with pytest.raises(UnsupportedOperatorError, match="only the data decide"):
         tvm_tile.compile(_loop(None, going_on=_ALWAYS, rows=True), "emulated")
+
+
+def _branches(squeezes: bool) -> onnx.ModelProto:
+    """Of a tensor, or of two rows of it; or of one of lower rank."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    other = (
+        ("Squeeze", ["x", "zero"], "b", [4])
+        if squeezes
+        else ("Slice", ["x", "one", "three"], "b", [2, 4])
+    )
+    sides = []
+    for kind, inputs, name, shape in (("Sigmoid", ["x"], "a", [1 if squeezes else 4, 4]), other):
+        made = [value(name, TensorProto.FLOAT, shape)]
+        sides.append(helper.make_graph([node(kind, inputs, [name])], name, [], made))
+    nodes = [
+        node("If", ["c"], ["z"], then_branch=sides[0], else_branch=sides[1]),
+        node("Mul", ["z", "weight"], ["scaled"]),
+        node("ReduceMax", ["scaled"], ["largest"], keepdims=0),
+        node("Greater", ["z", "largest"], ["greater"]),
+        node("ReduceMax", ["greater"], ["any"], keepdims=0),
+        node("ReduceMin", ["greater"], ["all"], keepdims=0),
+    ]
+    names = {"scaled": TensorProto.FLOAT, "any": TensorProto.BOOL, "all": TensorProto.BOOL}
+    constants = {"zero": [0], "one": [1], "three": [3]}
+    graph = helper.make_graph(
+        nodes,
+        "branches",
+        [
+            value("x", TensorProto.FLOAT, [1 if squeezes else 4, 4]),
+            value("c", TensorProto.BOOL, []),
+        ],
+        [value(name, dtype, None) for name, dtype in names.items()],
+        [
+            *(numpy_helper.from_array(np.array(array), name) for name, array in constants.items()),
+            numpy_helper.from_array(np.float32([0.5, 2, 1, -1]), "weight"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def test_branches_of_several_shapes() -> None:
+    model = _branches(squeezes=False)
+    compiled = tvm_tile.compile(model, "emulated")
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    x = np.random.default_rng(1).standard_normal((4, 4)).astype("float32")
+    for condition in (True, False):
+        given = {"x": x, "c": np.array(condition)}
+        for own, wanted in zip(compiled(*given.values()), session.run(None, given), strict=True):
+            np.testing.assert_allclose(own, wanted, rtol=1e-5)
+
+
+def test_branches_of_several_ranks_are_refused() -> None:
+    with pytest.raises(UnsupportedOperatorError, match="differ in rank"):
+        tvm_tile.compile(_branches(squeezes=True), "emulated")

@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import TileError, UnsupportedOperatorError
-from tvm_tile.frontend.imported import Imported, result_types
+from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.onnx_fold import fold
 from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
 from tvm_tile.frontend.onnx_loops import Loops
@@ -198,14 +198,12 @@ def _to_relax(
         for value in free_inputs(model.graph)
     }
     importer = _Importer(shapes, None)
-    importer.named, importer.in_loops = {}, in_loops
+    importer.named, importer.types, importer.in_loops = {}, types, in_loops
     try:
         mod = importer.from_onnx(model.graph, opset_version(model))
     except Exception as error:  # whatever comes up between the operators
         raise _Rejected(importer.last_operator, "", error) from error
-    if any(isinstance(ty, relax.ShapeType) for ty in result_types(mod)):
-        raise _Rejected("Shape", "", TypeError("a shape as the model's output"))
-    importer.require_shapes(model, types)
+    importer.require_shapes(model)
     return named(mod, importer.named)
 
 
@@ -237,17 +235,17 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     Attributes:
         last_operator: type of the operator that was converted last.
         named: values -> the names of their nodes.
+        types: as ONNX infers them, of tensors by their names.
         in_loops: as of :func:`import_onnx`.
     """
 
     last_operator = ""
     named: dict[Any, Names]
+    types: Mapping[str, onnx.TypeProto.Tensor]
     in_loops: bool
     _nodes: dict[str, Any]  # of TVM's: the values of names
 
-    def require_shapes(
-        self, model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]
-    ) -> None:
+    def require_shapes(self, model: onnx.ModelProto) -> None:
         """Compare the shapes of what was imported with those that ONNX infers.
 
         What is computed from a shape was folded to constants before (see
@@ -256,7 +254,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         Raises:
             _Rejected: they differ.
         """
-        for name, tensor in types.items():
+        for name, tensor in self.types.items():
             inferred = static_extents(tensor)
             value = self._nodes.get(name)
             known = value.ty.shape if value is not None and _is_tensor(value) else None
@@ -272,6 +270,31 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Done before, for the graphs inside nodes as well."""
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        """Results of branches of several shapes have extents that are known at run time: whoever
+        reads them has names for these."""
+        for node in graph.node:
+            super()._construct_nodes(onnx.GraphProto(node=[node]))
+            if node.op_type == "If":
+                made = [(name, self._nodes[name]) for name in node.output if name]
+                self._nodes |= {name: self._with_extents(name, value) for name, value in made}
+
+    def _with_extents(self, name: str, value: relax.Expr) -> relax.Expr:
+        """A tensor whose extents are known, or variables; those that branches have in common ONNX
+        infers."""
+        if not _is_tensor(value) or value.ty.shape is not None:
+            return value
+        if value.ty.ndim < 0:
+            error = NotImplementedError("branches whose results differ in rank")
+            raise _Rejected("If", name, error)
+        dims = self.types[name].shape.dim if name in self.types else ()
+        known = [int(dim.dim_value) if dim.HasField("dim_value") else None for dim in dims]
+        extents = [
+            tirx.Var(f"extent{number}", "int64") if extent is None else extent
+            for number, extent in enumerate(known or [None] * value.ty.ndim)
+        ]
+        return self.bb.match_cast(value, relax.TensorType(extents, value.ty.dtype))
 
     def _sanitize_name(self, name: str) -> str:
         """Names become parameters in generated C, CUDA and OpenCL."""

@@ -7,11 +7,57 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tvm import relax, te, tirx
+from tvm import ir, relax, te, tirx
+from tvm.ir import GenericConst
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx_model import dtype_name
 from tvm_tile.frontend.onnx_node import Node, Value, along, axis_of, constant, dtype_of, shape_of
+
+
+def convert_shape(node: Node) -> Value:
+    """Shape as a tensor, which TVM's leaves a shape: few operators take one, nor does a model
+    return it. Of extents that the data decide it is known at run time only."""
+    data = node.inputs[0]
+    part = slice(node.attrs.get("start", 0), node.attrs.get("end"))
+    shape = data.ty.shape
+    if isinstance(shape, relax.ShapeExpr):
+        extents = list(shape)[part]
+        if all(isinstance(extent, tirx.IntImm) for extent in extents):
+            return constant(np.array([int(extent) for extent in extents], np.int64), "int64")
+        return op.shape_to_tensor(relax.ShapeExpr(extents))
+    whole = node.emit(op.shape_to_tensor(node.emit(op.shape_of(data))))
+    begin, end, _ = part.indices(int(data.ty.ndim))
+    return op.strided_slice(whole, [0], [begin], [max(begin, end)])
+
+
+def settle_shape(node: Node, index: int) -> Node:
+    """A node whose input of that index is a shape again, if it is made of shapes of tensors."""
+    extents = _extents(node.builder, node.inputs[index])
+    if extents is None or node.constant(index) is not None:
+        return node
+    given = [*node.inputs]
+    given[index] = node.builder.normalize(relax.ShapeExpr(extents))
+    return replace(node, inputs=given)
+
+
+def _extents(builder: relax.BlockBuilder, value: Value) -> list[Any] | None:
+    """The elements of a vector of integers as numbers and variables; ``None`` where that is more
+    than a shape, constants, or several of these one behind the other."""
+    if isinstance(value, GenericConst):
+        return [int(extent) for extent in value.value.numpy()]
+    if isinstance(value, relax.Var):
+        value = builder.lookup_binding(value)
+    if not isinstance(value, relax.Call):
+        return None
+    if value.op == ir.Op.get("relax.shape_to_tensor"):
+        shape = value.args[0]
+        return list(shape) if isinstance(shape, relax.ShapeExpr) else None
+    if value.op != ir.Op.get("relax.concat") or not isinstance(value.args[0], relax.Tuple):
+        return None
+    parts = [_extents(builder, part) for part in value.args[0].fields]
+    known = [part for part in parts if part is not None]
+    return [e for part in known for e in part] if len(known) == len(parts) else None
 
 
 def convert_slice(node: Node) -> Value | None:
@@ -30,7 +76,7 @@ def convert_slice(node: Node) -> Value | None:
         starts, ends = given[0], given[1]
         axes = np.arange(len(starts)) if given[2] is None else given[2]
         steps = np.ones(len(starts), int) if given[3] is None else given[3]
-    if isinstance(node.inputs[0].ty, relax.ShapeType) or shape is None:
+    if shape is None:
         return None
     if not all(isinstance(extent, tirx.IntImm) for extent in shape):
         return None

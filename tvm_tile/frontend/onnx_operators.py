@@ -73,6 +73,7 @@ _CONVERTERS: dict[str, Converter] = {
     "ReverseSequence": indexing.convert_reverse_sequence,
     "RoiAlign": convert_roi_align,
     "STFT": convert_stft,
+    "Shape": indexing.convert_shape,
     "Sign": elementwise.convert_sign,
     "Slice": indexing.convert_slice,
     "Split": convert_split,
@@ -116,6 +117,10 @@ def convert_operator(node: Node, stock: Stock) -> Value:
         indexing.require_indices_within(node)
     if node.op_type in _FLATTENING and node.opset < 13:
         shape_of(node.inputs[0])  # TVM's converters guess where it is unknown
+    if node.op_type == "ConstantOfShape":
+        node = indexing.settle_shape(node, 0)
+    if node.op_type == "Reshape" and node.opset >= 5:
+        node = indexing.settle_shape(node, 1)
     if node.op_type == "ConvTranspose":
         return stock(windows.settle_conv_transpose(node))
     if node.op_type == "Pad":

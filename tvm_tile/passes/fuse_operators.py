@@ -35,7 +35,8 @@ class FuseOperators:
 
     TVM makes one function of groups that are alike, in which it is no longer said whose groups they
     are. So it works twice: once more on calls that have their names as an attribute, whose groups
-    are not alike. Both times it makes the same groups, in the same order.
+    are not alike. Both times it makes the same groups, in the same order, of modules that were
+    written again alike: behind TVM's FuseTIR calls may stand within a match_cast.
 
     What a group takes of several outputs of a call that is none of its own, it takes one by one:
     TVM would hand it the tuple, and confuses the parts of several of these.
@@ -46,7 +47,7 @@ class FuseOperators:
         fuse = relax.transform.FuseOps()
         parting = _Parting(mod)
         mod = mutated(mod, parting)
-        fused, marked = fuse(mod), fuse(mutated(mod, _Marking(mod)))
+        fused, marked = (fuse(mutated(mod, _Marking(mod, marks))) for marks in (False, True))
         found: dict[Any, Names] = {}
         for var, func in fused.functions_items():
             if isinstance(func, relax.Function) and "Primitive" not in (func.attrs or {}):
@@ -94,12 +95,17 @@ class _Rejoining(PyExprMutator):
 
 @mutator
 class _Marking(PyExprMutator):
-    """Writes the names of calls of kernels into their attributes."""
+    """Writes calls of kernels again, with their names in their attributes or without."""
+
+    def __init__(self, mod: tvm.IRModule, marks: bool) -> None:
+        super().__init__(mod)
+        self._marks = marks
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         if not is_call_tir(call) or call.attrs is not None:
             return call
-        return with_names(call, names_of(call), {_NAMES: list(names_of(call))})
+        attrs = {_NAMES: list(names_of(call))} if self._marks else None
+        return with_names(call, names_of(call), attrs)
 
 
 def _names_within(func: Any) -> Names:
