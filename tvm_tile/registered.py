@@ -157,21 +157,18 @@ def _register_extrema() -> None:
     import tvm
     from tvm.tirx import Max, Min, const, max_value, min_value
 
-    def start(kind: Any, infinity: float, dtype: str) -> Any:
-        if dtype.startswith(("int", "uint", "bool")):
-            return min_value(dtype) if kind is Max else max_value(dtype)
-        return const(infinity, dtype)
+    def start(infinity: float, values: Any) -> list[Any]:
+        dtype = str(values[0].ty.dtype)
+        if "float" in dtype:
+            return [const(infinity, dtype)]
+        return [min_value(dtype) if infinity < 0 else max_value(dtype)]
 
     register = tvm.get_global_func("s_tir.schedule.RegisterReducer")
     for kind, infinity in ((Max, -math.inf), (Min, math.inf)):
         register(
             1,
             _immortal(lambda left, right, kind=kind: [kind(left[0], right[0])]),
-            _immortal(
-                lambda values, start=functools.partial(start, kind, infinity): [
-                    start(str(values[0].ty.dtype))
-                ]
-            ),
+            _immortal(lambda values, infinity=infinity: start(infinity, values)),
         )
 
 

@@ -60,12 +60,12 @@ class Block(nn.Module):
 @emulated
 @torch.no_grad()
 def test_blocks_are_compiled_by_themselves_in_any_mode(caplog: pytest.LogCaptureFixture) -> None:
-    """As accelerate's `compile_regions` does, and diffusers' `compile_repeated_blocks`, in place."""
+    """As accelerate's `compile_regions` does, and diffusers' `compile_repeated_blocks` in place."""
     torch.manual_seed(0)
     blocks = [Block() for _ in MODES]
     x = drawn(4, 6)
     wanted = copy.deepcopy(nn.Sequential(*blocks)).double()(x.double()).float()
-    how = {"backend": EMULATED_BACKEND, "options": None, "disable": False}
+    how: dict[str, Any] = {"backend": EMULATED_BACKEND, "options": None, "disable": False}
     regions = [
         torch.compile(block, mode=mode, fullgraph=False, dynamic=None, **how)
         for mode, block in zip(MODES, blocks, strict=True)
@@ -82,14 +82,26 @@ def test_transformers_generates_with_its_own_keywords() -> None:
     from transformers import CompileConfig, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 32}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "max_position_embeddings": 32,
+    }
+    heads: dict[str, Any] = {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_hidden_layers": 1,
+    }
     model = LlamaForCausalLM(LlamaConfig(vocab_size=32, **sizes, **heads)).eval()
     config = CompileConfig(backend=EMULATED_BACKEND)
-    config._compile_all_devices = True  # of transformers' own tests
+    vars(config)["_compile_all_devices"] = True  # for transformers' own tests
     assert config.mode == "reduce-overhead"
     given = torch.tensor([[3, 1, 4]])
-    how = {"max_new_tokens": 5, "do_sample": False, "cache_implementation": "static"}
-    ends = {"pad_token_id": 0, "eos_token_id": 31}
+    how: dict[str, Any] = {
+        "max_new_tokens": 5,
+        "do_sample": False,
+        "cache_implementation": "static",
+    }
+    ends: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 31}
     found = model.generate(given, compile_config=config, **how, **ends)
     assert found.tolist() == model.generate(given, **how, **ends).tolist()

@@ -80,7 +80,7 @@ def _flattening_passes() -> list[Any]:
     from tvm_tile.build.guarded_loads import GuardLoads
     from tvm_tile.build.leaving import LeaveEarly
     from tvm_tile.build.narrow_bindings import StoreNarrowBindings
-    from tvm_tile.build.vector_calls import TakeCallsApart
+    from tvm_tile.build.vector_calls import ChooseWholeVectors, TakeCallsApart
 
     blocks, loops = s_tir.transform, tirx.transform
     return [
@@ -92,6 +92,7 @@ def _flattening_passes() -> list[Any]:
         blocks.LoopPartition(),
         TakeCallsApart(),
         loops.VectorizeLoop(True),
+        ChooseWholeVectors(),
         blocks.InjectVirtualThread(),
         blocks.InjectDoubleBuffer(),
         loops.StorageRewrite(),
@@ -130,7 +131,7 @@ def thread_passes() -> list[Any]:
     from tvm_tile.build.exact_bfloat16 import RoundBfloat16
     from tvm_tile.build.narrow_bindings import StoreNarrowBindings
     from tvm_tile.build.quotients import TruncateQuotients
-    from tvm_tile.build.vector_calls import TakeCallsApart
+    from tvm_tile.build.vector_calls import ChooseWholeVectors, TakeCallsApart
 
     loops = tirx.transform
     return [
@@ -146,6 +147,7 @@ def thread_passes() -> list[Any]:
         loops.NarrowDataType(32),
         TakeCallsApart(),
         loops.VectorizeLoop(True),
+        ChooseWholeVectors(),
         loops.UnrollLoop(),
         loops.StmtSimplify(),
         loops.CommonSubexprElim(),

@@ -31,6 +31,32 @@ class TakeCallsApart:
         return with_prim_funcs(mod, _vector_by_vector)
 
 
+@tvm.transform.module_pass(opt_level=0, name="ChooseWholeVectors")
+@dataclass(frozen=True, slots=True)
+class ChooseWholeVectors:
+    """A condition that all numbers of a vector share chooses between vectors.
+
+    before: ``y[0:4] = Select(broadcast(row[i] > 0, 4), a[0:4], b[0:4])``
+    after:  ``y[0:4] = if_then_else(row[i] > 0, a[0:4], b[0:4])``
+
+    TVM's text of the former gives the vector of conditions a type that it has not.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        return with_prim_funcs(mod, _choosing)
+
+
+def _choosing(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    def whole(choice: tirx.Select) -> Any:
+        if not isinstance(choice.condition, tirx.Broadcast):
+            return choice
+        condition = choice.condition.value
+        return tirx.if_then_else(condition, choice.true_value, choice.false_value)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Select, whole), order="post"))
+
+
 def _vector_by_vector(func: tirx.PrimFunc) -> tirx.PrimFunc:
     body = tvm_ffi.structural_map(func.body, (tirx.For, _taken_apart), order="post")
     return func.with_body(body)

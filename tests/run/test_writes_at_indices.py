@@ -1,0 +1,55 @@
+"""PyTorch's writes at indices are kernels of ours, and compute what PyTorch does."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tvm_tile
+
+
+class Writes(nn.Module):
+    """Extremes and means of updates with and without what was there, copies, and state."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(64, 32, dtype=dtype))
+
+    def forward(self, x: Tensor, at: Tensor, updates: Tensor, rows: Tensor) -> list[Tensor]:
+        how = [(name, own) for name in ("amax", "amin", "mean", "prod") for own in (True, False)]
+        joined = [x.scatter_reduce(0, at, updates, name, include_self=own) for name, own in how]
+        self.kept.index_copy_(0, rows, updates[:64])
+        copied = x.index_copy(0, rows, updates[:64])
+        chosen = torch.where(rows[:, None] > 30, updates[:64], -updates[:64])
+        return [*joined, copied, self.kept * 2, chosen]
+
+
+def inputs(dtype: torch.dtype) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    x, updates = (torch.randn(n, 32, generator=generator).to(dtype) for n in (100, 80))
+    at = torch.randint(0, 100, (80, 32), generator=generator)
+    updates[3, :8], x[at[4, 9], 9], updates[5, 0] = torch.nan, torch.nan, torch.inf
+    updates[6], x[10:20, :5] = -0.0, -0.0
+    return x, at, updates, torch.randperm(64, generator=generator)
+
+
+@pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+@torch.no_grad()
+def test_values() -> None:
+    given = inputs(torch.float32)
+    module = Writes(torch.float32)
+    model = tvm_tile.compile(module, "emulated", example_inputs=given)
+    assert model.report.fallbacks == ()
+    wide = (value.double() if value.is_floating_point() else value for value in given)
+    for found, expected in zip(model(*given), module.double()(*wide), strict=True):
+        result = torch.as_tensor(found).double()
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_kernels(dtype: torch.dtype) -> None:
+    model = tvm_tile.compile(Writes(dtype), "nvidia/a100", example_inputs=inputs(dtype))
+    assert model.report.fallbacks == ()
