@@ -1,4 +1,4 @@
-"""Kernels of small Relax functions, run next to TVM's CPU build of the unscheduled function."""
+"""Kernels of small Relax functions, run next to what NumPy makes of the unscheduled function."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tvm_tile.pipeline import fuse
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.runtime.launch import load_functions, load_program
 from tvm_tile.schedule import FindChoices, Task
+from tvm_tile.verify.reference import References
 
 _GUARD = 256  # elements behind each tensor that must stay as they are
 
@@ -145,7 +146,7 @@ def _with_main(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a function makes of random numbers on the CPU, computed once for all its kernels.
+    """What a function makes of random numbers, computed once for all its kernels.
 
     Attributes:
         given: of each parameter, what a kernel finds there: outputs are poisoned.
@@ -158,7 +159,6 @@ class Reference:
     @classmethod
     def of(cls, func: tirx.PrimFunc) -> Reference:
         """The reference of an unscheduled function."""
-        compiled = tvm.compile(func.with_attr("global_symbol", "reference"), CPU)
         stores: list[tirx.BufferStore] = []
         tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
         rng = np.random.default_rng(0)
@@ -167,11 +167,10 @@ class Reference:
             shape = [int(extent) for extent in param.ty.shape]
             dtype = numpy_dtype(str(param.ty.dtype))
             own = drawn(rng, math.prod(shape), dtype).reshape(shape)
-            expected.append(tvm.runtime.tensor(own))
+            expected.append(own)
             is_output = any(param.same_as(store.buffer) for store in stores)
             given.append(np.full_like(own, poison(dtype)) if is_output else own)
-        compiled["reference"](*expected)
-        return cls(tuple(given), tuple(tensor.numpy() for tensor in expected))
+        return cls(tuple(given), tuple(References({"": func})("", expected)))
 
     def largest_error(self, kernel: Any, gpu: Any) -> float:
         """Of a kernel; infinite where it writes behind the end of an output."""

@@ -38,6 +38,7 @@ from tvm_tile.passes import (
     Remembered,
     conditional_calls,
     foreign_calls,
+    has_open_loops,
     matrix_dtypes,
     schedule_module,
 )
@@ -232,7 +233,8 @@ class _Compiler:
         weights = taken_bytes + inline_bytes(lowered.mod)
         told = lowered.decisions, lowered.turned, imported.weights, symbols, weights
         report = done.report(record, notes, watch.stages, *told)
-        report = replace(report, origin=origin_of(options))
+        loops = has_open_loops(lowered.done.mod)
+        report = replace(report, origin=origin_of(options), has_open_loops=loops)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
         effects = imported.effects

@@ -81,7 +81,7 @@ class Options:
             of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
             False for nowhere.
         cache_bytes: that it may grow to; what was not used for longest goes first.
-        verify: run each kernel, once it is built, on random inputs next to TVM's CPU build of its
+        verify: run each kernel, once it is built, on random inputs next to what NumPy makes of its
             function, and schedule another way what differs, as is done with what does not build:
             the device must be present. Persistent kernels are not among them, nor is the model as
             a whole: see :meth:`tvm_tile.CompiledModel.verify`.

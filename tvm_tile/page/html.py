@@ -99,8 +99,7 @@ def _totals(content: Content) -> list[tuple[str, str, str]]:
     """Names, texts, and what there is to add to these."""
     report, (measured, spread) = content.report, content.measured
     time = numbers.time_text
-    unknown = ", without what fell back" if report.fallbacks else ""
-    totals = [("Run", time(report.predicted_seconds), f"{report.how}{unknown}")]
+    totals = [("Run", time(report.predicted_seconds), report.run)]
     if measured:
         totals.append(("Measured", time(measured), f"spread {time(spread)}"))
     if report.limits is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm_tile.passes.channels_last import ChannelsLast
 from tvm_tile.passes.coschedule_tasks import CoscheduleTasks
+from tvm_tile.passes.count_calls import conditional_calls, has_open_loops
 from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.exact_loops import ExactLoops
 from tvm_tile.passes.feed_writes import FeedWrites
@@ -34,7 +35,6 @@ from tvm_tile.passes.plan_function import (
 from tvm_tile.passes.read_transposed import ReadTransposed
 from tvm_tile.passes.schedule_tiles import (
     ScheduleTiles,
-    conditional_calls,
     foreign_calls,
     schedule_module,
     with_blocks_only,
@@ -79,6 +79,7 @@ __all__ = [
     "foreign_calls",
     "fused_cost",
     "given_name",
+    "has_open_loops",
     "is_joined",
     "matrix_dtypes",
     "predicted_cost",

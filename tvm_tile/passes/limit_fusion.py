@@ -152,12 +152,12 @@ def _of_expression(
     if isinstance(value, ir.TensorLoad):
         places = [_of_expression(index, made) for index in value.indices if loads_in(index)]
         parts = [made.get(value.source, (Size(), {value.source: 1})), *places]
-        own = 0
+        one = 0
     else:
         parts = [_of_expression(part, made) for part in _operands(value)]
-        own = 1
-    operations = own + sum(size.operations for size, _ in parts)
-    depth = own + max((size.depth for size, _ in parts), default=-own)
+        one = 1
+    operations = one + sum(size.operations for size, _ in parts)
+    depth = one + max((size.depth for size, _ in parts), default=-one)
     uses: dict[Any, int] = {}
     for _, own in parts:
         for buffer, times in own.items():

@@ -14,10 +14,12 @@ from tvm_ffi import StructuralKey
 from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.passes.dlight import apply_dlight
 from tvm_tile.passes.first_choices import FirstChoices
 from tvm_tile.passes.plan_open import planned_open
+from tvm_tile.passes.rewriter import size_of
 from tvm_tile.plan.limits import arithmetic_seconds
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.warm import warm_seconds
@@ -168,7 +170,8 @@ class PlanFunction:
                 planned, reason = self._by_tiles(request, graph, extents)
             if planned is not None:
                 return planned
-        names, traffic, written = _operators(func), _traffic(graph), _written(graph)
+        traffic = _traffic(graph) if graph else _bytes_of_parameters(func)
+        names, written = _operators(func), _written(graph)
         if not obstacle and not request.beyond_dlight:
             try:
                 scheduled = apply_dlight(func, self._device)
@@ -231,6 +234,13 @@ class PlanFunction:
             arithmetic_seconds=arithmetic_seconds(graph, self._device),
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
+
+
+def _bytes_of_parameters(func: tirx.PrimFunc) -> float:
+    """Of the tensors of known sizes: what a function moves, if each element once."""
+    types = [param.ty for param in func.params if is_tensor(param)]
+    known = [ty for ty in types if all(isinstance(extent, tirx.IntImm) for extent in ty.shape)]
+    return float(sum(map(size_of, known)))
 
 
 def _traffic(graph: TileGraph | None) -> float:

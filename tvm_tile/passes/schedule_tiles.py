@@ -10,12 +10,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import relax, tirx
 from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.functions import calls_of, global_vars, reached
+from tvm_tile.passes.count_calls import count_calls
 from tvm_tile.passes.exact_loops import has_exact_loops
 from tvm_tile.passes.measure_candidates import candidate_name
 from tvm_tile.passes.plan_function import (
@@ -176,39 +176,3 @@ def foreign_calls(mod: tvm.IRModule) -> tuple[str, ...]:
         "counted"
         for name, n in sorted(others.items())
     )
-
-
-def conditional_calls(mod: tvm.IRModule) -> tuple[str, ...]:
-    """A note on kernels that the host launches within branches and loops, if there are any."""
-    calls = calls_of(mod)
-    named: set[ir.GlobalVar] = set()
-
-    def look(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.If):
-            named.update(global_vars(expr.true_branch), global_vars(expr.false_branch))
-
-    for var in calls:
-        relax.analysis.post_order_visit(mod[var], look)
-    there = named.union(*(reached(var, calls) for var in named))
-    kernels = [var for var in there if var not in calls]
-    if not kernels:
-        return ()
-    return (
-        f"{len(kernels)} kernels are in branches or loops of the host: a run is counted with each "
-        "of their calls once, however often the data have it",
-    )
-
-
-def count_calls(mod: tvm.IRModule) -> Counter[str]:
-    """How often each function of a module is called by its Relax functions, in whatever way."""
-    counts: Counter[str] = Counter()
-
-    def count(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call):
-            used = (expr.op, *expr.args)
-            counts.update(str(var.name_hint) for var in used if isinstance(var, ir.GlobalVar))
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, count)
-    return counts

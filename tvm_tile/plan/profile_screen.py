@@ -45,7 +45,7 @@ def _totals(profile: Profile) -> Iterator[str]:
     runs = counted(len(profile.runs), "run")
     yield f"{report.device}: {runs} watched by {profile.source}, {_graphs(profile)}"
     measured = f"{duration(profile.seconds)} (spread {duration(profile.spread)})"
-    predicted = f"{duration(report.predicted_seconds)} {report.how}"
+    predicted = f"{duration(report.predicted_seconds)} {report.run}"
     least = f", {duration(report.limit_seconds)} at best" if report.limits else ""
     yield f"  a run      {measured} while nothing watches, {predicted}{least}"
     spread = duration(profile.watched_spread)

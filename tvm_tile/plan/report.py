@@ -174,6 +174,8 @@ class Report:
             none where that was not told.
         planned: bytes of memory for what kernels hand to each other and return, as it was planned
             for all of them; of tensors whose sizes are known.
+        has_open_loops: whether the host has loops that end when the data say so; one iteration of
+            each is counted.
     """
 
     device: str
@@ -193,6 +195,7 @@ class Report:
     origin: Origin | None = None
     graphs: tuple[KernelGraph, ...] = ()
     planned: int = 0
+    has_open_loops: bool = False
 
     @property
     def fallbacks(self) -> tuple[KernelReport, ...]:
@@ -201,15 +204,31 @@ class Report:
 
     @property
     def predicted_seconds(self) -> float:
-        """Seconds of a run, launches included; fallbacks count as nothing, for they have no model.
+        """Seconds of a run, launches included; at least, where :attr:`is_bound`.
 
+        Fallbacks have no model: they count with what their bytes and launches take at least.
         A kernel's own ``seconds`` are those of a cold cache. Amid a model it finds what the one
         before has just written in the second-level cache: each counts as
         :func:`~tvm_tile.plan.warm.warm_seconds` said, as persistent kernels are predicted too. Less
         what is saved where kernels of graphs start while those before them end.
         """
         warm = sum(kernel.run_seconds for kernel in self.kernels)
+        warm += sum(kernel.calls * self._fallback_seconds(kernel) for kernel in self.fallbacks)
         return warm - (self.launches.saved_seconds if self.launches else 0.0)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a run takes at least what is predicted, and may take more."""
+        return bool(self.fallbacks) or self.has_open_loops
+
+    @property
+    def run(self) -> str:
+        """In words what :attr:`predicted_seconds` is: ``"at least, predicted"``."""
+        return f"{'at least, ' if self.is_bound else ''}{self.how}"
+
+    def _fallback_seconds(self, kernel: KernelReport) -> float:
+        launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0
+        return self.memory_seconds(kernel) + launches
 
     def memory_seconds(self, kernel: KernelReport) -> float:
         """What the bytes of a call take at least."""
@@ -305,7 +324,7 @@ class Report:
         )
         calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
         run = self.predicted_seconds * 1e6
-        yield f"one run: {calls} launches, {run:.1f} us {self.how}, with a warm cache"
+        yield f"one run: {calls} launches, {run:.1f} us {self.run}, with a warm cache"
         if self.launches is not None:
             yield self.launches.describe()
         if self.stages:

@@ -48,8 +48,7 @@ def screen(report: Report, sort: Sort, measured: float, spread: float) -> Iterat
 
 def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
     taken = f", {duration(measured)} measured (spread {duration(spread)})" if measured else ""
-    unknown = ", without what fell back" if report.fallbacks else ""
-    run = f"{duration(report.predicted_seconds)} {report.how}{unknown}"
+    run = f"{duration(report.predicted_seconds)} {report.run}"
     yield f"{report.device}: a run takes {run}{taken}"
     if report.limits is not None:
         cached = "L2 cache" if report.limits.is_cached else "memory"

@@ -239,7 +239,7 @@ class CompiledModel(Explained):
     def verify(self, inputs: Sequence[Any] | None = None) -> Verification:
         """Compare each kernel, and the whole model, with what they should compute.
 
-        Each different kernel runs next to TVM's CPU build of the same unscheduled function on
+        Each different kernel runs next to what NumPy makes of the same unscheduled function on
         random inputs, then the whole model next to its source, in ONNX Runtime or PyTorch: a file
         is opened again, and an object must still be there, for it is not kept in memory.
 

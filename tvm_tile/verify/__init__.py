@@ -1,7 +1,8 @@
 """Whether what was compiled computes what was meant.
 
-Each different kernel runs on random inputs next to TVM's CPU build of the same, unscheduled
+Each different kernel runs on random inputs next to what NumPy makes of the same, unscheduled
 function, its outputs filled with NaN beforehand, so that an element that no thread writes is found.
+What NumPy is not told to compute, loops written by hand, runs next to TVM's CPU build of it.
 Then the whole model runs next to its source, in ONNX Runtime or PyTorch. What is allowed follows
 from the types and from how many numbers are added up; where an output is ill-conditioned, from
 how much the reference itself moves with its inputs.

@@ -49,7 +49,9 @@ class Scope:
     def view(self, buffer: Any, indices: Sequence[Any]) -> Array | None:
         """A tensor's elements as dimensions of the block, where each index is a variable of its
         own or a constant; ``None`` elsewhere."""
-        tensor, axes, cut = self.tensors[buffer], [], []
+        tensor = self.tensors[buffer]
+        axes: list[int] = []
+        cut: list[Any] = []
         for index in indices:
             if isinstance(index, tirx.IntImm):
                 cut.append(int(index))
@@ -64,7 +66,8 @@ class Scope:
             for part, extent in zip(cut, tensor.shape, strict=True)
         ):
             return None
-        found = tensor[(*cut, ...)].transpose(np.argsort(axes))
+        cut.append(Ellipsis)
+        found: Array = tensor[tuple(cut)].transpose(np.argsort(axes))
         extents = iter(found.shape)
         return found.reshape([next(extents) if a in axes else 1 for a in range(self.rank)])
 
@@ -105,6 +108,8 @@ class Scope:
         dtype = _dtype(call)
         if name == "if_then_else":
             return self._chosen(call.args)
+        if name == "reinterpret":
+            return np.ascontiguousarray(self(call.args[0])).view(dtype)
         if name in _EXACT:
             return np.asarray(_EXACT[name](*map(self, call.args))).astype(dtype)
         if name not in _FUNCTIONS or not is_float(_dtype(call.args[0])):

@@ -75,8 +75,8 @@ class Kernels:
     ) -> Kernels:
         """The functions of modules; the other arguments are attributes."""
         functions = _functions(fused), _functions(scheduled)
-        told = reports, device, builder, symbols, places_in(fused)
-        return cls(*functions, _in_place(fused), *told)
+        in_place, places = _in_place(fused), places_in(fused)
+        return cls(*functions, in_place, reports, device, builder, symbols, places)
 
     def wrong(self, known: dict[Any, VerificationError | None]) -> dict[str, VerificationError]:
         """What is wrong with each kernel that is.
