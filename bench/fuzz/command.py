@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -35,7 +36,7 @@ _MOST_JOBS = 150  # a process: what models leave behind in memory grows
 
 def run(arguments: argparse.Namespace, commit: str) -> int:
     """Run the command; 1 where anything was found, else 0."""
-    judge = Asker(arguments.timeout)
+    judge, end = Asker(arguments.timeout), time.monotonic() + arguments.limit_s
     try:
         if arguments.again:
             return _judge_again(arguments, commit, judge)
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace, commit: str) -> int:
         name = f"{_stem(arguments)}.{arguments.device.replace('/', '_')}.{commit}.jsonl"
         log = Log(_UNFINISHED / name)
         _judge_new(arguments, log)
-        _shrink_failed(arguments, commit, log, judge)
+        _shrink_failed(arguments, commit, log, judge, end)
     finally:
         judge.stop()
     stem = _stem(arguments)
@@ -109,13 +110,18 @@ def _judge_new(arguments: argparse.Namespace, log: Log) -> None:
             print(f"seed {jobs[job]}: {verdict.status}: {verdict.reason}", flush=True)
 
 
-def _shrink_failed(arguments: argparse.Namespace, commit: str, log: Log, judge: Asker) -> None:
-    """Make each failing graph small, and a finding."""
+def _shrink_failed(
+    arguments: argparse.Namespace, commit: str, log: Log, judge: Asker, end: float
+) -> None:
+    """Make each failing graph small, and a finding, until the time of ``end``."""
     stem = _stem(arguments)
     tallies, findings = read(arguments.results, stem)
     shrunk = log.shrunk()
     failed = [(s, v) for s, v, _ in log.verdicts() if v.status in _FAILED and s not in shrunk]
     for seed, verdict in sorted(failed, key=lambda pair: pair[1].kind in _LATER):
+        if time.monotonic() > end:
+            print(f"not made small: {sum(s not in log.shrunk() for s, _ in failed)} graphs")
+            return
         settings = _settings(seed, arguments)
         try:
             graph = graph_of(seed, dtype_of(seed, arguments.device), settings)

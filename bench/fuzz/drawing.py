@@ -14,6 +14,7 @@ EXTENTS = (1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 23, 31, 32, 33, 40, 48,
 LARGE = (96, 100, 127, 128, 129, 160, 200, 256, 257, 320, 512)
 FLOAT = "float"
 INTEGERS = ("int64", "int32")
+WHOLE = ("int8", "uint8", "int16", "int32", "int64")  # in graphs of integers of the whole range
 
 
 class Misfit(Exception):
@@ -25,7 +26,7 @@ class Value:
     """A tensor of the graph, as the samples have it.
 
     Attributes:
-        kind: ``"float"``, ``"int64"``, ``"int32"`` or ``"bool"``.
+        kind: ``"float"``, ``"bool"`` or the name of a type of integers.
         low: the smallest element; 0 where there is none.
         high: the largest.
         is_distinct: whether no two elements are equal.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from bench.fuzz import elementwise, products, reductions, torch_door, views
-from bench.fuzz.drawing import Drawing, Misfit, Value
-from bench.fuzz.graph import Call, Graph, Tensor
+from bench.fuzz import elementwise, integers, products, reductions, torch_door, views
+from bench.fuzz.drawing import INTEGERS, WHOLE, Drawing, Misfit, Value
+from bench.fuzz.graph import Call, Graph, Tensor, is_of_integers
 from bench.fuzz.open_extents import Range, opened
 
 _TOPICS = (
@@ -18,9 +18,10 @@ _TOPICS = (
     (reductions.OPERATORS, 2.0),
     (views.OPERATORS, 3.0),
 )
+_OF_INTEGERS = ((integers.OPERATORS, 1.0),)
 _MOST_ELEMENTS = 60_000
-_KINDS = {torch.float64: "float", torch.int64: "int64", torch.int32: "int32", torch.bool: "bool"}
-
+_KINDS = {torch.float64: "float", torch.bool: "bool"} | {getattr(torch, k): k for k in WHOLE}
+_TAME = ("float", "bool", *INTEGERS)  # those in graphs of floats
 
 _COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 14)
 _OPEN_COUNTS = (1, 2, 2, 3, 3, 4, 5, 6, 8)
@@ -28,9 +29,9 @@ _ATTEMPTS = 40
 
 
 def generate(seed: int, dtype: str) -> Graph:
-    """The graph of a seed: the same for the same seed and type."""
+    """The graph of a seed: the same for the same seed and type; some have integers only."""
     rng = random.Random(seed)
-    return _Generation(rng, dtype).graph(rng.choice(_COUNTS))
+    return _Generation(rng, dtype, of_integers=is_of_integers(seed)).graph(rng.choice(_COUNTS))
 
 
 def generate_open(seed: int, dtype: str, ranges: Sequence[Range]) -> Graph:
@@ -53,7 +54,7 @@ def generate_open(seed: int, dtype: str, ranges: Sequence[Range]) -> Graph:
 class _Generation:
     """One graph on its way."""
 
-    def __init__(self, rng: random.Random, dtype: str) -> None:
+    def __init__(self, rng: random.Random, dtype: str, *, of_integers: bool = False) -> None:
         self.samples: dict[str, torch.Tensor] = {}
         self.tensors: list[Tensor] = []
         self.calls: list[Call] = []
@@ -62,8 +63,10 @@ class _Generation:
         self.drawing.allow_empty = rng.random() < 0.04
         self.drawing.allow_large = rng.random() < 0.15
         # Some topics more often than others, in each graph others.
-        self.topics = [operators for operators, _ in _TOPICS]
-        self.weights = [weight * rng.choice((0.3, 1.0, 1.0, 3.0)) for _, weight in _TOPICS]
+        topics = _OF_INTEGERS if of_integers else _TOPICS
+        self.topics = [operators for operators, _ in topics]
+        self.weights = [weight * rng.choice((0.3, 1.0, 1.0, 3.0)) for _, weight in topics]
+        self.of_integers = of_integers
 
     def _add(self, tensor: Tensor) -> Value:
         one = Graph("torch", "float64", (tensor,), (), ())
@@ -100,7 +103,7 @@ class _Generation:
         fits = (
             len(results) == count
             and all(r.dtype in _KINDS and r.numel() <= _MOST_ELEMENTS for r in results)
-            and all(r.ndim <= 6 and _tame(r) for r in results)
+            and all(r.ndim <= 6 and (self.of_integers or _tame(r)) for r in results)
         )
         if not fits:
             self._forget(before)
@@ -135,6 +138,8 @@ class _Generation:
 
 def _tame(result: torch.Tensor) -> bool:
     """Neither overflowing nor undefined, so that differences mean something."""
+    if _KINDS[result.dtype] not in _TAME:
+        return False
     if not result.is_floating_point():
         return (
             not result.numel()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+_INTEGER_SHARE = 0.25  # of graphs
 _NAME = re.compile(r"\b[xcv]\d+\b")
 
 
@@ -18,7 +20,7 @@ class Tensor:
         name: ``x0`` for inputs, ``c0`` for weights.
         shape: its extents.
         dtype: as PyTorch names it; ``"float"`` is the graph's own floating-point type.
-        below: integers are drawn from 0 to below this.
+        below: integers are drawn from 0 to below this; 0: from all that the type has.
         order: dimensions from the slowest to the fastest in memory; empty for row-major.
         scale: standard deviation of floats.
     """
@@ -84,6 +86,11 @@ class Graph:
         return tuple(tensor for tensor in self.tensors if tensor.is_weight)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether it has integers and truths only, which no rounding decides."""
+        return all(tensor.dtype != "float" for tensor in self.tensors)
+
+    @property
     def operators(self) -> tuple[str, ...]:
         return tuple(sorted({call.operator for call in self.calls}))
 
@@ -117,3 +124,8 @@ class Graph:
         calls = (Call(call["text"], tuple(call["results"])) for call in data["calls"])
         own = {"tensors": tuple(tensors), "calls": tuple(calls), "outputs": tuple(data["outputs"])}
         return cls(**{**data, **own})
+
+
+def is_of_integers(seed: int) -> bool:
+    """Whether a seed's graph has integers only, of the whole range of their types."""
+    return random.Random(seed + 4).random() < _INTEGER_SHARE

@@ -183,8 +183,11 @@ def reproducer(graph: Graph) -> Iterable[str]:
     for tensor in graph.tensors:
         shape, order = list(tensor.shape), tensor.order
         drawn = f"torch.randn({shape})"
-        if tensor.dtype != "float":
+        if tensor.dtype != "float" and (tensor.below or tensor.dtype == "bool"):
             drawn = f"torch.randint({max(1, tensor.below)}, {shape}).to(torch.{tensor.dtype})"
+        elif tensor.dtype != "float":
+            own = f"torch.iinfo(torch.{tensor.dtype})"
+            drawn = f"torch.randint({own}.min, {own}.max, {shape}, dtype=torch.{tensor.dtype})"
         elif graph.dtype != "float32":
             drawn += f".to(torch.{graph.dtype})"
         yield f"{tensor.name} = {drawn}" + (f"  # in memory: {order}" if order else "")

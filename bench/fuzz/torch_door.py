@@ -36,10 +36,24 @@ def _drawn(tensor: Tensor, graph_dtype: str, seed: int, at: int) -> torch.Tensor
     shape = [tensor.shape[axis] for axis in order]
     if tensor.dtype == "float":
         values = torch.randn(shape, generator=generator) * tensor.scale
-    else:
+    elif tensor.below or tensor.dtype == "bool":
         values = torch.randint(max(1, tensor.below), shape, generator=generator)
+    else:
+        values = whole_range(shape, getattr(torch, tensor.dtype), generator)
     inverse = sorted(range(len(order)), key=order.__getitem__)
     return values.to(dtype_of(tensor, graph_dtype)).permute(inverse)
+
+
+def whole_range(
+    shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
+    """Integers from all of a type, its ends and those next to zero often among them."""
+    info = torch.iinfo(dtype)
+    ends = [info.min, info.min + 1, info.max - 1, info.max, 0, 1, -1 if info.min else 2, 100]
+    drawn = torch.randint(info.min, info.max, shape, generator=generator, dtype=dtype)
+    at = torch.randint(len(ends), shape, generator=generator)
+    is_end = torch.rand(shape, generator=generator) < 0.2
+    return torch.where(is_end, torch.tensor(ends, dtype=dtype)[at], drawn)
 
 
 def source(graph: Graph) -> str:
