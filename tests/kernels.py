@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
-from cpu_build import CPU
 from tvm import relax, tirx
 
 from tvm_tile.build import Builder, Program, build_program
