@@ -190,6 +190,10 @@ def sample_of(
         return None
     if not expected or any(t.layout != torch.strided or t.is_complex() for t in expected):
         return None
+    if any(
+        t.device.type != "cpu" for t in expected
+    ):  # a sample about devices, where there is a GPU
+        return None
     return Sample(index, call, tensors, expected, _exact(call, tensors), ties)
 
 
@@ -200,11 +204,17 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 def _exact(call: Callable[..., Tensors], tensors: Tensors) -> Tensors | None:
     widened = (t.double() if t.is_floating_point() else copied(t) for t in tensors)
+    # Of integers PyTorch makes numbers of its default type.
+    usual = torch.get_default_dtype()
+    if not any(t.is_floating_point() for t in tensors):
+        torch.set_default_dtype(torch.float64)
     try:
         with torch.no_grad():
             return call(*widened)
     except Exception:  # float64 does not fit something else in the call
         return None
+    finally:
+        torch.set_default_dtype(usual)
 
 
 class Together(torch.nn.Module):

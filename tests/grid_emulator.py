@@ -17,7 +17,16 @@ from tvm_tile.build.program import Kernel
 _MOST_THREADS = 1024
 _SHARED = re.compile(r"__shared__ alignas\((\d+)\) (\w+) (\w+)\[(\d+)\];")
 _DYNAMIC = re.compile(r"extern __shared__ \S+ uchar (\w+)\[\];")
-_SIZES = {"int64_t": 8, "float": 4, "int": 4, "uint": 4, "half": 2, "nv_bfloat16": 2, "uchar": 1}
+_SIZES = {
+    "int64_t": 8,
+    "float": 4,
+    "int": 4,
+    "uint": 4,
+    "half": 2,
+    "nv_bfloat16": 2,
+    "uchar": 1,
+    "bool": 1,
+}
 
 
 class Stuck(AssertionError):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
+from cuda_on_cpu import compile_for_cuda
+from precompiled import COMPILER
 from torch import Tensor, nn
 
 import tvm_tile
@@ -53,3 +56,19 @@ def test_values() -> None:
 def test_kernels(dtype: torch.dtype) -> None:
     model = tvm_tile.compile(Writes(dtype), "nvidia/a100", example_inputs=inputs(dtype))
     assert model.report.fallbacks == ()
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_truths_in_the_text_for_cuda(tmp_path: Path) -> None:
+    """Blocks bring truths to shared memory: of vectors of them TVM would write two bytes each."""
+
+    class Truths(nn.Module):
+        def forward(self, x: Tensor, at: Tensor, updates: Tensor) -> Tensor:
+            return x.scatter_add(0, at, updates)
+
+    generator = torch.Generator().manual_seed(0)
+    x, updates = (torch.rand(10, n, generator=generator) < 0.2 for n in (5, 2))
+    at = torch.randint(0, 10, (10, 2), generator=generator)
+    given = x, at, updates
+    model = compile_for_cuda(torch.export.export(Truths(), given), "nvidia/h200", tmp_path)
+    assert torch.equal(torch.as_tensor(model(*given)), Truths()(*given))

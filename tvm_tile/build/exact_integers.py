@@ -27,6 +27,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from tvm_tile.build.exact_floats import is_float
 from tvm_tile.build.integer_types import (
     Spelling,
     bits_of,
@@ -42,6 +43,7 @@ _JOINED = (tirx.Add, tirx.Sub, tirx.Mul)
 _QUOTIENTS = (tirx.Div, tirx.FloorDiv)
 _REMAINDERS = (tirx.Mod, tirx.FloorMod)
 _SHIFTS = (tirx.LShift, tirx.RShift)
+_ROUNDED = ("tirx.nearbyint", "tirx.round", "tirx.floor", "tirx.trunc")
 _NATIVE = 32  # bits from which on C computes in the type itself
 
 
@@ -150,8 +152,16 @@ class _Wrapping:
         return as_written(self.spell(node)) if is_cut else node
 
     def _cast(self, node: Any) -> Any:
-        """The simplifier takes numbers that a cast cuts off for ones that are not there."""
-        if not is_integer(node) or not is_integer(node.value):
+        """The simplifier takes numbers that a cast cuts off for ones that are not there.
+
+        Of floating-point numbers C makes narrow or unsigned ones as it likes, where these do not
+        fit; PyTorch cuts them to wider integers first.
+        """
+        if not is_integer(node):
+            return node
+        if is_float(node.value):
+            return _by_way_of_wider(node)
+        if not is_integer(node.value):
             return node
         least, most = self._range(node.value)
         bottom, top = limits_of(node)
@@ -241,6 +251,29 @@ class _Wrapping:
         if least <= -(2**63 - 1):
             least = bottom
         return max(least, bottom), min(most, top)
+
+
+def _by_way_of_wider(cast: Any) -> Any:
+    """A cast of floating-point numbers to integers of which C says what they are."""
+    if is_unsigned(cast):
+        wide = "" if _is_positive(cast.value) else "int64"
+    else:
+        wide = "int32" if bits_of(cast) < _NATIVE else ""
+    if not wide:
+        return cast
+    _, times, lanes = str(cast.ty.dtype).partition("x")
+    return as_written(tirx.Cast(cast.ty, tirx.Cast(f"{wide}{times}{lanes}", cast.value)))
+
+
+def _is_positive(value: Any) -> bool:
+    """Whether a floating-point number is known not to be negative: clamped, rounded or not."""
+    if isinstance(value, tirx.FloatImm):
+        return float(value.value) >= 0
+    if isinstance(value, tirx.Max | tirx.Min):
+        known = (_is_positive(value.a), _is_positive(value.b))
+        return any(known) if isinstance(value, tirx.Max) else all(known)
+    is_rounded = isinstance(value, ir.Call) and getattr(value.op, "name", "") in _ROUNDED
+    return is_rounded and _is_positive(value.args[0])
 
 
 def _rounded_down(node: Any) -> Any:

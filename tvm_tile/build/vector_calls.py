@@ -1,4 +1,4 @@
-"""Functions that TVM computes for one number at a time, amid what it computes for vectors."""
+"""What TVM computes, or keeps, one number at a time, amid what it computes for vectors."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class TakeCallsApart:
             ``for v in vectorized(4): y[v] = x[v] * made[v]``
 
     TVM has no vectors of erf, nearbyint and others; it would load and store number by number, too.
+    Truths are loaded and stored one by one: of vectors of them TVM writes two bytes a truth.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -65,6 +66,8 @@ def _vector_by_vector(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def _taken_apart(loop: tirx.For) -> Any:
     store = loop.body
     is_vector = loop.kind == tirx.ForKind.VECTORIZED and isinstance(loop.extent, tirx.IntImm)
+    if is_vector and _keeps_truths(store):
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.UNROLLED, store)
     if not is_vector or not isinstance(store, tirx.BufferStore):
         return loop
     if _holds(store.value, tirx.Let) or _has_calls_in_choices(store.value):
@@ -93,6 +96,17 @@ def _taken_apart(loop: tirx.For) -> Any:
     stored = tirx.BufferStore(store.buffer, value, store.indices)
     last = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, stored)
     return tirx.SeqStmt([*statements, last])
+
+
+def _keeps_truths(body: Any) -> bool:
+    """Whether a statement loads or stores truths."""
+
+    def look(node: Any) -> Any:
+        memory = node.buffer if isinstance(node, tirx.BufferStore) else node.source
+        return tvm_ffi.VisitInterrupt() if str(memory.dtype) == "bool" else None
+
+    kinds = (tirx.BufferStore, ir.TensorLoad)
+    return tvm_ffi.structural_walk(body, (kinds, look), order="pre") is not None
 
 
 def _over(loop: tirx.For, buffer: Any, value: Any) -> tirx.For:
