@@ -1,5 +1,5 @@
 // A block of CUDA threads, or a CLUSTER of several, as coroutines of one CPU thread: enough to run a kernel of mma, ldmatrix
-// and cp.async from its text. Copies arrive at once, or as late as their wait allows (LATE). What
+// and cp.async from its text. Copies arrive at once, or as late as their wait allows (late). What
 // threads do with common memory is watched for races.
 #include <algorithm>
 #include <cmath>
@@ -28,6 +28,11 @@ static const int MOST_THREADS = 1024 * (CLUSTER > 1 ? 2 : 1), MOST_BYTES = 23244
 #define ushort unsigned short
 typedef _Float16 half;
 #include "bfloat16.h"
+
+// How a launch goes: whether copies arrive as late as their wait allows, whether a thread runs before
+// its predecessor, whether ldmatrix may load rows on the same banks, and the number of a barrier that
+// is left out, from one.
+extern "C" { int late, backward, conflicts, without; }
 using std::max;
 using std::min;
 #define CUDART_INF_F INFINITY
@@ -85,7 +90,7 @@ static void go_on() {
 static void next() {
   int from = current;
   for (int i = 1; i <= threads; i++) {
-    current = (from + (BACKWARD ? threads - i : i)) % threads;
+    current = (from + (backward ? threads - i : i)) % threads;
     if (!done[current]) break;
   }
   if (done[current]) _longjmp(home, 1);
@@ -240,7 +245,7 @@ static void cp_async(uint32_t into, const void *from, int size, int brought) {
   Group g{memory(into), from, size, brought};
   if (into % size || (brought && (uintptr_t)from % size)) __builtin_trap();
   touch(from, brought, LOADED), touch(g.into, size, AWAITED);
-  if (LATE) pending[current].back().push_back(g); else land(g);
+  if (late) pending[current].back().push_back(g); else land(g);
 }
 static void commit() {
   if (pending[current].empty()) pending[current].emplace_back();
@@ -262,7 +267,7 @@ static void ldmatrix(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uin
     for (int m = 0; m < 4; m++) {
       uint banks = 0;
       for (int r = 0; r < 8; r++) banks |= 1u << (uintptr_t)warp[m * 8 + r].row / 16 % 8;
-      if (CONFLICTS == 0 && banks != 255) __builtin_trap();
+      if (!conflicts && banks != 255) __builtin_trap();
       for (int lane = 0; lane < 32; lane++) {
         ushort pair[2];
         for (int i = 0; i < 2; i++) {
@@ -310,7 +315,6 @@ static void mma(float &d0, float &d1, float &d2, float &d3, uint32_t a0, uint32_
   mma<Number>(d0, d1, d2, d3, a0, a1, 0, 0, b0, 0, c0, c1, c2, c3);
 }
 
-extern "C" { int without; }  // the number of a barrier that is left out, from one
 
 static void kernel(void **arguments);
 static void **given;

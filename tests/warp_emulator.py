@@ -6,13 +6,16 @@ import ctypes
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from precompiled import COMPILER, reading
+from precompiled import COMPILER, reading, scratch
 
 from tvm_tile.build.packed import pack_halves
 from tvm_tile.build.program import Kernel
@@ -91,6 +94,7 @@ _TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (\w+), "(\w+)", (\d+), (\w+)\.data, ([\d, ]+)\)'
 )
 _MOST_DIMENSIONS = 5
+_NUMBERS = count()
 
 
 class Race(AssertionError):
@@ -149,7 +153,7 @@ def emulate(
         grid: blocks.
         block: threads.
         arrays: name of a parameter -> its memory, half-precision numbers as float16.
-        folder: for what is compiled.
+        folder: for what is loaded.
         late: whether copies arrive as late as waiting allows, or at once.
         backward: whether a thread runs before its predecessor, or after.
         conflicts: whether ldmatrix may load rows that lie on the same banks.
@@ -157,8 +161,7 @@ def emulate(
         columns: of the threads; the rest of ``block`` are rows.
         maps: name of a parameter -> its descriptor; for kernels of warpgroups.
         cluster: blocks that run together, and read each other's memory.
-        without: which barrier is left out of a text with numbers, see :func:`numbered`, which is
-            compiled once for all of them in a folder; 0: none.
+        without: which barrier is left out of a text with numbers, see :func:`numbered`; 0: none.
 
     Raises:
         Race: in shared memory or in an array, in whatever order threads would run. Kernels of
@@ -169,34 +172,36 @@ def emulate(
         r"(\w+)(?:\* __restrict__)? (\w+)(?:, |\)$)",
         text.partition(";")[0].partition(f"{kernel.name}(")[2],
     )
-    modes = [f"-DLATE={late:d}", f"-DBACKWARD={backward:d}", f"-DCONFLICTS={conflicts:d}"]
-    modes += [f"-DCLUSTER={cluster}"]
+    modes = [f"-DCLUSTER={cluster}"]
     modes += [f"-DWAVE={wave}"] if wave else []
     if maps is None:
         # The emulator's own statics, made safe, would need the sanitizer's library.
         modes += ["-fsanitize=thread", "-fno-threadsafe-statics"]
-    library = folder / f"kernel{late:d}{backward:d}.so"
-    if not (without and library.exists()):
-        text += "\n" + _call(kernel.name, [kind for kind, _ in signature])
-        _compile(header, f"#define COLUMNS {columns}\n{_SIZES}\n{text}", modes, library)
+    text += "\n" + _call(kernel.name, [kind for kind, _ in signature])
+    library = _library(header, f"#define COLUMNS {columns}\n{_SIZES}\n{text}", *modes)
     given = [
         _memory(maps[name] if maps and name in maps else arrays[name.removesuffix("_ptr")])
         for _, name in signature
     ]
-    if without:  # what was loaded once is not loaded again
-        library = Path(shutil.copy(library, folder / f"without{without}.so"))
-    _launch(library, grid, block, given, without)
+    how = {"late": late, "backward": backward, "conflicts": conflicts, "without": without}
+    # What was loaded once is not loaded again.
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".so") as own:
+        shutil.copy(library, own.name)
+        _launch(own.name, grid, block, given, how)
 
 
-def _launch(library: Path, grid: int, block: int, given: Sequence[Any], without: int) -> None:
+def _launch(
+    library: str, grid: int, block: int, given: Sequence[Any], how: Mapping[str, int]
+) -> None:
     """Run what was compiled, on addresses and bytes of its arguments."""
     pointers, sizes = zip(*given, strict=True)
-    loaded = ctypes.CDLL(str(library))
-    ctypes.c_int.in_dll(loaded, "without").value = without
+    loaded = ctypes.CDLL(library)
+    for name, value in how.items():
+        ctypes.c_int.in_dll(loaded, name).value = value
     loaded.launch.restype = ctypes.c_char_p
-    count = len(given)
-    places, lengths = (ctypes.c_void_p * count)(*pointers), (ctypes.c_size_t * count)(*sizes)
-    race = loaded.launch(grid, block, count, places, lengths)
+    places = (ctypes.c_void_p * len(given))(*pointers)
+    lengths = (ctypes.c_size_t * len(given))(*sizes)
+    race = loaded.launch(grid, block, len(given), places, lengths)
     if race:
         raise Race(race.decode())
 
@@ -222,9 +227,11 @@ def _call(name: str, kinds: Sequence[str]) -> str:
     return f"static void kernel(void** given) {{ {name}({casts}); }}"
 
 
-def _compile(header: str, text: str, modes: Sequence[str], library: Path) -> None:
-    """Make a library of a kernel and the emulator."""
-    source, compiled = library.with_name("kernel.cpp"), library.with_suffix(".o")
+@cache
+def _library(header: str, text: str, *modes: str) -> Path:
+    """A library of a kernel and the emulator, which is compiled once, however it is launched."""
+    source = scratch() / f"kernel{next(_NUMBERS)}.cpp"
+    library, compiled = source.with_suffix(".so"), source.with_suffix(".o")
     source.write_text(f'#include "{header}"\n{text}\n')
     # The library of later standards takes longer to read than most kernels. Checked jumps would
     # refuse those to other stacks.
@@ -232,6 +239,8 @@ def _compile(header: str, text: str, modes: Sequence[str], library: Path) -> Non
     subprocess.run([*reading(header, *options), "-c", "-o", compiled, source], check=True)
     # On its own: a step that knows of the sanitizer links its library, which owns the process.
     subprocess.run([COMPILER or "", "-shared", "-o", library, compiled], check=True)
+    compiled.unlink()
+    return library
 
 
 def _memory(of: np.ndarray | TensorMap) -> tuple[int, int]:

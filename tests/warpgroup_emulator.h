@@ -1,5 +1,5 @@
 // What Hopper adds to a block of emulated threads: boxes of tensors that arrive at barriers, and
-// products of warpgroups. LATE: a box arrives when all threads wait, a product is added up when its
+// products of warpgroups. Late: a box arrives when all threads wait, a product is added up when its
 // registers are waited for; otherwise both happen at once.
 #include "warp_emulator.h"
 #include <type_traits>
@@ -67,7 +67,7 @@ template <class... Rest> static void copy_box(uint32_t into, void *map, Rest... 
   if (into % (box.map.swizzled ? 1024 : 128) || sizeof...(rest) - 1 != box.map.rank) __builtin_trap();
   if (numbers[0] * box.map.strides[0] % 16) __builtin_trap();  // an illegal instruction
   for (int i = 0; i < box.map.rank; i++) box.at[i] = numbers[i];
-  if (LATE) boxes.push_back(box); else bring(box);
+  if (late) boxes.push_back(box); else bring(box);
 }
 static void mbarrier_wait(void *at, int parity) {
   while ((int)((Barrier *)at)->phase == parity) {
@@ -128,7 +128,7 @@ static void wait_products(int running) {
 }
 static void commit_products() {
   groups[current].emplace_back();
-  if (!LATE) wait_products(0);
+  if (!late) wait_products(0);
 }
 
 struct Taking { Product product{}; int sums = 0, words = 0, descriptors = 0; };

@@ -34,18 +34,16 @@ for number, kernel in enumerate(tvm_tile.load(words[-2]).program.kernels):
 """
 
 MACHINE = Machine("none", "none", "tvm_tile 0", "2026-01-02", {}, None, {})
-SYSTEMS = (("tvm_tile", ("tvm_tile", "top1")), ("tvm_tile_unfused", ("tvm_tile_unfused", "")))
+SYSTEMS = (("tvm_tile", ("tvm_tile", "top1")),)
 
 
-def measured(
-    folder: Path, ncu: str, systems: tuple[tuple[str, tuple[str, str]], ...], limit_s: float
-) -> tuple[dict[Key, Traffic], list[str]]:
+def measured(folder: Path, ncu: str, limit_s: float) -> tuple[dict[Key, Traffic], list[str]]:
     program = folder / "ncu"
     program.write_text(f"#!{sys.executable}\n{ncu}")
     program.chmod(0o755)
     plan = Plan(
         workloads=fake_bench.workloads()[:1],
-        systems=systems,
+        systems=SYSTEMS,
         device="emulated",
         results=folder,
         commit="abc",
@@ -60,11 +58,9 @@ def measured(
 
 
 def test_models_are_compiled_profiled_and_recorded(tmp_path: Path) -> None:
-    found, lines = measured(tmp_path, NCU, SYSTEMS, 600.0)
+    found, lines = measured(tmp_path, NCU, 600.0)
     assert sorted((r.system, r.cache_control, r.status) for r in found.values()) == [
-        (system, cache_control, "ok")
-        for system in ("tvm_tile", "tvm_tile_unfused")
-        for cache_control in ("all", "none")
+        ("tvm_tile", cache_control, "ok") for cache_control in ("all", "none")
     ]
     for record in found.values():
         (function,) = record.functions
@@ -74,16 +70,16 @@ def test_models_are_compiled_profiled_and_recorded(tmp_path: Path) -> None:
         assert (function.predicted_read, function.predicted_written) == (512.0, 256.0)
         assert function.rule
         assert (record.commit, record.date, record.gpu) == ("abc", "2026-01-02", "none")
-    assert len(lines) == 4
+    assert len(lines) == 2
 
 
 def test_a_run_that_fails_is_recorded_with_its_reason(tmp_path: Path) -> None:
-    found, _ = measured(tmp_path, "raise SystemExit('==ERROR== no permission')", SYSTEMS[:1], 600.0)
+    found, _ = measured(tmp_path, "raise SystemExit('==ERROR== no permission')", 600.0)
     assert {r.status for r in found.values()} == {"failed: exit status 1: no permission"}
 
 
 def test_what_is_not_done_in_time_leaves_no_record(tmp_path: Path) -> None:
-    found, lines = measured(tmp_path, NCU, SYSTEMS[:1], 0.0)
+    found, lines = measured(tmp_path, NCU, 0.0)
     assert found == {}
     assert lines == ["out of time: 2 runs are left"]
 
