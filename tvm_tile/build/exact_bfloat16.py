@@ -46,7 +46,11 @@ def round_bfloat16(function: tirx.PrimFunc, target: Any = None) -> tirx.PrimFunc
         return function
     binary = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod)
     changes = [(kind, _round_arithmetic) for kind in binary]
-    changes += [(tirx.Cast, _round_cast), (tvm.ir.Call, _round_call), (tirx.FloatImm, _round_number)]
+    changes += [
+        (tirx.Cast, _round_cast),
+        (tvm.ir.Call, _round_call),
+        (tirx.FloatImm, _round_number),
+    ]
     return tvm_ffi.structural_map(function, changes, order="post")
 
 

@@ -226,7 +226,11 @@ def gathered_bytes(kernel: Any) -> Any:
         if kind not in _BYTES or not lanes:
             return load
         *outer, last = load.indices
-        if isinstance(last, tirx.Ramp) and isinstance(last.stride, tirx.IntImm) and last.stride == 1:
+        if (
+            isinstance(last, tirx.Ramp)
+            and isinstance(last.stride, tirx.IntImm)
+            and last.stride == 1
+        ):
             return load
         places = [tirx.Shuffle([last], [lane]) for lane in range(int(lanes))]
         loads = [tirx.BufferLoad(load.source, [*outer, place]) for place in places]

@@ -61,7 +61,9 @@ def _operands(
     round it, and what it is off by would not even out over a tensor."""
     sides = emit.promoted(x, other, kind=kind)
     pairs = list(zip((x, other), sides, strict=True))
-    if all(isinstance(given, relax.Expr) or is_held(given, dtype_of(side)) for given, side in pairs):
+    if all(
+        isinstance(given, relax.Expr) or is_held(given, dtype_of(side)) for given, side in pairs
+    ):
         return sides
     return [
         emit.wide(side) if isinstance(given, relax.Expr) else constant(given, torch.float32)

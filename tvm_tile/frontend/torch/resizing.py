@@ -43,7 +43,11 @@ def _resized(
     old, new = shape_of(x)[-rank:], emit.shape[-rank:]
     if len(shape_of(x)) != rank + _BATCH_AND_CHANNELS:
         raise Refusal(f"rank {len(shape_of(x))}")
-    if not dtype_of(x).is_floating_point and resize not in (nearest, nearest_of_images, nearest_exact):
+    if not dtype_of(x).is_floating_point and resize not in (
+        nearest,
+        nearest_of_images,
+        nearest_exact,
+    ):
         raise Refusal(f"weights of elements of type {dtype_of(x)}, which PyTorch rounds")
     copies = _by_tvm(x, resize, old, new, scales)
     if copies is not None:
