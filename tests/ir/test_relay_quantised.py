@@ -209,7 +209,7 @@ def test_functions(name: str, dtype: str) -> None:
     assert np.abs(found - exact).max() <= 0.5 + 1e-3
 
 
-def test_leaky_relu_and_softmax() -> None:
+def test_leaky_relu() -> None:
     x = np.arange(-128, 128).astype("int8")
     ends = scale(0.1), zero(2), scale(0.08), zero(1)
     found = call("qnn.leaky_relu", x, *ends, alpha=0.1)
@@ -217,11 +217,28 @@ def test_leaky_relu_and_softmax() -> None:
     below = [fixed(m, 0.1) + fixed(1, 0.9) for m in moved]
     chosen = [b if n < 2 else m for n, b, m in zip(x, below, moved, strict=True)]
     equal(found, np.array([within(n, "int8") for n in chosen], "int8"))
-    rows = drawn(4, 5)
-    found = call("qnn.softmax", rows, scale(0.05), zero(3), scale(1 / 256), zero(-128), axis=-1)
-    powers = np.exp((rows - 3.0) * 0.05)
-    exact = np.minimum(powers / powers.sum(-1, keepdims=True) * 256 - 128, 127)
-    assert np.abs(found - exact).max() <= 0.51
+
+
+def shares(row: list[int], unit: int) -> list[int]:
+    """Relay's softmax of integers, of which ``unit`` stands for 1, in 128ths."""
+    powers = []
+    for x in (n - max(row) for n in row):
+        power = -(x + (x >> 1) - (x >> 4))
+        shift = 8 - power // unit
+        powers.append((-(power % unit) // 2 + unit) << shift if shift >= 0 else 0)
+    return [((1 << 30) // sum(powers) * p) >> 23 for p in powers]
+
+
+@pytest.mark.parametrize(("old", "unit"), [(0.05, 20), (0.4, 3)])
+def test_softmax(old: float, unit: int) -> None:
+    rows = np.concatenate(
+        [drawn(4, 5), np.array([[127, -128, 126, 100, 0], [3, 3, 3, 3, 3]], "int8")]
+    )
+    found = call("qnn.softmax", rows, scale(old), zero(3), scale(1 / 256), zero(-128), axis=-1)
+    wanted = [[within(2 * n - 128, "int8") for n in shares(row, unit)] for row in rows.tolist()]
+    equal(found, np.array(wanted, "int8"))
+    with pytest.raises(NotImplementedError, match="softmax of int8 with a scale of 3"):
+        call("qnn.softmax", rows, scale(3), zero(3), scale(1 / 256), zero(-128), axis=-1)
 
 
 @pytest.mark.parametrize("new", [(0.1, 2), (0.2, -3)])

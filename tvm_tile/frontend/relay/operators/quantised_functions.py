@@ -10,7 +10,6 @@ import numpy as np
 from tvm.relax import op
 
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
-from tvm_tile.frontend.relay.operators.elementwise import rounded_from_zero
 from tvm_tile.frontend.relay.operators.pools import average
 from tvm_tile.frontend.relay.operators.quantised import (
     FixedPoint,
@@ -22,6 +21,8 @@ from tvm_tile.frontend.relay.operators.quantised import (
 from tvm_tile.frontend.relay.values import cast, constant, counted_axis, dtype_of, shape_of
 
 _BYTES = ("int8", "uint8")
+# Of the integers of a softmax: powers before they are halved, inverse sums, shares of 1.
+_SOFTMAX_SHIFT, _SOFTMAX_BITS, _SHARE_BITS = 8, 30, 7
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -111,16 +112,37 @@ def _times(numbers: np.ndarray, by: FixedPoint) -> np.ndarray:
 
 
 def _softmax(call: OperatorCall) -> Value:
+    """By integers alone, as Relay: the shift-only exponential of Li and Gu (I-ViT, 2022).
+
+    ``exp(x * scale)`` is ``2 ** (-q - r / unit)``, where ``unit`` stands for 1, the product with
+    the logarithm's ``1.0111`` is two shifts, and the power of the rest is a straight line.
+    """
     old, new, dtype = _pair(call)
-    x = call.arguments[0]
-    axis = counted_axis(int(call.attributes["axis"]), len(shape_of(x)))
-    shifted = op.subtract(cast(call, x, "int32"), constant(int(old.zeros[0]), "int32"))
-    real = op.multiply(op.astype(shifted, "float32"), constant(old.scales[0], "float32"))
-    shares = call.emit(op.nn.softmax(call.emit(real), axis))
-    scaled = call.emit(op.divide(shares, constant(new.scales[0], "float32")))
-    whole = cast(call, rounded_from_zero(call, scaled), "int32")
-    moved = call.emit(op.add(whole, constant(int(new.zeros[0]), "int32")))
-    return narrowed(call, moved, dtype)
+    unit = math.floor(1 / np.float32(old.scales[0]) + 0.5)
+    if dtype != "int8" or not unit:
+        raise NotImplementedError(f"a softmax of {dtype} with a scale of {old.scales[0]}")
+    axis = [counted_axis(int(call.attributes["axis"]), len(shape_of(call.arguments[0])))]
+
+    def number(value: int) -> Value:
+        return constant(value, "int32")
+
+    x = cast(call, call.arguments[0], "int32")
+    below = call.emit(op.subtract(x, call.emit(op.max(x, axis, keepdims=True))))
+    more, less = (call.emit(op.right_shift(below, number(places))) for places in (1, 4))
+    power = call.emit(op.negative(op.subtract(op.add(below, more), less)))  # not negative
+    halvings = call.emit(op.floor_divide(power, number(unit)))
+    rest = call.emit(op.subtract(op.multiply(halvings, number(unit)), power))
+    line = call.emit(op.add(op.right_shift(rest, number(1)), number(unit)))
+    shift = call.emit(op.subtract(number(_SOFTMAX_SHIFT), halvings))
+    is_nothing = call.emit(op.less(shift, number(0)))  # Relay shifts by negative numbers there
+    places = call.emit(op.where(is_nothing, number(0), shift))
+    powers = call.emit(op.where(is_nothing, number(0), op.left_shift(line, places)))
+    total = call.emit(op.sum(powers, axis, keepdims=True))
+    inverse = call.emit(op.floor_divide(number(1 << _SOFTMAX_BITS), total))
+    shares = call.emit(op.multiply(inverse, powers))
+    result = call.emit(op.right_shift(shares, number(_SOFTMAX_BITS - _SHARE_BITS)))
+    share = Quantised.of(np.float32(1 / (1 << _SHARE_BITS)), np.int32(0))
+    return requantised(call, result, share, new, dtype)
 
 
 def _avg_pool2d(call: OperatorCall) -> Value:
