@@ -20,6 +20,7 @@ from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
+from tvm_tile.frontend.torch.refused import require_known_numbers
 from tvm_tile.frontend.torch.region_constants import with_region_constants
 from tvm_tile.frontend.torch.sizes import concrete
 from tvm_tile.graph.signature import Effects
@@ -120,6 +121,7 @@ def _function(
     program: ExportedProgram, inputs: Mapping[str, Sequence[int]] | None, form: Form
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
+    require_known_numbers(program)
     program = with_region_constants(concrete(program, inputs or {}))
     program = with_one_of_each(with_inner_tensors(program))
     names = NodeNames.of(program)

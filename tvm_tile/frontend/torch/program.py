@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import tvm
 from torch import fx
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_aggregate
@@ -35,6 +34,7 @@ from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS
 from tvm_tile.frontend.torch.higher_order import HIGHER_ORDER, Traced
 from tvm_tile.frontend.torch.node_names import NodeNames
+from tvm_tile.frontend.torch.refused import Refused, why_unknown
 from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupported
 from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
@@ -44,7 +44,6 @@ from tvm_tile.graph.user_names import Names, named
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
 # An order of effects: operators that have some are refused themselves.
 _IGNORED = frozenset({OutputKind.TOKEN})
-_NAMED_NODES = 4
 _MOST_CHARACTERS = 300  # of PyTorch's messages
 
 
@@ -95,7 +94,7 @@ def function_of(
     taken = [*(writer.values[node] for node in writer.inputs), *state]
     parameters = [*taken, *writer.parameters]
     writer.write_function("main", parameters, program, outputs)
-    writer.require_supported()
+    writer.refused.require_none()
     mod = named(writer.builder.get(), writer.named)
     if form.takes_parameters:
         mod["main"] = with_parameters(mod["main"], len(taken), list(writer.parameters.values()))
@@ -116,7 +115,7 @@ class _Writer:
         inputs: the placeholders of the function's inputs.
         values: each node's value, a tuple where an operator has several.
         made: as of :class:`Emit`.
-        refused: why nodes were refused -> these nodes.
+        refused: the nodes that were, and why.
         named: values -> the names of their nodes.
     """
 
@@ -128,7 +127,7 @@ class _Writer:
     inputs: list[fx.Node] = field(default_factory=list)
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
-    refused: dict[str, list[fx.Node]] = field(default_factory=dict)
+    refused: Refused = field(default_factory=Refused)
     named: dict[relax.Var, Names] = field(default_factory=dict)
 
     def bind_inputs(
@@ -218,7 +217,7 @@ class _Writer:
             elif known:
                 self.values[node] = write_update(self._emit(node), update, self.values)
         except Refusal as refusal:
-            self._refuse(node, refusal)
+            self.refused.add(node, str(refusal))
 
     def _emit(self, node: fx.Node) -> Emit:
         """What writes a node's operators."""
@@ -247,9 +246,9 @@ class _Writer:
         except _RefusedWithin:
             return
         except Refusal as refusal:
-            self._refuse(node, refusal)
+            self.refused.add(node, str(refusal))
         except ValueError as error:
-            self._refuse(node, Refusal(str(error)))
+            self.refused.add(node, str(error))
         else:
             self.values[node] = tuple(made)
 
@@ -272,20 +271,10 @@ class _Writer:
         operators = [node for part in graphs for node in part.nodes if node.op == "call_function"]
         return Traced(write, len(operators))
 
-    def _refuse(self, node: fx.Node, refusal: Refusal) -> None:
-        self.refused.setdefault(f"{_operator(node)}: {refusal}", []).append(node)
-
-    def require_supported(self) -> None:
-        """Raise an error that names everything that was refused."""
-        if self.refused:
-            parts = (f"{why} ({_places(nodes)})" for why, nodes in self.refused.items())
-            names = (node.name for nodes in self.refused.values() for node in nodes)
-            raise unsupported("; ".join(parts), tuple(names))
-
     def _converter(self, node: fx.Node) -> Converter:
         converter = CONVERTERS.get(node.target)
         if converter is None:
-            raise Refusal(_why_unknown(node))
+            raise Refusal(why_unknown(node))
         return converter
 
     def _value(self, argument: Any) -> Any:
@@ -294,20 +283,6 @@ class _Writer:
 
 class _RefusedWithin(Exception):
     """A function that an operator is given has operators that are refused, and noted."""
-
-
-def _why_unknown(node: fx.Node) -> str:
-    """Why there is no converter of a node's operator, as far as that is more than a gap."""
-    tags = getattr(node.target, "tags", ())
-    if torch.Tag.nondeterministic_seeded in tags:
-        return "random numbers"
-    if torch.Tag.data_dependent_output in tags:
-        return "a number that only the data decide"
-    for result in results(node):
-        dtype_name(result.dtype)
-    # What PyTorch's schemas call so; its own decompositions do some of these.
-    is_gradient = "backward" in str(node.target)
-    return "a gradient, no converter" if is_gradient else "no converter"
 
 
 def _require_known_effects(program: ExportedProgram) -> None:
@@ -360,18 +335,3 @@ def _not_tensors(found: str) -> ModelError:
         found,
         "return tensors only, for example torch.tensor(value) in place of a number",
     )
-
-
-def _operator(node: fx.Node) -> str:
-    """The operator's name; of a function of functions with the names of these."""
-    functions = [str(argument) for argument in node.args if isinstance(argument, OpOverload)]
-    return " of ".join((str(node.target), *functions))
-
-
-def _places(nodes: list[fx.Node]) -> str:
-    """Names of nodes, and the line of the model's code that the first is from."""
-    names = ", ".join(node.name for node in nodes[:_NAMED_NODES])
-    more = ", ..." if len(nodes) > _NAMED_NODES else ""
-    lines = [line.strip() for line in (nodes[0].stack_trace or "").splitlines() if line.strip()]
-    code = f", from `{lines[-1]}`" if lines else ""
-    return f"nodes {names}{more}{code}"
