@@ -21,9 +21,9 @@ from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.own_decompositions import own_decompositions
 from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
+from tvm_tile.frontend.torch.refused import require_known_numbers, require_known_operators
 from tvm_tile.frontend.torch.region_constants import with_region_constants
 from tvm_tile.frontend.torch.sizes import concrete
-from tvm_tile.frontend.torch.unknown import require_known
 from tvm_tile.graph.signature import Effects
 
 __all__ = ["Form", "import_module", "import_program", "program_as_relax"]
@@ -122,9 +122,10 @@ def _function(
     program: ExportedProgram, inputs: Mapping[str, Sequence[int]] | None, form: Form
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
+    require_known_numbers(program)
     program = with_region_constants(concrete(program, inputs or {}))
     program = with_one_of_each(with_inner_tensors(program))
-    require_known(program)
+    require_known_operators(program)
     names = NodeNames.of(program)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions

@@ -24,6 +24,7 @@ from torch.fx.traceback import NodeSource
 
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
+from tvm_tile.frontend.torch.node_names import sources
 from tvm_tile.frontend.torch.own_decompositions import (
     ATTENTION,
     OWN_DECOMPOSITIONS,
@@ -51,6 +52,28 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     Programs with open sizes, with operators that write into their operands, or with functions of
     functions are left to PyTorch.
     """
+    result = _decomposed(program)
+    if result is not program:
+        _tell_lines(result.graph_module, program.graph_module)
+    return result
+
+
+def _tell_lines(module: fx.GraphModule, source: fx.GraphModule) -> None:
+    """Let operators name the lines of the user's code that those before them are from.
+
+    PyTorch gives some the line of its caller, which is ours.
+    """
+    lines = {node.name: node.stack_trace for node in source.graph.nodes}
+    for node in module.graph.nodes:
+        known = (lines[name] for name in sources(node) if name in lines)
+        node.meta["stack_trace"] = next(known, None)
+    for name, inner in module.named_children():
+        before = getattr(source, name, None)
+        if isinstance(inner, fx.GraphModule) and isinstance(before, fx.GraphModule):
+            _tell_lines(inner, before)
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
     table = decompositions()
     if not all(map(_is_plain, program.graph.nodes)):
         return _by_pytorch(program, table)

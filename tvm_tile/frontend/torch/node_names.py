@@ -51,7 +51,7 @@ class NodeNames:
 
     def __call__(self, node: fx.Node) -> str:
         """The name of a node of the program, or of what it was broken down to."""
-        names = [node.name, *_sources(node)]
+        names = [node.name, *sources(node)]
         found = (self.known.get((name, len(names) - n)) for n, name in enumerate(names, 1))
         return next(filter(None, found), None) or _named(*_module(node), _operator(node))
 
@@ -84,7 +84,7 @@ def _names_in(module: fx.GraphModule, region: str, owners: Mapping[fx.Node, str]
         path, kind = modules[node]
         operator = "" if path and path in single else _operator(node)
         name = _named(path or region, kind, operator)
-        known[node.name, len(_sources(node))] = name
+        known[node.name, len(sources(node))] = name
         for attribute, inner in _regions(module, node):
             regions[attribute] = _names_in(inner, name, _handed_in(node, inner, owned))
     return NodeNames(known, regions)
@@ -129,7 +129,7 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _sources(node: fx.Node) -> list[str]:
+def sources(node: fx.Node) -> list[str]:
     """The names of the nodes that one was broken down from, the last one first."""
     sources, names = node.meta.get("from_node"), []
     while sources:

@@ -34,7 +34,7 @@ from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS
 from tvm_tile.frontend.torch.higher_order import HIGHER_ORDER, Traced
 from tvm_tile.frontend.torch.node_names import NodeNames
-from tvm_tile.frontend.torch.unknown import reason, require_none, why_unknown
+from tvm_tile.frontend.torch.refused import Refused, why_unknown
 from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupported
 from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
@@ -94,7 +94,7 @@ def function_of(
     taken = [*(writer.values[node] for node in writer.inputs), *state]
     parameters = [*taken, *writer.parameters]
     writer.write_function("main", parameters, program, outputs)
-    writer.require_supported()
+    writer.refused.require_none()
     mod = named(writer.builder.get(), writer.named)
     if form.takes_parameters:
         mod["main"] = with_parameters(mod["main"], len(taken), list(writer.parameters.values()))
@@ -115,7 +115,7 @@ class _Writer:
         inputs: the placeholders of the function's inputs.
         values: each node's value, a tuple where an operator has several.
         made: as of :class:`Emit`.
-        refused: why nodes were refused -> these nodes.
+        refused: the nodes that were, and why.
         named: values -> the names of their nodes.
     """
 
@@ -127,7 +127,7 @@ class _Writer:
     inputs: list[fx.Node] = field(default_factory=list)
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
-    refused: dict[str, list[fx.Node]] = field(default_factory=dict)
+    refused: Refused = field(default_factory=Refused)
     named: dict[relax.Var, Names] = field(default_factory=dict)
 
     def bind_inputs(
@@ -217,7 +217,7 @@ class _Writer:
             elif known:
                 self.values[node] = write_update(self._emit(node), update, self.values)
         except Refusal as refusal:
-            self._refuse(node, refusal)
+            self.refused.add(node, str(refusal))
 
     def _emit(self, node: fx.Node) -> Emit:
         """What writes a node's operators."""
@@ -246,9 +246,9 @@ class _Writer:
         except _RefusedWithin:
             return
         except Refusal as refusal:
-            self._refuse(node, refusal)
+            self.refused.add(node, str(refusal))
         except ValueError as error:
-            self._refuse(node, Refusal(str(error)))
+            self.refused.add(node, str(error))
         else:
             self.values[node] = tuple(made)
 
@@ -270,13 +270,6 @@ class _Writer:
         graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
         operators = [node for part in graphs for node in part.nodes if node.op == "call_function"]
         return Traced(write, len(operators))
-
-    def _refuse(self, node: fx.Node, refusal: Refusal) -> None:
-        self.refused.setdefault(reason(node, str(refusal)), []).append(node)
-
-    def require_supported(self) -> None:
-        """Raise an error that names everything that was refused."""
-        require_none(self.refused)
 
     def _converter(self, node: fx.Node) -> Converter:
         converter = CONVERTERS.get(node.target)

@@ -1,8 +1,9 @@
-"""Operators of a program that nobody can import, and how users are told."""
+"""What of a program is refused: which of its nodes, why, and where in the user's code they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,46 +19,87 @@ from tvm_tile.frontend.torch.weights import unsupported
 from tvm_tile.frontend.torch.writes import needed
 
 _NAMED_NODES = 4
-_RANDOM = "random numbers"
 # What PyTorch's schemas call the switches of operators that draw random numbers in training.
 _TRAINING = frozenset({"train", "training"})
 _PROBABILITIES = frozenset({"p", "dropout", "dropout_p"})
 
 
-def require_known(program: ExportedProgram) -> None:
-    """Refuse what no breaking down can make known, which takes a while; others are refused later.
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nodes that were refused.
+
+    Attributes:
+        nodes: the operator and why it was refused -> these nodes.
+    """
+
+    nodes: dict[str, list[fx.Node]] = field(default_factory=dict)
+
+    def add(self, node: fx.Node, why: str) -> None:
+        """Note a node."""
+        self.nodes.setdefault(f"{_operator(node)}: {why}", []).append(node)
+
+    def require_none(self) -> None:
+        """Raise an error that names everything that was refused, if anything was."""
+        if self.nodes:
+            parts = (f"{why} ({_places(nodes)})" for why, nodes in self.nodes.items())
+            names = (node.name for nodes in self.nodes.values() for node in nodes)
+            raise unsupported("; ".join(parts), tuple(names))
+
+
+def require_known_numbers(program: ExportedProgram) -> None:
+    """Refuse complex and random numbers before any work is done for the other operators.
+
+    PyTorch takes long to break large programs down, and fails at some complex operators.
+
+    Args:
+        program: as the user has it.
+
+    Raises:
+        UnsupportedOperatorError: it computes such numbers.
+    """
+    _require_none_of(program, lambda node: _is_complex(node) or _draws(node))
+
+
+def require_known_operators(program: ExportedProgram) -> None:
+    """Refuse operators that no breaking down can make known, which takes a while.
+
+    Others are refused when they are converted.
+
+    Args:
+        program: of plain tensors.
 
     Raises:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
     table = decompositions()
-    refused: dict[str, list[fx.Node]] = {}
-    for node in _operators(program):
-        if draws(node):
-            refused.setdefault(reason(node, _RANDOM), []).append(node)
-        elif _is_unknown(node.target, table):
-            try:
-                why = why_unknown(node)
-            except Refusal as refusal:
-                why = str(refusal)
-            refused.setdefault(reason(node, why), []).append(node)
-    require_none(refused)
+    _require_none_of(program, lambda node: _is_unknown(node.target, table))
 
 
-def require_none(refused: Mapping[str, list[fx.Node]]) -> None:
-    """Raise an error that names everything that was refused, by the reason, if anything was."""
-    if refused:
-        parts = (f"{why} ({_places(nodes)})" for why, nodes in refused.items())
-        names = (node.name for nodes in refused.values() for node in nodes)
-        raise unsupported("; ".join(parts), tuple(names))
+def _require_none_of(program: ExportedProgram, is_refused: Callable[[fx.Node], bool]) -> None:
+    refused = Refused()
+    for node in filter(is_refused, _operators(program)):
+        try:
+            refused.add(node, why_unknown(node))
+        except Refusal as refusal:
+            refused.add(node, str(refusal))
+    refused.require_none()
 
 
-def reason(node: fx.Node, why: str) -> str:
-    """Why a node is refused, with its operator; equal for nodes that are named together."""
-    return f"{_operator(node)}: {why}"
+def _operators(program: ExportedProgram) -> Iterator[fx.Node]:
+    """The calls of operators that some output needs, in functions within the program, too."""
+    for module in program.graph_module.modules():
+        if isinstance(module, fx.GraphModule):
+            for node in needed(module.graph, {}):
+                if isinstance(node.target, OpOverload) and not node.target._schema.is_mutable:
+                    yield node
 
 
-def draws(node: fx.Node) -> bool:
+def _is_complex(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _draws(node: fx.Node) -> bool:
     """Whether an operator draws random numbers, as dropout does in training."""
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
@@ -68,15 +110,6 @@ def draws(node: fx.Node) -> bool:
     }
     is_off = any(values[name] is False for name in _TRAINING & values.keys())
     return not is_off and all(values[name] != 0 for name in _PROBABILITIES & values.keys())
-
-
-def _operators(program: ExportedProgram) -> Iterator[fx.Node]:
-    """The calls of operators that some output needs, in functions within the program, too."""
-    for module in program.graph_module.modules():
-        if isinstance(module, fx.GraphModule):
-            for node in needed(module.graph, {}):
-                if isinstance(node.target, OpOverload) and not node.target._schema.is_mutable:
-                    yield node
 
 
 def _is_unknown(operator: OpOverload, table: Mapping[Any, Any]) -> bool:
@@ -94,7 +127,7 @@ def why_unknown(node: fx.Node) -> str:
     """Why there is no converter of a node's operator, as far as that is more than a gap."""
     tags = getattr(node.target, "tags", ())
     if torch.Tag.nondeterministic_seeded in tags:
-        return _RANDOM
+        return "random numbers"
     if torch.Tag.data_dependent_output in tags:
         return "a number that only the data decide"
     for result in results(node):
