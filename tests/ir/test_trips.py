@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops.while_loop import while_loop
 from torch_control_cases import exported
+from tvm import relax
 
 from tvm_tile.frontend import import_model
 from tvm_tile.frontend.loops import COUNTED, MOST
+from tvm_tile.passes.count_calls import conditional_calls, count_calls, has_open_loops
 from tvm_tile.passes.read_flow import whole_number
 
 Condition = Callable[[Tensor, Tensor], Tensor]
@@ -133,3 +135,33 @@ def test_of_onnx_loops_the_limit_is_known() -> None:
     mod = import_model(model, inputs=None, example_inputs=None).mod
     known = [int(f.attrs[MOST]) for f in mod.functions.values() if f.attrs and MOST in f.attrs]
     assert known == [9]
+
+
+def test_a_run_has_every_iteration_of_a_loop_whose_count_is_known() -> None:
+    """Else a loop of a thousand iterations is predicted to take as long as one."""
+    counted = Counting(0, lambda i, x: i < 1000, lambda i, x: i + 1)
+    open_ended = Counting(0, lambda i, x: x.sum() > i, lambda i, x: i + 1)
+    for module, times in ((counted, 1000), (open_ended, 1)):
+        mod = import_model(exported(module, (torch.ones(3),))).mod
+        calls = count_calls(relax.transform.LegalizeOps()(mod))
+        assert next(n for name, n in calls.items() if "tanh" in name) == times
+        assert has_open_loops(mod) == (times == 1)
+        assert len(conditional_calls(relax.transform.LegalizeOps()(mod))) == (times == 1)
+
+
+def test_loops_within_loops_have_all_iterations() -> None:
+    class Nested(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            def inner(j: Tensor, x: Tensor) -> Any:
+                return j + 1, torch.tanh(x)
+
+            def outer(i: Tensor, x: Tensor) -> Any:
+                start = torch.zeros((), dtype=torch.int64)
+                return i + 1, while_loop(lambda j, x: j < 5, inner, (start, x.exp()))[1]
+
+            return while_loop(lambda i, x: i < 7, outer, (torch.full((), 0), x * 1))
+
+    mod = import_model(exported(Nested(), (torch.ones(3),))).mod
+    calls = count_calls(relax.transform.LegalizeOps()(mod))
+    assert {n for name, n in calls.items() if "tanh" in name} == {35}
+    assert {n for name, n in calls.items() if "exp" in name} == {7}

@@ -146,7 +146,7 @@ def test_the_typical_run_is_the_median_one() -> None:
 def test_the_screen_tells_times_beside_predictions() -> None:
     assert str(profiled(RUN)).splitlines() == [
         "nvidia/h200: 1 run watched by CUPTI, kernels in 1 CUDA graph",
-        "  a run      44.0 us (spread 1.0 us) while nothing watches, 28.0 us predicted, 18.0 us at "
+        "  a run      44.0 us (spread 1.0 us) while nothing watches, 31.0 us predicted, 18.0 us at "
         "best",
         "  watched    45.0 us (spread 0.0 us), of which",
         "    launch   5.0 us (11.1 %) until the device begins",
@@ -162,7 +162,7 @@ def test_the_screen_tells_times_beside_predictions() -> None:
         "4.0 us    -          -        1      -     -        -           foreign: somebody_elses",
         "",
         "did not run: not_taken: branch_00000000",
-        "predictions leave out what fell back: 1 kernel",
+        "predictions count only the bytes of what fell back: 1 kernel",
         "GB/s are of the predicted traffic; more: save_trace(path), to_json(), explain()",
     ]
 

@@ -22,6 +22,7 @@ from tvm_tile.plan.coded_weights import CodedWeight
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ROperator
 from tvm_tile.plan.gantt import gantt
+from tvm_tile.plan.limits import Limits
 from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import residency
 from tvm_tile.plan.report import KernelReport, Report, Stage
@@ -136,7 +137,17 @@ def test_people_see_every_kernel_and_every_reason() -> None:
 def test_a_run_is_all_launches() -> None:
     report = replace(REPORT, kernels=(replace(OWN, calls=3, warm_seconds=9.6e-6), FALLBACK))
     assert report.predicted_seconds == pytest.approx(28.8e-6)
-    assert "one run: 4 launches, 28.8 us predicted, with a warm cache" in report.render()
+    assert "one run: 4 launches, at least 28.8 us predicted, with a warm cache" in report.render()
+
+
+def test_what_has_no_model_counts_with_its_bytes_and_a_run_takes_at_least_that() -> None:
+    limits = Limits(bandwidth=1e12, is_cached=False, launch_seconds=2e-6)
+    fallback = replace(FALLBACK, traffic=3e6, calls=2)
+    report = replace(REPORT, kernels=(replace(OWN, warm_seconds=9e-6), fallback), limits=limits)
+    assert report.predicted_seconds == pytest.approx(9e-6 + 2 * (3e-6 + 2e-6))
+    assert "one run: 3 launches, at least 19.0 us predicted" in report.render()
+    assert not replace(report, kernels=(OWN,)).is_bound
+    assert replace(report, kernels=(OWN,), has_open_loops=True).is_bound
 
 
 def test_a_kernel_without_a_warm_time_counts_with_its_cold_one() -> None:
@@ -146,7 +157,7 @@ def test_a_kernel_without_a_warm_time_counts_with_its_cold_one() -> None:
 def test_times_that_were_fitted_on_another_device_are_told_as_estimates() -> None:
     totals = replace(REPORT, is_estimated=True).render()
     assert "each launched once: 12.5 us estimated" in totals
-    assert "12.5 us estimated, with a warm cache" in totals
+    assert "at least 12.5 us estimated, with a warm cache" in totals
     assert "estimated" not in REPORT.render()
 
 

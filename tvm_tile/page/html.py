@@ -99,7 +99,7 @@ def _totals(content: Content) -> list[tuple[str, str, str]]:
     """Names, texts, and what there is to add to these."""
     report, (measured, spread) = content.report, content.measured
     time = numbers.time_text
-    totals = [("Run", time(report.predicted_seconds), report.run)]
+    totals = [("Run", report.at_least + time(report.predicted_seconds), report.how)]
     if measured:
         totals.append(("Measured", time(measured), f"spread {time(spread)}"))
     if report.limits is not None:

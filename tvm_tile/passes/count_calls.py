@@ -115,11 +115,11 @@ def _counted(mod: tvm.IRModule) -> Mapping[Any, int]:
         if isinstance(func, relax.Function):
             for call in _calls(func):
                 if isinstance(call.op, ir.GlobalVar) and not call.op.same_as(var):
-                    numbers.setdefault(call.op, set()).add(_turns(mod, call))
+                    numbers.setdefault(call.op, set()).add(turns_of(mod, call))
     return {var: own.pop() for var, own in numbers.items() if len(own) == 1 and own != {0}}
 
 
-def _turns(mod: tvm.IRModule, call: relax.Call) -> int:
+def turns_of(mod: tvm.IRModule, call: relax.Call) -> int:
     """Iterations of a call of a counted loop; 0 where it is none, or the number is not known."""
     func = mod[call.op]
     if not isinstance(func, relax.Function) or COUNTED not in (func.attrs or {}):
@@ -160,6 +160,6 @@ def _sites(mod: tvm.IRModule) -> list[_Site]:
             is_turn = any(call.same_as(own) for own in turns)
             for named in (call.op, *call.args):
                 if isinstance(named, ir.GlobalVar):
-                    own = _turns(mod, call) if named.same_as(call.op) else 0
+                    own = turns_of(mod, call) if named.same_as(call.op) else 0
                     found.append(_Site(var, named, max(1, own), is_turn))
     return found

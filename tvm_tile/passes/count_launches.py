@@ -11,13 +11,15 @@ from tvm import relax, tirx
 from tvm_tile import compat
 from tvm_tile.build.dependent_launches import step_seconds
 from tvm_tile.passes.capture_graphs import CAPTURE, WITH_CONTEXT
+from tvm_tile.passes.count_calls import turns_of
 from tvm_tile.plan.report import Launches
 
 
 def count_launches(
     mod: tvm.IRModule, kernels: Mapping[str, int], dependent: Mapping[str, int]
 ) -> Launches:
-    """Count what ``main`` launches, and what it calls; of two branches the one that launches more.
+    """Count what ``main`` launches, and what it calls; of two branches the one that launches more,
+    of loops as many iterations as are known.
 
     Args:
         mod: behind all Relax passes, graphs captured.
@@ -48,7 +50,7 @@ class _Counter:
 
     def _of_call(self, call: relax.Call) -> Launches:
         if isinstance(call.op, tvm.ir.GlobalVar):
-            return self._of_function(call.op)
+            return self._of_function(call.op) * max(1, turns_of(self._mod, call))
         if isinstance(call.op, relax.ExternFunc):
             return Launches(int(not str(call.op.global_symbol).startswith("vm.builtin")), 0)
         is_graph = call.op == WITH_CONTEXT and call.args[0].global_symbol == CAPTURE

@@ -45,7 +45,7 @@ def _totals(profile: Profile) -> Iterator[str]:
     runs = counted(len(profile.runs), "run")
     yield f"{report.device}: {runs} watched by {profile.source}, {_graphs(profile)}"
     measured = f"{duration(profile.seconds)} (spread {duration(profile.spread)})"
-    predicted = f"{duration(report.predicted_seconds)} {report.run}"
+    predicted = f"{duration(report.predicted_seconds)} {report.how}"
     least = f", {duration(report.limit_seconds)} at best" if report.limits else ""
     yield f"  a run      {measured} while nothing watches, {predicted}{least}"
     spread = duration(profile.watched_spread)
@@ -114,5 +114,5 @@ def _remarks(profile: Profile) -> Iterator[str]:
         veus = f"{times.num_veus} vEUs run {tasks} in {duration(times.seconds)}"
         yield f"{times.kernel}: {veus}, {100 * times.busy:.0f} % of them at a time"
     if fallbacks := profile.report.fallbacks:
-        yield f"predictions leave out what fell back: {counted(len(fallbacks), 'kernel')}"
+        yield f"predictions count only the bytes of what fell back: {counted(len(fallbacks), 'kernel')}"
     yield "GB/s are of the predicted traffic; more: save_trace(path), to_json(), explain()"

@@ -131,6 +131,15 @@ class Launches:
             f"{inside} depend programmatically on the one before"
         )
 
+    def __mul__(self, times: int) -> Launches:
+        return Launches(
+            times * self.outside,
+            times * self.graphs,
+            times * self.captured,
+            times * self.dependent,
+            times * self.saved_seconds,
+        )
+
     def __add__(self, other: Launches) -> Launches:
         return Launches(
             self.outside + other.outside,
@@ -222,9 +231,9 @@ class Report:
         return bool(self.fallbacks) or self.has_open_loops
 
     @property
-    def run(self) -> str:
-        """In words what :attr:`predicted_seconds` is: ``"at least, predicted"``."""
-        return f"{'at least, ' if self.is_bound else ''}{self.how}"
+    def at_least(self) -> str:
+        """What people read ahead of the seconds of a run: ``"at least "``, or nothing."""
+        return "at least " if self.is_bound else ""
 
     def _fallback_seconds(self, kernel: KernelReport) -> float:
         launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0
@@ -324,7 +333,7 @@ class Report:
         )
         calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
         run = self.predicted_seconds * 1e6
-        yield f"one run: {calls} launches, {run:.1f} us {self.run}, with a warm cache"
+        yield f"one run: {calls} launches, {self.at_least}{run:.1f} us {self.how}, with a warm cache"
         if self.launches is not None:
             yield self.launches.describe()
         if self.stages:

@@ -48,7 +48,7 @@ def screen(report: Report, sort: Sort, measured: float, spread: float) -> Iterat
 
 def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
     taken = f", {duration(measured)} measured (spread {duration(spread)})" if measured else ""
-    run = f"{duration(report.predicted_seconds)} {report.run}"
+    run = f"{report.at_least}{duration(report.predicted_seconds)} {report.how}"
     yield f"{report.device}: a run takes {run}{taken}"
     if report.limits is not None:
         cached = "L2 cache" if report.limits.is_cached else "memory"

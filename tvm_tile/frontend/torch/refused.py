@@ -57,7 +57,9 @@ def require_known_numbers(program: ExportedProgram) -> None:
     Raises:
         UnsupportedOperatorError: it computes such numbers.
     """
-    _require_none_of(program, lambda node: _is_complex(node) or _draws(node))
+    if any(map(_is_strange, _operators(program))):
+        table = decompositions()  # all are named at once
+        _require_none_of(program, lambda node: _is_strange(node) or _is_unknown(node.target, table))
 
 
 def require_known_operators(program: ExportedProgram) -> None:
@@ -94,9 +96,10 @@ def _operators(program: ExportedProgram) -> Iterator[fx.Node]:
                     yield node
 
 
-def _is_complex(node: fx.Node) -> bool:
+def _is_strange(node: fx.Node) -> bool:
+    """Whether an operator makes complex numbers or draws random ones."""
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_complex()
+    return (isinstance(value, torch.Tensor) and value.is_complex()) or _draws(node)
 
 
 def _draws(node: fx.Node) -> bool:
