@@ -32,6 +32,8 @@ from torch.testing._internal.opinfo.core import OpInfo
 # How many samples of each element type are run, spread evenly over PyTorch's list.
 COUNTS = {torch.float32: 12, torch.int64: 4, torch.bool: 4}
 
+FAILED_CALL = "when called:"  # begins what is said of errors of a compiled model
+
 _LINEAR_ALGEBRA = (
     *("cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "lu", "lu_solve", "lu_unpack"),
     *("logdet", "inverse", "matrix_exp", "norm.nuc", "ormqr", "pca_lowrank", "pinverse", "qr"),
@@ -357,7 +359,10 @@ def run_compiled(device: str, *, only_compile: bool = False) -> Run:
         model = tvm_tile.compile(program, device=device, options=options)
         if only_compile:
             return None
-        outputs = model(*tensors)
+        try:
+            outputs = model(*tensors)
+        except TileError as error:  # it was compiled: what then fails is no refusal
+            raise RuntimeError(f"{FAILED_CALL} {_short(error)}") from error
         return [_array(o) for o in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
     return run

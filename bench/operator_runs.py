@@ -11,7 +11,14 @@ import torch
 
 from bench.core_samples import core_samples
 from bench.isolated import Crash, run_jobs
-from bench.operator_cases import Sample, judge, operators, run_compiled, run_imported
+from bench.operator_cases import (
+    FAILED_CALL,
+    Sample,
+    judge,
+    operators,
+    run_compiled,
+    run_imported,
+)
 from bench.operator_samples import drawn
 from bench.operator_table import DIRECT
 
@@ -78,33 +85,41 @@ def judged(
         limit_s: seconds for all of them.
     """
     end = time.monotonic() + limit_s
-    run = partial(
-        run_jobs,
-        partial(make_worker, device, most),
-        workers=workers,
-        timeout=timeout,
-        most_jobs=_MOST_JOBS,
-        is_spoiled=_is_spoiled,
-    )
+
+    def run(some: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        left = end - time.monotonic()
+        if not some or left <= 0:
+            return iter(())
+        return run_jobs(
+            partial(make_worker, device, most),
+            some,
+            workers=min(workers, len(some)),
+            timeout=timeout,
+            limit_s=left,
+            most_jobs=_MOST_JOBS,
+            is_spoiled=_is_spoiled,
+        )
+
     ended = []
-    for job, result in run(jobs, limit_s=limit_s):
+    for job, result in run(jobs):
         if isinstance(result, Crash) or _is_spoiled(result):
             ended.append(job)
         yield job, _crash("all samples", result) if isinstance(result, Crash) else result
-    listed = {f"{_DRAWN} {job.partition(' ')[2]}": job for job in ended}
     names: dict[str, list[str]] = {}
-    for asked, result in run(list(listed), limit_s=max(0.0, end - time.monotonic())):
+    for drawing, result in run(sorted({f"{_DRAWN} {job.partition(' ')[2]}" for job in ended})):
+        of = drawing.removeprefix(_DRAWN)
         # Where PyTorch itself ends the process, there is no sample.
-        names[listed[asked]] = [] if isinstance(result, Crash) else [one[0] for one in result]
+        own = [] if isinstance(result, Crash) else [sample[0] for sample in result]
+        names |= {job: own for job in ended if job.endswith(of)}
+    yield from ((job, []) for job, own in names.items() if not own)
     parts: dict[str, dict[int, Found]] = {job: {} for job in names}
-    singles = [f"{job} {place}" for job, own in names.items() for place in range(len(own))]
-    for single, result in run(singles, limit_s=max(0.0, end - time.monotonic())):
+    singles = [f"{job} {at}" for job, own in names.items() for at in range(len(own))]
+    for single, result in run(singles):
         job, _, place = single.rpartition(" ")
         name = names[job][int(place)]
         parts[job][int(place)] = _crash(name, result) if isinstance(result, Crash) else result
         if len(parts[job]) == len(names[job]):
             yield job, [found for _, one in sorted(parts[job].items()) for found in one]
-    yield from ((job, []) for job, own in names.items() if not own)
 
 
 def _crash(name: str, crash: Crash) -> Found:
@@ -112,5 +127,8 @@ def _crash(name: str, crash: Crash) -> Found:
 
 
 def _is_spoiled(result: Found) -> bool:
-    """Whether an error is the driver's: nothing runs behind it in that process."""
-    return any(status == "untyped" and "CUDA" in why for _, status, why, _ in result)
+    """Whether an error may be the driver's: nothing runs behind it in that process."""
+    return any(
+        status == "untyped" and ("CUDA" in why or FAILED_CALL in why)
+        for _, status, why, _ in result
+    )
