@@ -53,14 +53,13 @@ def test_kernels_compute_what_the_function_does(case: Case, tmp_path: Path) -> N
     found = [choice for choice in offered if choice.rule == CODED]
     assert found
     of = arguments(func)
-    for place in {0, len(found) // 2, len(found) - 1}:
-        scheduled = found[place]()
-        assert scheduled is not None
-        folder = tmp_path / str(place)
-        folder.mkdir()
-        for late in (False, True):
-            error = emulated_error(scheduled, of, H200, folder, late=late)
-            assert error < TOLERANCES[case.dtype], found[place].tile
+    # The best tile, the last one, or one in between: of each case another.
+    place = (0, len(found) // 2, len(found) - 1)[CASES.index(case) % 3]
+    scheduled = found[place]()
+    assert scheduled is not None
+    for late in (False, True):
+        error = emulated_error(scheduled, of, H200, tmp_path, late=late)
+        assert error < TOLERANCES[case.dtype], found[place].tile
 
 
 @pytest.mark.parametrize("device", [A100, H200], ids=lambda d: d.name)

@@ -57,12 +57,13 @@ def error_of(choice: Any, of: Arguments, device: Device, folder: Path, *, late: 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("name", EMULATED)
 def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
-    """The first choice, with copies that come late, and one far from it, with early ones."""
+    """The first choice, with copies that come late, or one far from it, with early ones."""
     func, found = function_and_choices(CASES[name], H200, schedule_decode)
     of = arguments(func)
-    for late, choice in ((True, found[0]), (False, found[len(found) * 2 // 3])):
-        error = error_of(choice, of, H200, tmp_path / str(late), late=late)
-        assert error < LIMITS[CASES[name].inputs[0].dtype], choice.tile
+    late = list(EMULATED).index(name) % 2 == 0
+    choice = found[0 if late else len(found) * 2 // 3]
+    error = error_of(choice, of, H200, tmp_path / "own", late=late)
+    assert error < LIMITS[CASES[name].inputs[0].dtype], choice.tile
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

@@ -90,13 +90,14 @@ def choices(func: tirx.PrimFunc, device: Device = H200) -> list[Any]:
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("name", EMULATED)
 def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
-    """The first choice, with copies that come late, and one far from it, with early ones."""
+    """The first choice, with copies that come late, or one far from it, with early ones."""
     func = joined_function(EMULATED[name], H200, schedule_halo)
     found, of = choices(func), arguments(func)
-    for late, choice in ((True, found[0]()), (False, found[len(found) * 2 // 3]())):
-        # Neighbouring windows may be any number of rows apart.
-        error = emulated_error(choice, of, H200, tmp_path, late=late, conflicts=True)
-        assert error < LIMIT, choice.tile
+    late = list(EMULATED).index(name) % 2 == 0
+    choice = found[0 if late else len(found) * 2 // 3]()
+    # Neighbouring windows may be any number of rows apart.
+    error = emulated_error(choice, of, H200, tmp_path, late=late, conflicts=True)
+    assert error < LIMIT, choice.tile
 
 
 # All but one whose kernel the compiler makes with few registers and some spills, unasked.

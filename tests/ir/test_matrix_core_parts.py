@@ -146,11 +146,8 @@ def test_a_model_plans_memory_for_them() -> None:
     assert b"AllocWorkspace" not in model.program.host
 
 
-@pytest.mark.parametrize("device", ROCM_DEVICES, **BY_ID)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "device"), PAIRS)
 def test_machine_code(dtype: str, device: Device) -> None:
-    if dtype not in matrix_core_dtypes(device):
-        return
     _, scheduled = in_parts(product_of(dtype, "NT", 128, 768, 3072), device, 16, 0)
     chip = dict(device.target)["mcpu"]
     main, added = (

@@ -35,13 +35,15 @@ NAMES = [f"{entry.name} {entry.inputs[0].dtype}" for entry in CASES]
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("number", range(len(CASES)), ids=NAMES)
 def test_tiles_compute_what_the_cpu_does(number: int, device: str) -> None:
-    """The best tile, and others: another ninth of all for each case."""
+    """The best tile, and another ninth of all for each case; on the CPU one of the two."""
     entry, target = CASES[number], resolve_device(device)
     func = joined_function(entry, target, schedule_attention)
     graph = extract(func)
     assert graph is not None
     choices = schedule_attention(Task(func, graph, target), 1000)
     some = [choices[0], choices[len(choices) * (number % 8 + 1) // 9]]
+    if device == "emulated":
+        some = [some[number % 2]]
     written = [item for item in (choice() for choice in some) if item is not None]
     assert len(written) == len(some)
     errors = written_errors(func, written, target)

@@ -36,14 +36,17 @@ RUNS = [
 
 @pytest.mark.parametrize(("number", "device"), RUNS)
 def test_tiles_compute_what_the_cpu_does(number: int, device: str) -> None:
-    """The best tile, the last one, and one in between."""
+    """The best tile, the last one, and one in between; on the CPU one of the three."""
     case, target = DECODE_CASES[number], resolve_device(device)
     func = joined_function(case, target, schedule_decode)
     graph = extract(func)
     assert graph is not None
     choices = schedule_decode(Task(func, graph, target), 1000)
-    some = {place: choices[place] for place in (0, len(choices) // 2, len(choices) - 1)}
-    written = [item for item in (choice() for choice in some.values()) if item is not None]
+    places = [*{0, len(choices) // 2, len(choices) - 1}]
+    some = [choices[place] for place in places]
+    if device == "emulated":
+        some = [some[number % len(some)]]
+    written = [item for item in (choice() for choice in some) if item is not None]
     assert len(written) == len(some)
     errors = written_errors(func, written, target)
     limit = LIMITS[case.inputs[0].dtype]

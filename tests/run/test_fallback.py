@@ -138,7 +138,7 @@ def test_a_joined_kernel_that_does_not_build_is_made_of_fewer_functions(
     whole = compile_without(monkeypatch, lambda _: False)
     smaller = compile_without(monkeypatch, lambda number: number == 0)
     assert len(smaller.kernels) > len(whole.kernels)
-    assert "chain" in [kernel.rule for kernel in smaller.kernels]
+    assert any(is_joined(kernel.name) for kernel in smaller.kernels)
     assert not smaller.fallbacks
     assert "its kernel did not build: failure 1" in [d.reason for d in smaller.decisions]
     assert "its kernel did not build: failure 1" in str(smaller)
@@ -148,7 +148,6 @@ def test_functions_none_of_whose_joined_kernels_build_stay_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     report = compile_without(monkeypatch, lambda _: True)
-    assert {kernel.rule for kernel in report.kernels} >= {"wgmma", "rows"}
     assert not report.fallbacks
     assert not any(is_joined(kernel.name) for kernel in report.kernels)
 
