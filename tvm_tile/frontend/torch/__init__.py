@@ -18,8 +18,8 @@ from tvm_tile.frontend.torch.decompose import decomposed
 from tvm_tile.frontend.torch.inner_tensors import with_inner_tensors
 from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
-from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.own_decompositions import own_decompositions
+from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
 from tvm_tile.frontend.torch.sizes import concrete
 from tvm_tile.graph.signature import Effects
