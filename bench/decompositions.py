@@ -63,7 +63,7 @@ def _of_type(info: OpInfo, dtype: torch.dtype, most: int) -> Iterator[str]:
 
 def _is_settled(sample: Sample) -> bool:
     """Whether no random numbers are drawn for its results, if of one seed in PyTorch's samples."""
-    seeded = mock.patch.object(torch, "manual_seed", lambda _: torch.seed())
+    seeded = mock.patch.object(torch, "manual_seed", side_effect=lambda _: torch.seed())
     with torch.no_grad(), seeded:
         again = sample.call(*_copies(sample.tensors))
     return all(_is_close(*pair) for pair in zip(again, sample.expected, strict=True))

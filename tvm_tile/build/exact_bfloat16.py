@@ -20,7 +20,6 @@ from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.registered import is_as_written, rounded_to_bfloat16
 
 _HALF, _WIDE = "bfloat16", "float32"
-_FIRST_NATIVE = (8, 0)  # of CUDA's architectures
 
 
 @tvm.transform.module_pass(opt_level=0, name="RoundBfloat16")
@@ -44,8 +43,9 @@ def round_bfloat16(function: tirx.PrimFunc, target: Any = None) -> tirx.PrimFunc
     """
     if target is not None and _has_bfloat16(target):
         return function
-    binary = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod)
-    changes = [(kind, _round_arithmetic) for kind in binary]
+    changes: list[Any] = [
+        (kind, _round_arithmetic) for kind in (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod)
+    ]
     changes += [
         (tirx.Cast, _round_cast),
         (tvm.ir.Call, _round_call),
