@@ -187,3 +187,30 @@ def test_more_behind_the_end_than_a_stride_is_refused() -> None:
 def test_padding_of_everything_is_refused() -> None:
     with pytest.raises(ValueError, match="padding"):
         call("nn.conv1d_transpose", drawn(1, 2, 2), drawn(2, 2, 2), padding=(3,))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_gradients_of_kernels(groups: int) -> None:
+    """Steps that leave out the last rows, padding, dilation; each tensor in a layout of its own."""
+    x = torch.from_numpy(_RNG.standard_normal((3, 4, 10, 9)))
+    kernel = torch.zeros(8, 4 // groups, 3, 2, dtype=torch.float64).requires_grad_()
+    moves = {"stride": (2, 3), "padding": (1, 0), "dilation": (1, 2), "groups": groups}
+    result = torch.nn.functional.conv2d(x, kernel, **moves)
+    gradient = torch.from_numpy(_RNG.standard_normal(result.shape))
+    result.backward(gradient)
+    found = call(
+        "nn.conv2d_backward_weight",
+        gradient.numpy().astype("float32"),
+        laid_out(x.numpy().astype("float32"), "NCHW", "NHWC"),
+        strides=(2, 3),
+        padding=(1, 0),
+        dilation=(1, 2),
+        groups=groups,
+        channels=8,
+        kernel_size=(3, 2),
+        kernel_layout="NHWC",
+        out_layout="HWIO",
+    )
+    assert kernel.grad is not None
+    expected = laid_out(kernel.grad.numpy().astype("float32"), "OIHW", "HWIO")
+    equal(found, expected, 1e-4)

@@ -220,7 +220,11 @@ def test_pad(dtype: str) -> None:
     x = _numbers(2, 3, dtype=dtype)
     value = Known(np.array(3).astype(dtype))
     found = run("nn.pad", x, value, pad_width=((1, 0), (2, 3)), pad_mode="constant")
-    equal(found, np.pad(x, ((1, 0), (2, 3)), constant_values=np.array(3).astype(dtype)))
+    expected = np.pad(x, ((1, 0), (2, 3)), constant_values=np.array(3).astype(dtype))
+    equal(found, expected)
+    # And with a number that is an input.
+    settings = {"pad_width": ((1, 0), (2, 3)), "pad_mode": "constant"}
+    equal(run("nn.pad", x, value.value, **settings), expected)
 
 
 @pytest.mark.parametrize(

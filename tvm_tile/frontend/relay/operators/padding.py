@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
+from tvm.ir import GenericConst
 from tvm.relax import op
 
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
-from tvm_tile.frontend.relay.values import constant, dtype_of, filled, shape_of
+from tvm_tile.frontend.relay.values import constant, dtype_of, filled, reshaped, shape_of
 
 Widths = Sequence[tuple[int, int]]
 """Of each axis: how many elements come before, how many behind."""
@@ -56,11 +58,28 @@ def _pad(call: OperatorCall) -> Value:
         return _mirrored(call, x, _widths(call), _EDGE if mode == "edge" else _REFLECT)
     if mode != "constant":
         raise ValueError(f"mode {mode!r}")
-    if len(call.arguments) > 1:
-        value = call.parameter(1, "a number to pad with").item()
-    else:  # before TVM 0.8 it was an attribute
-        value = call.attributes.get("pad_value", 0.0)
-    return padded(call, x, _widths(call), value)
+    if len(call.arguments) == 1:  # before TVM 0.8 it was an attribute
+        return padded(call, x, _widths(call), call.attributes.get("pad_value", 0.0))
+    if not isinstance(call.arguments[1], GenericConst):
+        return _padded_with_input(call, x, _widths(call))
+    return padded(call, x, _widths(call), call.parameter(1, "a number to pad with").item())
+
+
+def _padded_with_input(call: OperatorCall, x: Value, widths: Widths) -> Value:
+    """A tensor with a number around it that is known at run time only.
+
+    Raises:
+        NotImplementedError: elements would be cut off.
+    """
+    shape, value = shape_of(x), reshaped(call, call.arguments[1], ())
+    if any(width < 0 for pair in widths for width in pair):
+        raise NotImplementedError("a negative number of elements to pad with")
+    whole = [low + extent + high for extent, (low, high) in zip(shape, widths, strict=True)]
+    if 0 in shape:
+        return call.emit(op.broadcast_to(value, whole))
+    inside = np.pad(np.ones(shape, bool), widths)
+    own = padded(call, x, widths, 0)
+    return call.emit(op.where(constant(inside, "bool"), own, value))
 
 
 def _mirror_pad(call: OperatorCall) -> Value:
