@@ -14,6 +14,7 @@ from torch.utils import _pytree
 from tvm_tile.errors import ModelError
 from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.prepare import prepare, prepared
+from tvm_tile.frontend.torch.computed_weights import with_computed_weights
 from tvm_tile.frontend.torch.decompose import decomposed
 from tvm_tile.frontend.torch.inner_tensors import with_inner_tensors
 from tvm_tile.frontend.torch.node_names import NodeNames
@@ -131,6 +132,9 @@ def _function(
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:
             broken_down = with_indices(decomposed(program))
+            computed = with_computed_weights(program, broken_down)
+            if computed is not program:
+                broken_down = with_indices(decomposed(computed))
         except Exception as error:  # PyTorch's decompositions raise many kinds
             raise ModelError(
                 "PyTorch must be able to break the model's operators down",
