@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from tvm_tile.device import Device, MemoryLevel, devices, find_device
 from tvm_tile.device.detect import (
     GpuProperties,
     describe_gpu,
+    properties_of,
     resolve_device,
 )
 from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
@@ -185,3 +187,64 @@ def test_every_gpu_from_volta_on_has_a_consistent_record(
     assert target["max_shared_memory_per_block"] == record.memory(MemoryLevel.SHARED).capacity
     assert record.multi_processor_count == count
     assert record.target == tuple(sorted(target.items()))
+
+
+class FakeDriver:
+    """Tells the attributes of a GPU as CUDA's driver does."""
+
+    def __init__(self, attributes: dict[int, int]) -> None:
+        self._attributes = attributes
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, gpu: int) -> int:
+        assert gpu == 0
+        if attribute not in self._attributes:
+            return 1
+        value._obj.value = self._attributes[attribute]
+        return 0
+
+
+RTX5090 = FakeDriver(
+    {13: 2_407_000, 36: 14_001_000, 37: 512, 39: 1536, 81: 102_400, 82: 65536, 97: 101_376, 106: 24}
+)
+B200 = FakeDriver(
+    {13: 1_965_000, 36: 3_996_000, 37: 8192, 39: 2048, 81: 233_472, 82: 65536, 97: 232_448, 106: 32}
+)
+
+
+def test_an_unknown_gpu_is_what_its_driver_tells() -> None:
+    """By the nearest record an RTX 5090 would be an H100 of 1,274 TFLOP/s."""
+    known = gpu("NVIDIA GeForce RTX 5090", (12, 0), 170, 32 * 10**9)
+    found = describe_gpu(replace(known, **properties_of(RTX5090)))
+    assert found.is_estimated
+    assert found.name == "nvidia/geforce-rtx-5090"
+    assert dict(found.matrix_flops)["bfloat16"] == pytest.approx(209.5e12, rel=0.01)
+    assert found.flops("float32") == pytest.approx(104.8e12, rel=0.01)
+    assert found.read_bandwidth == pytest.approx(1.792e12, rel=0.01)
+    assert found.memory(MemoryLevel.GLOBAL).bandwidth == found.read_bandwidth
+    assert found.clock == 2.407e9
+    threads, blocks = found.max_threads_per_multi_processor, found.max_blocks_per_multi_processor
+    assert (threads, blocks) == (1536, 24)
+    assert found.shared_memory_per_multi_processor == 102_400
+    assert found.memory(MemoryLevel.SHARED).capacity == 101_376
+    assert {i.intrinsic for i in found.matrix_instructions} == {"mma"}
+
+
+def test_one_architecture_has_not_the_units_of_another() -> None:
+    known = gpu("NVIDIA B200", (10, 0), 148, 180 * 10**9)
+    found = describe_gpu(replace(known, **properties_of(B200)))
+    assert {i.intrinsic for i in found.matrix_instructions} == {"mma"}
+    # No more than the tensor memory's unit, by which no kernel of ours multiplies, would reach.
+    assert dict(found.matrix_flops)["bfloat16"] < 0.5 * 2.25e15
+    assert found.memory(MemoryLevel.SHARED).capacity == 232_448
+    assert found.read_bandwidth == pytest.approx(8.18e12, rel=0.01)
+
+
+@pytest.mark.parametrize("version", [(7, 5), (10, 3), (11, 0), (12, 1)])
+def test_a_driver_that_tells_little_leaves_the_rest_to_the_architecture(
+    version: tuple[int, int],
+) -> None:
+    found = describe_gpu(gpu("NVIDIA Something", version, 48, 100 * 10**9))
+    assert found.is_estimated
+    assert found.memory(MemoryLevel.GLOBAL).bandwidth < found.l2_bandwidth
+    assert found.max_threads_per_multi_processor < 2048 or version[0] in (10, 11)
+    assert not any(i.intrinsic == "wgmma" for i in found.matrix_instructions)

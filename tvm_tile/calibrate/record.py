@@ -30,6 +30,11 @@ def nearest_record(facts: GpuFacts) -> Device:
             max_shared_memory_per_block=facts.shared_memory_per_block,
             total_global_memory=facts.global_capacity,
             l2_capacity=facts.l2_capacity,
+            max_threads_per_multi_processor=facts.max_threads_per_multi_processor,
+            registers_per_multi_processor=facts.registers_per_multi_processor,
+            shared_memory_per_block_optin=facts.shared_memory_per_block_optin,
+            shared_memory_per_multi_processor=facts.shared_memory_per_multi_processor,
+            clock=facts.clock,
         )
     )
 

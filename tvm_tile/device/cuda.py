@@ -251,3 +251,112 @@ V100 = _cuda_device(
 )
 
 CUDA_DEVICES: tuple[Device, ...] = (H200, H100, A100, RTX4090, RTX3090, V100)
+
+
+def _architecture(
+    arch: str,
+    *,
+    count: int,
+    clock: float,
+    lanes: int,
+    threads: int,
+    blocks: int,
+    shared: int,
+    global_capacity: int,
+    global_bandwidth: float,
+    l2_capacity: int,
+    l2_bytes: float,
+    flops: dict[str, int],
+    matrix_flops: dict[str, int],
+    matrix_instructions: tuple[MatrixInstruction, ...] = (),
+) -> Device:
+    """A card of an architecture, from which :mod:`tvm_tile.device.detect` derives others.
+
+    ``flops``, ``matrix_flops`` and ``l2_bytes``, of the second-level cache, are of a clock and
+    multiprocessor, of which there are ``count``.
+    """
+    clocks = count * clock
+    return _cuda_device(
+        f"nvidia/{arch}",
+        arch=arch,
+        multi_processor_count=count,
+        clock=clock,
+        lanes=lanes,
+        threads_per_multi_processor=threads,
+        blocks_per_multi_processor=blocks,
+        shared_per_multi_processor=shared,
+        shared_per_block=shared - _KIB,
+        global_capacity=global_capacity,
+        global_bandwidth=global_bandwidth,
+        l2_capacity=l2_capacity,
+        l2_bandwidth=l2_bytes * clocks,
+        flops={dtype: rate * clocks for dtype, rate in flops.items()},
+        matrix_flops={dtype: rate * clocks for dtype, rate in matrix_flops.items()},
+        matrix_instructions=matrix_instructions,
+    )
+
+
+# Those without a record, as a T4, a B200 and an RTX 5080. What a multiprocessor does in a clock is
+# from white papers and data sheets, but for a warp's products on 10.0, of which none is published:
+# A100's. (Its own unit, tcgen05, is not used.) All else is what a driver tells, where there is one.
+ARCHITECTURES: tuple[Device, ...] = (
+    _architecture(
+        "sm_75",
+        count=40,
+        global_capacity=16 * 10**9,
+        l2_capacity=4 * _MIB,
+        clock=1.59e9,
+        lanes=64,
+        threads=1024,
+        blocks=16,
+        shared=65 * _KIB,
+        global_bandwidth=0.32e12,
+        l2_bytes=26,
+        flops={"float16": 256, "float32": 128, "float64": 4},
+        matrix_flops={"float16": 512},
+    ),
+    _architecture(
+        "sm_100a",
+        count=148,
+        global_capacity=180 * 10**9,
+        l2_capacity=126 * _MIB,
+        clock=1.9e9,
+        lanes=128,
+        threads=2048,
+        blocks=32,
+        shared=228 * _KIB,
+        global_bandwidth=8e12,
+        l2_bytes=41,
+        flops={"float16": 512, "float32": 256, "float64": 128},
+        matrix_flops={
+            "bfloat16": 2048,
+            "float16": 2048,
+            "float64": 128,
+            "int8": 4096,
+            "tf32": 1024,
+        },
+        matrix_instructions=_mma("bfloat16", "float16"),
+    ),
+    _architecture(
+        "sm_120a",
+        count=84,
+        global_capacity=16 * 10**9,
+        l2_capacity=64 * _MIB,
+        clock=2.4e9,
+        lanes=128,
+        threads=1536,
+        blocks=24,
+        shared=100 * _KIB,
+        global_bandwidth=0.96e12,
+        l2_bytes=15,
+        flops={"float16": 256, "float32": 256, "float64": 4},
+        matrix_flops={  # sums in float32, which halves them on these cards
+            "bfloat16": 512,
+            "float16": 512,
+            "float8_e4m3": 1024,
+            "int8": 2048,
+            "tf32": 256,
+        },
+        matrix_instructions=_mma("bfloat16", "float16"),
+    ),
+)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.device import Device, MemoryLevel, devices, find_device
+from tvm_tile.device.cuda import ARCHITECTURES
 from tvm_tile.device.emulated import EMULATED
 from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
 
@@ -21,6 +22,15 @@ _MOST_THREADS_OF_TVM = 256
 # From Hopper on, the instructions that make a generation worth having need the "a" targets.
 _FIRST_ARCH_SPECIFIC = (9, 0)
 _FIRST_DEPENDENT_LAUNCHES = (9, 0)
+# CUdevice_attribute; clocks are in kHz, the bus in bits.
+_CLOCK_RATE, _MEMORY_CLOCK_RATE, _GLOBAL_MEMORY_BUS_WIDTH = 13, 36, 37
+_ATTRIBUTES = {
+    "max_threads_per_multi_processor": 39,
+    "max_blocks_per_multi_processor": 106,
+    "registers_per_multi_processor": 82,
+    "shared_memory_per_block_optin": 97,
+    "shared_memory_per_multi_processor": 81,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,13 @@ class GpuProperties:
         max_shared_memory_per_block: bytes without opting in to more.
         total_global_memory: bytes.
         l2_capacity: bytes.
+        max_threads_per_multi_processor, max_blocks_per_multi_processor: that are resident; 0, as
+            of all that follows, where a driver does not tell.
+        registers_per_multi_processor: 32-bit registers.
+        shared_memory_per_block_optin: bytes that a block can opt in to.
+        shared_memory_per_multi_processor: bytes.
+        clock: cycles per second of a multiprocessor, at most.
+        memory_bandwidth: bytes per second of the memory's interface.
     """
 
     name: str
@@ -42,6 +59,13 @@ class GpuProperties:
     max_shared_memory_per_block: int
     total_global_memory: int
     l2_capacity: int
+    max_threads_per_multi_processor: int = 0
+    max_blocks_per_multi_processor: int = 0
+    registers_per_multi_processor: int = 0
+    shared_memory_per_block_optin: int = 0
+    shared_memory_per_multi_processor: int = 0
+    clock: float = 0.0
+    memory_bandwidth: float = 0.0
 
 
 def resolve_device(device: str | Device) -> Device:
@@ -143,7 +167,37 @@ def read_gpu() -> GpuProperties | None:
         max_shared_memory_per_block=gpu.max_shared_memory_per_block,
         total_global_memory=gpu.total_global_memory,
         l2_capacity=gpu.l2_cache_size_bytes,
+        **_told_by_driver(),
     )
+
+
+def _told_by_driver() -> dict[str, Any]:
+    """What CUDA's driver tells of the first GPU that TVM does not ask; nothing without one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return {}
+    return properties_of(driver) if driver.cuInit(0) == 0 else {}
+
+
+def properties_of(driver: Any) -> dict[str, Any]:
+    """Further fields of :class:`GpuProperties`, of the first GPU.
+
+    Args:
+        driver: has ``cuDeviceGetAttribute``, as libcuda does.
+    """
+
+    def read(attribute: int) -> int:
+        value = ctypes.c_int()
+        status = driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, 0)
+        return value.value if status == 0 else 0
+
+    told: dict[str, Any] = {name: read(number) for name, number in _ATTRIBUTES.items()}
+    transfers = 2 * 1e3 * read(_MEMORY_CLOCK_RATE)  # at both edges
+    return told | {
+        "clock": 1e3 * read(_CLOCK_RATE),
+        "memory_bandwidth": transfers * read(_GLOBAL_MEMORY_BUS_WIDTH) / 8,
+    }
 
 
 def load_cuda_runtime() -> bool:
@@ -173,9 +227,9 @@ def load_cuda_runtime() -> bool:
 def describe_gpu(gpu: GpuProperties) -> Device:
     """The record that fits a GPU best, with the numbers that were read in place of its own.
 
-    A GPU that is one of the records is that record. Any other starts from the record of its
-    generation (else of the newest older one) with the closest amount of memory; rates over
-    the whole device are scaled by the number of multiprocessors.
+    A GPU that is one of the records is that record. Any other has what its driver tells; what no
+    driver tells, the rates of its units, is derived from its architecture's, by its
+    multiprocessors and clock. Of architectures that nobody knows, the newest older one's are taken.
 
     Raises:
         DeviceTooSmallError: the GPU is older than any that there is a record of.
@@ -200,14 +254,16 @@ def describe_gpu(gpu: GpuProperties) -> Device:
 
 
 def _newest_records(compute_version: tuple[int, int]) -> list[Device]:
-    """The CUDA records of one generation: this one, else the newest that is older."""
-    records = [
-        device
-        for device in devices()
-        if device.kernel_language == "cuda" and _compute_version(device) <= compute_version
+    """The CUDA records of one architecture: this one, else the newest that is older.
+
+    Of another major version only where none is known of this one: what one has the next may lack.
+    """
+    cards = [device for device in devices() if device.kernel_language == "cuda"]
+    older = [
+        device for device in (*cards, *ARCHITECTURES) if _compute_version(device) <= compute_version
     ]
-    newest = max(_compute_version(device) for device in records)
-    return [device for device in records if _compute_version(device) == newest]
+    newest = max(_compute_version(device) for device in older)
+    return [device for device in older if _compute_version(device) == newest]
 
 
 def _closest_record(gpu: GpuProperties) -> Device:
@@ -220,30 +276,52 @@ def _closest_record(gpu: GpuProperties) -> Device:
 
 
 def _adjusted(base: Device, gpu: GpuProperties) -> Device:
-    scale = gpu.multi_processor_count / base.multi_processor_count
-    shared_memory = base.memory(MemoryLevel.SHARED).capacity
-    instructions = base.matrix_instructions
-    if _compute_version(base) != gpu.compute_version:
-        # How much a block can opt in to differs between generations: use what is safe. A warp's
-        # instructions stay, a warpgroup's are of one generation only.
-        shared_memory = gpu.max_shared_memory_per_block
-        instructions = tuple(i for i in instructions if i.intrinsic == "mma")
+    """A GPU by what its driver tells; what no driver tells, such as rates, by the architecture's
+    of a clock and multiprocessor."""
+    is_same = _compute_version(base) == gpu.compute_version
+    # Where it was measured, a record's clock is the sustained one, no driver's.
+    clock = base.clock if base.measured or not gpu.clock else gpu.clock
+    scale = gpu.multi_processor_count * clock / (base.multi_processor_count * base.clock)
+    # How much a block can opt in to differs between architectures.
+    known = base.memory(MemoryLevel.SHARED).capacity if is_same else gpu.max_shared_memory_per_block
+    shared = gpu.shared_memory_per_block_optin or known
+    per_processor = gpu.shared_memory_per_multi_processor or max(
+        shared, base.shared_memory_per_multi_processor if is_same else 0
+    )
+    # A warp's instructions stay from one architecture to the next, a warpgroup's are of one only.
+    instructions = [i for i in base.matrix_instructions if is_same or i.intrinsic == "mma"]
     is_dependent = gpu.compute_version >= _FIRST_DEPENDENT_LAUNCHES
-    limited = _with_limits(base, arch=_arch(gpu.compute_version), shared_memory=shared_memory)
+    bandwidth = gpu.memory_bandwidth or base.memory(MemoryLevel.GLOBAL).bandwidth
+    limited = _with_limits(base, arch=_arch(gpu.compute_version), shared_memory=shared)
     return replace(
         limited,
         name="nvidia/" + re.sub(r"[^a-z0-9]+", "-", gpu.name.lower().removeprefix("nvidia ")),
         multi_processor_count=gpu.multi_processor_count,
+        max_threads_per_multi_processor=(
+            gpu.max_threads_per_multi_processor or base.max_threads_per_multi_processor
+        ),
+        max_blocks_per_multi_processor=(
+            gpu.max_blocks_per_multi_processor or base.max_blocks_per_multi_processor
+        ),
+        registers_per_multi_processor=(
+            gpu.registers_per_multi_processor or base.registers_per_multi_processor
+        ),
+        shared_memory_per_multi_processor=per_processor,
+        reserved_shared_memory=min(base.reserved_shared_memory, per_processor - shared),
         memories=tuple(
-            replace(memory, capacity=gpu.total_global_memory)
+            replace(memory, capacity=gpu.total_global_memory, bandwidth=bandwidth)
             if memory.level is MemoryLevel.GLOBAL
             else replace(memory, bandwidth=memory.bandwidth * scale)
             for memory in limited.memories
         ),
+        clock=clock,
+        read_bandwidth=gpu.memory_bandwidth or base.read_bandwidth,
         peak_flops=tuple((dtype, rate * scale) for dtype, rate in base.peak_flops),
         matrix_flops=tuple((dtype, rate * scale) for dtype, rate in base.matrix_flops),
         l2_capacity=gpu.l2_capacity,
-        matrix_instructions=instructions,
+        # However few multiprocessors ask, the memory's interface is behind it.
+        l2_bandwidth=max(base.l2_bandwidth * scale, 1.2 * bandwidth),
+        matrix_instructions=tuple(instructions),
         supports_dependent_launches=is_dependent,
         dependent_launches=base.dependent_launches if is_dependent else None,
     )

@@ -114,5 +114,6 @@ def _remarks(profile: Profile) -> Iterator[str]:
         veus = f"{times.num_veus} vEUs run {tasks} in {duration(times.seconds)}"
         yield f"{times.kernel}: {veus}, {100 * times.busy:.0f} % of them at a time"
     if fallbacks := profile.report.fallbacks:
-        yield f"predictions count only the bytes of what fell back: {counted(len(fallbacks), 'kernel')}"
+        fell_back = counted(len(fallbacks), "kernel")
+        yield f"predictions count only the bytes of what fell back: {fell_back}"
     yield "GB/s are of the predicted traffic; more: save_trace(path), to_json(), explain()"

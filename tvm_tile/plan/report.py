@@ -332,8 +332,8 @@ class Report:
             f"{traffic / 1e6:.2f} MB of traffic"
         )
         calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
-        run = self.predicted_seconds * 1e6
-        yield f"one run: {calls} launches, {self.at_least}{run:.1f} us {self.how}, with a warm cache"
+        run = f"{self.at_least}{self.predicted_seconds * 1e6:.1f} us {self.how}"
+        yield f"one run: {calls} launches, {run}, with a warm cache"
         if self.launches is not None:
             yield self.launches.describe()
         if self.stages:

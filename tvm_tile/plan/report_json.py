@@ -7,8 +7,8 @@ Unlike what is saved with a model, whose fields change with the code, these stay
       "device": "nvidia/h200",
       "predicted_seconds": 0.0004,   of a run, or estimated where "is_estimated"
       "is_estimated": false,
-      "is_bound": false,             whether it takes so long at least: functions fell back, or
-                                     loops have as many iterations as the data say
+      "is_bound": false,             whether it takes so long at least: some functions fell back,
+                                     or loops have as many iterations as the data say
       "limit_seconds": 0.0001,       were each kernel at the bandwidth or the peak of the device
       "constant_bytes": 12345,
       "planned_bytes": 1234,         for what lies between kernels, and outputs

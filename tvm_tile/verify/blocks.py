@@ -156,7 +156,7 @@ def _execute(statement: Any, scope: Scope) -> None:
 
 
 def _store(scope: Scope, store: tirx.BufferStore, values: Array) -> None:
-    tensor = scope.tensors[store.buffer]
+    tensor = scope.tensor(store.buffer)
     own = scope.view(store.buffer, store.indices)
     if own is not None and own.size >= values.size:
         own[...] = values
@@ -199,7 +199,7 @@ def _factors(block: SBlock) -> tuple[Any, ...] | None:
 
 def _sum_up(block: SBlock, scope: Scope, summed: Sequence[bool], factors: Sequence[Any]) -> None:
     """Store sums of products, as products of matrices."""
-    dtype = scope.tensors[block.body.buffer].dtype
+    dtype = scope.tensor(block.body.buffer).dtype
     wide: np.dtype[Any] = np.dtype(np.float64)
     if not is_float(dtype) and any(_bits(factor) > 16 for factor in factors):
         wide = np.dtype(np.int64)  # float64 is exact where products have 32 bits

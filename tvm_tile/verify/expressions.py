@@ -41,6 +41,12 @@ class Scope:
     runs: Mapping[Any, tuple[int, slice]]
     rank: int
 
+    def tensor(self, buffer: Any) -> Array:
+        """The tensor of a buffer."""
+        if buffer not in self.tensors:
+            raise NotEvaluatedError("memory that is a loop's own")
+        return self.tensors[buffer]
+
     def __call__(self, expr: Any) -> Array:
         """The values of an expression."""
         found = self.values.get(expr) if isinstance(expr, tirx.Var) else None
@@ -49,7 +55,7 @@ class Scope:
     def view(self, buffer: Any, indices: Sequence[Any]) -> Array | None:
         """A tensor's elements as dimensions of the block, where each index is a variable of its
         own or a constant; ``None`` elsewhere."""
-        tensor = self.tensors[buffer]
+        tensor = self.tensor(buffer)
         axes: list[int] = []
         cut: list[Any] = []
         for index in indices:
@@ -73,7 +79,7 @@ class Scope:
 
     def places(self, buffer: Any, indices: Sequence[Any]) -> tuple[Array, ...]:
         """Indices as NumPy takes them. What a guard keeps from being used may lie outside."""
-        shape = self.tensors[buffer].shape
+        shape = self.tensor(buffer).shape
         pairs = zip(map(self, indices), shape, strict=True)
         return tuple(np.clip(index, 0, max(0, extent - 1)) for index, extent in pairs)
 
@@ -82,7 +88,7 @@ class Scope:
             found = self.view(expr.source, expr.indices)
             if found is None:
                 places = self.places(expr.source, expr.indices)
-                found = np.asarray(self.tensors[expr.source][places])
+                found = np.asarray(self.tensor(expr.source)[places])
             return found
         if isinstance(expr, tirx.IntImm | tirx.FloatImm):
             return np.asarray(expr.value).astype(_dtype(expr))
