@@ -278,7 +278,7 @@ def _goes_wrong(run: Emulation, inputs: tuple[Any, ...], expected: list[Any], se
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the threads that others have started are not used
         child.start()
-    child.join(900)
+    child.join(60)
     child.kill()
     return child.exitcode != 0
 
