@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 
+# There is a worker on each core: threads of one would wait for the other's. Libraries read it when
+# they are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import hypothesis
 import numpy as np
 import pytest

@@ -249,6 +249,6 @@ def test_the_command_line_starts_a_process_of_each_operator(tmp_path: Path) -> N
         "runpy.run_module('bench.metaschedule', run_name='__main__', alter_sys=True)\n"
     )
     command = (sys.executable, "-c", script)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("E2: 0 trials")

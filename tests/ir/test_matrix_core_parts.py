@@ -65,7 +65,6 @@ FOLLOWED = (
     "tf32_bias_relu",
     "tf32_conv",
 )
-BY_ID = {"ids": lambda value: value.name}
 
 
 def in_parts(entry: Case, device: Device, parts: int, share: float) -> tuple[Any, Scheduled]:

@@ -19,7 +19,7 @@ def test_a_spoiled_process_does_no_other_job() -> None:
             make_worker,
             ["good", "bad", "fine", "worse", "last"],
             workers=1,
-            timeout=60,
+            timeout=900,
             is_spoiled=lambda result: result[0] in spoils,
         )
     )

@@ -227,7 +227,7 @@ def _compile_in(folder: Path, barrier: Any) -> list[str]:
     import tvm_tile.opened_store
 
     tvm_tile.opened_store._own_fingerprint = lambda: "the code under test"
-    barrier.wait(120)
+    barrier.wait(900)
     model = tvm_tile.compile(module(), "nvidia/h200", options=Options(cache=folder))
     return [kernel.tile for kernel in model.report.kernels]
 

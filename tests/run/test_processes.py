@@ -79,7 +79,7 @@ def test_a_fork_after_use_is_refused_and_does_not_hang(saved: Path) -> None:
         [sys.executable, "-W", "ignore", "-c", FORKS, str(saved)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

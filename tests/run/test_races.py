@@ -81,7 +81,7 @@ def races(kernels: list[tuple[Any, ...]], folder: Path) -> int:
     assert OCLGRIND is not None
     (folder / "launches").write_bytes(pickle.dumps(kernels))
     command = [OCLGRIND, "--data-races", sys.executable, SCRIPT, folder / "launches"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
     assert "all ran" in done.stdout
     return (done.stdout + done.stderr).count("data race")
 

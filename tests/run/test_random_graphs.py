@@ -36,7 +36,7 @@ def check(seeds: range, *, is_open: bool) -> None:
         jobs[json.dumps(job)] = seed
     failed = []
     # In a process of their own, which may die of them.
-    for job, result in run_jobs(make_worker, list(jobs), workers=1, timeout=300.0):
+    for job, result in run_jobs(make_worker, list(jobs), workers=1, timeout=900.0):
         if isinstance(result, Crash):
             failed.append(f"seed {jobs[job]}: {result}")
         elif result["status"] not in ("right", "refused", "invalid"):

@@ -85,7 +85,7 @@ class TestRoundTrip:
             "numpy.save(sys.argv[3], load(sys.argv[1])(numpy.load(sys.argv[2])))\n"
         )
         arguments = [str(good), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
-        subprocess.run([sys.executable, "-c", code, *arguments], check=True, timeout=120)
+        subprocess.run([sys.executable, "-c", code, *arguments], check=True, timeout=900)
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model(X))
 
     def test_a_gpus_machine_code_is_inside_and_no_compiler_is_asked(
