@@ -6,7 +6,8 @@ Usage: python -m bench.torch_operators [--device emulated] [--only softmax] [--w
 tvm_tile, for ``--samples`` of them. Operators of PyTorch's core that none of these reaches have
 calls of their own, ``direct``. Writes bench/results/torch_operators.json (every sample) and
 .md (the table). Interrupted or out of time, it goes on where it stopped. ``--retry`` runs again
-what did not come out right, ``--fresh`` everything.
+what did not come out right, ``--fresh`` everything. ``--decompositions`` only prints those of
+PyTorch's decompositions that compute something else than its kernels.
 """
 
 from __future__ import annotations
