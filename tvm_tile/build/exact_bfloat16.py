@@ -29,7 +29,9 @@ class RoundBfloat16:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return with_prim_funcs(mod, lambda func: round_bfloat16(func, (func.attrs or {})["target"]))
+        return with_prim_funcs(
+            mod, lambda func: round_bfloat16(func, (func.attrs or {}).get("target"))
+        )
 
 
 def round_bfloat16(function: tirx.PrimFunc, target: Any = None) -> tirx.PrimFunc:
