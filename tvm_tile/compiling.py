@@ -52,6 +52,9 @@ from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.runtime import CompiledEntries, CompiledModel, Held
 from tvm_tile.verify import Kernels, Verifier
 
+Importer = Callable[..., tuple[Imported, Opening | None]]
+"""Imports a model as :func:`_import` does, whose keyword it takes."""
+
 
 @overload
 def compile(
@@ -131,12 +134,8 @@ def compile(
         record = with_options(resolve_device(device), options)
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
         if not isinstance(model, Mapping):
-            watch = Stopwatch()
             given = inputs, example_inputs, params, weights, options
-            one, opening = _import(record, model, *given)
-            watch.lap("import")
-            again = partial(_import, record, model, *given, in_loops=False)
-            return compiler.compiled(model, one, watch, again, opening=opening)
+            return compiler.alone(model, partial(_import, record, model, *given))
         check_entries(model, inputs, example_inputs, params, weights)
         return compiler.entries(model)
 
@@ -159,12 +158,23 @@ class _Compiler:
     pool: ConstantPool
     held: Held
 
+    def alone(self, model: Any, importer: Importer) -> CompiledModel:
+        """Compile a model."""
+        watch = Stopwatch()
+        imported, opening = importer()
+        watch.lap("import")
+        return self.compiled(model, imported, watch, importer, opening=opening)
+
     def entries(self, models: Mapping[str, Any]) -> CompiledEntries:
         """Compile the entries of a model."""
         watches = {name: Stopwatch() for name in models}
+        importers = {
+            name: partial(_import, self.record, model, options=self.options)
+            for name, model in models.items()
+        }
         imported = {}
-        for name, model in models.items():
-            imported[name] = _import(self.record, model, options=self.options)
+        for name in models:
+            imported[name] = importers[name]()
             watches[name].lap("import")
         require_common_state({name: one.effects for name, (one, _) in imported.items()})
         as_stored = len(models) > 1  # so that what entries have in common is stored once
@@ -173,7 +183,7 @@ class _Compiler:
                 models[name],
                 one,
                 watches[name],
-                partial(_import, self.record, models[name], options=self.options, in_loops=False),
+                importers[name],
                 as_stored=as_stored,
                 opening=opening,
             )
@@ -186,7 +196,7 @@ class _Compiler:
         model: Any,
         imported: Imported,
         watch: Stopwatch,
-        written_out: Callable[[], tuple[Imported, Opening | None]] | None,
+        importer: Importer | None = None,
         *,
         as_stored: bool = False,
         opening: Opening | None = None,
@@ -195,7 +205,7 @@ class _Compiler:
         """The stages behind the import; weights are kept ``as_stored`` where others read them.
 
         If loops turn out to fit into no kernel that were made for one, all begins again with the
-        model ``written_out``.
+        model imported without these.
         """
         record, options = self.record, self.options
         store = open_store(options)
@@ -216,11 +226,11 @@ class _Compiler:
             as_stored=as_stored,
             opening=opening,
         )
-        if written_out is not None and any(map(wants_kernel, lowered.done.mod.functions.values())):
+        if importer is not None and any(map(wants_kernel, lowered.done.mod.functions.values())):
             watch.lap("loops that no kernel holds")
-            plain, _ = written_out()
+            plain, _ = importer(in_loops=False)
             notes = _left_for_kernels(lowered.done)
-            return self.compiled(model, plain, watch, None, as_stored=as_stored, notes=notes)
+            return self.compiled(model, plain, watch, as_stored=as_stored, notes=notes)
         program = replace(builder.build(lowered.mod), constants=taken.constants)
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)

@@ -59,12 +59,9 @@ def import_model(
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         example_inputs: arguments of a module's ``forward``; needed for ``torch.nn.Module`` only.
         params: values of a Relay program's parameters; see :func:`from_relay`.
-        low_bit: whether weights that arrive as codes of a few bits stay codes, which the result
-            tells of.
-        matrix_dtypes: what the device's matrix units multiply: codes of these types are multiplied
-            as they are, also where the result is of half precision.
-        in_loops: whether ONNX's recurrent operators are loops, for kernels that hold them; else
-            their steps are written out.
+        low_bit: whether weights that arrive as codes of a few bits stay codes; the result tells.
+        matrix_dtypes: of codes that matrix units multiply as they are, also to half precision.
+        in_loops: whether ONNX's recurrent operators are loops; else their steps are written out.
 
     Returns:
         The model as Relax operators, with its weights as constants.
