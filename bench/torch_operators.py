@@ -10,7 +10,7 @@ compiled there, for a GPU. Operators of PyTorch's core that none of these reache
 their own, ``direct``. Each job, an operator and an element type, is a line of ``--log``, and
 whatever ends a process is a verdict: interrupted or out of time, a run goes on where it stopped,
 and ``--retry`` runs again what did not come out right. ``--merge`` writes the lines of several
-logs, the later the better, to bench/results/torch_operators.json (every sample) and .md (the (the
+logs, the later the better, to bench/results/torch_operators.json (every sample) and .md (the
 table). ``--decompositions`` only prints those of PyTorch's decompositions that compute something
 else than its kernels.
 """

@@ -108,15 +108,15 @@ def _no_sizes(found: str) -> ModelError:
     )
 
 
-def check_examples(example_inputs: Sequence[Any] | None) -> None:
-    """Refuse example inputs that are no sequence of arguments, such as a single tensor.
+def check_examples(example_inputs: Sequence[Any] | Mapping[str, Any] | None) -> None:
+    """Refuse example inputs that are no arguments, in order or by name, such as a single tensor.
 
     Raises:
         ModelError: they are not.
     """
-    if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
+    if example_inputs is not None and not isinstance(example_inputs, (tuple, list, Mapping)):
         raise ModelError(
-            "example_inputs must be a tuple or a list of arguments",
+            "example_inputs must be a tuple or a list of arguments, or a mapping from their names",
             f"a {type(example_inputs).__name__}",
             "write one argument as (tensor,)",
         )

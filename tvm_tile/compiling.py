@@ -72,7 +72,7 @@ def compile(
     device: str | Device = ...,
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = ...,
-    example_inputs: Sequence[Any] | None = ...,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = ...,
     params: Params | None = ...,
     weights: int = ...,
     options: Options | None = ...,
@@ -85,7 +85,7 @@ def compile(
     device: str | Device = "auto",
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     params: Params | None = None,
     weights: int = 0,
     options: Options | None = None,
@@ -105,7 +105,7 @@ def compile(
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
             a number, or an :class:`Open` range, any value of which a call may then have; by default
             the range that a PyTorch program, or a Relax function, has itself.
-        example_inputs: arguments of ``forward``, for a ``torch.nn.Module``.
+        example_inputs: arguments of ``forward``, in order or by name, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
         weights: how many of its last inputs CUDA graphs read where they lie, if PyTorch's.
@@ -256,7 +256,7 @@ def schedule(
     device: str | Device = "auto",
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     params: Params | None = None,
 ) -> dict[str, str]:
     """The scheduled TensorIR of a model's kernels, as TVMScript by name; builds nothing.
@@ -283,7 +283,7 @@ def _import(
     device: Device,
     model: Any,
     inputs: Mapping[str, Sequence[int | Open]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     params: Params | None = None,
     weights: int = 0,
     options: Options | None = None,

@@ -44,7 +44,7 @@ def import_model(
     model: Any,
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     params: Params | None = None,
     low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
@@ -148,7 +148,7 @@ def all_sizes(model: Any, sizes: Sizes) -> Sizes:
 
 def _import_module(
     module: Any,
-    example_inputs: Sequence[Any] | None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None,
     inputs: Mapping[str, Sequence[int]] | None,
     how: Mapping[str, Any],
 ) -> Imported:

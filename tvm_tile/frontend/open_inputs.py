@@ -184,13 +184,15 @@ def _open_axes(
 
 
 def resized(
-    model: Any, example_inputs: Sequence[Any] | None, sizes: Mapping[str, tuple[int, ...]]
-) -> Sequence[Any] | None:
+    model: Any,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None,
+    sizes: Mapping[str, tuple[int, ...]],
+) -> Sequence[Any] | Mapping[str, Any] | None:
     """Example inputs of a module, some of them of other sizes.
 
     Args:
         model: a ``torch.nn.Module``; other models leave them as they are.
-        example_inputs: arguments of its ``forward``.
+        example_inputs: arguments of its ``forward``, in order or by name.
         sizes: name of an argument -> its size.
 
     Raises:
@@ -198,8 +200,11 @@ def resized(
     """
     if example_inputs is None or not hasattr(model, "forward"):
         return example_inputs
-    names = list(inspect.signature(model.forward).parameters)[: len(example_inputs)]
-    given = dict(zip(names, example_inputs, strict=False))
+    if isinstance(example_inputs, Mapping):
+        given = dict(example_inputs)
+    else:
+        given = dict(zip(inspect.signature(model.forward).parameters, example_inputs, strict=False))
+    names = list(given)
     for name, size in sizes.items():
         value: Any = given.get(name)
         if not hasattr(value, "new_zeros") or value.dim() != len(size):
@@ -211,4 +216,6 @@ def resized(
                 else did_you_mean(name, names, "correct the name"),
             )
         given[name] = value.new_zeros(size)
+    if isinstance(example_inputs, Mapping):
+        return given
     return (*given.values(), *example_inputs[len(names) :])

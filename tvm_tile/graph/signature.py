@@ -37,12 +37,15 @@ class Signature:
         shape: extents; ``()`` for a scalar. Of open ones the greatest.
         dtype: TVM's name, such as ``"float32"``.
         open_axes: dimensions whose extents a call decides, in order.
+        path: of an input of PyTorch's: the argument that it is in, and the keys there, one within
+            the other; those of a sequence are places. Empty where it is not known.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     open_axes: tuple[OpenAxis, ...] = ()
+    path: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         texts = {one.axis: one.text for one in self.open_axes}

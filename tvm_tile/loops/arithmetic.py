@@ -37,6 +37,50 @@ def division(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return _with_zeros(builder, call, _DIVISIONS[name], name.removeprefix("relax."))
 
 
+def power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """``relax.power`` of integers, which TVM lacks: bit by bit of the exponent, the highest first.
+
+    before: ``y = power(x, n)``
+    after:  ``r = 1; for k: r = r * r * (x if n >> (bits - 1 - k) & 1 else 1)``
+
+    Of a negative power, of 1 and -1 alone something is left; others are cut off to 0.
+    """
+    dtype, shape = str(call.ty.dtype), list(call.ty.shape)
+    if not dtype.startswith(_INTEGERS):
+        stock: Any = call.op.get_attr("FLegalize")
+        return stock(builder, call)
+    bits = np.iinfo(dtype).bits
+    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+    squared = te.comm_reducer(lambda r, x: r * r * x, lambda t: tirx.const(1, str(t)), "power")
+
+    def loops(base: te.Tensor, exponent: te.Tensor) -> te.Tensor:
+        base, exponent = (topi.broadcast_to(value, shape) for value in (base, exponent))
+        along = te.reduce_axis((0, bits), "bit")
+
+        def is_set(*at: Any) -> Any:
+            place = tirx.Cast(dtype, bits - 1 - along.var)
+            return tirx.NE(tirx.BitwiseAnd(tirx.RShift(exponent(*at), place), one), zero)
+
+        def inverse(*at: Any) -> Any:
+            is_unit = tirx.Or(tirx.EQ(base(*at), one), tirx.EQ(base(*at), tirx.const(-1, dtype)))
+            is_odd = tirx.NE(tirx.BitwiseAnd(exponent(*at), one), zero)
+            return tirx.Select(is_unit, tirx.Select(is_odd, base(*at), one), zero)
+
+        def factor(*at: Any) -> Any:
+            return squared(tirx.Select(is_set(*at), base(*at), one), axis=along)
+
+        powers = te.compute(shape, factor, "powers")
+        if dtype.startswith("u"):
+            return powers
+
+        def element(*at: Any) -> Any:
+            return tirx.Select(tirx.LT(exponent(*at), zero), inverse(*at), powers(*at))
+
+        return te.compute(shape, element, "power")
+
+    return builder.call_te(loops, *call.args, primfunc_name_hint="power")
+
+
 def shift(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Shifts by a number of bits that integers of the type do not have, which TVM refuses.
 

@@ -8,7 +8,15 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from tvm_tile.loops.arithmetic import division, negated, product_of_two, shift, sign, sum_of_two
+from tvm_tile.loops.arithmetic import (
+    division,
+    negated,
+    power,
+    product_of_two,
+    shift,
+    sign,
+    sum_of_two,
+)
 from tvm_tile.loops.choice import choice
 from tvm_tile.loops.extremes import argument_of_largest, argument_of_smallest
 from tvm_tile.loops.filling import filled
@@ -77,6 +85,7 @@ LEGALIZATIONS: Mapping[str, Legalization] = MappingProxyType(
         "relax.nn.max_pool1d": _unless_open(windows_of_maxima),
         "relax.nn.max_pool2d": _unless_open(windows_of_maxima),
         "relax.nn.max_pool3d": _unless_open(windows_of_maxima),
+        "relax.power": power,
         "relax.right_shift": shift,
         "relax.scatter_elements": _unless_open(scatter_elements),
         "relax.scatter_nd": scatter_nd,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tvm_tile.closest import did_you_mean
@@ -17,12 +18,17 @@ def in_order(
 
     Args:
         inputs: what the model takes.
-        args: the first of them, by position.
+        args: the first of them, by position; or the arguments of the code that the model was made
+            from, in which they are.
         by_name: the others.
 
     Raises:
         InputError: one is missing, given twice or unknown.
     """
+    held = dict(zip(dict.fromkeys(one.path[0] for one in inputs if one.path), args, strict=False))
+    is_whole = len(held) == len(args) and held.keys().isdisjoint(by_name)
+    if is_whole and any(map(_is_container, (*args, *by_name.values()))):
+        return _taken_out(inputs, {**held, **by_name})
     if not by_name and len(args) == len(inputs):
         return args
     remaining = inputs[len(args) :]
@@ -35,6 +41,54 @@ def in_order(
             remedy = did_you_mean(unknown[0], names, remedy)
         raise InputError(f"the model takes {len(inputs)} inputs: {expected}", given, remedy)
     return (*args, *(by_name[signature.name] for signature in remaining))
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple) or is_dataclass(value)
+
+
+def _taken_out(inputs: Sequence[Signature], given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The inputs in the arguments that hold them.
+
+    Raises:
+        InputError: one is missing, or others are held as well.
+    """
+    known = {one.path[0] if one.path else one.name for one in inputs}
+    found: list[Any] = []
+    for one in inputs:
+        value: Any = given
+        for key in one.path or (one.name,):
+            value = _part(value, key)
+        found.append(value)
+    count = sum(map(_arrays, given.values()))
+    if any(value is None for value in found) or count != len(inputs) or given.keys() - known:
+        lacking = (str(one) for one, value in zip(inputs, found, strict=True) if value is None)
+        raise InputError(
+            f"the model takes {len(inputs)} inputs: {', '.join(map(str, inputs))}",
+            f"{count} in {', '.join(given)}; not found: {', '.join(lacking) or 'none'}",
+            "pass what it was exported with: the same arguments with the same keys",
+        )
+    return tuple(found)
+
+
+def _part(value: Any, key: str) -> Any:
+    """What a container has by a key; ``None`` where it has nothing."""
+    if isinstance(value, Mapping):
+        return value.get(key)
+    if isinstance(value, list | tuple):
+        return value[int(key)] if key.isdecimal() and int(key) < len(value) else None
+    return getattr(value, key, None)
+
+
+def _arrays(value: Any) -> int:
+    """How many arrays an argument holds."""
+    if isinstance(value, Mapping):
+        return sum(map(_arrays, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_arrays, value))
+    if is_dataclass(value):
+        return sum(_arrays(getattr(value, field.name)) for field in fields(value))
+    return int(hasattr(value, "shape"))
 
 
 def check_repeats(name: str, value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from tvm_tile.frontend.torch.program import Form, function_of, shortened
 from tvm_tile.frontend.torch.refused import require_known_numbers, require_known_operators
 from tvm_tile.frontend.torch.region_constants import with_region_constants
 from tvm_tile.frontend.torch.sizes import concrete
+from tvm_tile.frontend.torch.structure import paths_of
 from tvm_tile.graph.signature import Effects
 
 __all__ = ["Form", "import_module", "import_program", "program_as_relax"]
@@ -32,7 +34,7 @@ __all__ = ["Form", "import_module", "import_program", "program_as_relax"]
 
 def import_module(
     module: torch.nn.Module,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[Any] | Mapping[str, Any],
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     low_bit: bool = False,
@@ -42,7 +44,8 @@ def import_module(
 
     Args:
         module: the module; its training mode is the same afterwards.
-        example_inputs: positional arguments of its ``forward``; their shapes and types are fixed.
+        example_inputs: arguments of its ``forward``, in order or by name, also mappings, sequences
+            and dataclasses that hold tensors; shapes and types are fixed.
         inputs, low_bit, matrix_dtypes: as for :func:`import_program`.
 
     Raises:
@@ -50,10 +53,13 @@ def import_module(
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
     was_training = {child: child.training for child in module.modules()}
+    by_name = isinstance(example_inputs, Mapping)
+    args = () if by_name else _apart(tuple(example_inputs))
+    kwargs = _apart(dict(example_inputs)) if by_name else None
     module.eval()
     try:
         with torch.no_grad(), own_decompositions():
-            program = torch.export.export(module, _apart(tuple(example_inputs)))
+            program = torch.export.export(module, args, kwargs)
     except Exception as error:  # torch.export raises many kinds, also the module's own errors
         raise ModelError(
             "the module must be exportable by torch.export.export",
@@ -94,7 +100,11 @@ def import_program(
     """
     mod, names, effects = _function(program, inputs, Form())
     name = name or type(program.graph_module).__name__
-    return prepared(mod, name, names, effects=effects, low_bit=low_bit, matrix_dtypes=matrix_dtypes)
+    how: dict[str, Any] = {"low_bit": low_bit, "matrix_dtypes": matrix_dtypes}
+    imported = prepared(mod, name, names, effects=effects, **how)
+    paths = paths_of(program)
+    placed = (replace(one, path=paths.get(one.name, ())) for one in imported.inputs)
+    return replace(imported, inputs=tuple(placed))
 
 
 def program_as_relax(
@@ -145,7 +155,7 @@ def _function(
         return function_of(broken_down, form, names)
 
 
-def _apart(example_inputs: tuple[Any, ...]) -> Any:
+def _apart(example_inputs: Any) -> Any:
     """The same inputs, each a tensor of its own.
 
     torch.export takes one tensor that is given twice, or that is a weight as well, for one value
