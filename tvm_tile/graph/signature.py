@@ -37,8 +37,8 @@ class Signature:
         shape: extents; ``()`` for a scalar. Of open ones the greatest.
         dtype: TVM's name, such as ``"float32"``.
         open_axes: dimensions whose extents a call decides, in order.
-        path: of an input of PyTorch's: the argument that it is in, and the keys there, one within
-            the other; those of a sequence are places. Empty where it is not known.
+        path: of an input within an argument of PyTorch's: its name, and the keys there, one within
+            the other; those of a sequence are places. Empty for what is an argument itself.
     """
 
     name: str

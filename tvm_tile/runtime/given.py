@@ -25,10 +25,10 @@ def in_order(
     Raises:
         InputError: one is missing, given twice or unknown.
     """
-    held = dict(zip(dict.fromkeys(one.path[0] for one in inputs if one.path), args, strict=False))
-    is_whole = len(held) == len(args) and held.keys().isdisjoint(by_name)
-    if is_whole and any(map(_is_container, (*args, *by_name.values()))):
-        return _taken_out(inputs, {**held, **by_name})
+    if any(one.path for one in inputs) and any(map(_is_container, (*args, *by_name.values()))):
+        held = dict(zip(dict.fromkeys(map(_argument, inputs)), args, strict=False))
+        if len(held) == len(args) and held.keys().isdisjoint(by_name):
+            return _taken_out(inputs, {**held, **by_name})
     if not by_name and len(args) == len(inputs):
         return args
     remaining = inputs[len(args) :]
@@ -43,6 +43,11 @@ def in_order(
     return (*args, *(by_name[signature.name] for signature in remaining))
 
 
+def _argument(one: Signature) -> str:
+    """The name of the argument that an input is, or is in."""
+    return one.path[0] if one.path else one.name
+
+
 def _is_container(value: Any) -> bool:
     return isinstance(value, Mapping | list | tuple) or is_dataclass(value)
 
@@ -53,7 +58,7 @@ def _taken_out(inputs: Sequence[Signature], given: Mapping[str, Any]) -> tuple[A
     Raises:
         InputError: one is missing, or others are held as well.
     """
-    known = {one.path[0] if one.path else one.name for one in inputs}
+    known = set(map(_argument, inputs))
     found: list[Any] = []
     for one in inputs:
         value: Any = given

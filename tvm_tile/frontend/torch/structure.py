@@ -11,11 +11,11 @@ Path = tuple[str, ...]
 
 
 def paths_of(program: ExportedProgram) -> dict[str, Path]:
-    """The path of each input of a program: its argument's name, then keys, attributes or places.
+    """The path of each input that is within an argument: its name, then keys, attributes or places.
 
     ``forward(self, batch, scale)`` with ``batch = {"ids": ..., "masks": [..., ...]}`` has
-    ``("batch", "ids")``, ``("batch", "masks", "0")``, ``("batch", "masks", "1")`` and
-    ``("scale",)``. Of containers that PyTorch does not tell the keys of there are no paths.
+    ``("batch", "ids")``, ``("batch", "masks", "0")`` and ``("batch", "masks", "1")``; ``scale``
+    is an argument itself. Of containers that PyTorch does not tell the keys of there are no paths.
     """
     signature = program.module_call_graph[0].signature if program.module_call_graph else None
     names = None if signature is None else signature.forward_arg_names
@@ -31,7 +31,8 @@ def paths_of(program: ExportedProgram) -> dict[str, Path]:
     except _UnknownKeysError:
         return {}
     inputs = program.graph_signature.user_inputs
-    return {str(one): path for one, path in zip(inputs, paths, strict=False)}
+    named = zip(map(str, inputs), paths, strict=False)
+    return {name: path for name, path in named if path != (name,)}
 
 
 class _UnknownKeysError(Exception):
