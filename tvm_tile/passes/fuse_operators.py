@@ -75,7 +75,8 @@ class _Parting(PyExprMutator):
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         made = self.lookup_binding(item.tuple_value)
         pattern = pattern_of(self._mod[made.args[0]]) if is_call_tir(made) else None
-        if pattern is not None and pattern <= OpPattern.INJECTIVE:
+        is_fused = pattern is not None and pattern <= OpPattern.INJECTIVE
+        if is_fused or not isinstance(item.ty, relax.TensorType):
             return item
         self.has_parted = True
         return relax.op.builtin.stop_lift_params(item)
