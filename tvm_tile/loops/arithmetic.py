@@ -16,7 +16,9 @@ _DIVISIONS = {
     "relax.mod": topi.mod,
 }
 
-ARITHMETIC = frozenset({*_DIVISIONS, "relax.add", "relax.multiply", "relax.negative", "relax.sign"})
+ARITHMETIC = frozenset(
+    {*_DIVISIONS, "relax.add", "relax.multiply", "relax.negative", "relax.power", "relax.sign"}
+)
 """The operators whose loops are here."""
 
 
@@ -46,7 +48,7 @@ def power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     Of a negative power, of 1 and -1 alone something is left; others are cut off to 0.
     """
     dtype, shape = str(call.ty.dtype), list(call.ty.shape)
-    if not dtype.startswith(_INTEGERS):
+    if is_right_in_tvm(call):
         stock: Any = call.op.get_attr("FLegalize")
         return stock(builder, call)
     bits = np.iinfo(dtype).bits
@@ -147,6 +149,8 @@ def is_right_in_tvm(call: relax.Call) -> bool:
     """Whether TVM's loops are right for a call of an operator whose loops are here."""
     if len(call.args) == 1:
         return not str(call.args[0].ty.dtype).startswith("uint")
+    if call.op.name == "relax.power":
+        return not str(call.ty.dtype).startswith(_INTEGERS)
     kinds = _INTEGERS if call.op.name in _DIVISIONS else ()
     return not any(_is_zero(arg, (*_FLOATS, *kinds)) for arg in call.args)
 
