@@ -122,8 +122,16 @@ def _rounded(step: Callable[[Any, Any], Any], a: Any, b: Any, dtype: str) -> Any
 
 
 def _in_half(value: Any, dtype: str) -> Any:
-    """The float32 that is the value, rounded to a half."""
-    return _cast(_cast(value, dtype), "float32")
+    """The float32 that is the value, rounded to a half.
+
+    Of casts to bfloat16 and back TVM leaves out both, where the device has none of its own.
+    """
+    if dtype == "float16" or str(value.ty.dtype) == "bfloat16":
+        return _cast(_cast(value, dtype), "float32")
+    bits = tirx.reinterpret("uint32", _cast(value, "float32"))
+    rounded = bits + _bits(0x7FFF) + (bits >> 16 & _bits(1)) & _bits(0xFFFF0000)
+    is_nan = (bits & _bits(0x7FFFFFFF)) > _bits(_INFINITY)
+    return tirx.reinterpret("float32", tirx.Select(is_nan, _bits(_NAN), rounded))
 
 
 def _cast(value: Any, dtype: str) -> Any:
