@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from tvm_tile.frontend.torch.convert import results
+from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.decompose import breaks_down
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
 from tvm_tile.frontend.torch.weights import unsupported
@@ -42,7 +43,8 @@ class Refused:
 def require_known_numbers(program: ExportedProgram) -> None:
     """Refuse complex and random numbers before any work is done for the other operators.
 
-    PyTorch takes long to break large programs down, and fails at some complex operators.
+    PyTorch takes long to break large programs down, and fails at some complex operators. Where
+    there are such numbers, operators that no converter is known of are named, too.
 
     Args:
         program: as the user has it.
@@ -50,15 +52,24 @@ def require_known_numbers(program: ExportedProgram) -> None:
     Raises:
         UnsupportedOperatorError: it computes such numbers.
     """
+    modules = [m for m in program.graph_module.modules() if isinstance(m, fx.GraphModule)]
+    nodes = [n for m in modules for n in m.graph.nodes if n.op == "call_function" and n.users]
+    if not any(map(_is_strange, nodes)):
+        return
     refused = Refused()
-    for module in program.graph_module.modules():
-        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
-            if node.op == "call_function" and node.users and _is_strange(node):
-                try:
-                    refused.add(node, why_unknown(node))
-                except Refusal as refusal:
-                    refused.add(node, str(refusal))
+    for node in nodes:
+        if _is_strange(node) or _is_unknown(node):
+            try:
+                refused.add(node, why_unknown(node))
+            except Refusal as refusal:
+                refused.add(node, str(refusal))
     refused.require_none()
+
+
+def _is_unknown(node: fx.Node) -> bool:
+    """Whether an operator of PyTorch's has no converter, and is broken down no further."""
+    is_operator = isinstance(node.target, OpOverload)
+    return is_operator and node.target not in CONVERTERS and not breaks_down(node)
 
 
 def _is_strange(node: fx.Node) -> bool:
