@@ -41,6 +41,12 @@ VECTORS(uint64_t, ulonglong)
 VECTORS(float, float)
 VECTORS(double, double)
 #define __expf expf
+static uint __byte_perm(uint x, uint y, uint selector) {
+  uint64_t bytes = (uint64_t)y << 32 | x;
+  uint result = 0;
+  for (int i = 0; i < 4; ++i) result |= (uint)(bytes >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return result;
+}
 static float __frcp_rn(float x) { return 1 / x; }
 static float rsqrtf(float x) { return 1 / sqrtf(x); }
 

@@ -25,6 +25,8 @@ No CUDA graph takes in what TVM knows as its virtual machine's own.
 
 _AS_WRITTEN = "tirx.tvm_tile.as_written"
 _MAXIMUM, _MINIMUM = "tirx.tvm_tile.maximum", "tirx.tvm_tile.minimum"
+_QUOTIENT, _REST = "tirx.tvm_tile.floor_quotient", "tirx.tvm_tile.floor_rest"
+_SAFE, _FACTOR = "tirx.tvm_tile.safe_divisor", "tirx.tvm_tile.factor_of_divisor"
 _ROUNDED = "tirx.tvm_tile.rounded_to_bfloat16"
 _SEALED = "tirx.tvm_tile.sealed"
 _LOCK = threading.Lock()
@@ -40,6 +42,11 @@ def is_as_written(call: Any) -> bool:
     return getattr(call.op, "name", "") == _AS_WRITTEN
 
 
+def is_registered(call: Any) -> bool:
+    """Whether a call is of an operator of ours, of which TVM knows nothing."""
+    return str(getattr(call.op, "name", "")).startswith("tirx.tvm_tile.")
+
+
 def maximum(a: Any, b: Any) -> Any:
     """The larger of two floating-point numbers, NaN where one is, in builds of TVM's own."""
     return _call(_MAXIMUM, a, b)
@@ -53,6 +60,26 @@ def minimum(a: Any, b: Any) -> Any:
 def rounded_to_bfloat16(value: Any) -> Any:
     """The float32 that is a float32 rounded to bfloat16, or several."""
     return _call(_ROUNDED, value)
+
+
+def floor_quotient(a: Any, b: Any) -> Any:
+    """The largest integer not above a quotient, whose divisor is not 0, nor -1 of the least."""
+    return _call(_QUOTIENT, a, b)
+
+
+def floor_rest(a: Any, b: Any) -> Any:
+    """The remainder of :func:`floor_quotient`, whose sign is the divisor's."""
+    return _call(_REST, a, b)
+
+
+def safe_divisor(b: Any) -> Any:
+    """An integer by which any other can be divided: 1 instead of 0 and of -1."""
+    return _call(_SAFE, b)
+
+
+def factor_of_divisor(b: Any) -> Any:
+    """What a quotient by :func:`safe_divisor` is to be multiplied with: 0, -1, or else 1."""
+    return _call(_FACTOR, b)
 
 
 def sealed() -> Any:
@@ -92,6 +119,10 @@ def _register_operators() -> None:
         _AS_WRITTEN: (1, lambda call: call.args[0]),
         _MAXIMUM: (2, lambda call: _better(GT, *call.args)),
         _MINIMUM: (2, lambda call: _better(LT, *call.args)),
+        _QUOTIENT: (2, lambda call: _rounded_down(*call.args, is_rest=False)),
+        _REST: (2, lambda call: _rounded_down(*call.args, is_rest=True)),
+        _SAFE: (1, lambda call: _of_divisor(call.args[0], is_factor=False)),
+        _FACTOR: (1, lambda call: _of_divisor(call.args[0], is_factor=True)),
         _ROUNDED: (1, lambda call: _rounded_by_bits(call.args[0])),
     }
     for name, (count, lower) in lowered.items():
@@ -123,6 +154,41 @@ def _better(beats: Any, a: Any, b: Any) -> Any:
     first, second = Var("first", a.ty), Var("second", b.ty)
     wins = Or(beats(second, first), Not(EQ(second, second)))
     return Let(first, a, Let(second, b, Select(wins, second, first)))
+
+
+def _rounded_down(a: Any, b: Any, *, is_rest: bool) -> Any:
+    """A floor division in terms of C's, which rounds to zero; each operand computed once."""
+    from tvm.tirx import EQ, LT, Add, And, Div, Let, Mod, Not, Select, Sub, Var
+
+    first, second, rest = Var("first", a.ty), Var("second", b.ty), Var("rest", a.ty)
+    zero, one = (_number(value, a) for value in (0, 1))
+    differ = Not(EQ(rest, zero)), Select(LT(second, zero), LT(zero, rest), LT(rest, zero))
+    is_apart = And(*differ)
+    quotient = Div(first, second)
+    results = (Add(rest, second), rest) if is_rest else (Sub(quotient, one), quotient)
+    chosen = Let(rest, Mod(first, second), Select(is_apart, *results))
+    return Let(first, a, Let(second, b, chosen))
+
+
+def _of_divisor(b: Any, *, is_factor: bool) -> Any:
+    from tvm.tirx import EQ, Let, Select, Var
+
+    divisor = Var("divisor", b.ty)
+    zero, one = (_number(value, b) for value in (0, 1))
+    is_zero = EQ(divisor, zero)
+    result = Select(is_zero, zero if is_factor else one, one if is_factor else divisor)
+    if not str(b.ty.dtype).startswith("u"):
+        least = _number(-1, b)
+        result = Select(EQ(divisor, least), least if is_factor else one, result)
+    return Let(divisor, b, result)
+
+
+def _number(value: int, like: Any) -> Any:
+    """A number of an expression's type, or as many as that has."""
+    from tvm.tirx import Broadcast, const
+
+    dtype, _, lanes = str(like.ty.dtype).partition("x")
+    return Broadcast(const(value, dtype), int(lanes)) if lanes else const(value, dtype)
 
 
 def _rounded_by_bits(value: Any) -> Any:

@@ -37,7 +37,14 @@ from tvm_tile.build.integer_types import (
     limits_of,
     number_like,
 )
-from tvm_tile.registered import as_written, is_as_written
+from tvm_tile.registered import (
+    as_written,
+    factor_of_divisor,
+    floor_quotient,
+    floor_rest,
+    is_registered,
+    safe_divisor,
+)
 
 _JOINED = (tirx.Add, tirx.Sub, tirx.Mul)
 _QUOTIENTS = (tirx.Div, tirx.FloorDiv)
@@ -203,19 +210,11 @@ class _Wrapping:
         has_zero, has_negation = least <= 0 <= most, least <= -1 <= most
         if not (has_zero or has_negation) or _is_place(node.b, self.loads):
             return _rounded_down(node) if _is_hidden(node) else node
-        divisor, zero, one = node.b, number_like(0, node.b), number_like(1, node.b)
-        is_zero = tirx.EQ(divisor, zero)
-        is_special, factor = is_zero, tirx.Select(is_zero, zero, one)
-        if has_negation:
-            is_negation = tirx.EQ(divisor, number_like(-1, divisor))
-            is_special = tirx.Or(is_zero, is_negation)
-            factor = tirx.Select(is_negation, number_like(-1, divisor), factor)
         # Divided by 1 instead, the remainder is 0, and the quotient right but for a factor.
-        safe = as_written(tirx.Select(is_special, one, divisor))
-        divided = _rounded_down(type(node)(node.a, safe))
+        divided = _rounded_down(type(node)(node.a, safe_divisor(node.b)))
         if isinstance(node, _REMAINDERS):
             return divided
-        return as_written(self.spell(tirx.Mul(divided, factor)))
+        return as_written(self.spell(tirx.Mul(divided, factor_of_divisor(node.b))))
 
     def _fits(self, node: Any) -> bool:
         """Whether a sum, difference or product lies in its type, as far as loops' ranges tell."""
@@ -277,31 +276,23 @@ def _is_positive(value: Any) -> bool:
 
 
 def _rounded_down(node: Any) -> Any:
-    """A quotient or remainder whose operands are hidden, of C's kind, which rounds to zero.
+    """A floor division whose operands are hidden, hidden until TVM would make it one of C's kind.
 
-    Of floor divisions TVM makes these last of all, when nothing is hidden any more.
+    It would then know what its operands are, and take what was cut for what it was before.
     """
     if not isinstance(node, tirx.FloorDiv | tirx.FloorMod):
         return node
-    rest = tirx.Mod(node.a, node.b)
-    zero = number_like(0, rest)
-    is_apart = tirx.LT(rest, zero)
-    if not isinstance(node.b, tirx.IntImm):
-        is_apart = tirx.Select(tirx.LT(node.b, zero), tirx.GT(rest, zero), is_apart)
-    elif int(node.b.value) < 0:
-        is_apart = tirx.GT(rest, zero)
-    if isinstance(node, tirx.FloorMod):
-        return rest if is_unsigned(node) else tirx.Select(is_apart, rest + node.b, rest)
-    quotient = tirx.Div(node.a, node.b)
-    lower = tirx.Sub(quotient, number_like(1, quotient))
-    return quotient if is_unsigned(node) else tirx.Select(is_apart, lower, quotient)
+    is_rest = isinstance(node, tirx.FloorMod)
+    if is_unsigned(node):
+        return (tirx.Mod if is_rest else tirx.Div)(node.a, node.b)
+    return (floor_rest if is_rest else floor_quotient)(node.a, node.b)
 
 
 def _is_hidden(value: Any) -> bool:
     """Whether a part of an expression is hidden from the simplifier."""
 
     def look(call: Any) -> Any:
-        return tvm_ffi.VisitInterrupt() if is_as_written(call) else None
+        return tvm_ffi.VisitInterrupt() if is_registered(call) else None
 
     return tvm_ffi.structural_walk(value, (ir.Call, look), order="pre") is not None
 

@@ -19,6 +19,33 @@ def in_unsigned(node: Any) -> Any:
     return _in_type(node, "uint64" if bits_of(node) > _HALF else "uint32")
 
 
+def in_unsigned_on_nvidia(node: Any) -> Any:
+    """As :func:`in_unsigned`, but for negations of 16 bits.
+
+    Of these NVIDIA's assembler (ptxas 13.0) takes the least one's to be 32768 where it is compared:
+    ``-x <= x`` was false. Bytes that are put together again it takes for what they are.
+    """
+    value = _negated(node)
+    if value is None or bits_of(node) != 16 or is_unsigned(node):
+        return in_unsigned(node)
+    zero, lower = tirx.const(0, "uint32"), tirx.const(0x4410, "uint32")
+    negated = tirx.Sub(zero, tirx.Cast("uint32", value))
+    return tirx.Cast(node.ty, tirx.call_pure_extern("uint32", "__byte_perm", negated, zero, lower))
+
+
+def _negated(node: Any) -> Any:
+    """What a difference from 0, or a product with -1, negates; None of anything else."""
+    if isinstance(node, tirx.Sub):
+        return node.b if _is_number(node.a, 0) else None
+    if not isinstance(node, tirx.Mul):
+        return None
+    return node.a if _is_number(node.b, -1) else node.b if _is_number(node.a, -1) else None
+
+
+def _is_number(value: Any, number: int) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value.value) == number
+
+
 def in_longer(node: Any) -> Any:
     """Arithmetic as TVM's LLVM does it rightly, to which no integer overflows, signed or not.
 

@@ -23,6 +23,7 @@ from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.exact_integers import wrap_collected_in, wrap_integers
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
+from tvm_tile.build.integer_types import in_unsigned, in_unsigned_on_nvidia
 from tvm_tile.build.leaving import with_leaving
 from tvm_tile.build.naming import content_sum
 from tvm_tile.build.numerics import (
@@ -260,7 +261,8 @@ class Builder:
         if others:
             return self._build_schedules(name, function, [_anonymous(own), *others])
         try:
-            hidden = wrap_integers(hide_arithmetic(widen_halves(function)))
+            spell = in_unsigned_on_nvidia if self._language == "cuda" else in_unsigned
+            hidden = wrap_integers(hide_arithmetic(widen_halves(function)), spell)
             module = tvm.IRModule({name: hidden.with_attr("global_symbol", name)})
             lowered = lower_module(module, self._target)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):

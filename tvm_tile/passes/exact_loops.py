@@ -12,6 +12,7 @@ from tvm_tile import compat
 from tvm_tile.build.exact_floats import hide_arithmetic
 from tvm_tile.build.exact_in_tvm import exact_in_tvm
 from tvm_tile.build.exact_integers import wrap_collected, wrap_integers
+from tvm_tile.build.integer_types import in_unsigned, in_unsigned_on_nvidia
 from tvm_tile.build.tir_passes import open_blocks
 from tvm_tile.graph.functions import with_prim_funcs
 
@@ -34,8 +35,8 @@ class ExactLoops:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        opened = open_blocks(with_prim_funcs(mod, _hidden))
         target = tvm.target.Target.current()
+        opened = open_blocks(with_prim_funcs(mod, lambda func: _hidden(func, target)))
         return with_prim_funcs(opened, lambda func: _written(func, target))
 
 
@@ -45,7 +46,7 @@ def has_exact_loops(func: tirx.PrimFunc) -> bool:
     It does not know a maximum with its place, reduced across threads, whose comparison is hidden.
     """
     try:
-        open_blocks(tvm.IRModule({"main": _hidden(func)}))
+        open_blocks(tvm.IRModule({"main": _hidden(func, None)}))
     except compat.TVM_ERRORS:
         return False
     return True
@@ -56,8 +57,9 @@ def is_for_tvm(func: tirx.PrimFunc) -> bool:
     return _FOR_TVM in (func.attrs or {})
 
 
-def _hidden(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    return wrap_integers(hide_arithmetic(func))
+def _hidden(func: tirx.PrimFunc, target: Any) -> tirx.PrimFunc:
+    is_cuda = target is not None and target.kind.name == "cuda"
+    return wrap_integers(hide_arithmetic(func), in_unsigned_on_nvidia if is_cuda else in_unsigned)
 
 
 def _written(func: tirx.PrimFunc, target: Any) -> tirx.PrimFunc:
