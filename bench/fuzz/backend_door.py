@@ -10,6 +10,7 @@ import torch
 
 from bench.fuzz import torch_door
 from bench.fuzz.graph import Graph, Tensor
+from tvm_tile.torch import tvm_tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +38,5 @@ def compiled(graph: Graph, options: Mapping[str, Any], tensors: torch_door.Tenso
     place = "cpu" if options["device"] == "emulated" else "cuda"
     module = torch_door.module(graph, tensors, getattr(torch, graph.dtype)).to(place)
     torch.compiler.reset()
-    function = torch.compile(module, backend="tvm_tile", dynamic=False, options=dict(options))
+    function = torch.compile(module, backend=tvm_tile, dynamic=False, options=dict(options))
     return Compiled(graph.inputs, function, place)
