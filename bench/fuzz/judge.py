@@ -146,7 +146,7 @@ def judge(graph: Graph, settings: Settings) -> Verdict:
     if settings.door == "onnx":
         if any("<<" in call.text or ">>" in call.text for call in graph.calls):
             # The exporter makes casts of powers of floats of them, which often do not fit.
-            return Verdict("invalid", "casts of floats that do not fit, which ONNX leaves undefined")
+            return Verdict("invalid", "casts that do not fit, which ONNX leaves undefined")
         try:
             if _is_exporters(graph, program, wrong):
                 return Verdict("invalid", "the exporter's ONNX model is not the module")
