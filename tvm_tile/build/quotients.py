@@ -11,7 +11,7 @@ from tvm import ir, sym, tirx
 
 from tvm_tile.graph.functions import with_prim_funcs
 
-_LARGEST = 2**31  # what is not known to lie within is left alone
+_LARGEST = 2**30  # what is not known to lie within is left alone
 
 
 @tvm.transform.module_pass(opt_level=0, name="TruncateQuotients")
