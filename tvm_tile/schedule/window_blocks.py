@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock
 
@@ -68,10 +69,27 @@ def read_blocks(func: tirx.PrimFunc) -> Blocks | None:
         return None
     if after is not None and not _follows(after, main):
         return None
+    if not _is_read_in_one_way(main.body.value, sliding):
+        return None
     operator = replace(operator, reads=tuple(_in_memory(r, producers) for r in operator.reads))
     if after is not None:
         operator = replace(operator, write=_output(after, operator))
     return Blocks(sch.mod["main"], operator, main, tuple(producers), after)
+
+
+def _is_read_in_one_way(value: Any, sliding: Set[str]) -> bool:
+    """Whether no tensor that slides is read elsewhere, too, as an image that is its own filter.
+
+    A tensor's rows in registers are found by its name.
+    """
+    first: dict[str, Any] = {}
+    for load in loads_in(value):
+        name = str(load.source.name)
+        other = first.setdefault(name, load)
+        is_same = tvm_ffi.structural_equal(list(other.indices), list(load.indices))
+        if name in sliding and not is_same:
+            return False
+    return True
 
 
 def _in_memory(read: Access, producers: Sequence[SBlock]) -> Access:
