@@ -298,24 +298,36 @@ def _is_hidden(value: Any) -> bool:
 
 
 def _ranges_of(function: Any) -> Any:
-    """An Analyzer that knows the ranges of a function's loops, threads and blocks' axes."""
-    ranges = sym.Analyzer()
+    """An Analyzer that knows the ranges of a function's loops, threads and blocks' axes.
+
+    A variable of several loops whose ranges differ is one that it knows nothing of.
+    """
+    found: dict[Any, Any] = {}
+
+    def note(var: Any, span: Any) -> None:
+        known = found.setdefault(var, span)
+        if known is not None and not tvm_ffi.structural_equal(known, span):
+            found[var] = None
 
     def loop(node: Any) -> None:
-        ranges.bind(node.loop_var, ir.Range.from_min_extent(node.min, node.extent))
+        note(node.loop_var, ir.Range.from_min_extent(node.min, node.extent))
 
     def thread(node: Any) -> None:
         if node.attr_key == "thread_extent":
-            ranges.bind(node.node.var, ir.Range(0, node.value))
+            note(node.node.var, ir.Range(0, node.value))
 
     def block(node: Any) -> None:
         for axis in node.iter_vars:
-            ranges.bind(axis.var, axis.dom)
+            note(axis.var, axis.dom)
 
     from tvm.s_tir import SBlock
 
     visits = [(tirx.For, loop), (tirx.AttrStmt, thread), (SBlock, block)]
     tvm_ffi.structural_walk(function, visits, order="pre")
+    ranges = sym.Analyzer()
+    for var, span in found.items():
+        if span is not None:
+            ranges.bind(var, span)
     return ranges
 
 
