@@ -60,8 +60,8 @@ def wrap_integers(function: Any, spell: Spelling | None = None) -> Any:
     before: ``y[i] = float32(x[i] + uint8(100))``
     after:  ``y[i] = float32(as_written(uint8(uint32(x[i]) + uint32(100))))``
 
-    Sums that are collected in memory, ``y[0] = y[0] + x[i]``, stay as they are, for TVM to know
-    them as reductions: see :func:`wrap_collected`.
+    What loops bind to a name are places. Sums that are collected in memory, ``y[0] = y[0] + x[i]``,
+    stay as they are, for TVM to know them as reductions: see :func:`wrap_collected`.
 
     Args:
         function: TensorIR of any stage up to code generation.
@@ -73,18 +73,7 @@ def wrap_integers(function: Any, spell: Spelling | None = None) -> Any:
         value = wrapping.stored(node)
         return node if value.same_as(node.value) else _stored(node, value)
 
-    def bind(node: Any) -> Any:
-        value = wrapping.value(node.value)
-        return node if value.same_as(node.value) else tirx.Bind(node.var, value)
-
-    def branch(node: Any) -> Any:
-        condition = wrapping.value(node.condition)
-        if condition.same_as(node.condition):
-            return node
-        return tirx.IfThenElse(condition, node.then_case, node.else_case)
-
-    changes = [(tirx.BufferStore, store), (tirx.Bind, bind), (tirx.IfThenElse, branch)]
-    return tvm_ffi.structural_map(function, changes, order="post")
+    return tvm_ffi.structural_map(function, (tirx.BufferStore, store), order="post")
 
 
 def wrap_collected(function: Any, spell: Spelling | None = None) -> Any:
