@@ -107,14 +107,11 @@ def _operator(name: str) -> Any:
     return Op.get(name)
 
 
-@functools.cache
-def _register_operators() -> None:
-    from tvm.ir import Op, _ffi_api
-    from tvm.tirx import GT, LT, CallEffectKind
-    from tvm.tirx.op import register_intrin_lowering
+def _lowerings() -> dict[str, tuple[int, Callable[[Any], Any]]]:
+    """Our operators: how many operands they take, and what code is generated of."""
+    from tvm.tirx import GT, LT
 
-    # What code is generated of.
-    lowered: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    return {
         _SEALED: (0, _refuse),
         _AS_WRITTEN: (1, lambda call: call.args[0]),
         _MAXIMUM: (2, lambda call: _better(GT, *call.args)),
@@ -125,6 +122,28 @@ def _register_operators() -> None:
         _FACTOR: (1, lambda call: _of_divisor(call.args[0], is_factor=True)),
         _ROUNDED: (1, lambda call: _rounded_by_bits(call.args[0])),
     }
+
+
+def in_plain_tir(code: Any) -> Any:
+    """A PrimFunc without operators of ours, for others' pipelines: of each what it stands for."""
+    import tvm_ffi
+    from tvm.ir import Call
+
+    lowered = _lowerings()
+
+    def shown(call: Any) -> Any:
+        return lowered[call.op.name][1](call) if is_registered(call) else call
+
+    return tvm_ffi.structural_map(code, (Call, shown), order="post")
+
+
+@functools.cache
+def _register_operators() -> None:
+    from tvm.ir import Op, _ffi_api
+    from tvm.tirx import CallEffectKind
+    from tvm.tirx.op import register_intrin_lowering
+
+    lowered = _lowerings()
     for name, (count, lower) in lowered.items():
         if name not in Op.list_op_names():
             _ffi_api.RegisterOp(name, "See tvm_tile.registered.")

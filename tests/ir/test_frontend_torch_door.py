@@ -12,6 +12,7 @@ import tvm
 from cpu_build import CPU
 from tvm import relax
 
+from bench.cpu_build import run_on_cpu
 from tvm_tile.errors import ModelError, TileError, UnsupportedOperatorError
 from tvm_tile.frontend import import_model
 
@@ -40,10 +41,8 @@ class Lambda(torch.nn.Module):
 def outcome(function: Callable[..., Any], *inputs: Any, **buffers: Any) -> list[np.ndarray]:
     """What the imported model computes."""
     imported = import_model(Lambda(function, **buffers), example_inputs=inputs)
-    machine = relax.VirtualMachine(tvm.compile(imported.mod, CPU), tvm.cpu())
-    arrays = [tvm.runtime.tensor(t.numpy()) for t in inputs if isinstance(t, torch.Tensor)]
-    outputs = machine["main"](*arrays)
-    return [o.numpy() for o in ([outputs] if hasattr(outputs, "numpy") else outputs)]
+    arrays = [t.numpy() for t in inputs if isinstance(t, torch.Tensor)]
+    return run_on_cpu(imported.mod, arrays)
 
 
 def check(function: Callable[..., Any], *inputs: Any, **buffers: Any) -> None:

@@ -20,6 +20,7 @@ from tvm_tile.frontend.imported import with_parameters
 from tvm_tile.graph.functions import mutated, with_prim_funcs
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.loops.arithmetic import ARITHMETIC, is_right_in_tvm, may_trap
+from tvm_tile.registered import in_plain_tir
 
 # TVM's loops of these are as right where TVM builds them: ours are for kernels that we schedule.
 _AS_RIGHT = frozenset({"relax.where", *(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3))})
@@ -118,7 +119,7 @@ def written_out(mod: tvm.IRModule) -> tvm.IRModule:
     """
     _require_no_8_bit_floats(mod)
     written = mutated(mod, _WrittenOut(mod))
-    return with_prim_funcs(written, lambda func: wrap_integers(func, in_longer))
+    return with_prim_funcs(written, lambda func: in_plain_tir(wrap_integers(func, in_longer)))
 
 
 def _require_no_8_bit_floats(mod: tvm.IRModule) -> None:
