@@ -135,7 +135,7 @@ def compiled_kernels(kernels: Sequence[Kernel], folder: Path) -> ctypes.CDLL:
     texts = []
     for kernel in kernels:
         text = _text_of(kernel)
-        meets = int("sync(" in text)
+        meets = int("sync" in text or "shared_memory(" in text)
         texts.append(f"""{text}
 static void run_{kernel.name}() {{ {_call(kernel)} }}
 extern "C" int launch_{kernel.name}(

@@ -74,7 +74,7 @@ def compiled(
     model = tvm_tile.compile(program, device, options=Options(cache=False, **options))
     seconds = time.perf_counter() - begin
     launches = sum(kernel.calls for kernel in model.report.kernels)
-    print(f"  {len(model.report.kernels)} kernels, called at {launches} places; {seconds:.1f} s")
+    print(f"  {len(model.report.kernels)} kernels, called {launches} times a run; {seconds:.1f} s")
     return model
 
 

@@ -176,7 +176,8 @@ def test_extern_functions_are_no_task_for_rules(calls: list[Any]) -> None:
     a = te.placeholder((4,), name="A")
     func = te.create_prim_func([a, te.extern((4,), [a], call)])
     _, (report,) = schedule_module(tvm.IRModule({"a": func}), H200)
-    assert (report.fallback != "", report.traffic, calls) == (True, 0.0, [])
+    # What it reads and writes at least: four floats each.
+    assert (report.fallback != "", report.traffic, calls) == (True, 32.0, [])
 
 
 def test_two_functions_of_a_model_are_named_as_in_the_module() -> None:

@@ -42,7 +42,9 @@ def test_as_in_pytorch(name: str, caplog: pytest.LogCaptureFixture) -> None:
     torch._dynamo.reset()
     wanted = scenario(alone)
     found = scenario(ours)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    # Of bfloat16 PyTorch's own kernel rounds once where a product and its bias are two operators.
+    tolerance = 1e-2 if "autocast" in name else 1e-4
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance / 10)
     assert any(report.parts for report in reports)
     assert "PyTorch runs" not in caplog.text
     assert not any(report.note for report in reports)

@@ -73,6 +73,8 @@ class _Parting(PyExprMutator):
         self.has_parted = False
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
+        if not isinstance(item.tuple_value, relax.Var):
+            return item
         made = self.lookup_binding(item.tuple_value)
         pattern = pattern_of(self._mod[made.args[0]]) if is_call_tir(made) else None
         is_fused = pattern is not None and pattern <= OpPattern.INJECTIVE

@@ -40,7 +40,7 @@ def with_computed_weights(
         if node.op == "call_function" and not _is_known(node)
         for name in sources(node)
     }
-    fixed = _fixed(program)
+    fixed = computed_of_weights(program)
     behind: set[fx.Node] = set()
     for node in fixed:
         if node.name in unknown or not behind.isdisjoint(node.all_input_nodes):
@@ -63,8 +63,8 @@ def _is_taken(node: fx.Node, fixed: Collection[fx.Node]) -> bool:
     return is_tensor and any(user not in fixed for user in node.users)
 
 
-def _fixed(program: ExportedProgram) -> dict[fx.Node, None]:
-    """The operators that compute the same in every call, in order."""
+def computed_of_weights(program: ExportedProgram) -> dict[fx.Node, None]:
+    """The operators that compute of weights alone, so the same in every call, in order."""
     signature = program.graph_signature
     changed = {spec.target for spec in signature.output_specs if spec.kind in MUTATIONS}
     kept = {

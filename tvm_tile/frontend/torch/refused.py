@@ -11,6 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from tvm_tile.frontend.torch.computed_weights import computed_of_weights
 from tvm_tile.frontend.torch.convert import given_arguments, results
 from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.decompose import decompositions
@@ -65,7 +66,8 @@ def require_known_numbers(program: ExportedProgram) -> None:
 def require_known_operators(program: ExportedProgram) -> None:
     """Refuse operators that no breaking down can make known, which takes a while.
 
-    Others are refused when they are converted.
+    Others are refused when they are converted, and what is computed of weights alone PyTorch can
+    compute.
 
     Args:
         program: of plain tensors.
@@ -73,8 +75,10 @@ def require_known_operators(program: ExportedProgram) -> None:
     Raises:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
-    table = decompositions()
-    _require_none_of(program, lambda node: _is_unknown(node.target, table))
+    table, fixed = decompositions(), computed_of_weights(program)
+    _require_none_of(
+        program, lambda node: node not in fixed and _is_unknown(node.target, table)
+    )
 
 
 def _require_none_of(program: ExportedProgram, is_refused: Callable[[fx.Node], bool]) -> None:
