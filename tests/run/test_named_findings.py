@@ -52,3 +52,20 @@ def test_halves_compile(module: torch.nn.Module, dtype: torch.dtype) -> None:
     x = torch.randn(8, 64).to(dtype)
     model = tvm_tile.compile(module, "nvidia/h200", example_inputs=(x,))
     assert not [kernel.fallback for kernel in model.report.kernels if kernel.fallback]
+
+
+class ByStrides(torch.nn.Module):
+    """Places that are counted in what a tensor is a view of."""
+
+    def forward(self, x: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
+        behind = torch.as_strided_scatter(x.t()[1:], updates, (2, 2), (1, 3), 2)
+        return torch.as_strided_scatter(x, updates, (2, 2), (1, 3), 2) + behind.sum()
+
+
+@pytest.mark.parametrize("form", ["dense", "turned", "sliced", "every_other"])
+def test_strides_count_in_memory(form: str) -> None:
+    pytest.importorskip("pyopencl")
+    x, updates = torch.rand(6, 7), torch.rand(2, 2)
+    given = {"dense": x, "turned": x.t(), "sliced": x[1:], "every_other": x[:, ::2]}[form], updates
+    model = tvm_tile.compile(ByStrides(), "emulated", example_inputs=given)
+    np.testing.assert_allclose(model(*given).numpy(), ByStrides()(*given).numpy(), rtol=1e-6)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import tvm
+from torch import _prims_common
 from torch.export import ExportedProgram
 from torch.utils import _pytree
 
@@ -159,9 +160,10 @@ def _apart(example_inputs: Any) -> Any:
     """The same inputs, each a tensor of its own.
 
     torch.export takes one tensor that is given twice, or that is a weight as well, for one value
-    for good: whatever the inputs are later, the program reads one of them in both places.
+    for good: whatever the inputs are later, the program reads one of them in both places. They keep
+    their strides and offsets, which operators of PyTorch's count with.
     """
-    return _pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, example_inputs)
+    return _pytree.tree_map_only(torch.Tensor, _prims_common.clone_preserve_strides, example_inputs)
 
 
 def _require_apart(program: ExportedProgram) -> None:

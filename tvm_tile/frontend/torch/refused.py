@@ -76,9 +76,7 @@ def require_known_operators(program: ExportedProgram) -> None:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
     table, fixed = decompositions(), computed_of_weights(program)
-    _require_none_of(
-        program, lambda node: node not in fixed and _is_unknown(node.target, table)
-    )
+    _require_none_of(program, lambda node: node not in fixed and _is_unknown(node.target, table))
 
 
 def _require_none_of(program: ExportedProgram, is_refused: Callable[[fx.Node], bool]) -> None:

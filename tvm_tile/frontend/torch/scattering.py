@@ -280,9 +280,15 @@ def _as_strided_scatter(
     stride: Sequence[int],
     storage_offset: int | None,
 ) -> relax.Expr:
-    return _at_known_places(
-        emit, x, src, lambda a, b: torch.as_strided_scatter(a, b, size, stride, storage_offset)
-    )
+    example = emit.examples["x"]  # strides count elements of what that is a view of
+    count = example.untyped_storage().nbytes() // example.element_size()
+
+    def scatter(own: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        how = own.shape, example.stride(), example.storage_offset()
+        view = torch.full((count,), -1, dtype=own.dtype).as_strided(*how)
+        return torch.as_strided_scatter(view, numbers, size, stride, storage_offset)
+
+    return _at_known_places(emit, x, src, scatter)
 
 
 def _at_known_places(
