@@ -27,6 +27,7 @@ _AS_WRITTEN = "tirx.tvm_tile.as_written"
 _MAXIMUM, _MINIMUM = "tirx.tvm_tile.maximum", "tirx.tvm_tile.minimum"
 _QUOTIENT, _REST = "tirx.tvm_tile.floor_quotient", "tirx.tvm_tile.floor_rest"
 _SAFE, _FACTOR = "tirx.tvm_tile.safe_divisor", "tirx.tvm_tile.factor_of_divisor"
+_LEFT, _RIGHT = "tirx.tvm_tile.shift_left", "tirx.tvm_tile.shift_right"
 _ROUNDED = "tirx.tvm_tile.rounded_to_bfloat16"
 _SEALED = "tirx.tvm_tile.sealed"
 _LOCK = threading.Lock()
@@ -82,6 +83,16 @@ def factor_of_divisor(b: Any) -> Any:
     return _call(_FACTOR, b)
 
 
+def shift_left(a: Any, b: Any) -> Any:
+    """An integer shifted by whatever number of bits: 0 where it does not have as many."""
+    return _call(_LEFT, a, b)
+
+
+def shift_right(a: Any, b: Any) -> Any:
+    """As :func:`shift_left`, but for -1 where a negative number has not as many bits."""
+    return _call(_RIGHT, a, b)
+
+
 def sealed() -> Any:
     """The body of a function that is built already: of it TVM itself generates no code.
 
@@ -120,6 +131,8 @@ def _lowerings() -> dict[str, tuple[int, Callable[[Any], Any]]]:
         _REST: (2, lambda call: _rounded_down(*call.args, is_rest=True)),
         _SAFE: (1, lambda call: _of_divisor(call.args[0], is_factor=False)),
         _FACTOR: (1, lambda call: _of_divisor(call.args[0], is_factor=True)),
+        _LEFT: (2, lambda call: _shifted(*call.args, is_left=True)),
+        _RIGHT: (2, lambda call: _shifted(*call.args, is_left=False)),
         _ROUNDED: (1, lambda call: _rounded_by_bits(call.args[0])),
     }
 
@@ -180,7 +193,7 @@ def _rounded_down(a: Any, b: Any, *, is_rest: bool) -> Any:
     from tvm.tirx import EQ, LT, Add, And, Div, Let, Mod, Not, Select, Sub, Var
 
     first, second, rest = Var("first", a.ty), Var("second", b.ty), Var("rest", a.ty)
-    zero, one = (_number(value, a) for value in (0, 1))
+    zero, one = (number_like(value, a) for value in (0, 1))
     differ = Not(EQ(rest, zero)), Select(LT(second, zero), LT(zero, rest), LT(rest, zero))
     is_apart = And(*differ)
     quotient = Div(first, second)
@@ -193,16 +206,37 @@ def _of_divisor(b: Any, *, is_factor: bool) -> Any:
     from tvm.tirx import EQ, Let, Select, Var
 
     divisor = Var("divisor", b.ty)
-    zero, one = (_number(value, b) for value in (0, 1))
+    zero, one = (number_like(value, b) for value in (0, 1))
     is_zero = EQ(divisor, zero)
     result = Select(is_zero, zero if is_factor else one, one if is_factor else divisor)
     if not str(b.ty.dtype).startswith("u"):
-        least = _number(-1, b)
+        least = number_like(-1, b)
         result = Select(EQ(divisor, least), least if is_factor else one, result)
     return Let(divisor, b, result)
 
 
-def _number(value: int, like: Any) -> Any:
+def _shifted(a: Any, b: Any, *, is_left: bool) -> Any:
+    """A shift by less bits than there are, or what is left where that is too far."""
+    from tvm.tirx import GE, LT, Cast, Let, LShift, Or, RShift, Select, Var
+
+    dtype, times, lanes = str(a.ty.dtype).partition("x")
+    bits = int(dtype.partition("int")[2])
+    fills = not is_left and not dtype.startswith("u")
+    value, amount = Var("value", a.ty), Var("amount", b.ty)
+    is_far = GE(amount, number_like(bits, b))
+    if not str(b.ty.dtype).startswith("u"):
+        is_far = Or(is_far, LT(amount, number_like(0, b)))
+    near = Select(is_far, number_like(bits - 1 if fills else 0, b), amount)
+    if is_left:  # of signed numbers C does not say what is shifted out
+        word = f"uint{max(bits, 32)}{times}{lanes}"
+        shifted = Cast(a.ty, LShift(Cast(word, value), Cast(word, near)))
+    else:
+        shifted = RShift(value, near)
+    result = shifted if fills else Select(is_far, number_like(0, a), shifted)
+    return Let(value, a, Let(amount, b, result))
+
+
+def number_like(value: int, like: Any) -> Any:
     """A number of an expression's type, or as many as that has."""
     from tvm.tirx import Broadcast, const
 

@@ -35,7 +35,6 @@ from tvm_tile.build.integer_types import (
     is_integer,
     is_unsigned,
     limits_of,
-    number_like,
 )
 from tvm_tile.registered import (
     as_written,
@@ -44,6 +43,8 @@ from tvm_tile.registered import (
     floor_rest,
     is_registered,
     safe_divisor,
+    shift_left,
+    shift_right,
 )
 
 _JOINED = (tirx.Add, tirx.Sub, tirx.Mul)
@@ -92,12 +93,6 @@ def wrap_collected(function: Any, spell: Spelling | None = None) -> Any:
         return _stored(node, written(value))
 
     return tvm_ffi.structural_map(function, (tirx.BufferStore, store), order="post")
-
-
-def wrap_collected_in(kernel: Any) -> Any:
-    """A lowered kernel (an IRModule) as :func:`wrap_collected` leaves its functions."""
-    functions = {name: wrap_collected(func) for name, func in kernel.functions.items()}
-    return type(kernel)(functions, attrs=kernel.attrs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,30 +162,21 @@ class _Wrapping:
     def _shifted(self, node: Any) -> Any:
         if not is_integer(node):
             return node
-        value, amount = node.a, node.b
-        bits = bits_of(node)
-        least, most = self._range(amount)
-        if least < 0 or most >= bits:
-            is_far = _ge(amount, bits)
-            if not is_unsigned(amount):
-                is_far = tirx.Or(is_far, tirx.LT(amount, number_like(0, amount)))
-            fills = isinstance(node, tirx.RShift) and not is_unsigned(node)
-            near = tirx.Select(is_far, number_like(bits - 1 if fills else 0, amount), amount)
-            shifted = self._shifted_near(node, near)
-            return shifted if fills else tirx.Select(is_far, number_like(0, value), shifted)
-        return self._shifted_near(node, amount)
+        least, most = self._range(node.b)
+        if least >= 0 and most < bits_of(node):
+            return self._shifted_near(node)
+        return (shift_right if isinstance(node, tirx.RShift) else shift_left)(node.a, node.b)
 
-    def _shifted_near(self, node: Any, amount: Any) -> Any:
+    def _shifted_near(self, node: Any) -> Any:
         """A value shifted by less bits than it has."""
         if isinstance(node, tirx.RShift):
-            return tirx.RShift(node.a, amount)
-        most = max(0, min(bits_of(node) - 1, self._range(amount)[1]))
+            return node
         least, largest = self._range(node.a)
         bottom, top = limits_of(node)
-        shifted = tirx.LShift(node.a, amount)
+        most = self._range(node.b)[1]
         if bottom <= least << most and largest << most <= top:
-            return shifted
-        return as_written(self.spell(shifted))
+            return node
+        return as_written(self.spell(node))
 
     def _divided(self, node: Any) -> Any:
         if not is_integer(node):
@@ -354,7 +340,3 @@ def _reads(value: Any, store: Any) -> bool:
 
 def _stored(store: Any, value: Any) -> Any:
     return tirx.BufferStore(store.buffer, value, store.indices)
-
-
-def _ge(value: Any, number: int) -> Any:
-    return tirx.GE(value, number_like(number, value))

@@ -101,11 +101,6 @@ def _in_halves(node: Any) -> Any:
     return tirx.Cast(node.ty, tirx.Let(a, operands[0], tirx.Let(b, operands[1], halves)))
 
 
-def number_like(number: int, like: Any) -> Any:
-    """A number of the type of an expression."""
-    return tirx.const(number, str(like.ty.dtype))
-
-
 def _dtype(value: Any) -> str:
     return str(value.ty.dtype).partition("x")[0]
 

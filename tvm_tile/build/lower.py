@@ -20,7 +20,7 @@ from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.dispatch import schedules_of
 from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
-from tvm_tile.build.exact_integers import wrap_collected_in, wrap_integers
+from tvm_tile.build.exact_integers import wrap_collected, wrap_integers
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.integer_extrema import add_behind_extrema
 from tvm_tile.build.integer_types import in_unsigned, in_unsigned_on_nvidia
@@ -46,6 +46,7 @@ from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.build.unrolling import mark_loops
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, UnsupportedOperatorError
+from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.plan.resources import Resources
 from tvm_tile.plan.store import Store
 
@@ -293,7 +294,8 @@ class Builder:
         return combined(name, function, names, parts)
 
     def _source(self, kernel: compat.LoweredKernel) -> str:
-        kernel = replace(kernel, module=wrap_collected_in(show_arithmetic(kernel.module)))
+        shown = show_arithmetic(kernel.module)
+        kernel = replace(kernel, module=with_prim_funcs(shown, wrap_collected))
         if self._language == "cuda":
             kernel = replace(kernel, module=bfloat16_as_bits(kernel.module))
             kernel = replace(kernel, module=add_behind_extrema(kernel.module))
