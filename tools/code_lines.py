@@ -1,0 +1,117 @@
+"""Count the package's lines of code: those that are more than docstring, comment and blank.
+
+Usage: python tools/code_lines.py [COMMIT]     (beside those of a commit, where one is named)
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import sys
+import tarfile
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "tvm_tile"
+ROOT = Path(__file__).parent.parent
+_NO_CODE = frozenset(
+    {
+        *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+        *(tokenize.ENCODING, tokenize.ENDMARKER),
+    }
+)
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What is in some files.
+
+    Attributes:
+        code: lines of code.
+        docstrings: lines of docstrings.
+        functions: how many functions are defined.
+    """
+
+    code: int = 0
+    docstrings: int = 0
+    functions: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(
+            self.code + other.code,
+            self.docstrings + other.docstrings,
+            self.functions + other.functions,
+        )
+
+
+def count(source: str) -> Count:
+    """What is in a file's text."""
+    tree = ast.parse(source)
+    told: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, _Documented) and ast.get_docstring(node) is not None:
+            told.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _NO_CODE:
+            code.update(range(token.start[0], token.end[0] + 1))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    defined = sum(isinstance(node, functions) for node in ast.walk(tree))
+    return Count(len(code - told), len(told), defined)
+
+
+def by_folder(sources: Mapping[str, str]) -> dict[str, Count]:
+    """Counts of the package's folders, and of all under the package's own name.
+
+    Args:
+        sources: path of a file, from the package's root on -> its text.
+    """
+    found: dict[str, Count] = {PACKAGE: Count()}
+    for path, source in sorted(sources.items()):
+        parts = path.split("/")
+        folder = f"{PACKAGE}/{parts[0]}" if len(parts) > 1 else f"{PACKAGE}/*.py"
+        own = count(source)
+        found[PACKAGE] += own
+        found[folder] = found.get(folder, Count()) + own
+    return found
+
+
+def here() -> dict[str, str]:
+    """The sources as they are."""
+    root = ROOT / PACKAGE
+    return {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*.py")}
+
+
+def committed(commit: str) -> dict[str, str]:
+    """The sources of a commit."""
+    command = ("git", "-C", str(ROOT), "archive", commit, PACKAGE)
+    archive = subprocess.run(command, check=True, capture_output=True).stdout
+    return dict(_extracted(archive))
+
+
+def _extracted(archive: bytes) -> Iterator[tuple[str, str]]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        for member in files:
+            file = files.extractfile(member)
+            if file is not None and member.name.endswith(".py"):
+                yield member.name.partition("/")[2], file.read().decode()
+
+
+def main(arguments: list[str]) -> None:
+    """Print a table."""
+    now = by_folder(here())
+    before = by_folder(committed(arguments[0])) if arguments else now
+    print(f"{'folder':24} {'code':>7} {'before':>7} {'change':>8} {'docstring a function':>22}")
+    for folder in sorted(now | before):
+        own, former = now.get(folder, Count()), before.get(folder, Count())
+        change = f"{own.code / former.code - 1:+.1%}" if former.code else "new"
+        told = " from ".join(f"{c.docstrings / max(1, c.functions):.2f}" for c in (own, former))
+        print(f"{folder:24} {own.code:7} {former.code:7} {change:>8} {told:>22}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
