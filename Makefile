@@ -1,6 +1,7 @@
 # Everything runs in .venv, which `make` creates: no root, no system packages.
 #   make demo    compile a trained model, run it, compare it with ONNX Runtime, explain it
 #   make test    all tests
+#   make test-whole   banks of like cases as a whole, too, of which `make test` runs a part
 #   make check   style, types, import contracts, size budget
 #   make docs    the documentation, to be read from build/docs/index.html
 
@@ -14,7 +15,7 @@ DEMO_DATA := nudenet==3.4.2 matplotlib
 TEST_DATA := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3 timm==1.0.31
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-pure check format docs clean
+.PHONY: demo test test-whole test-pure check format docs clean
 
 demo: .venv/.demo
 	$(BIN)/python demo/demo.py
@@ -22,6 +23,10 @@ demo: .venv/.demo
 test: .venv/.dev
 	$(BIN)/python -m pytest tests/pure
 	$(BIN)/python -m pytest tests/ir tests/run tests/golden tests/browser
+
+test-whole: .venv/.dev
+	$(BIN)/python -m pytest tests/pure
+	$(BIN)/python -m pytest --whole tests/ir tests/run tests/golden tests/browser
 
 test-pure: .venv/.dev
 	$(BIN)/python -m pytest tests/pure

@@ -17,6 +17,8 @@ from tvm_tile.frontend import import_model
 from tvm_tile.graph.signature import Signature
 from tvm_tile.pipeline import fuse
 
+pytestmark = pytest.mark.bank(4)
+
 torch = pytest.importorskip("torch")
 flop_counter = pytest.importorskip("torch.utils.flop_counter")
 

@@ -32,6 +32,8 @@ from bench.low_bit.operands import operands_of  # noqa: E402
 from bench.low_bit.products import Product  # noqa: E402
 from bench.low_bit.record import APART, FLOATS, OURS, RESULTS, read  # noqa: E402
 
+pytestmark = pytest.mark.bank(2)
+
 ROWS, DEPTH = 64, 256
 PRODUCTS = Product("V", "V0", 1, ROWS, DEPTH), Product("V16", "V0", 16, ROWS, DEPTH)
 # TVM's CPU build adds halves up as halves.
@@ -80,6 +82,7 @@ def run_command(folder: Path, *given: str) -> int:
     return command.main([*words, *given])
 
 
+@pytest.mark.whole
 def test_a_run_measures_all_that_it_can_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def function(case: Case) -> Any:
     return fused_function(case, DEVICE)
 
 
+@pytest.mark.whole
 @needs_xgboost
 def test_tunes_resumes_and_is_found_again(case: Case, function: Any, tmp_path: Path) -> None:
     records = Records(tmp_path, WORKLOAD.name, WORKLOAD.dtype)
@@ -186,6 +187,7 @@ def test_candidates_that_hang_or_crash_cost_only_themselves(function: Any) -> No
     assert gpu.held == 0
 
 
+@pytest.mark.whole
 def test_the_tutorial_replays_records() -> None:
     """On records whose times are invented."""
     root = Path(__file__).parent.parent.parent

@@ -27,6 +27,8 @@ from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.tile.band import EVERYWHERE, Band
 
+pytestmark = pytest.mark.bank(4)
+
 H200 = find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in CHAIN_CASES}
 SAMPLES = 3

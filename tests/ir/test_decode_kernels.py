@@ -24,6 +24,8 @@ from tvm_tile.schedule import Choice
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.tile.decode import DecodeTile
 
+pytestmark = pytest.mark.bank(3)
+
 A100, H200 = (find_device(f"nvidia/{name}") for name in ("a100", "h200"))
 CASES = {case.name: case for case in DECODE_CASES}
 EMULATED = (

@@ -27,6 +27,8 @@ from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import CHAIN, ELEMENTWISE, HALO
 
+pytestmark = pytest.mark.bank(2)
+
 Body = Callable[..., Any]
 Shape = tuple[int, ...]
 A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")

@@ -19,6 +19,8 @@ from tvm_tile.passes import JoinProducts
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.side_by_side import Cost
 
+pytestmark = pytest.mark.bank(3)
+
 RNG = np.random.default_rng(0)
 DEPTH = 16
 Body = Callable[[Any], Any]

@@ -11,6 +11,8 @@ import torch
 
 import tvm_tile
 
+pytestmark = pytest.mark.bank(2)
+
 CAPACITY = 9
 Writes = Callable[[Any, Any, Any, Any], Any]
 """Keys, values, input and position -> what the model returns besides; both are written."""

@@ -16,6 +16,8 @@ from tvm_tile.pipeline import fuse
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.tile.connect import Decision
 
+pytestmark = pytest.mark.bank(3)
+
 H200 = find_device("nvidia/h200")
 FIRST = FirstChoices(H200)
 RNG = np.random.default_rng(0)

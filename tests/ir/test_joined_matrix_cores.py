@@ -28,6 +28,8 @@ from tvm_tile.schedule.warp_products.kernel import write_kernel
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import MATRIX_CORES
 
+pytestmark = pytest.mark.bank(3)
+
 Body = Callable[..., Any]
 DEVICES = (MI300X, MI250X, RX7900XTX)
 PLACES, HEADS, HEAD = 20, 3, 36

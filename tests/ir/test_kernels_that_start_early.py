@@ -31,6 +31,8 @@ from tvm_tile.device.times import DependentLaunchTimes
 from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.plan.dependent_launches import Dependence
 
+pytestmark = pytest.mark.bank(3)
+
 H200 = find_device("nvidia/h200")
 MEASURED = replace(
     H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 1 << 20, 2e-7)

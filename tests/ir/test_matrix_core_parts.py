@@ -36,6 +36,8 @@ from tvm_tile.tile.product import Product, fold_window
 from tvm_tile.tile.rules import MATRIX_CORES
 from tvm_tile.tile.warp_tile import chunk_counts
 
+pytestmark = pytest.mark.bank(3)
+
 PARTS = (2, 3, 8)
 # With strides of 16 bytes and of one element; of 8 bits, 19 chunks of 64 elements, or 10 of 128.
 DEEP = ((40, 72, 1200), (37, 41, 1203))

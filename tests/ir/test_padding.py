@@ -24,6 +24,8 @@ from tvm_tile.schedule.padding import clamp_padding
 from tvm_tile.schedule.staged import draft
 from tvm_tile.tile.construct import construct_contraction
 
+pytestmark = pytest.mark.bank(3)
+
 PADDED = [
     entry
     for entry in CASES

@@ -27,7 +27,10 @@ from tvm_tile.pipeline import fuse
 from tvm_tile.plug_in import full_pipeline
 from tvm_tile.registered import MARK
 
-pytestmark = pytest.mark.skipif(not INSTALLED, reason="tvm_tile is on the path, not installed")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not INSTALLED, reason="tvm_tile is on the path, not installed"),
+]
 
 TARGET = Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
 BOTH = {"relax_pipeline": "tvm_tile_full", "tir_pipeline": "tvm_tile"}

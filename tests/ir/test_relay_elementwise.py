@@ -16,6 +16,8 @@ from bench.cpu_build import run_on_cpu
 from tvm_tile.frontend.relay.call import OperatorCall
 from tvm_tile.frontend.relay.operators.elementwise import CONVERTERS
 
+pytestmark = pytest.mark.bank(3)
+
 _RNG = np.random.default_rng(0)
 _INTEGERS = ["int8", "uint8", "int32", "uint32", "int64"]
 _TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-6}

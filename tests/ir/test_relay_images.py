@@ -12,6 +12,8 @@ import torch
 from relay_calls import call
 from relay_operators import Known, equal
 
+pytestmark = pytest.mark.bank(3)
+
 _RNG = np.random.default_rng(5)
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from relay_operators import Known, equal, run
 
+pytestmark = pytest.mark.bank(2)
+
 _RNG = np.random.default_rng(0)
 _X = _RNG.standard_normal((3, 5, 2)).astype("float32")
 _TAKE = {"mode": "clip", "axis": None, "batch_dims": 0}

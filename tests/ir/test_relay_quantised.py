@@ -10,6 +10,8 @@ import pytest
 from relay_calls import call
 from relay_operators import Known, equal
 
+pytestmark = pytest.mark.bank(3)
+
 _RNG = np.random.default_rng(4)
 
 

@@ -23,6 +23,8 @@ from tvm_tile.schedule.rule import Choice
 from tvm_tile.schedule.window import schedule_window
 from tvm_tile.tile.window import WindowTile
 
+pytestmark = pytest.mark.bank(3)
+
 H200 = find_device("nvidia/h200")
 TILES = 6
 OWN = (

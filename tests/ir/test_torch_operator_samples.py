@@ -18,6 +18,8 @@ from bench.operator_cases import (  # noqa: E402
 )
 from bench.operator_ties import ties_of  # noqa: E402
 
+pytestmark = pytest.mark.bank(2)
+
 POOLING = """
     nn.functional.adaptive_avg_pool2d nn.functional.adaptive_avg_pool3d
     nn.functional.adaptive_max_pool1d nn.functional.adaptive_max_pool2d nn.functional.avg_pool1d

@@ -34,7 +34,10 @@ DTYPES = {
 LINE = 128  # bytes, the longest of a chunk along the depth
 BARRIER = re.compile(r"tvm_builtin_(cuda_(cta|warp)_sync|ptx_cp_async_wait_group)\w*\(\);")
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="the emulator needs g++")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(COMPILER is None, reason="the emulator needs g++"),
+]
 
 
 def by_name(device: Device) -> str:

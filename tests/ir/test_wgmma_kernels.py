@@ -32,6 +32,8 @@ from tvm_tile.tile.rules import MATVEC, MMA, WGMMA
 from tvm_tile.tile.store_work import StoreWork
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
+pytestmark = pytest.mark.bank(2)
+
 H200 = find_device("nvidia/h200")
 ROUNDING = with_tf32(H200)
 BY_NAME = {entry.name: entry for entry in (*WGMMA_CASES, *TF32_CASES)}

@@ -17,6 +17,8 @@ from tvm_tile.device import Device
 from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.passes import schedule_module
 
+pytestmark = pytest.mark.bank(4)
+
 LIMIT = 1e-4
 
 

@@ -21,6 +21,8 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.attention import schedule_attention
 
+pytestmark = pytest.mark.bank(3)
+
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")

@@ -41,6 +41,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tree, Tree]:
     return committed("HEAD", root), working(root)
 
 
+@pytest.mark.whole
 def test_a_slower_start_is_another_prediction_of_the_same_text(
     trees: tuple[Tree, Tree], tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_slower_start_is_another_prediction_of_the_same_text(
     assert again == before
 
 
+@pytest.mark.whole
 def test_both_are_timed_in_turns(trees: tuple[Tree, Tree], tmp_path: Path) -> None:
     folders = (tmp_path / "before", tmp_path / "after")
     for tree, folder in zip(trees, folders, strict=True):

@@ -101,6 +101,7 @@ def test_what_follows_the_reference_is_found(tmp_path: Path) -> None:
     assert wrong.differing_calls == wrong.calls
 
 
+@pytest.mark.whole
 def test_a_run_of_a_tiny_model_is_reported(tmp_path: Path) -> None:
     arguments = "--suite tests.tiny_decoders --families llama --batches 1 --systems tvm_tile,torch"
     command = [sys.executable, "-m", "bench", "run", *arguments.split(), "--device", "emulated"]

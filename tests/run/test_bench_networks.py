@@ -16,6 +16,8 @@ from bench.suites.networks.looped import looped
 from bench.workload import Case, Workload
 from tests.models import relative_error
 
+pytestmark = pytest.mark.bank(4)
+
 torch = pytest.importorskip("torch")
 
 LIMIT = 1e-4

@@ -103,6 +103,7 @@ def test_a_crash_costs_only_the_one_who_crashes(measured: dict[tuple[str, str], 
     assert measured["sum_64", "good"].status == "ok"
 
 
+@pytest.mark.whole
 def test_hanging_is_bounded_and_costs_only_the_one_who_hangs(tmp_path: Path) -> None:
     found, _ = run(
         tmp_path / "fake_bench.jsonl", "Hanging", "HangingOnGpu", "Good", phase_limit_s=15.0

@@ -57,6 +57,7 @@ def measured(folder: Path, ncu: str, limit_s: float) -> tuple[dict[Key, Traffic]
     return read(folder / FILE), lines
 
 
+@pytest.mark.whole
 def test_models_are_compiled_profiled_and_recorded(tmp_path: Path) -> None:
     found, lines = measured(tmp_path, NCU, 600.0)
     assert sorted((r.system, r.cache_control, r.status) for r in found.values()) == [

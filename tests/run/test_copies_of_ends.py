@@ -19,7 +19,10 @@ from tvm_tile.compiling import schedule
 from tvm_tile.passes import copy_ends
 from tvm_tile.runtime import CompiledModel
 
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 
 
 @pytest.fixture(autouse=True)

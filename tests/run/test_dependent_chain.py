@@ -23,7 +23,10 @@ from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 from tvm_tile.plan.dependent_launches import Dependence
 
-pytestmark = pytest.mark.skipif(not COMPILER, reason="no compiler for the emulator")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not COMPILER, reason="no compiler for the emulator"),
+]
 
 H200 = find_device("nvidia/h200")
 SHAPE = (3, 2048)

@@ -12,7 +12,10 @@ from tvm.relax import op
 
 import tvm_tile
 
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 _NOT_CACHED = tvm_tile.Options(cache=False)
 # Far outside, also of what 32 bits hold.
 WILD = np.array([0, 4, -1, 5, -5, -6, 1000, -100, 10**9, 2**33 + 1, -(2**33)], "int64")

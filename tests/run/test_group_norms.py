@@ -11,6 +11,8 @@ from tvm import relax
 
 import tvm_tile
 
+pytestmark = pytest.mark.bank(2)
+
 torch = pytest.importorskip("torch")
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 

@@ -17,6 +17,8 @@ import pytest
 from tvm_tile.build.hip_math import c_files, c_options, lay_out
 from tvm_tile.build.zig import run_zig
 
+pytestmark = pytest.mark.bank(3)
+
 _MAPS = """
 #define MAP(type, suffix) \\
   void map1##suffix(type (*f)(type), const type *x, type *y, long n) \\

@@ -27,7 +27,10 @@ NAMES = (
     *("mean_last", "sum_long_vector", "argmax_last"),
 )
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="the emulator needs g++")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(COMPILER is None, reason="the emulator needs g++"),
+]
 
 
 def largest_error(name: str, device: Device, folder: Path) -> float:

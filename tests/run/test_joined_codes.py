@@ -19,6 +19,8 @@ from tvm_tile.frontend import import_model
 from tvm_tile.passes import JoinProducts
 from tvm_tile.tile.side_by_side import Cost
 
+pytestmark = pytest.mark.bank(3)
+
 OPTIONS = Options(cache=False, low_bit=True)
 
 
@@ -137,6 +139,7 @@ def test_few_open_rows_have_their_gate_in_the_product() -> None:
     assert has_gate_in_product(compiled.explain("joined"))
 
 
+@pytest.mark.whole
 def test_rows_are_open() -> None:
     torch.manual_seed(0)
     model = tvm_tile.quantize(Block(128, 192).eval(), "int4", group=32)

@@ -20,7 +20,10 @@ from tvm_tile.tile.side_by_side import Cost
 
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(3),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 
 WIDTH, TOKENS = 32, 12
 MATMUL, PERMUTE = (tvm.ir.Op.get(f"relax.{name}") for name in ("matmul", "permute_dims"))

@@ -16,6 +16,8 @@ import tvm_tile
 from tvm_tile import CompiledModel, Options
 from tvm_tile.errors import UnsupportedOperatorError
 
+pytestmark = pytest.mark.bank(3)
+
 DEPTH, COLUMNS = 96, 64
 RNG = np.random.default_rng(0)
 DRAWN_FIRST = RNG.bit_generator.state

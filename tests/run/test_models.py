@@ -7,6 +7,8 @@ import pytest
 import tvm_tile
 from tests.models import TEST_MODELS, Entry, relative_error
 
+pytestmark = pytest.mark.bank(2)
+
 pytest.importorskip("pyopencl")
 
 LIMIT = 1e-4

@@ -6,6 +6,8 @@ import pytest
 
 from bench.mutations.judge import CACHE, FILES, Judge
 
+pytestmark = pytest.mark.bank(2)
+
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:

@@ -24,6 +24,8 @@ from tvm_tile.runtime.launch import load_functions
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.matvec import schedule_matvec
 
+pytestmark = pytest.mark.bank(3)
+
 EMULATED, H200 = find_device("emulated"), find_device("nvidia/h200")
 LIMIT, TILES = 1e-5, 4
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")

@@ -21,7 +21,10 @@ from bench.random_control import differences, program
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend import import_model
 
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 _TENSORS = (
     *("affine_grid_2d_expanded", "affine_grid_2d_align_corners_expanded"),
     *("affine_grid_3d_expanded", "affine_grid_3d_align_corners_expanded", "if", "loop11"),

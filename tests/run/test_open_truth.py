@@ -12,6 +12,8 @@ from open_cases import CASES, Case, drawn, module
 import tvm_tile
 from tvm_tile.errors import DynamicShapeError
 
+pytestmark = pytest.mark.bank(3)
+
 
 def compiled(case: Case) -> Any:
     whole = {name: one.high for name, one in case.ranges.items()}

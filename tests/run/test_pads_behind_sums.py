@@ -8,6 +8,8 @@ from tvm.script import tirx as T
 
 import tvm_tile
 
+pytestmark = pytest.mark.bank(2)
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("pyopencl")
 

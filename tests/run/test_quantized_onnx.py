@@ -16,6 +16,8 @@ import tvm_tile
 from tvm_tile import Options
 from tvm_tile.frontend import import_model
 
+pytestmark = pytest.mark.bank(3)
+
 RNG = np.random.default_rng(0)
 OPTIONS = Options(cache=False)
 PRODUCTS = ("relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")

@@ -12,6 +12,8 @@ from bench.fuzz.judge import dtype_of, settings_of
 from bench.fuzz.worker import make_worker
 from bench.isolated import Crash, run_jobs
 
+pytestmark = pytest.mark.bank(3)
+
 DEVICE = "emulated"
 SEEDS = range(48)  # `python -m bench fuzz` goes on
 OPEN_SEEDS = range(8)  # a graph takes eight seconds; so does `python -m bench fuzz --open`

@@ -17,6 +17,8 @@ from tvm_tile.device import find_device
 from tvm_tile.frontend import import_model
 from tvm_tile.passes import plan_flow
 
+pytestmark = pytest.mark.bank(3)
+
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
 CALLS = 4
 

@@ -14,6 +14,8 @@ from tvm_tile import RelayText
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes.outline_branches import OutlineBranches
 
+pytestmark = pytest.mark.bank(3)
+
 # Of the largest value; "fast" are Relay's own approximations.
 TOLERANCES = {"fp32": 2e-5, "fp16": 5e-3, "exact": 0.0, "fast": 2e-3}
 REFUSED_CASES = frozenset(

@@ -12,7 +12,10 @@ from tvm.relax import op
 import tvm_tile
 from tvm_tile.graph.rowwise import Combine
 
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 _NOT_CACHED = tvm_tile.Options(cache=False)
 _SUM, _PRODUCT, _LOG = Combine.SUM, Combine.PRODUCT, Combine.LOG_SUM_EXP
 _LARGEST, _SMALLEST = Combine.LARGEST, Combine.SMALLEST

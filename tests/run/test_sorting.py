@@ -14,7 +14,10 @@ from tvm.relax import op
 
 import tvm_tile
 
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 _NOT_CACHED = tvm_tile.Options(cache=False)
 
 

@@ -13,6 +13,8 @@ import tvm_tile
 from bench.special_cases import ROWS, VALUES, cases
 from bench.special_values import judge, results
 
+pytestmark = pytest.mark.bank(3)
+
 CASES = {case.name: case for case in cases()}
 # Those that were wrong, and some of each formula that they share.
 UNARY = (

@@ -15,7 +15,10 @@ from torch_backend_runs import backend
 
 from tvm_tile.torch import GraphKind, GraphReport
 
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,8 @@ from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.transpose import read_outputs, schedule_transpose, write_transpose
 from tvm_tile.tile.transpose import construct_transpose
 
+pytestmark = pytest.mark.bank(2)
+
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")

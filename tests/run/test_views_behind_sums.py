@@ -21,7 +21,10 @@ from tvm_tile.schedule.statements import find_obstacle
 EMULATED = find_device("emulated")
 LIMIT = 1e-4
 CHOICES = 2  # of each rule
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 
 SLICED = (
     case(
