@@ -1,7 +1,6 @@
 # Everything runs in .venv, which `make` creates: no root, no system packages.
 #   make demo    compile a trained model, run it, compare it with ONNX Runtime, explain it
-#   make test    all tests
-#   make test-whole   banks of like cases as a whole, too, of which `make test` runs a part
+#   make test    the tests; of banks of like cases a part, and `make test-whole` all
 #   make check   style, types, import contracts, size budget
 #   make docs    the documentation, to be read from build/docs/index.html
 
