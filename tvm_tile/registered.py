@@ -219,7 +219,7 @@ def _shifted(a: Any, b: Any, *, is_left: bool) -> Any:
     """A shift by less bits than there are, or what is left where that is too far."""
     from tvm.tirx import GE, LT, Cast, Let, LShift, Or, RShift, Select, Var
 
-    dtype, times, lanes = str(a.ty.dtype).partition("x")
+    dtype = str(a.ty.dtype).partition("x")[0]
     bits = int(dtype.partition("int")[2])
     fills = not is_left and not dtype.startswith("u")
     value, amount = Var("value", a.ty), Var("amount", b.ty)
@@ -228,7 +228,7 @@ def _shifted(a: Any, b: Any, *, is_left: bool) -> Any:
         is_far = Or(is_far, LT(amount, number_like(0, b)))
     near = Select(is_far, number_like(bits - 1 if fills else 0, b), amount)
     if is_left:  # of signed numbers C does not say what is shifted out
-        word = f"uint{max(bits, 32)}{times}{lanes}"
+        word = type_like(f"uint{max(bits, 32)}", a)
         shifted = Cast(a.ty, LShift(Cast(word, value), Cast(word, near)))
     else:
         shifted = RShift(value, near)
@@ -244,17 +244,22 @@ def number_like(value: int, like: Any) -> Any:
     return Broadcast(const(value, dtype), int(lanes)) if lanes else const(value, dtype)
 
 
+def type_like(dtype: str, like: Any) -> str:
+    """An element type, or a vector of as many as an expression has."""
+    _, times, lanes = str(like.ty.dtype).partition("x")
+    return f"{dtype}{times}{lanes}"
+
+
 def _rounded_by_bits(value: Any) -> Any:
     """To the nearest number, of two that are as near to the even one; NaN stays one."""
-    from tvm.tirx import Broadcast, Let, Select, Var, const, reinterpret
+    from tvm.tirx import Let, Select, Var, reinterpret
 
-    _, times, lanes = str(value.ty.dtype).partition("x")
-    words = f"uint32{times}{lanes}"
+    words = type_like("uint32", value)
+    bits = Var("bits", words)
 
     def word(number: int) -> Any:
-        return Broadcast(const(number, "uint32"), int(lanes)) if lanes else const(number, "uint32")
+        return number_like(number, bits)
 
-    bits = Var("bits", words)
     nearest = bits + word(0x7FFF) + (bits >> word(16) & word(1)) & word(0xFFFF0000)
     is_nan = (bits & word(0x7FFFFFFF)) > word(0x7F800000)
     rounded = Select(is_nan, word(0x7FC00000), nearest)

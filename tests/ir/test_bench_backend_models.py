@@ -58,6 +58,7 @@ def test_a_survey_does_what_is_left_and_outlives_a_process(tmp_path: Path) -> No
     assert list(survey.read(tmp_path / "found.jsonl")) == ["timm/a", "timm/c", "timm/dies"]
 
 
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore")  # other people's deprecations
 @pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 def test_an_architecture_is_right_and_whole() -> None:

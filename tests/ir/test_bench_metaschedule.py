@@ -240,6 +240,7 @@ def _session() -> Session:
     return Session("nvidia/h200", Gpu(), lambda: (), lambda module: module)
 
 
+@pytest.mark.whole
 @needs_xgboost
 def test_the_command_line_starts_a_process_of_each_operator(tmp_path: Path) -> None:
     """What ``python -m`` runs is called ``__main__``, and a new process has another one."""

@@ -26,7 +26,7 @@ from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.matvec import schedule_matvec
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(3)
 
 H200 = find_device("nvidia/h200")
 RNG = np.random.default_rng(0)

@@ -36,7 +36,7 @@ from tvm_tile.tile.product import Product, fold_window
 from tvm_tile.tile.rules import MATRIX_CORES
 from tvm_tile.tile.warp_tile import chunk_counts
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(5)
 
 PARTS = (2, 3, 8)
 # With strides of 16 bytes and of one element; of 8 bits, 19 chunks of 64 elements, or 10 of 128.

@@ -10,6 +10,8 @@ from torch.nn import functional
 import tvm_tile
 from tvm_tile import Open, Options
 
+pytestmark = pytest.mark.bank(2)
+
 WIDTH, HEADS, MOST = 128, 2, 256
 
 

@@ -28,7 +28,7 @@ from tvm_tile.plug_in import full_pipeline
 from tvm_tile.registered import MARK
 
 pytestmark = [
-    pytest.mark.bank(2),
+    pytest.mark.bank(3),
     pytest.mark.skipif(not INSTALLED, reason="tvm_tile is on the path, not installed"),
 ]
 

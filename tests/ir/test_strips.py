@@ -23,7 +23,7 @@ from tvm_tile.schedule.rule import Choice
 from tvm_tile.schedule.window import schedule_window
 from tvm_tile.tile.window import WindowTile
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(4)
 
 H200 = find_device("nvidia/h200")
 TILES = 6

@@ -34,6 +34,7 @@ def _measure(folder: Path, count: int) -> dict[records.Key, Point]:
     return records.read(folder / records.POINTS, Point)
 
 
+@pytest.mark.whole
 def test_all_ways_are_right_and_a_run_is_gone_on_with(tmp_path: Path) -> None:
     found = _measure(tmp_path, 3)
     extents = sorted({point.extent for point in found.values()})

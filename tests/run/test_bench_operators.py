@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch")
 
 from bench.operator_cases import judge, operators, run_compiled, samples  # noqa: E402
 
+pytestmark = pytest.mark.bank(2)
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_small_one_runs_right(kind: str) -> None:

@@ -74,6 +74,7 @@ def test_models_are_compiled_profiled_and_recorded(tmp_path: Path) -> None:
     assert len(lines) == 2
 
 
+@pytest.mark.whole
 def test_a_run_that_fails_is_recorded_with_its_reason(tmp_path: Path) -> None:
     found, _ = measured(tmp_path, "raise SystemExit('==ERROR== no permission')", 600.0)
     assert {r.status for r in found.values()} == {"failed: exit status 1: no permission"}

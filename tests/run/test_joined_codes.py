@@ -129,6 +129,7 @@ def test_other_codes_are_left_apart_and_multiplied() -> None:
     assert "matmul_3072 + matmul_3072: their weights are not kept in one format" in said
 
 
+@pytest.mark.whole
 def test_few_open_rows_have_their_gate_in_the_product() -> None:
     model = tvm_tile.quantize(Block(1024, 3072).half().eval(), "int4")
     rows = torch.export.Dim("rows", min=1, max=8)

@@ -14,6 +14,8 @@ from torch.nn import functional
 import tvm_tile
 from tvm_tile import CompiledModel, Open, Options
 
+pytestmark = pytest.mark.bank(2)
+
 DEPTH, COLUMNS, GROUP = 128, 96, 32
 OPTIONS = Options(cache=False, low_bit=True)
 _CODES = torch.ops.quantized_decomposed

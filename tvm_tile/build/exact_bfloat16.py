@@ -17,7 +17,7 @@ from tvm import tirx
 
 from tvm_tile.graph.extract import is_choice
 from tvm_tile.graph.functions import with_prim_funcs
-from tvm_tile.registered import is_as_written, rounded_to_bfloat16
+from tvm_tile.registered import is_as_written, rounded_to_bfloat16, type_like
 
 _HALF, _WIDE = "bfloat16", "float32"
 
@@ -87,17 +87,12 @@ def _round_number(constant: Any) -> Any:
 
 
 def _rounded(value: Any) -> Any:
-    return tirx.Cast(_with_lanes(_HALF, value), rounded_to_bfloat16(value))
+    return tirx.Cast(type_like(_HALF, value), rounded_to_bfloat16(value))
 
 
 def _wide(value: Any) -> Any:
-    wide = _with_lanes(_WIDE, value)
+    wide = type_like(_WIDE, value)
     return value if str(value.ty.dtype) == wide else tirx.Cast(wide, value)
-
-
-def _with_lanes(dtype: str, like: Any) -> str:
-    _, times, lanes = str(like.ty.dtype).partition("x")
-    return f"{dtype}{times}{lanes}"
 
 
 def _is_half(value: Any) -> bool:

@@ -45,6 +45,7 @@ from tvm_tile.registered import (
     safe_divisor,
     shift_left,
     shift_right,
+    type_like,
 )
 
 _JOINED = (tirx.Add, tirx.Sub, tirx.Mul)
@@ -235,8 +236,7 @@ def _by_way_of_wider(cast: Any) -> Any:
         wide = "int32" if bits_of(cast) < _NATIVE else ""
     if not wide:
         return cast
-    _, times, lanes = str(cast.ty.dtype).partition("x")
-    return as_written(tirx.Cast(cast.ty, tirx.Cast(f"{wide}{times}{lanes}", cast.value)))
+    return as_written(tirx.Cast(cast.ty, tirx.Cast(type_like(wide, cast), cast.value)))
 
 
 def _is_positive(value: Any) -> bool:

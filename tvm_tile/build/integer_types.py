@@ -7,6 +7,8 @@ from typing import Any
 
 from tvm import tirx
 
+from tvm_tile.registered import type_like
+
 Spelling = Callable[[Any], Any]
 """From a sum, difference, product, shift or complement of integers to the same, cut to its type,
 where that is defined whatever the numbers are."""
@@ -67,8 +69,7 @@ def _converted(wide: str, value: Any) -> Any:
     if isinstance(value, tirx.IntImm):
         number = int(value.value)
         return tirx.const(number % 2 ** int(wide[4:]) if wide.startswith("uint") else number, wide)
-    _, _, lanes = str(value.ty.dtype).partition("x")
-    return tirx.Cast(f"{wide}x{lanes}" if lanes else wide, value)
+    return tirx.Cast(type_like(wide, value), value)
 
 
 def _in_halves(node: Any) -> Any:
