@@ -16,6 +16,8 @@ from tvm.relax import op
 import tvm_tile
 from tvm_tile.device.detect import resolve_device
 
+pytestmark = pytest.mark.bank(3)
+
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")

@@ -37,6 +37,8 @@ from tvm_tile.passes import (
     fused_cost,
 )
 
+pytestmark = pytest.mark.bank(2)
+
 H200 = find_device("nvidia/h200")
 LLVM = tvm.target.Target("llvm")
 

@@ -35,6 +35,8 @@ from tvm_tile.pipeline import lower
 from tvm_tile.plug_in import blocks_pipeline
 from tvm_tile.runtime.launch import load_program
 
+pytestmark = pytest.mark.bank(5)
+
 EMULATED = find_device("emulated")
 _RNG = np.random.default_rng(0)
 N = tirx.Var("n", "int64")

@@ -24,7 +24,7 @@ from tvm_tile.passes import schedule_module
 from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Scheduled, Task
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 torch = pytest.importorskip("torch")
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")

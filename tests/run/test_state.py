@@ -16,6 +16,8 @@ import tvm_tile
 from bench.random_state import differences
 from tvm_tile.errors import InputError, TileError
 
+pytestmark = pytest.mark.bank(2)
+
 
 def count(kept: Any, x: Any) -> Any:
     kept.count += 1

@@ -14,7 +14,10 @@ from torch_backend_runs import assert_same, backend, leaves
 
 from tvm_tile.torch import GraphReport
 
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(6),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,10 @@ from tvm_tile.torch import GraphReport
 from tvm_tile.torch.backend import compiled
 from tvm_tile.torch.options import BackendOptions
 
-pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+pytestmark = [
+    pytest.mark.bank(2),
+    pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
+]
 
 
 class Network(nn.Module):

@@ -23,7 +23,7 @@ from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.transpose import read_outputs, schedule_transpose, write_transpose
 from tvm_tile.tile.transpose import construct_transpose
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(3)
 
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]
