@@ -52,6 +52,26 @@ def test_values() -> None:
         torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+class Means(nn.Module):
+    def forward(self, x: Tensor, at: Tensor, updates: Tensor) -> list[Tensor]:
+        how = {"dim": 0, "index": at, "src": updates, "reduce": "mean"}
+        return [x.scatter_reduce(**how, include_self=own) for own in (True, False)]
+
+
+@pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32], ids=str)
+def test_sums_of_means_wrap(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    x, updates = (
+        torch.randint(least, most, (n, 6), generator=generator, dtype=dtype) for n in (4, 20)
+    )
+    given = x, torch.randint(0, 4, (20, 6), generator=generator), updates
+    model = tvm_tile.compile(Means(), "emulated", example_inputs=given)
+    for found, expected in zip(model(*given), Means()(*given), strict=True):
+        assert torch.equal(torch.as_tensor(found), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_kernels(dtype: torch.dtype) -> None:
     model = tvm_tile.compile(Writes(dtype), "nvidia/a100", example_inputs=inputs(dtype))

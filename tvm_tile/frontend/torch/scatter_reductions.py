@@ -71,7 +71,7 @@ def _scatter_reduce(
     x, src, index, axis = operands(emit, x, dim, src, index)
     if 0 in (*shape_of(index), *shape_of(x)):
         return emit.reshape(x, emit.shape)
-    wide = sum_dtype(x)
+    wide, is_integer = sum_dtype(x), not dtype_of(x).is_floating_point
     join = _JOINED[reduce](wide)
     counted = _numbers(emit, x, index, axis) if reduce == "mean" or not include_self else None
     given = (x, src, index) if counted is None else (x, src, index, counted)
@@ -91,7 +91,9 @@ def _scatter_reduce(
             for count in counts:
                 number = count(*at)
                 if reduce == "mean":
-                    made = _mean(made, number + 1 if include_self else number)
+                    # PyTorch adds up in the type itself.
+                    total = made.astype(str(data.dtype)).astype(wide) if is_integer else made
+                    made = _mean(total, number + 1 if include_self else number)
                 made = tirx.Select(number > 0, made, own)
             return _narrow(made, str(data.dtype))
 
