@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 
 import tvm_tile  # noqa: E402
+from tvm_tile.errors import UnsupportedOperatorError  # noqa: E402
 
 WIDE = torch.float64
 LONG = 9007199254740993  # an int64 that float64 lacks
@@ -178,3 +179,13 @@ def test_where_decompositions_of_pytorchs_differ() -> None:
     ):
         for output, value in zip(found, Model()(*inputs), strict=True):
             torch.testing.assert_close(torch.as_tensor(output).detach(), value)
+
+
+def test_functions_of_doubles() -> None:
+    """As exact as doubles are, or refused by name."""
+    x = torch.cat([torch.linspace(-0.999, 0.999, 201), torch.tensor([1.0, -1.0, 1.5])]).double()
+    model = tvm_tile.compile(Together([torch.erfinv]), "emulated", example_inputs=(x,))
+    found = as_tensor(model(x))
+    torch.testing.assert_close(found, torch.erfinv(x), rtol=1e-12, atol=0, equal_nan=True)
+    with pytest.raises(UnsupportedOperatorError, match="a special function in float64"):
+        tvm_tile.compile(Together([torch.erfc]), "emulated", example_inputs=(x,))

@@ -87,6 +87,8 @@ def expm1(emit: Emit, x: relax.Expr) -> relax.Expr:
 
 def _erfc(emit: Emit, x: relax.Expr) -> relax.Expr:
     """``1 - erf(x)`` with a relative error of 1e-7 where that difference is small, too."""
+    if dtype_of(x) == torch.float64:
+        raise Refusal("a special function in float64")
     size = emit(relax.op.abs(x))
     damping = emit(relax.op.exp(emit(relax.op.negative(relax.op.multiply(size, size)))))
     tail = emit(relax.op.multiply(erfc_tail(emit, size), damping))
@@ -121,7 +123,23 @@ def polynomial(emit: Emit, coefficients: Sequence[float], x: relax.Expr) -> rela
 def _erfinv(emit: Emit, x: relax.Expr) -> relax.Expr:
     one = _number(1, x)
     product = relax.op.multiply(relax.op.subtract(one, x), relax.op.add(one, x))
-    return inverse_erf(emit, x, emit(product))
+    found = inverse_erf(emit, x, emit(product))
+    if dtype_of(x) != torch.float64:
+        return found
+    for _ in range(2):  # Newton's steps, as in PyTorch: each doubles how many digits are right
+        found = _nearer_inverse(emit, x, emit(found))
+    return found
+
+
+def _nearer_inverse(emit: Emit, x: relax.Expr, found: relax.Expr) -> relax.Expr:
+    error = emit(relax.op.subtract(emit(relax.op.erf(found)), x))
+    square = emit(relax.op.multiply(found, found))
+    slope = relax.op.multiply(
+        emit(relax.op.exp(emit(relax.op.negative(square)))), _number(2 / math.sqrt(math.pi), x)
+    )
+    step = emit(relax.op.subtract(found, emit(relax.op.divide(error, emit(slope)))))
+    is_end = emit(relax.op.equal(relax.op.abs(x), _number(1, x)))
+    return relax.op.where(is_end, found, step)
 
 
 def inverse_erf(emit: Emit, x: relax.Expr, product: relax.Expr) -> relax.Expr:
