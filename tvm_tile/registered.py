@@ -193,7 +193,7 @@ def _rounded_down(a: Any, b: Any, *, is_rest: bool) -> Any:
     from tvm.tirx import EQ, LT, Add, And, Div, Let, Mod, Not, Select, Sub, Var
 
     first, second, rest = Var("first", a.ty), Var("second", b.ty), Var("rest", a.ty)
-    zero, one = (number_like(value, a) for value in (0, 1))
+    zero, one = (_number_like(value, a) for value in (0, 1))
     differ = Not(EQ(rest, zero)), Select(LT(second, zero), LT(zero, rest), LT(rest, zero))
     is_apart = And(*differ)
     quotient = Div(first, second)
@@ -206,11 +206,11 @@ def _of_divisor(b: Any, *, is_factor: bool) -> Any:
     from tvm.tirx import EQ, Let, Select, Var
 
     divisor = Var("divisor", b.ty)
-    zero, one = (number_like(value, b) for value in (0, 1))
+    zero, one = (_number_like(value, b) for value in (0, 1))
     is_zero = EQ(divisor, zero)
     result = Select(is_zero, zero if is_factor else one, one if is_factor else divisor)
     if not str(b.ty.dtype).startswith("u"):
-        least = number_like(-1, b)
+        least = _number_like(-1, b)
         result = Select(EQ(divisor, least), least if is_factor else one, result)
     return Let(divisor, b, result)
 
@@ -223,20 +223,20 @@ def _shifted(a: Any, b: Any, *, is_left: bool) -> Any:
     bits = int(dtype.partition("int")[2])
     fills = not is_left and not dtype.startswith("u")
     value, amount = Var("value", a.ty), Var("amount", b.ty)
-    is_far = GE(amount, number_like(bits, b))
+    is_far = GE(amount, _number_like(bits, b))
     if not str(b.ty.dtype).startswith("u"):
-        is_far = Or(is_far, LT(amount, number_like(0, b)))
-    near = Select(is_far, number_like(bits - 1 if fills else 0, b), amount)
+        is_far = Or(is_far, LT(amount, _number_like(0, b)))
+    near = Select(is_far, _number_like(bits - 1 if fills else 0, b), amount)
     if is_left:  # of signed numbers C does not say what is shifted out
         word = type_like(f"uint{max(bits, 32)}", a)
         shifted = Cast(a.ty, LShift(Cast(word, value), Cast(word, near)))
     else:
         shifted = RShift(value, near)
-    result = shifted if fills else Select(is_far, number_like(0, a), shifted)
+    result = shifted if fills else Select(is_far, _number_like(0, a), shifted)
     return Let(value, a, Let(amount, b, result))
 
 
-def number_like(value: int, like: Any) -> Any:
+def _number_like(value: int, like: Any) -> Any:
     """A number of an expression's type, or as many as that has."""
     from tvm.tirx import Broadcast, const
 
@@ -258,7 +258,7 @@ def _rounded_by_bits(value: Any) -> Any:
     bits = Var("bits", words)
 
     def word(number: int) -> Any:
-        return number_like(number, bits)
+        return _number_like(number, bits)
 
     nearest = bits + word(0x7FFF) + (bits >> word(16) & word(1)) & word(0xFFFF0000)
     is_nan = (bits & word(0x7FFFFFFF)) > word(0x7F800000)

@@ -132,6 +132,7 @@ def _erfinv(emit: Emit, x: relax.Expr) -> relax.Expr:
 
 
 def _nearer_inverse(emit: Emit, x: relax.Expr, found: relax.Expr) -> relax.Expr:
+    """One of Newton's steps towards the root of ``erf(found) - x``; infinite ones stay."""
     error = emit(relax.op.subtract(emit(relax.op.erf(found)), x))
     square = emit(relax.op.multiply(found, found))
     slope = relax.op.multiply(
