@@ -114,9 +114,10 @@ def test_kernels_and_calls_are_those_of_compile(name: str) -> None:
 @pytest.mark.parametrize("name", ["bert", "mixed"])
 def test_machine_code_is_that_of_compile(name: str) -> None:
     _, ours = compiled(name)
+    mod = scheduled(name)
     made: dict[str, tuple[bytes, str]] = {}
     with runtime(made):
-        tvm.compile(scheduled(name), TARGET, relax_pipeline=None, tir_pipeline="tvm_tile")
+        tvm.compile(mod, TARGET, relax_pipeline=None, tir_pipeline="tvm_tile")
     kernels: dict[str, Kernel] = {kernel.name: kernel for kernel in ours.program.kernels}
     assert set(made) == set(kernels)
     for symbol, (binary, text) in made.items():
