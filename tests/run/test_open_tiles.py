@@ -16,7 +16,7 @@ from tvm_tile import Open, Options, opened_store
 from tvm_tile.cli import main
 from tvm_tile.plan.report import KernelReport
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 DEPTH, WIDTH, MOST = 96, 80, 64
 WEIGHTS = np.random.default_rng(0).standard_normal((DEPTH, WIDTH)).astype("float32")

@@ -24,6 +24,8 @@ from tvm_tile.passes import plan_flow
 from tvm_tile.plan.rprogram import Bounds, Control
 from tvm_tile.registered import REQUIRE_ENDED
 
+pytestmark = pytest.mark.bank(3)
+
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
 MODELS = {
     "one tree": recursive_models.one_tree,

@@ -17,6 +17,8 @@ from pages import LESSONS, ROOT, printed_by, without_clock, without_numbers
 
 from tvm_tile.device.detect import read_gpu
 
+pytestmark = pytest.mark.bank(2)
+
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_lesson(lesson: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
