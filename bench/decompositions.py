@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
 
 import torch
+from torch import _prims_common
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from bench.operator_cases import OpInfo, Sample, Tensors, Together, operators, samples
@@ -98,7 +99,7 @@ def _broken_down(function: Function, tensors: Tensors) -> Tensors:
 
 
 def _copies(tensors: Tensors) -> Tensors:
-    return tuple(t.clone() for t in tensors)
+    return tuple(map(_prims_common.clone_preserve_strides, tensors))
 
 
 def _difference(sample: Sample, run: Callable[[Function, Tensors], Tensors]) -> str:
