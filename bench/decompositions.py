@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
 
 import torch
-from torch import _prims_common
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from bench.operator_cases import OpInfo, Sample, Tensors, Together, operators, samples
+from bench.operator_cases import OpInfo, Sample, Tensors, Together, copied, operators, samples
 from tvm_tile.frontend.torch.decompose import decomposed
 from tvm_tile.frontend.torch.own_decompositions import own_decompositions
 from tvm_tile.torch.backend import backend_decompositions
@@ -99,7 +98,7 @@ def _broken_down(function: Function, tensors: Tensors) -> Tensors:
 
 
 def _copies(tensors: Tensors) -> Tensors:
-    return tuple(map(_prims_common.clone_preserve_strides, tensors))
+    return tuple(map(copied, tensors))
 
 
 def _difference(sample: Sample, run: Callable[[Function, Tensors], Tensors]) -> str:

@@ -1,22 +1,21 @@
 """Count the package's lines of code: those that are more than docstring, comment and blank.
 
-Usage: python tools/code_lines.py [COMMIT]     (beside those of a commit, where one is named)
+Usage: python -m tools.code_lines [COMMIT]     (beside those of a commit, where one is named)
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import subprocess
 import sys
-import tarfile
+import tempfile
 import tokenize
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.compare.trees import ROOT, committed
+
 PACKAGE = "tvm_tile"
-ROOT = Path(__file__).parent.parent
 _NO_CODE = frozenset(
     {
         *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
@@ -64,47 +63,33 @@ def count(source: str) -> Count:
     return Count(len(code - told), len(told), defined)
 
 
-def by_folder(sources: Mapping[str, str]) -> dict[str, Count]:
+def by_folder(root: Path) -> dict[str, Count]:
     """Counts of the package's folders, and of all under the package's own name.
 
     Args:
-        sources: path of a file, from the package's root on -> its text.
+        root: the folder in which the package is.
     """
     found: dict[str, Count] = {PACKAGE: Count()}
-    for path, source in sorted(sources.items()):
-        parts = path.split("/")
-        folder = f"{PACKAGE}/{parts[0]}" if len(parts) > 1 else f"{PACKAGE}/*.py"
-        own = count(source)
+    for path in (root / PACKAGE).rglob("*.py"):
+        parts = path.relative_to(root).parts
+        folder = "/".join(parts[:2]) if len(parts) > 2 else f"{PACKAGE}/*.py"
+        own = count(path.read_text(encoding="utf-8"))
         found[PACKAGE] += own
         found[folder] = found.get(folder, Count()) + own
     return found
 
 
-def here() -> dict[str, str]:
-    """The sources as they are."""
-    root = ROOT / PACKAGE
-    return {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*.py")}
-
-
-def committed(commit: str) -> dict[str, str]:
-    """The sources of a commit."""
-    command = ("git", "-C", str(ROOT), "archive", commit, PACKAGE)
-    archive = subprocess.run(command, check=True, capture_output=True).stdout
-    return dict(_extracted(archive))
-
-
-def _extracted(archive: bytes) -> Iterator[tuple[str, str]]:
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        for member in files:
-            file = files.extractfile(member)
-            if file is not None and member.name.endswith(".py"):
-                yield member.name.partition("/")[2], file.read().decode()
+def of_commit(commit: str) -> dict[str, Count]:
+    """:func:`by_folder` of the package at a commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        committed(commit).extract(Path(folder))
+        return by_folder(Path(folder))
 
 
 def main(arguments: list[str]) -> None:
     """Print a table."""
-    now = by_folder(here())
-    before = by_folder(committed(arguments[0])) if arguments else now
+    now = by_folder(ROOT)
+    before = of_commit(arguments[0]) if arguments else now
     print(f"{'folder':24} {'code':>7} {'before':>7} {'change':>8} {'docstring a function':>22}")
     for folder in sorted(now | before):
         own, former = now.get(folder, Count()), before.get(folder, Count())

@@ -170,3 +170,20 @@ def test_numbers_of_loops_that_do_not_fit() -> None:
     hashed = te.create_prim_func([te.compute((100,), lambda i: i * 1103515245, "y")])
     assert wrap_integers(fits).same_as(fits)
     assert count_hidden(wrap_integers(hashed)) == 1
+
+
+@pytest.mark.parametrize("shifted", [tirx.LShift, tirx.RShift])
+def test_amounts_are_written_once(shifted: Callable[[Any, Any], Any]) -> None:
+    """Shifts by shifts do not grow with each level."""
+    x = te.placeholder((8,), "int32", "x")
+
+    def nested(i: Any) -> Any:
+        value = x[i]
+        for _ in range(12):
+            value = shifted(x[i], value)
+        return value
+
+    func = wrap_integers(te.create_prim_func([x, te.compute((8,), nested, "y")]))
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(func.body, (tvm.ir.TensorLoad, loads.append))
+    assert len(loads) == 13

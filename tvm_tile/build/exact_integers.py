@@ -163,19 +163,13 @@ class _Wrapping:
     def _shifted(self, node: Any) -> Any:
         if not is_integer(node):
             return node
-        least, most = self._range(node.b)
-        if least >= 0 and most < bits_of(node):
-            return self._shifted_near(node)
-        return (shift_right if isinstance(node, tirx.RShift) else shift_left)(node.a, node.b)
-
-    def _shifted_near(self, node: Any) -> Any:
-        """A value shifted by less bits than it has."""
-        if isinstance(node, tirx.RShift):
-            return node
-        least, largest = self._range(node.a)
+        is_right = isinstance(node, tirx.RShift)
+        nearest, farthest = self._range(node.b)
+        if nearest < 0 or farthest >= bits_of(node):
+            return (shift_right if is_right else shift_left)(node.a, node.b)
+        least, most = self._range(node.a)
         bottom, top = limits_of(node)
-        most = self._range(node.b)[1]
-        if bottom <= least << most and largest << most <= top:
+        if is_right or (bottom <= least << farthest and most << farthest <= top):
             return node
         return as_written(self.spell(node))
 

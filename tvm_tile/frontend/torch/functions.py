@@ -85,33 +85,6 @@ def expm1(emit: Emit, x: relax.Expr) -> relax.Expr:
     return relax.op.where(is_large, plain, small)
 
 
-def _erfc(emit: Emit, x: relax.Expr) -> relax.Expr:
-    """``1 - erf(x)`` with a relative error of 1e-7 where that difference is small, too."""
-    if dtype_of(x) == torch.float64:
-        raise Refusal("a special function in float64")
-    size = emit(relax.op.abs(x))
-    damping = emit(relax.op.exp(emit(relax.op.negative(relax.op.multiply(size, size)))))
-    tail = emit(relax.op.multiply(erfc_tail(emit, size), damping))
-    mirrored = emit(relax.op.subtract(_number(2, x), tail))
-    return relax.op.where(emit(relax.op.less(x, _number(0, x))), mirrored, tail)
-
-
-def erfc_tail(emit: Emit, size: relax.Expr) -> relax.Expr:
-    """``exp(x * x) * erfc(x)`` of what is not negative.
-
-    Numerical Recipes' Chebyshev fit: ``t * exp(polynomial(t))``, ``t = 1 / (1 + x / 2)``.
-    """
-    half = emit(relax.op.multiply(size, _number(0.5, size)))
-    t = emit(_reciprocal(emit, emit(relax.op.add(half, _number(1, size)))))
-    return emit(relax.op.multiply(t, relax.op.exp(polynomial(emit, _ERFC, t))))
-
-
-_ERFC = (
-    *(-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806),
-    *(0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277),
-)
-
-
 def polynomial(emit: Emit, coefficients: Sequence[float], x: relax.Expr) -> relax.Expr:
     """By Horner's rule; the coefficient of degree 0 comes first."""
     value = _number(coefficients[-1], x)
@@ -269,7 +242,7 @@ _OF_FLOATS = {
 _FORMULAS = {
     **{_ATEN.reciprocal: _reciprocal, _ATEN.log1p: _log1p, _ATEN.expm1: expm1},
     **{_ATEN.log2: _log_to_base(2), _ATEN.log10: _log_to_base(10)},
-    **{_ATEN.erfc: _erfc, _ATEN.erfinv: _erfinv},
+    _ATEN.erfinv: _erfinv,
     _ATEN.exp2: lambda emit, x: relax.op.power(_number(2, x), x),
 }
 _ROUNDINGS = {

@@ -284,8 +284,8 @@ def _as_strided_scatter(
     count = example.untyped_storage().nbytes() // example.element_size()
 
     def scatter(own: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        how = own.shape, example.stride(), example.storage_offset()
-        view = torch.full((count,), -1, dtype=own.dtype).as_strided(*how)
+        memory = own.new_full((count,), -1)
+        view = memory.as_strided(own.shape, example.stride(), example.storage_offset())
         return torch.as_strided_scatter(view, numbers, size, stride, storage_offset)
 
     return _at_known_places(emit, x, src, scatter)

@@ -13,7 +13,7 @@ from tvm import relax
 
 from tvm_tile.frontend.torch.convert import Converter, Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of
-from tvm_tile.frontend.torch.functions import erfc_tail, inverse_erf, polynomial
+from tvm_tile.frontend.torch.functions import inverse_erf, polynomial
 
 Formula = Callable[[Emit, relax.Expr], relax.Expr]
 
@@ -83,9 +83,34 @@ _I1 = (
 )
 
 
+def _erfc(emit: Emit, x: relax.Expr) -> relax.Expr:
+    """``1 - erf(x)`` with a relative error of 1e-7 where that difference is small, too."""
+    size = emit(relax.op.abs(x))
+    damping = emit(relax.op.exp(emit(relax.op.negative(relax.op.multiply(size, size)))))
+    tail = emit(relax.op.multiply(_erfc_tail(emit, size), damping))
+    mirrored = emit(relax.op.subtract(_number(2, x), tail))
+    return relax.op.where(emit(relax.op.less(x, _number(0, x))), mirrored, tail)
+
+
+def _erfc_tail(emit: Emit, size: relax.Expr) -> relax.Expr:
+    """``exp(x * x) * erfc(x)`` of what is not negative.
+
+    Numerical Recipes' Chebyshev fit: ``t * exp(polynomial(t))``, ``t = 1 / (1 + x / 2)``.
+    """
+    half = emit(relax.op.multiply(size, _number(0.5, size)))
+    t = emit(_over(emit, 1, emit(relax.op.add(half, _number(1, size)))))
+    return emit(relax.op.multiply(t, relax.op.exp(polynomial(emit, _ERFC, t))))
+
+
+_ERFC = (
+    *(-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806),
+    *(0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277),
+)
+
+
 def _erfcx(emit: Emit, x: relax.Expr) -> relax.Expr:
     """``exp(x * x) * erfc(x)``."""
-    tail = erfc_tail(emit, emit(relax.op.abs(x)))
+    tail = _erfc_tail(emit, emit(relax.op.abs(x)))
     square = emit(relax.op.exp(emit(relax.op.multiply(x, x))))
     mirrored = emit(relax.op.subtract(relax.op.multiply(_number(2, x), square), tail))
     return relax.op.where(emit(relax.op.less(x, _number(0, x))), mirrored, tail)
@@ -179,6 +204,7 @@ _FORMULAS = {
     _ATEN.special_i1e: _bessel(*_I1, odd=True, scaled=True),
     _ATEN.special_modified_bessel_i0: _bessel(*_I0, odd=False, scaled=False),
     _ATEN.special_modified_bessel_i1: _bessel(*_I1, odd=True, scaled=False),
+    _ATEN.erfc: _erfc,
     _ATEN.special_erfcx: _erfcx,
     _ATEN.special_ndtri: _ndtri,
     _ATEN.lgamma: _lgamma,
