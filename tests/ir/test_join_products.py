@@ -88,7 +88,7 @@ def constants(mod: tvm.IRModule) -> list[tuple[int, ...]]:
 
     def visit(node: Any) -> None:
         if isinstance(node, tvm.ir.Constant) and isinstance(node.ty, relax.TensorType):
-            found[node.value.numpy().ctypes.data] = tuple(map(int, node.ty.shape))
+            found[node.value.data_ptr()] = tuple(map(int, node.ty.shape))
 
     relax.analysis.post_order_visit(mod["main"], visit)
     return sorted(found.values())
