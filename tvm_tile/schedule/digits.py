@@ -21,9 +21,9 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import substituted, variables_in
 from tvm_tile.graph.extract import Names, affine_index
 from tvm_tile.graph.tile_graph import AffineIndex
-from tvm_tile.schedule.guards import substituted, variables_in
 
 _MOST_STEPS = 64  # splits and merges; no function of a network comes near
 _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
@@ -66,7 +66,7 @@ class Digits:
     def replaced(self, place: int, count: int, axes: Sequence[tuple[Any, int]], own: Any) -> Digits:
         """The output with ``axes`` for ``count`` digits from ``place`` on, of values ``own``."""
         former = [var for var, _ in self.axes[place : place + count]]
-        pairs = list(zip(former, own, strict=True))
+        pairs = dict(zip(former, own, strict=True))
         changed = (*self.axes[:place], *axes, *self.axes[place + count :])
         value, index = substituted(self.value, pairs), substituted(self.place, pairs)
         return Digits(changed, value, index, self.buffers)._simplified()
@@ -135,7 +135,7 @@ def read_digits(block: SBlock) -> Digits | None:
     flat(store.buffer)
     # Two variables may share a name: positions tell them apart.
     named = [(tirx.Var(f"d{i}", str(v.ty.dtype)), extent) for i, (v, extent) in enumerate(axes)]
-    pairs = [(old, new) for (old, _), (new, _) in zip(axes, named, strict=True)]
+    pairs = {old: new for (old, _), (new, _) in zip(axes, named, strict=True)}
     digits = Digits(
         tuple(named), substituted(value, pairs), substituted(place, pairs), tuple(found)
     )

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
+from tvm_tile.graph.expression import variables_in
 from tvm_tile.schedule.steps import SBlockRV, replace_parts
 
 
@@ -130,22 +131,6 @@ def conjuncts(guard: Any) -> list[Any]:
     if isinstance(guard, tirx.And):
         return [*conjuncts(guard.a), *conjuncts(guard.b)]
     return [guard]
-
-
-def variables_in(expr: Any) -> list[Any]:
-    """The variables of an expression, as often as they occur."""
-    used: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tirx.Var, used.append), order="pre")
-    return used
-
-
-def substituted(expr: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
-    """``expr`` with the second of each pair for its variable, the first."""
-
-    def visit(var: tirx.Var) -> Any:
-        return next((new for old, new in pairs if var.same_as(old)), var)
-
-    return tvm_ffi.structural_map(expr, (tirx.Var, visit), order="post")
 
 
 def _uses_only(expr: Any, scope: list[Any]) -> bool:

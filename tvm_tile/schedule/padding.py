@@ -21,6 +21,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import variables_in
 from tvm_tile.graph.extract import is_choice, loads_in
 from tvm_tile.schedule.guards import (
     conjunction,
@@ -28,7 +29,6 @@ from tvm_tile.schedule.guards import (
     loops_of,
     ranges_of,
     realize_of,
-    variables_in,
     with_guards,
 )
 from tvm_tile.schedule.steps import replace_parts

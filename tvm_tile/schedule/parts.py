@@ -27,8 +27,9 @@ from tvm.s_tir import Schedule
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import extract_operator
-from tvm_tile.schedule.guards import conjunction, realize_of, substituted, with_guards
+from tvm_tile.schedule.guards import conjunction, realize_of, with_guards
 from tvm_tile.schedule.reduction import write_window
 from tvm_tile.schedule.steps import SBlockRV
 from tvm_tile.tile.reduce import construct_window
@@ -59,7 +60,7 @@ class Parts:
     def guarded(self, func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
         """``func`` with ``guard`` on the block ``name``, which ``main`` has become."""
         realize = realize_of(func, name)
-        values = list(zip(self.variables, realize.iter_values, strict=True))
+        values = dict(zip(self.variables, realize.iter_values, strict=True))
         guards = [realize.predicate, substituted(self.guard, values)]
         return with_guards(func, {name: conjunction(guards)})
 
@@ -75,7 +76,7 @@ def split_sum(
 
     realize = realize_of(sch.mod["main"], own)
     variables = tuple(v.var for v in realize.block.iter_vars)
-    guard = substituted(realize.predicate, list(zip(realize.iter_values, variables, strict=True)))
+    guard = substituted(realize.predicate, dict(zip(realize.iter_values, variables, strict=True)))
     # TVM splits and reorders no loops under a test of two of a block's variables together. The
     # copies to shared memory will have guards against the end of their tensors all the same.
     sch = start_schedule(with_guards(sch.mod["main"], {own: conjunction([])}))

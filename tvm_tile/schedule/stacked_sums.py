@@ -21,8 +21,9 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import loads_in
-from tvm_tile.schedule.guards import realize_of, substituted
+from tvm_tile.schedule.guards import realize_of
 from tvm_tile.schedule.steps import replace_parts
 
 
@@ -68,7 +69,7 @@ def _term(block: SBlock, like: SBlock) -> Any:
     """What a reduction adds, in terms of the variables of another; ``None`` if that differs."""
     if len(block.iter_vars) != len(like.iter_vars):
         return None
-    pairs = [(v.var, other.var) for v, other in zip(block.iter_vars, like.iter_vars, strict=True)]
+    pairs = {v.var: other.var for v, other in zip(block.iter_vars, like.iter_vars, strict=True)}
     store, start = block.body, block.init
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
         return None

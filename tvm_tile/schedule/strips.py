@@ -15,8 +15,8 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import is_choice, loads_in
-from tvm_tile.schedule.guards import substituted
 from tvm_tile.schedule.padding import implies, padding_of
 from tvm_tile.schedule.window_blocks import Blocks
 from tvm_tile.tile.window import Line, WindowTile
@@ -332,14 +332,14 @@ class _Writer:
                 loops.append((places[-1], own))
         return places, loops
 
-    def values(self, values: Values) -> list[tuple[Any, Any]]:
+    def values(self, values: Values) -> dict[Any, Any]:
         """The variables of the summing block with ``values`` for them; zero where none is given."""
         axes = zip(self.blocks.main.iter_vars, self.blocks.operator.axes, strict=True)
-        return [(v.var, values.get(axis.name, self.number(0))) for v, axis in axes]
+        return {v.var: values.get(axis.name, self.number(0)) for v, axis in axes}
 
-    def pairs(self, block: SBlock, places: Sequence[Any]) -> list[tuple[Any, Any]]:
+    def pairs(self, block: SBlock, places: Sequence[Any]) -> dict[Any, Any]:
         """The variables of a block with the values that they have."""
-        return [(v.var, place) for v, place in zip(block.iter_vars, places, strict=True)]
+        return {v.var: place for v, place in zip(block.iter_vars, places, strict=True)}
 
     def loops_over(self, extents: Sequence[Any]) -> Loops:
         """A loop for each dimension of registers."""

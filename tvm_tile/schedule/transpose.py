@@ -27,8 +27,9 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.tile_graph import Axis, element_size
-from tvm_tile.schedule.guards import conjunction, substituted
+from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
@@ -206,17 +207,18 @@ class _Writer:
         """Store the outputs of a thread: its reads of global memory, the expression, its stores."""
         rounds = self.rounds(self.copy.axes, self.tile.vector)
         lane, vector = rounds.lane, rounds.vector
-        statements, values = [], []
+        statements: list[Any] = []
+        values: dict[Any, Any] = {}
         for place, (var, part) in enumerate(self.parts):
             if str(var.name) in staged:
-                values.append((var, staged[str(var.name)](rounds.each)))
+                values[var] = staged[str(var.name)](rounds.each)
             elif self.tile.loads[place] > 1:
                 own = self.buffer(f"fetched_{place}", vector, str(part.ty.dtype), "local")
                 body = tirx.BufferStore(own, self.wide(part, rounds), [lane])
                 statements.append(self.loop(lane, vector, tirx.ForKind.VECTORIZED, body))
-                values.append((var, tirx.BufferLoad(own, [lane])))
+                values[var] = tirx.BufferLoad(own, [lane])
             else:
-                values.append((var, self.placed(part, rounds.each)))
+                values[var] = self.placed(part, rounds.each)
         target = self.digits.buffers[-1][0]
         value = substituted(self.placed(self.value, rounds.each), values)
         tensor, first = self.shaped(target, self.placed(self.digits.place, rounds.first))
@@ -243,10 +245,8 @@ class _Writer:
 
     def placed(self, expr: Any, local: Values) -> Any:
         """``expr`` at these places of the block's box."""
-        pairs = [
-            (var, self.origin[str(var.name)] + local[str(var.name)]) for var, _ in self.digits.axes
-        ]
-        return substituted(expr, pairs)
+        names = {var: str(var.name) for var, _ in self.digits.axes}
+        return substituted(expr, {v: self.origin[n] + local[n] for v, n in names.items()})
 
     def with_shapes(self, statement: Any) -> Any:
         """``statement`` with loads from the tensors that callers know for their stand-ins."""
@@ -266,9 +266,9 @@ class _Writer:
         """A loop around ``body``, with a variable of its own."""
         own = self.var(str(var.name))
         if extent == 1:
-            return substituted(body, [(var, self.number(0))])
+            return substituted(body, {var: self.number(0)})
         return tirx.For(
-            own, self.number(0), self.number(extent), kind, substituted(body, [(var, own)])
+            own, self.number(0), self.number(extent), kind, substituted(body, {var: own})
         )
 
     def guarded(self, test: Any, body: Any) -> Any:

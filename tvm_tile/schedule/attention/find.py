@@ -15,10 +15,10 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Operator, element_size
@@ -104,8 +104,7 @@ def find_chain(task: Task) -> AttentionMatch | None:
 def _of_params(limit: Any, plain: tirx.PrimFunc, func: tirx.PrimFunc) -> Any:
     """An expression of a function's parameters as one of another's that are as many, int32."""
     pairs = dict(zip(plain.params, func.params, strict=True))
-    entry = (tirx.Var, lambda var: pairs.get(var, var))
-    return tirx.Cast("int32", tvm_ffi.structural_map(limit, [entry], order="post"))
+    return tirx.Cast("int32", substituted(limit, pairs))
 
 
 def _ends_with_keys(chain: Chain) -> bool:
@@ -148,8 +147,11 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
     if mask is not None:
         band, value = mask
         chain = dataclasses.replace(chain, band=band)
-        weights = dataclasses.replace(weights, value=value)
-    chain = dataclasses.replace(chain, beside=_bytes(weights.tensors, sch.mod["main"].params))
+        element = dataclasses.replace(weights.element, value=value)
+        weights = dataclasses.replace(weights, element=element)
+    chain = dataclasses.replace(
+        chain, beside=_bytes(weights.element.tensors, sch.mod["main"].params)
+    )
     return chain, weights, epilogue
 
 

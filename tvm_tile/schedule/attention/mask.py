@@ -62,7 +62,7 @@ def find_mask(chain: Chain, weights: Weights) -> tuple[Band, Any] | None:
         None if last == len(starts) - 1 else starts[last + 1] - 1,
     )
     is_infinite = all(fill in (None, -math.inf) for fill in fills)
-    is_alone = all(load.source.same_as(weights.scores) for load in loads_in(inside))
+    is_alone = all(load.source.same_as(weights.element.given[0]) for load in loads_in(inside))
     if not is_infinite and not (is_alone and band.reaches_all_rows(rows.extent, keys.extent)):
         return None
     return band, inside
@@ -72,8 +72,8 @@ class _Outcomes:
     """A value, and what is left of it once the comparisons of its indices are decided."""
 
     def __init__(self, weights: Weights, row: str, key: str) -> None:
-        self._value = weights.value
-        self._names = Names(dict(weights.axes))
+        self._value = weights.element.value
+        self._names = Names(weights.element.variables)
         self._row, self._key = row, key
         self._found: list[tuple[Any, int, int]] = []  # comparison; a, b of a * diagonal + b
         entries = [(kind, self._read) for kind in _COMPARISONS]

@@ -133,7 +133,7 @@ class RunningSoftmax:
         if self._slope is None:
             for i, row, key in held.elements():
                 place = self._place(origin, row, first + key)
-                value = self._weights.at(place, scores[i], self._buffers)
+                value = self._weights.element.at(place, [scores[i]], self._buffers)
                 ib.buffer_store(scores, value, [i])
         self._hide(origin, first)
         for row in range(held.rows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import Expression, substituted
 from tvm_tile.graph.extract import loads_in
-from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.graph.tile_graph import AffineIndex, Operator
 from tvm_tile.schedule.tensor_cores.epilogue import are_same
-from tvm_tile.schedule.tensor_cores.place import placed
 
 _HALVES = ("float16", "bfloat16")
 _HIGHEST = 3.4028234663852886e38  # of float32, finite
@@ -26,57 +26,25 @@ class Weights:
     """What becomes of scores: before the second product, and behind it.
 
     Attributes:
-        value: of an element: its score, scaled and masked.
-        scores: the first product's output, which ``value`` loads.
-        axes: variable of ``value`` -> the axis that it stands for.
+        element: a score, scaled and masked, in float32; the score is given.
         lowest: what the maximum of a row starts at.
         is_safe: whether a row all of whose elements are minus infinity has weights of zero.
     """
 
-    value: Any
-    scores: Any
-    axes: Mapping[Any, str]
+    element: Expression
     lowest: float
     is_safe: bool = False
 
     @property
-    def tensors(self) -> frozenset[str]:
-        """Names of the parameters that are read."""
-        return frozenset(str(load.source.name) for load in self._loads)
-
-    @property
     def slope(self) -> float | None:
         """The factor, where an element is its score times a positive constant."""
-        value = without_casts(self.value)
-        if _is_of(value, self.scores):
+        value, (scores,) = without_casts(self.element.value), self.element.given
+        if _is_of(value, scores):
             return 1.0
         if not isinstance(value, tirx.Mul) or not isinstance(value.b, tirx.FloatImm):
             return None
         factor = float(value.b.value)
-        return factor if _is_of(without_casts(value.a), self.scores) and factor > 0 else None
-
-    @property
-    def _loads(self) -> list[Any]:
-        return [load for load in loads_in(self.value) if not load.source.same_as(self.scores)]
-
-    def at(self, place: Mapping[str, Any], score: Any, buffers: Mapping[str, Any]) -> Any:
-        """The element at a place, as float32.
-
-        What a graph rounds to half precision only to hand it on stays as it is: nothing is handed
-        on any more.
-
-        Args:
-            place: value of every axis.
-            score: there.
-            buffers: name of a parameter -> the buffer that stands for it.
-        """
-
-        def load(node: ir.TensorLoad) -> Any:
-            if node.source.same_as(self.scores):
-                return score
-            return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
-
-        return _in_float32(placed(self.value, self.axes, place), load)
+        return factor if _is_of(without_casts(value.a), scores) and factor > 0 else None
 
 
 def read_weights(
@@ -95,7 +63,7 @@ def read_weights(
     if any(not are_same(loads[0].indices, load.indices) for load in loads):
         return None
     pairs = list(zip(loads[0].indices, first.write.indices, strict=True))
-    axes = {var: dimension.terms[0][0] for var, dimension in pairs if dimension.terms}
+    axes = {var: AffineIndex(own.terms[:1]) for var, own in pairs if own.terms}
     if not all(isinstance(var, tirx.Var) for var in axes):
         return None
     flags = [block for block in between if "int" in str(block.body.buffer.ty.dtype)]
@@ -118,7 +86,9 @@ def read_weights(
         return None
     # From minus infinity, which is where maxima start, the difference to itself is no number.
     start = max(float(lowest.value), -_HIGHEST)
-    return Weights(value, scores, axes, start, is_safe)
+    given = tirx.decl_buffer(scores.ty.shape, "float32", str(scores.name))
+    element = Expression(_in_float32(value, scores, given), axes, (given,))
+    return Weights(element, start, is_safe)
 
 
 def _unless_lowest(weight: Any, most: Any) -> Any | None:
@@ -214,13 +184,19 @@ def _is_same_score(value: Any, other: Any, scores: Any) -> bool:
     names = {
         theirs: mine for mine, theirs in zip(*places, strict=False) if isinstance(theirs, tirx.Var)
     }
-    entry = (tirx.Var, lambda var: names.get(var, var))
-    theirs = tvm_ffi.structural_map(without_casts(other), [entry], order="post")
+    theirs = substituted(without_casts(other), names)
     return bool(tvm_ffi.structural_equal(theirs, without_casts(value)))
 
 
-def _in_float32(expr: Any, load: Callable[[Any], Any]) -> Any:
-    """``expr`` with float32 in place of half precision."""
+def _in_float32(expr: Any, scores: Any, given: Any) -> Any:
+    """``expr`` with float32 in place of half precision, and loads of ``given`` for ``scores``.
+
+    What a graph rounds to half precision only to hand it on stays as it is: nothing is handed on
+    any more.
+    """
+
+    def load(node: ir.TensorLoad) -> Any:
+        return tirx.BufferLoad(given, list(node.indices)) if _is_of(node, scores) else node
 
     def visit(node: Any) -> Any:
         if not _is_float(node):

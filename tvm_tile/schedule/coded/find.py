@@ -62,7 +62,7 @@ class CodedMatch:
         shape = product.right.extent, depth
         beside = sum(box.bytes(shape) for box in boxes)
         codes, vectors = self.pairs, product.left.extent
-        halves = 1 if self.found.epilogue.second is None else 2
+        halves = len(self.found.epilogue.element.given)
         return CodedProduct(vectors, *shape, codes.bits, group, beside, codes.instructions, halves)
 
 

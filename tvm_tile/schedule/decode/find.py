@@ -19,15 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
+from tvm_tile.graph.expression import Expression, substituted, variables_in
 from tvm_tile.graph.extract import Names, affine_index, extract_operator
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 from tvm_tile.schedule.attention.find import factors_of_second, softmax_form
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
-from tvm_tile.schedule.decode.expression import Expression
 from tvm_tile.schedule.normalize import NormalForm
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
@@ -206,26 +205,20 @@ def _factors_of_first(
     return query, dataclasses.replace(keys, value=load)
 
 
-def _shared(axis: Axis, cache: Expression) -> Shared:
+def _shared(axis: Axis, axes: Sequence[Axis], cache: Expression) -> Shared:
     """An axis, cut into the most neighbouring values that read the same keys, or values."""
     for rows in range(axis.extent, 1, -1):
         if axis.extent % rows == 0:
-            indices, known = _indices(cache, (Shared(axis, rows),))
-            simple = [known.ranges.simplify(index) for index in indices]
-            if not any(known.axes.get(var) == axis.name for var in _variables(simple)):
+            cut = [Shared(own, rows if own is axis else own.extent) for own in axes]
+            indices, known = _indices(cache, cut)
+            used = variables_in([known.ranges.simplify(index) for index in indices])
+            if not any(known.axes.get(var) == axis.name for var in used):
                 return Shared(axis, rows)
     return Shared(axis, 1)
 
 
-def _variables(expressions: Sequence[Any]) -> list[Any]:
-    used: list[Any] = []
-    for expression in expressions:
-        tvm_ffi.structural_walk(expression, (tirx.Var, used.append), order="pre")
-    return used
-
-
 def _indices(cache: Expression, cut: Sequence[Shared]) -> tuple[list[Any], Names]:
-    """A load's indices, of axes that are cut into rows and groups.
+    """A load's indices, of all axes of more than one element, cut into rows and groups.
 
     Rows are named as the axis, groups as its axis of groups.
     """
@@ -241,18 +234,14 @@ def _indices(cache: Expression, cut: Sequence[Shared]) -> tuple[list[Any], Names
         return var
 
     by_name = {own.axis.name: own for own in cut}
-    values = {}
-    for var, name in cache.axes.items():
+    values: dict[Any, Any] = {}
+    for var, name in cache.variables.items():
         dtype, own = str(var.ty.dtype), by_name.get(name)
-        if own is None:
-            values[var] = declared(name, cache.extents[name], dtype)
-        else:
+        values[var] = tirx.const(0, dtype)
+        if own is not None:
             group = declared(own.outer, own.groups, dtype)
             values[var] = group * own.rows + declared(name, own.rows, dtype)
-    entry = (tirx.Var, lambda var: values.get(var, var))
-    indices = [
-        tvm_ffi.structural_map(index, [entry], order="post") for index in cache.value.indices
-    ]
+    indices = [substituted(index, values) for index in cache.value.indices]
     return indices, Names(names, tuple(domains))
 
 
@@ -274,8 +263,9 @@ def _offset(cache: Expression, cut: Sequence[Shared]) -> AffineIndex | None:
 
 def _cache(source: Expression, others: Sequence[Axis], key: Axis, column: Axis) -> Cache | None:
     """Where rows of keys or values lie; ``None`` unless their columns are neighbours."""
-    shared = tuple(_shared(axis, source) for axis in others)
-    offset = _offset(source, shared)
+    axes = (*others, key, column)
+    shared = tuple(_shared(axis, axes, source) for axis in others)
+    offset = _offset(source, (*shared, *(Shared(axis, axis.extent) for axis in (key, column))))
     if offset is None or offset.coefficient(column.name) != 1:
         return None
     terms = [(name, c) for name, c in offset.terms if name != column.name]

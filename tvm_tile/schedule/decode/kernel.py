@@ -184,7 +184,7 @@ class _Worker:
                 if self._visible is not None:
                     safe = ib.min(key, decode.key_count - 1)
                     place = self._places.at(row, safe)
-                    inside = tirx.And(inside, self._visible.at(place, self._buffers))
+                    inside = tirx.And(inside, self._visible.at(place, (), self._buffers))
                 flag = T.uint32(1) << tirx.Cast("uint32", turn)
                 ib.buffer_store(own, own[0] | tirx.Select(inside, flag, T.uint32(0)), [0])
         ib.buffer_store(self._left, tirx.const(0), [0])
@@ -251,7 +251,7 @@ class _Worker:
             with when([number < count] if count % tile.block_size else []):
                 row, at = ib.Bind(number // depth.extent), ib.Bind(number % depth.extent)
                 place = {**self._places.at(row), depth.name: at}
-                value = tirx.Cast("float32", self._found.query.at(place, self._buffers))
+                value = tirx.Cast("float32", self._found.query.at(place, (), self._buffers))
                 ib.buffer_store(self._memory.queries, value, [row * tile.query_pitch + at])
         self._threads.meet()
 
@@ -282,7 +282,7 @@ class _Worker:
         own = ib.Bind(key)
         safe = own if count % tile.lanes == 0 else ib.Bind(ib.min(own, count - 1))
         with ib.unroll(rows) as i:
-            value = weights.at(self._places.at(i, safe), self._scores[i], self._buffers)
+            value = weights.element.at(self._places.at(i, safe), [self._scores[i]], self._buffers)
             if count % tile.lanes:
                 value = tirx.Select(own < count, value, tirx.const(-math.inf, "float32"))
             ib.buffer_store(self._scores, value, [i])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import tirx
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.graph.expression import value_of
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
-from tvm_tile.schedule.tensor_cores.place import Place, digits
+from tvm_tile.schedule.tensor_cores.place import digits
 
 
 class Places:
@@ -42,13 +41,4 @@ class Places:
     def start_of(self, cache: Cache) -> Any:
         """Elements from the start of a tensor to the group's first row of it."""
         groups = {own.outer: self._first[own.axis.name] // own.rows for own in cache.shared}
-        return _value(cache.offset, groups)
-
-
-def _value(index: AffineIndex, place: Place) -> Any:
-    """An affine form of axes' values; axes that are not in ``place`` are zero."""
-    total: Any = tirx.const(index.offset)
-    for name, coefficient in index.terms:
-        if name in place:
-            total = total + place[name] * coefficient
-    return total
+        return value_of(cache.offset, groups)

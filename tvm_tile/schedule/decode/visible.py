@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tvm import ir, tirx
 
+from tvm_tile.graph.expression import Expression
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.schedule.attention.weights import Weights, without_casts
-from tvm_tile.schedule.decode.expression import Expression
 
 Condition = Any
 """An expression of TensorIR, or a bool where it is always that."""
@@ -25,10 +26,9 @@ def visible_keys(weights: Weights) -> Expression | None:
     Returns:
         ``None`` where every key is seen.
     """
-    condition = _visible(weights.value, weights.scores)
-    if isinstance(condition, bool):
-        return None
-    return Expression(condition, weights.axes, {})
+    element = weights.element
+    condition = _visible(element.value, element.given[0])
+    return None if isinstance(condition, bool) else replace(element, value=condition)
 
 
 def _visible(value: Any, scores: Any) -> Condition:

@@ -11,6 +11,7 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 from tvm_ffi import StructuralKey
 
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import is_choice, loads_in
 
 
@@ -166,27 +167,17 @@ class _Reader:
         known = dict(zip(store.indices, places, strict=True))
         if not all(v.var in known or int(v.dom.extent) == 1 for v in block.iter_vars):
             raise _Irregular
-
-        def variable(var: Any) -> Any:
-            if not isinstance(var.ty, ir.PrimType):
-                return var  # a buffer
-            value = known.get(var, tirx.const(0, "int32"))
-            dtype = str(var.ty.dtype)
-            return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
-
-        def load(node: ir.TensorLoad) -> Any:
-            return self._value(node.source, list(node.indices))
-
         calls: list[Any] = []
         tvm_ffi.structural_walk(store.value, (ir.Call, calls.append), order="pre")
         if any(map(is_choice, calls)):
             raise _Irregular  # what it guards must not be read elsewhere
+        ones = {v.var: tirx.const(0, "int32") for v in block.iter_vars}
+        value = substituted(store.value, ones | known)
+
+        def load(node: ir.TensorLoad) -> Any:
+            return self._value(node.source, list(node.indices))
+
         # One after the other: TVM's maps must not be begun within each other.
-        for own in loads_in(store.value):
-            at = [
-                tvm_ffi.structural_map(index, [(tirx.Var, variable)], order="post")
-                for index in own.indices
-            ]
-            self._value(own.source, at)
-        entries = [(tirx.Var, variable), (ir.TensorLoad, load)]
-        return tvm_ffi.structural_map(store.value, entries, order="post")
+        for own in loads_in(value):
+            load(own)
+        return tvm_ffi.structural_map(value, [(ir.TensorLoad, load)], order="post")

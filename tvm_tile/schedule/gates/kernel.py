@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import substituted
 from tvm_tile.schedule.gates.find import GatesMatch
 from tvm_tile.schedule.gates.sums import Summing, WeightRows
 from tvm_tile.schedule.tensor_cores.parameters import declare
@@ -197,7 +197,7 @@ def _read(block: _Block, unit: Any, row: Any) -> dict[Any, Any]:
         cell.row: ib.Bind(ib.min(row, gates.vectors - 1)),
     }
     for load in cell.loads:
-        indices = [_with(index, known) for index in load.indices]
+        indices = [substituted(index, known) for index in load.indices]
         known[load.value] = ib.Bind(tirx.BufferLoad(block.buffers[load.source], indices))
     return known
 
@@ -210,20 +210,7 @@ def _store(block: _Block, known: dict[Any, Any], sums: Any, unit: Any, row: Any)
     for variable, value in cell.steps:
         # Not a name for the value, which TVM would write out wherever it is used.
         held = ib.alloc_buffer((1,), str(variable.ty.dtype), scope="local")
-        ib.buffer_store(held, _with(value, known), [0])
+        ib.buffer_store(held, substituted(value, known), [0])
         known[variable] = held[0]
     for name, variable in cell.outputs:
         ib.buffer_store(block.buffers[name], known[variable], [row, block.first + unit])
-
-
-def _with(expr: Any, known: Mapping[Any, Any]) -> Any:
-    """An expression of the cell's variables, with their values."""
-
-    def variable(var: Any) -> Any:
-        value = known.get(var) if isinstance(var.ty, ir.PrimType) else None
-        if value is None:
-            return var
-        dtype = str(var.ty.dtype)
-        return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
-
-    return tvm_ffi.structural_map(expr, [(tirx.Var, variable)], order="post")

@@ -164,9 +164,9 @@ class _Finder:
                 return None
             if not self._is_plain(second, given=1):
                 return None
-        elif not any(param.same_as(end.epilogue.buffer) for param in self.params):
+        elif not any(param.same_as(end.buffer) for param in self.params):
             return None
-        dtypes = {str(step.epilogue.buffer.ty.dtype) for step in (inner, outer) if step}
+        dtypes = {str(step.buffer.ty.dtype) for step in (inner, outer) if step}
         dtypes |= {window.weights.tensor.dtype} if window else set()
         if dtypes != {first.left.tensor.dtype} or places is None:
             return None
@@ -213,7 +213,7 @@ def _sources(
 
 def _window(operator: Operator, inner: SpatialStage) -> WindowSums | None:
     """The windows' sums of a depthwise convolution of what ``inner`` makes."""
-    made = str(inner.epilogue.buffer.name)
+    made = str(inner.buffer.name)
     values = [read for read in operator.reads if read.tensor.name == made]
     weights = [read for read in operator.reads if read.tensor.name != made]
     if len(values) != 1 or len(weights) != 1 or not all(read.is_exact for read in operator.reads):
@@ -254,7 +254,7 @@ def _window(operator: Operator, inner: SpatialStage) -> WindowSums | None:
 def _places(product: Product, made: SpatialStage) -> tuple[str | None, ...] | None:
     """The second product's axis of each of the places' dimensions of what it reads."""
     left = product.left
-    if left.tensor.name != str(made.epilogue.buffer.name):
+    if left.tensor.name != str(made.buffer.name):
         return None
     if list(left.tensor.shape) != [extent for extent in made.shape if extent > 1]:
         return None

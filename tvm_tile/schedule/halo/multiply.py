@@ -104,7 +104,7 @@ def _keep(
     found, tile = block.found, block.tile
     inner, halo = found.inner, found.halo
     octets = tile.chunk // _COLUMNS
-    together = inner.epilogue.is_vectorizable
+    together = inner.element.is_vectorizable
     pair = ib.Bind(block.lane % 4 * _PAIR)
     for octet in range(tile.kept // _COLUMNS):
         # Windows read all parts; else a value is made of all of them, and this thread has them.

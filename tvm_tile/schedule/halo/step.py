@@ -10,8 +10,8 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import Expression
 from tvm_tile.graph.extract import extract_operator, loads_in
-from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.work import operations
 
 
@@ -20,15 +20,17 @@ class SpatialStage:
     """A spatial block that writes each value in order; channels are the last dimension.
 
     Attributes:
-        epilogue: its value and where that goes; its axes are not used.
-        variables: of its dimensions.
+        buffer: what it writes.
+        element: its value; the sums are given, one for each of its parts.
+        names: of the axes, one a dimension of what it writes.
         shifts: of the sums' dimensions against its own, but for the channels.
         parts: first channels of the sums that it reads.
         operations: of arithmetic, for a value.
     """
 
-    epilogue: Epilogue
-    variables: tuple[Any, ...]
+    buffer: Any
+    element: Expression
+    names: tuple[str, ...]
     shifts: tuple[int, ...]
     parts: tuple[int, ...]
     operations: int
@@ -36,7 +38,7 @@ class SpatialStage:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of what it writes."""
-        return tuple(int(extent) for extent in self.epilogue.buffer.ty.shape)
+        return tuple(int(extent) for extent in self.buffer.ty.shape)
 
     def at(self, place: Sequence[Any], totals: Sequence[Any], buffers: Mapping[str, Any]) -> Any:
         """The value that it stores at a place.
@@ -46,36 +48,15 @@ class SpatialStage:
             totals: the sums of each of its parts there.
             buffers: name of a parameter -> the buffer that stands for it.
         """
-
-        def load(node: ir.TensorLoad) -> Any:
-            if node.source.same_as(self.epilogue.sums):
-                return totals[self.parts.index(self._part(node))]
-            return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
-
-        known = list(zip(self.variables, place, strict=True))
-
-        def variable(var: Any) -> Any:
-            value = next((value for own, value in known if var.same_as(own)), None)
-            if value is None:
-                return var
-            dtype = str(var.ty.dtype)
-            return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
-
-        value = tvm_ffi.structural_map(self.epilogue.value, [(ir.TensorLoad, load)], order="post")
-        return tvm_ffi.structural_map(value, [(tirx.Var, variable)], order="post")
-
-    def _part(self, load: Any) -> int:
-        """The first channel of the part of the sums that a load is of."""
-        shift = _shift(load.indices[-1], self.variables[-1], sym.Analyzer())
-        assert shift is not None, "read_step has seen it"
-        return shift
+        return self.element.at(dict(zip(self.names, place, strict=True)), totals, buffers)
 
 
 def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
     """What ``block`` does with the sums of ``made``; ``None`` where it moves them around."""
     sums, store = made.body.buffer, block.body
     variables = tuple(v.var for v in block.iter_vars)
-    if extract_operator(block) is None or not _are_in_order(store, variables):
+    operator = extract_operator(block)
+    if operator is None or not _are_in_order(store, variables):
         return None
     loads = [load for load in loads_in(store.value) if load.source.same_as(sums)]
     if not loads or len(loads[0].indices) != len(variables):
@@ -91,8 +72,19 @@ def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
     if any(len(own) < len(variables) or own[:-1] != known[0][:-1] for own in known):
         return None
     parts = tuple(sorted({own[-1] for own in known}))
-    epilogue = Epilogue(store.buffer, tuple(store.indices), store.value, sums, {})
-    return SpatialStage(epilogue, variables, tuple(known[0][:-1]), parts, operations(store.value))
+    given = tuple(tirx.decl_buffer(sums.ty.shape, str(sums.ty.dtype)) for _ in parts)
+
+    def load(node: ir.TensorLoad) -> Any:
+        if not node.source.same_as(sums):
+            return node
+        part = parts.index(_shift(node.indices[-1], variables[-1], ranges))
+        return tirx.BufferLoad(given[part], list(node.indices))
+
+    value = tvm_ffi.structural_map(store.value, [(ir.TensorLoad, load)], order="post")
+    element = Expression.of(block, operator, value, given)
+    names = tuple(axis.name for axis in operator.axes)
+    shifts, work = tuple(known[0][:-1]), operations(store.value)
+    return SpatialStage(store.buffer, element, names, shifts, parts, work)
 
 
 def _are_in_order(store: Any, variables: Sequence[Any]) -> bool:

@@ -132,7 +132,7 @@ class Windows:
         row = self._lane // 4 + half * UNIT
         places, _ = block.window(split(ib.Bind(self._window(number, row)), tile.box), clamp=True)
         pair = ib.Bind(self._channel + self._lane % 4 * _PAIR)
-        together = self._outer.epilogue.is_vectorizable
+        together = self._outer.element.is_vectorizable
         within = ib.Bind((self._first + number) * FRAGMENT + row)
         for octet in range(_OCTETS):
             own = [self._held(p, number, octet) + half * _PAIR for p in range(self._parts)]
@@ -154,7 +154,7 @@ def store_windows(block: Block, outer: SpatialStage, turn: Any) -> None:
     units = tile.chunk // UNIT
     count = math.prod(tile.box) * units
     channel = ib.Bind(block.channel(turn))
-    output = block.buffers[str(outer.epilogue.buffer.name)]
+    output = block.buffers[str(outer.buffer.name)]
     with ib.serial(-(-count // tile.block_size)) as round_:
         item = ib.Bind(block.thread + round_ * tile.block_size)
         with when([item < count] if count % tile.block_size else []):

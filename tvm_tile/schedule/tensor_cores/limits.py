@@ -36,7 +36,7 @@ def limits_of(
     sizes = {axis.name: axis.extent for axis in axes}
     known = _regrouped(shape, extents, [int(e) for e in epilogue.buffer.ty.shape])
     for index, extent in zip(epilogue.indices, known, strict=True):
-        limit = None if extent is None else _limit(index, extent, epilogue.axes, sizes)
+        limit = None if extent is None else _limit(index, extent, epilogue.element.axes, sizes)
         if limit is not None:
             found[limit[0]] = tirx.Cast("int32", limit[1])
     return found

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import tvm_ffi
 from tvm import sym, tirx
 
 from tvm_tile.device.device import Device
+from tvm_tile.graph.expression import substituted
 from tvm_tile.schedule.rule import RankedTile
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import Limits
@@ -64,9 +64,5 @@ def _at(limits: Limits, point: Values) -> dict[str, int]:
 
 def _value(expr: Any, point: Values) -> int:
     """An expression of open extents in a call."""
-
-    def variable(var: Any) -> Any:
-        return tirx.const(point[var], str(var.ty.dtype)) if var in point else var
-
-    known = tvm_ffi.structural_map(expr, [(tirx.Var, variable)], order="post")
-    return int(sym.Analyzer().simplify(known))
+    numbers = {var: tirx.const(value, str(var.ty.dtype)) for var, value in point.items()}
+    return int(sym.Analyzer().simplify(substituted(expr, numbers)))

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import tvm_ffi
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.graph.tile_graph import AffineIndex, Axis
+from tvm_tile.graph.expression import Place as Place
+from tvm_tile.graph.expression import value_of as value_of
+from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.tile.product import Operand
-
-Place = Mapping[str, Any]
-"""Name of an axis -> its value."""
-
-
-def placed(value: Any, axes: Mapping[Any, str], place: Place) -> Any:
-    """An expression of a block, with its variables as they are at a place.
-
-    Args:
-        value: the expression.
-        axes: its variables -> the axes that they stand for.
-        place: value of every axis of more than one element.
-    """
-
-    def variable(var: Any) -> Any:
-        if var not in axes:
-            return var
-        found = place.get(axes[var], tirx.const(0))  # of one element
-        dtype = str(var.ty.dtype)
-        return found if str(found.ty.dtype) == dtype else tirx.Cast(dtype, found)
-
-    return tvm_ffi.structural_map(value, [(tirx.Var, variable)], order="post")
 
 
 class Side(Protocol):
@@ -196,14 +175,6 @@ def linear(operand: Operand, indices: Sequence[Any]) -> Any:
     total: Any = tirx.const(0, "int32")
     for index, stride in zip(indices, operand.strides, strict=True):
         total = total + index * (stride // operand.tensor.element_size)
-    return total
-
-
-def value_of(index: AffineIndex, place: Place) -> Any:
-    """The value of an index at a place."""
-    total: Any = tirx.const(index.offset, "int32")
-    for name, coefficient in index.terms:
-        total = total + place[name] * coefficient
     return total
 
 

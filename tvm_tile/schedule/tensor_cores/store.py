@@ -180,7 +180,7 @@ class SumStore:
         together = min(count, self.epilogue.together)
         _, column_fits = self.columns.at(column, place)
         fits = [*guard.fits, *column_fits]
-        if not fits and self.epilogue.is_vectorizable:
+        if not fits and self.epilogue.element.is_vectorizable:
             for first in range(0, count, together):
                 with ib.vectorized(together) as v:
                     value, indices = self._value(total(first + v), column + first + v, place)
@@ -196,7 +196,7 @@ class SumStore:
             value, _ = self.epilogue.at({**guard.inside, **columns}, total(v), self.buffers)
             ib.buffer_store(values, value, [v])
 
-        if self.epilogue.is_vectorizable:
+        if self.epilogue.element.is_vectorizable:
             for first in range(0, count, together):
                 with ib.vectorized(together) as v:
                     compute(first + v)

@@ -21,7 +21,7 @@ def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
     """The work of an epilogue for each sum of a product."""
     columns = product.right.free
     is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
-    return StoreWork(operations(epilogue.value), is_wide, epilogue.read_bytes)
+    return StoreWork(operations(epilogue.element.value), is_wide, epilogue.read_bytes)
 
 
 def operations(value: Any) -> int:

@@ -26,6 +26,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import Expression
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
@@ -73,7 +74,8 @@ def store_of_part(
         line: _number((*product.batch, *product.left.free)),
         column: _number(product.right.free),
     }
-    epilogue = Epilogue(own, (line, column), tirx.BufferLoad(sums, [0]), sums, axes)
+    element = Expression(tirx.BufferLoad(sums, [0]), axes, (sums,))
+    epilogue = Epilogue(own, (line, column), element)
     return epilogue, {str(own.name): own}
 
 

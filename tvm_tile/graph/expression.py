@@ -1,0 +1,136 @@
+"""What an element of a tensor is: an expression found in one place, to be written in another.
+
+A fused function says what it computes in blocks of loops; a kernel computes the same with loops of
+its own, and keeps in registers or shared memory what the blocks hand to one another as tensors. So
+an expression that is taken out of a block is written with the kernel's values for the block's
+variables, for the elements of those tensors, and with the kernel's buffers for the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.graph.extract import has_vector_form, loads_in
+from tvm_tile.graph.tile_graph import AffineIndex, Operator
+
+Place = Mapping[str, Any]
+"""Name of an axis -> its value; an axis that is not named is at 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A value that axes, parameters and given elements make.
+
+    Attributes:
+        value: itself, an expression of TensorIR.
+        axes: its variables -> what they are of axes; other variables stay as they are.
+        given: tensors whose elements are given where it is written: sums that lie in registers.
+    """
+
+    value: Any
+    axes: Mapping[Any, AffineIndex]
+    given: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(
+        cls, block: SBlock, operator: Operator, value: Any, given: tuple[Any, ...] = ()
+    ) -> Expression:
+        """What a block computes on its way, with the names that ``operator`` gives its axes."""
+        pairs = zip(block.iter_vars, operator.axes, strict=True)
+        return cls(value, {v.var: AffineIndex(((axis.name, 1),)) for v, axis in pairs}, given)
+
+    @property
+    def variables(self) -> dict[Any, str]:
+        """Its variables that are axes, and which."""
+        terms = {var: index.terms for var, index in self.axes.items() if not index.offset}
+        return {var: own[0][0] for var, own in terms.items() if [c for _, c in own] == [1]}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The axes that it depends on."""
+        used = (self.axes[var] for var in variables_in(self.value) if var in self.axes)
+        return frozenset(name for index in used for name, _ in index.terms)
+
+    @property
+    def loads(self) -> list[Any]:
+        """Its loads of parameters, as often as they occur."""
+        return [load for load in loads_in(self.value) if self._number(load) is None]
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the parameters that it reads."""
+        return frozenset(str(load.source.name) for load in self.loads)
+
+    @property
+    def is_vectorizable(self) -> bool:
+        """Whether TVM can write it for neighbours as one vector.
+
+        It takes loops with other calls, such as erf's and nearbyint's, apart, and loads
+        neighbouring bools two bytes each.
+        """
+        calls: list[Any] = []
+        tvm_ffi.structural_walk(self.value, (ir.Call, calls.append), order="pre")
+        is_known = all(map(has_vector_form, calls))
+        return is_known and all(str(load.source.ty.dtype) != "bool" for load in self.loads)
+
+    def at(self, place: Place, values: Sequence[Any], buffers: Mapping[str, Any]) -> Any:
+        """The value at a place.
+
+        Args:
+            place: the axes' values.
+            values: elements there, one of each tensor whose elements are given.
+            buffers: name of a parameter -> the buffer that stands for it.
+        """
+
+        def variable(var: Any) -> Any:
+            return like(var, value_of(self.axes[var], place)) if var in self.axes else var
+
+        def load(node: ir.TensorLoad) -> Any:
+            number = self._number(node)
+            if number is not None:
+                return values[number]
+            return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
+
+        entries = [(tirx.Var, variable), (ir.TensorLoad, load)]
+        return tvm_ffi.structural_map(self.value, entries, order="post")
+
+    def _number(self, load: Any) -> int | None:
+        """Which of the given tensors a load is of."""
+        return next((n for n, own in enumerate(self.given) if load.source.same_as(own)), None)
+
+
+def variables_in(expr: Any) -> list[Any]:
+    """The variables of an expression, as often as they occur."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (tirx.Var, found.append), order="pre")
+    return found
+
+
+def substituted(expr: Any, values: Mapping[Any, Any]) -> Any:
+    """An expression, or a statement, with values for some of its variables, in these' types."""
+
+    def variable(var: Any) -> Any:
+        return like(var, values[var]) if var in values else var
+
+    return tvm_ffi.structural_map(expr, [(tirx.Var, variable)], order="post")
+
+
+def like(var: Any, value: Any) -> Any:
+    """A value in the type of a variable."""
+    dtype = str(var.ty.dtype)
+    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+
+
+def value_of(index: AffineIndex, place: Place) -> Any:
+    """The value of an index at a place."""
+    total: Any = tirx.const(index.offset, "int32")
+    for name, coefficient in index.terms:
+        if name in place:
+            total = total + place[name] * coefficient
+    return total
