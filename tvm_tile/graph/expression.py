@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import has_vector_form, loads_in
@@ -110,6 +110,57 @@ def variables_in(expr: Any) -> list[Any]:
     found: list[Any] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, found.append), order="pre")
     return found
+
+
+def ranges_of(block: SBlock) -> sym.Analyzer:
+    """An analyzer that knows through what the variables of a block run."""
+    ranges = sym.Analyzer()
+    for v in block.iter_vars:
+        ranges.bind(v.var, v.dom)
+    return ranges
+
+
+def is_in_order(block: SBlock) -> bool:
+    """Whether a block stores each value at its variables, one a dimension."""
+    store, variables = block.body, [v.var for v in block.iter_vars]
+    return isinstance(store, tirx.BufferStore) and is_at(store.indices, variables)
+
+
+def is_at(indices: Sequence[Any], variables: Sequence[Any]) -> bool:
+    """Whether indices are these variables."""
+    return len(indices) == len(variables) and all(
+        index.same_as(var) for index, var in zip(indices, variables, strict=True)
+    )
+
+
+def loads_of(expr: Any, tensor: Any) -> list[Any]:
+    """The loads of a tensor in an expression, as often as they occur."""
+    return [load for load in loads_in(expr) if load.source.same_as(tensor)]
+
+
+def is_load_of(expr: Any, tensor: Any) -> bool:
+    """Whether an expression is an element of a tensor."""
+    return isinstance(expr, ir.TensorLoad) and bool(expr.source.same_as(tensor))
+
+
+def number_in(expr: Any) -> float | None:
+    """The number that an expression is; ``None`` where it is none."""
+    return float(expr.value) if isinstance(expr, tirx.FloatImm | tirx.IntImm) else None
+
+
+def combined(block: SBlock, kind: Any) -> Any | None:
+    """``x`` of a block that stores ``kind(own, x)`` where it read ``own``; else ``None``."""
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, kind):
+        return None
+    return store.value.b if is_load_of(store.value.a, store.buffer) else None
+
+
+def summand(block: SBlock) -> Any | None:
+    """What a block adds up, from zero on; ``None`` where that is not what it does."""
+    start = block.init
+    is_from_zero = isinstance(start, tirx.BufferStore) and number_in(start.value) == 0
+    return combined(block, tirx.Add) if is_from_zero else None
 
 
 def substituted(expr: Any, values: Mapping[Any, Any]) -> Any:

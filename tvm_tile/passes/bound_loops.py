@@ -32,6 +32,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
+from tvm_tile.graph.expression import is_load_of
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.plain_loops import is_one
@@ -147,13 +148,9 @@ def _without_the_rest(block: Any, value: Any, inside: Any) -> Any:
     """The value of a reduction that takes nothing from beyond its extent."""
     neutral = block.init.value if isinstance(block.init, tirx.BufferStore) else None
     own, kinds = block.body.buffer, (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
-    if neutral is not None and isinstance(value, kinds) and _is_load_of(value.a, own):
+    if neutral is not None and isinstance(value, kinds) and is_load_of(value.a, own):
         return type(value)(value.a, tirx.if_then_else(inside, value.b, neutral))
     return tirx.if_then_else(inside, value, tirx.BufferLoad(own, block.body.indices))
-
-
-def _is_load_of(value: Any, buffer: Any) -> bool:
-    return isinstance(value, tvm.ir.TensorLoad) and value.source.same_as(buffer)
 
 
 def _is_risky(value: Any, symbols: Sequence[tirx.Var]) -> bool:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import is_load_of
 from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.registered import register_extrema
 
@@ -45,10 +46,9 @@ def _restarted(block: SBlock) -> SBlock:
         return block
     lowest, infinity = _STARTS[type(update.value)]
     dtype = str(first.value.ty.dtype)
-    is_own = isinstance(update.value.a, ir.TensorLoad) and update.value.a.source.same_as(
-        update.buffer
-    )
-    if not is_own or float(first.value.value) != float(lowest(dtype).value):
+    if not is_load_of(update.value.a, update.buffer) or float(first.value.value) != float(
+        lowest(dtype).value
+    ):
         return block
     init = tirx.BufferStore(first.buffer, tirx.const(infinity, dtype), first.indices)
     parts = block.iter_vars, block.reads, block.writes, block.name_hint, block.body, init

@@ -23,6 +23,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.expression import combined, number_in
 from tvm_tile.graph.extract import Names, affine_index, loads_in
 from tvm_tile.graph.tile_graph import Access
 from tvm_tile.schedule.guards import (
@@ -88,11 +89,8 @@ def ignores_zeros(block: SBlock) -> bool:
     So it is for sums of products whose operands are read at the summed place itself. A place that
     is clamped to what there is would be another one behind the end, with no zero.
     """
-    store = block.body
-    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
-        return False
-    own, term = store.value.a, store.value.b
-    if not isinstance(own, ir.TensorLoad) or not own.source.same_as(store.buffer):
+    term = combined(block, tirx.Add)
+    if term is None:
         return False
     names = Names({v.var: str(i) for i, v in enumerate(block.iter_vars)})  # of any range
     places = [index for load in loads_in(term) for index in load.indices]
@@ -105,7 +103,7 @@ def ignores_zeros(block: SBlock) -> bool:
     added = sym.Analyzer().simplify(
         tvm_ffi.structural_map(term, (ir.TensorLoad, visit), order="post")
     )
-    return isinstance(added, tirx.IntImm | tirx.FloatImm) and float(added.value) == 0
+    return number_in(added) == 0
 
 
 def _place_of(read: Access, axis: str) -> int | None:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tvm import ir, sym, tirx
+from tvm import ir, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
+from tvm_tile.graph.expression import loads_of, ranges_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction, permuted
@@ -76,9 +77,7 @@ def pads_sums(sch: Schedule, reductions: Sequence[str], output: str) -> bool:
     """Whether a guard keeps an output from reading sums of ``reductions`` beyond their end."""
     block = sch.get(sch.get_sblock(output))
     sums = [sch.get(sch.get_sblock(name)).writes[0].source for name in reductions]
-    ranges = sym.Analyzer()
-    for v in block.iter_vars:
-        ranges.bind(v.var, v.dom)
+    ranges = ranges_of(block)
     return any(
         load.source.same_as(own)
         and not all(
@@ -136,10 +135,8 @@ def store_by_sums(sch: Schedule, form: NormalForm) -> None:
     output = sch.get_sblock(form.outputs[0])
     block = sch.get(output)
     sums = sch.get(sch.get_sblock(form.reductions[-1])).body.buffer
-    own = [load for load in loads_in(block.body.value) if load.source.same_as(sums)]
-    ranges = sym.Analyzer()
-    for v in block.iter_vars:
-        ranges.bind(v.var, v.dom)
+    own = loads_of(block.body.value, sums)
+    ranges = ranges_of(block)
     places = [[ranges.simplify(index) for index in load.indices] for load in own]
     is_plain = [all(isinstance(i, tirx.Var | tirx.IntImm) for i in indices) for indices in places]
     if any(is_plain) or not own:

@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tvm_tile.graph.expression import substituted
+from tvm_tile.graph.expression import combined, substituted
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.schedule.guards import realize_of
 from tvm_tile.schedule.steps import replace_parts
@@ -70,15 +70,12 @@ def _term(block: SBlock, like: SBlock) -> Any:
     if len(block.iter_vars) != len(like.iter_vars):
         return None
     pairs = {v.var: other.var for v, other in zip(block.iter_vars, like.iter_vars, strict=True)}
-    store, start = block.body, block.init
-    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+    term = combined(block, tirx.Add)
+    if term is None:
         return None
-    own, term = store.value.a, store.value.b
-    if not isinstance(own, ir.TensorLoad) or not own.source.same_as(store.buffer):
-        return None
-    places = [substituted(index, pairs) for index in store.indices]
+    places = [substituted(index, pairs) for index in block.body.indices]
     is_alike = tvm_ffi.structural_equal(places, list(like.body.indices)) and (
-        tvm_ffi.structural_equal(start.value, like.init.value)
+        tvm_ffi.structural_equal(block.init.value, like.init.value)
     )
     return substituted(term, pairs) if is_alike else None
 

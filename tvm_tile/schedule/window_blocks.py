@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import is_at, is_in_order, loads_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.normalize import inlined
@@ -63,9 +64,7 @@ def read_blocks(func: tirx.PrimFunc) -> Blocks | None:
     main, *producers = (sch.get(sch.get_sblock(n)) for n in (form.reductions[0], *kept))
     after = sch.get(sch.get_sblock(form.outputs[0])) if form.outputs else None
     spatial = [v.var for v in main.iter_vars if v.iter_type == tirx.IterVar.DataPar]
-    if not _is_stored_at(main.body, spatial) or not all(
-        _is_stored_at(p.body, [v.var for v in p.iter_vars]) for p in producers
-    ):
+    if not is_at(main.body.indices, spatial) or not all(map(is_in_order, producers)):
         return None
     if after is not None and not _follows(after, main):
         return None
@@ -145,16 +144,6 @@ def _source(read: Access, blocks: Blocks) -> Access | None:
     return Access(found.tensor, indices)
 
 
-def _is_stored_at(store: Any, variables: Sequence[Any]) -> bool:
-    return isinstance(store, tirx.BufferStore) and _is_at(store.indices, variables)
-
-
-def _is_at(indices: Any, variables: Sequence[Any]) -> bool:
-    return len(indices) == len(variables) and all(
-        i.same_as(v) for i, v in zip(indices, variables, strict=True)
-    )
-
-
 def _follows(after: SBlock, main: SBlock) -> bool:
     """Whether ``after`` takes each sum, and nothing but that sum, to an output of its own."""
     variables = [v.var for v in after.iter_vars]
@@ -162,7 +151,5 @@ def _follows(after: SBlock, main: SBlock) -> bool:
         tuple(int(v.dom.extent) for v in block.iter_vars if v.iter_type == tirx.IterVar.DataPar)
         for block in (after, main)
     ]
-    loads = [
-        load for load in loads_in(after.body.value) if load.source.same_as(main.writes[0].source)
-    ]
-    return same[0] == same[1] and all(_is_at(load.indices, variables) for load in loads)
+    loads = loads_of(after.body.value, main.writes[0].source)
+    return same[0] == same[1] and all(is_at(load.indices, variables) for load in loads)

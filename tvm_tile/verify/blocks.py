@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.expression import is_load_of, loads_of
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.verify.compare import Argument, Array, is_float
@@ -173,16 +173,14 @@ def _terms(block: SBlock) -> tuple[type, Any] | None:
     if not isinstance(value, tirx.Add | tirx.Max | tirx.Min | tirx.Mul):
         return None
     for own, term in ((value.a, value.b), (value.b, value.a)):
-        loads: list[Any] = []
-        tvm_ffi.structural_walk(term, (tvm.ir.TensorLoad, loads.append), order="pre")
-        is_own = isinstance(own, tvm.ir.TensorLoad) and own.source.same_as(store.buffer)
+        is_own = is_load_of(own, store.buffer)
         if (
             is_own
             and all(
                 tvm_ffi.structural_equal(a, b)
                 for a, b in zip(own.indices, store.indices, strict=True)
             )
-            and not any(load.source.same_as(store.buffer) for load in loads)
+            and not loads_of(term, store.buffer)
         ):
             return type(value), term
     return None

@@ -18,8 +18,8 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.graph.expression import substituted
-from tvm_tile.graph.extract import extract_operator, loads_in
+from tvm_tile.graph.expression import loads_of, substituted, summand
+from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
@@ -173,17 +173,11 @@ def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> b
 
 def factors_of_second(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
     """The two factors of a sum of products: the one made of scores, and the load of the other."""
-    body, init = block.body, block.init
-    if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add):
-        return None
-    is_zero = isinstance(init.value, tirx.FloatImm) and float(init.value.value) == 0
-    own, product = body.value.a, body.value.b
-    if not is_zero or not isinstance(own, ir.TensorLoad) or not own.source.same_as(body.buffer):
-        return None
+    product = summand(block)
     if not isinstance(product, tirx.Mul):
         return None
     sides = [product.a, product.b]
-    made = [any(load.source.same_as(scores) for load in loads_in(side)) for side in sides]
+    made = [bool(loads_of(side, scores)) for side in sides]
     if made.count(True) != 1:
         return None
     weight, values = sides if made[0] else sides[::-1]

@@ -10,6 +10,7 @@ from typing import Any
 import tvm_ffi
 from tvm import sym, tirx
 
+from tvm_tile.graph.expression import is_load_of, number_in
 from tvm_tile.graph.extract import Names, affine_index, loads_in
 from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.tile.band import Band, find_runs
@@ -62,7 +63,7 @@ def find_mask(chain: Chain, weights: Weights) -> tuple[Band, Any] | None:
         None if last == len(starts) - 1 else starts[last + 1] - 1,
     )
     is_infinite = all(fill in (None, -math.inf) for fill in fills)
-    is_alone = all(load.source.same_as(weights.element.given[0]) for load in loads_in(inside))
+    is_alone = all(is_load_of(load, weights.element.given[0]) for load in loads_in(inside))
     if not is_infinite and not (is_alone and band.reaches_all_rows(rows.extent, keys.extent)):
         return None
     return band, inside
@@ -110,8 +111,8 @@ class _Outcomes:
 def _fill(value: Any) -> float | None:
     """The number that hides an element, or is added to hide it; ``None`` of any other value."""
     value = without_casts(value)
-    if isinstance(value, tirx.FloatImm):
-        number = float(value.value)
+    number = number_in(value)
+    if number is not None:
         return number if number <= _HIGHEST_FILL else None
     if isinstance(value, tirx.Add):
         return next((f for f in map(_fill, (value.a, value.b)) if f is not None), None)

@@ -11,7 +11,15 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import Expression, substituted
+from tvm_tile.graph.expression import (
+    Expression,
+    combined,
+    is_load_of,
+    loads_of,
+    number_in,
+    substituted,
+    summand,
+)
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
 from tvm_tile.schedule.tensor_cores.epilogue import are_same
@@ -39,12 +47,12 @@ class Weights:
     def slope(self) -> float | None:
         """The factor, where an element is its score times a positive constant."""
         value, (scores,) = without_casts(self.element.value), self.element.given
-        if _is_of(value, scores):
+        if is_load_of(value, scores):
             return 1.0
-        if not isinstance(value, tirx.Mul) or not isinstance(value.b, tirx.FloatImm):
+        factor = number_in(value.b) if isinstance(value, tirx.Mul) else None
+        if factor is None or factor <= 0 or not is_load_of(without_casts(value.a), scores):
             return None
-        factor = float(value.b.value)
-        return factor if _is_of(without_casts(value.a), scores) and factor > 0 else None
+        return factor
 
 
 def read_weights(
@@ -59,7 +67,7 @@ def read_weights(
         scores: the first product's output.
         first: that product.
     """
-    loads = [load for load in loads_in(weight) if load.source.same_as(scores)]
+    loads = loads_of(weight, scores)
     if any(not are_same(loads[0].indices, load.indices) for load in loads):
         return None
     pairs = list(zip(loads[0].indices, first.write.indices, strict=True))
@@ -77,15 +85,15 @@ def read_weights(
     is_safe = given is not None
     weight = given if is_safe else weight
     value = _exponent(_numerator(weight, total.body.buffer), most.body.buffer)
-    lowest = most.init.value
-    if value is None or not isinstance(lowest, tirx.FloatImm):
+    lowest = number_in(most.init.value)
+    if value is None or lowest is None:
         return None
-    others = [_largest(most), _exponent(_summand(total), most.body.buffer)]
+    others = [combined(most, tirx.Max), _exponent(summand(total), most.body.buffer)]
     others += [_flagged(flag) for flag in flags]
     if any(other is None or not _is_same_score(value, other, scores) for other in others):
         return None
     # From minus infinity, which is where maxima start, the difference to itself is no number.
-    start = max(float(lowest.value), -_HIGHEST)
+    start = max(lowest, -_HIGHEST)
     given = tirx.decl_buffer(scores.ty.shape, "float32", str(scores.name))
     element = Expression(_in_float32(value, scores, given), axes, (given,))
     return Weights(element, start, is_safe)
@@ -94,22 +102,20 @@ def read_weights(
 def _unless_lowest(weight: Any, most: Any) -> Any | None:
     """``x`` of ``0 if most == -inf else x``."""
     choice = without_casts(weight)
-    if not isinstance(choice, tirx.Select) or not isinstance(choice.true_value, tirx.FloatImm):
+    if not isinstance(choice, tirx.Select) or number_in(choice.true_value) != 0:
         return None
     test = choice.condition
-    if float(choice.true_value.value) or not isinstance(test, tirx.EQ):
+    if not isinstance(test, tirx.EQ) or number_in(test.b) != -math.inf:
         return None
-    is_lowest = isinstance(test.b, tirx.FloatImm) and float(test.b.value) == -math.inf
-    return choice.false_value if is_lowest and _is_of(test.a, most) else None
+    return choice.false_value if is_load_of(test.a, most) else None
 
 
 def _unless_empty(weight: Any, flag: Any) -> Any | None:
     """``x`` of ``0 if no flag is set else x``."""
     choice = without_casts(weight)
-    if not isinstance(choice, tirx.Select) or not isinstance(choice.true_value, tirx.FloatImm):
+    if not isinstance(choice, tirx.Select) or number_in(choice.true_value) != 0:
         return None
-    loads = loads_in(choice.condition)
-    if float(choice.true_value.value) or not all(_is_of(load, flag) for load in loads):
+    if not all(is_load_of(load, flag) for load in loads_in(choice.condition)):
         return None
     dtype = str(flag.ty.dtype)
     outcomes = []
@@ -122,15 +128,11 @@ def _unless_empty(weight: Any, flag: Any) -> Any | None:
 
 def _flagged(block: SBlock) -> Any | None:
     """``x`` of ``flag = max(flag, x != -inf)``."""
-    value = block.body.value
-    if not isinstance(value, tirx.Max) or not _is_of(value.a, block.body.buffer):
-        return None
-    test = value.b.value if isinstance(value.b, tirx.Cast) else value.b
+    test = combined(block, tirx.Max)
+    test = test.value if isinstance(test, tirx.Cast) else test
     if not isinstance(test, tirx.Not) or not isinstance(test.a, tirx.EQ):
         return None
-    other = test.a.b
-    is_infinite = isinstance(other, tirx.FloatImm) and float(other.value) == -math.inf
-    return test.a.a if is_infinite else None
+    return test.a.a if number_in(test.a.b) == -math.inf else None
 
 
 def without_casts(expr: Any) -> Any:
@@ -143,7 +145,7 @@ def without_casts(expr: Any) -> Any:
 def _numerator(weight: Any, total: Any) -> Any | None:
     """``x`` of ``x / total``."""
     quotient = without_casts(weight)
-    return quotient.a if isinstance(quotient, tirx.Div) and _is_of(quotient.b, total) else None
+    return quotient.a if isinstance(quotient, tirx.Div) and is_load_of(quotient.b, total) else None
 
 
 def _exponent(value: Any, most: Any) -> Any | None:
@@ -151,36 +153,14 @@ def _exponent(value: Any, most: Any) -> Any | None:
     if not isinstance(value, ir.Call) or getattr(value.op, "name", "") != "tirx.exp":
         return None
     (difference,) = value.args
-    if not isinstance(difference, tirx.Sub) or not _is_of(difference.b, most):
+    if not isinstance(difference, tirx.Sub) or not is_load_of(difference.b, most):
         return None
     return difference.a
 
 
-def _largest(block: SBlock) -> Any | None:
-    """``x`` of ``m = max(m, x)``."""
-    value = block.body.value
-    is_own = isinstance(value, tirx.Max) and _is_of(value.a, block.body.buffer)
-    return value.b if is_own else None
-
-
-def _summand(block: SBlock) -> Any | None:
-    """``x`` of ``l = l + x`` that starts at zero."""
-    value, start = block.body.value, block.init.value
-    is_zero = isinstance(start, tirx.FloatImm) and float(start.value) == 0
-    is_own = isinstance(value, tirx.Add) and _is_of(value.a, block.body.buffer)
-    return value.b if is_own and is_zero else None
-
-
-def _is_of(expr: Any, buffer: Any) -> bool:
-    return isinstance(expr, ir.TensorLoad) and expr.source.same_as(buffer)
-
-
 def _is_same_score(value: Any, other: Any, scores: Any) -> bool:
     """Whether two expressions make the same of a score, each with variables of its own."""
-    places = [
-        next((load.indices for load in loads_in(e) if load.source.same_as(scores)), ())
-        for e in (value, other)
-    ]
+    places = [next((load.indices for load in loads_of(e, scores)), ()) for e in (value, other)]
     names = {
         theirs: mine for mine, theirs in zip(*places, strict=False) if isinstance(theirs, tirx.Var)
     }
@@ -196,7 +176,7 @@ def _in_float32(expr: Any, scores: Any, given: Any) -> Any:
     """
 
     def load(node: ir.TensorLoad) -> Any:
-        return tirx.BufferLoad(given, list(node.indices)) if _is_of(node, scores) else node
+        return tirx.BufferLoad(given, list(node.indices)) if is_load_of(node, scores) else node
 
     def visit(node: Any) -> Any:
         if not _is_float(node):

@@ -22,7 +22,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.graph.expression import Expression, substituted, variables_in
+from tvm_tile.graph.expression import Expression, substituted, summand, variables_in
 from tvm_tile.graph.extract import Names, affine_index, extract_operator
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 from tvm_tile.schedule.attention.find import factors_of_second, softmax_form
@@ -187,14 +187,10 @@ def _factors_of_first(
     block: SBlock, operator: Operator, key: Axis
 ) -> tuple[Expression, Expression] | None:
     """The queries, of whatever they are made, and the load of the keys."""
-    value, init = block.body.value, block.init.value
-    is_zero = isinstance(init, tirx.FloatImm) and float(init.value) == 0
-    if not is_zero or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+    product = summand(block)
+    if not isinstance(product, tirx.Mul) or str(product.ty.dtype) == "float64":
         return None
-    is_own = isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(block.body.buffer)
-    if not is_own or str(block.body.buffer.ty.dtype) == "float64":
-        return None
-    sides = [Expression.of(block, operator, side) for side in (value.b.a, value.b.b)]
+    sides = [Expression.of(block, operator, side) for side in (product.a, product.b)]
     depends = [key.name in side.names for side in sides]
     if depends.count(True) != 1:
         return None

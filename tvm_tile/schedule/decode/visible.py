@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_tile.graph.expression import Expression
+from tvm_tile.graph.expression import Expression, number_in
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.schedule.attention.weights import Weights, without_casts
 
@@ -33,8 +33,8 @@ def visible_keys(weights: Weights) -> Expression | None:
 
 def _visible(value: Any, scores: Any) -> Condition:
     value = without_casts(value)
-    if isinstance(value, tirx.FloatImm):
-        return float(value.value) != -math.inf
+    if number_in(value) is not None:
+        return number_in(value) != -math.inf
     if isinstance(value, tirx.Select):
         return _either(
             value.condition, _visible(value.true_value, scores), _visible(value.false_value, scores)

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import is_in_order
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 from tvm_tile.schedule.gates.cell import Cell, read_cell
@@ -80,7 +81,7 @@ def find_gates(task: Task) -> GatesMatch | None:
     factors = [_factors(block, params) for block in sums]
     known = tuple(own for own in factors if own is not None)
     shape = _shape(spatial, params)
-    if len(known) < len(sums) or shape is None or not _are_whole(spatial):
+    if len(known) < len(sums) or shape is None or not all(map(is_in_order, spatial)):
         return None
     made = [block.body.buffer for block in sums]
     if {int(buffer.ty.shape[0]) for buffer in made} != {shape[0]}:
@@ -144,17 +145,6 @@ def _shape(spatial: Sequence[SBlock], params: Sequence[Any]) -> tuple[int, int] 
         return None
     rows, units = shapes.pop()
     return rows, units
-
-
-def _are_whole(spatial: Sequence[SBlock]) -> bool:
-    """Whether each block writes each element of its tensor in place."""
-    for block in spatial:
-        store, variables = block.body, [v.var for v in block.iter_vars]
-        if not isinstance(store, tirx.BufferStore) or len(store.indices) != len(variables):
-            return False
-        if not all(i.same_as(v) for i, v in zip(store.indices, variables, strict=True)):
-            return False
-    return True
 
 
 def _gates(products: Sequence[Factors], cell: Cell, shape: tuple[int, int], traffic: int) -> Gates:

@@ -21,7 +21,8 @@ from typing import Any
 
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.extract import extract_operator, loads_in
+from tvm_tile.graph.expression import loads_of
+from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.halo.step import SpatialStage, read_step
 from tvm_tile.schedule.normalize import inlined
@@ -192,7 +193,7 @@ class _Finder:
 
 
 def _reads(block: SBlock, buffer: Any) -> bool:
-    return any(load.source.same_as(buffer) for load in loads_in(block.body.value))
+    return bool(loads_of(block.body.value, buffer))
 
 
 def _sources(

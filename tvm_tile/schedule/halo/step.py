@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import Expression
-from tvm_tile.graph.extract import extract_operator, loads_in
+from tvm_tile.graph.expression import Expression, is_in_order, is_load_of, loads_of, ranges_of
+from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.tensor_cores.work import operations
 
 
@@ -56,14 +56,12 @@ def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
     sums, store = made.body.buffer, block.body
     variables = tuple(v.var for v in block.iter_vars)
     operator = extract_operator(block)
-    if operator is None or not _are_in_order(store, variables):
+    if operator is None or not is_in_order(block):
         return None
-    loads = [load for load in loads_in(store.value) if load.source.same_as(sums)]
+    loads = loads_of(store.value, sums)
     if not loads or len(loads[0].indices) != len(variables):
         return None
-    ranges = sym.Analyzer()
-    for v in block.iter_vars:
-        ranges.bind(v.var, v.dom)
+    ranges = ranges_of(block)
     found = [
         [_shift(index, var, ranges) for index, var in zip(load.indices, variables, strict=True)]
         for load in loads
@@ -75,7 +73,7 @@ def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
     given = tuple(tirx.decl_buffer(sums.ty.shape, str(sums.ty.dtype)) for _ in parts)
 
     def load(node: ir.TensorLoad) -> Any:
-        if not node.source.same_as(sums):
+        if not is_load_of(node, sums):
             return node
         part = parts.index(_shift(node.indices[-1], variables[-1], ranges))
         return tirx.BufferLoad(given[part], list(node.indices))
@@ -85,12 +83,6 @@ def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
     names = tuple(axis.name for axis in operator.axes)
     shifts, work = tuple(known[0][:-1]), operations(store.value)
     return SpatialStage(store.buffer, element, names, shifts, parts, work)
-
-
-def _are_in_order(store: Any, variables: Sequence[Any]) -> bool:
-    if not isinstance(store, tirx.BufferStore) or len(store.indices) != len(variables):
-        return False
-    return all(index.same_as(var) for index, var in zip(store.indices, variables, strict=True))
 
 
 def _shift(index: Any, var: Any, ranges: Any) -> int | None:

@@ -12,8 +12,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import Expression, substituted
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.expression import Expression, is_load_of, loads_of, ranges_of, substituted
 from tvm_tile.graph.tile_graph import AffineIndex, Operator, element_size
 
 
@@ -113,13 +112,11 @@ def fused_epilogue(
     store = output.body
     if not isinstance(store, tirx.BufferStore):
         return None
-    ranges = sym.Analyzer()
-    for v in output.iter_vars:
-        ranges.bind(v.var, v.dom)
+    ranges = ranges_of(output)
     sums = reduction.body.buffer
     halves = _in_halves(store.value, sums, ranges) if of_halves else None
     value, given, halved = halves or (store.value, (sums,), None)
-    own = [load for load in loads_in(value) if load.source.same_as(sums)]
+    own = loads_of(value, sums)
     if not own or any(not are_same(own[0].indices, load.indices) for load in own):
         return None
     places = [ranges.simplify(index) for index in own[0].indices]
@@ -156,7 +153,7 @@ def _in_halves(
         The expression, the buffers that stand for the sums of both halves, and the number of the
         dimension; ``None`` of any other expression.
     """
-    loads = [load for load in loads_in(value) if load.source.same_as(sums)]
+    loads = loads_of(value, sums)
     other = next((own for own in loads if not are_same(own.indices, loads[0].indices)), None)
     if other is None:
         return None
@@ -172,7 +169,7 @@ def _in_halves(
     second = tirx.decl_buffer(list(sums.ty.shape), str(sums.ty.dtype), "second")
 
     def load(node: ir.TensorLoad) -> Any:
-        is_last = node.source.same_as(sums) and are_same(node.indices, last)
+        is_last = is_load_of(node, sums) and are_same(node.indices, last)
         return tirx.BufferLoad(second, list(first)) if is_last else node
 
     written = tvm_ffi.structural_map(value, [(ir.TensorLoad, load)], order="post")

@@ -11,6 +11,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
+from tvm_tile.graph.expression import summand
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Access, Operator, element_size
@@ -129,17 +130,11 @@ def _without_producer(read: Access, producers: Sequence[SBlock]) -> Access | Non
 
 def is_sum_of_products(block: SBlock) -> bool:
     """Whether a reduction adds ``left * right``, each perhaps cast, to a sum that starts at 0."""
-    body, init = block.body, block.init
-    if not isinstance(body, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
+    product = summand(block)
+    if not isinstance(product, tirx.Mul):
         return False
-    if not isinstance(init.value, tirx.FloatImm | tirx.IntImm) or float(init.value.value) != 0:
-        return False
-    value = body.value
-    if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
-        return False
-    is_own = isinstance(value.a, ir.TensorLoad) and value.a.source.same_as(body.buffer)
-    dtype = str(body.buffer.ty.dtype)
-    return is_own and all(_is_factor(factor, dtype) for factor in (value.b.a, value.b.b))
+    dtype = str(block.body.buffer.ty.dtype)
+    return all(_is_factor(factor, dtype) for factor in (product.a, product.b))
 
 
 def _is_factor(factor: Any, sum_dtype: str) -> bool:
